@@ -1,27 +1,27 @@
-//! Counting system calls, with `ptrace(2)`.
+//! Counts system calls, by `ptrace(2)`.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-// libc has them in other types for other C libraries.
+// The libc crate has these with a type that depends on the C library.
 const SYSCALL: u32 = 24;
 const SETOPTIONS: u32 = 0x4200;
 const GET_SYSCALL_INFO: u32 = 0x420e;
 
-/// Runs this in a child of this process, as [`crate::child::in_a_child`] does,
-/// and counts the calls of its thread.
+/// Runs `what` in a child of this process, as [`crate::child::in_a_child`] does, and
+/// returns the number of system calls of its thread.
 ///
 /// # Errors
 ///
-/// As `ptrace(2)`: it may be forbidden here. `PTRACE_GET_SYSCALL_INFO`, since
-/// Linux 5.3.
+/// Those of `ptrace(2)`, which may be forbidden. It needs `PTRACE_GET_SYSCALL_INFO`,
+/// since Linux 5.3.
 ///
 /// # Panics
 ///
-/// Where it was not true in the child, or panicked there.
+/// If `what` returns false or panics in the child.
 pub fn count(what: impl FnOnce() -> bool) -> io::Result<usize> {
     const REFUSED: libc::c_int = 111;
-    // SAFETY: the child runs what it is given, and ends below.
+    // SAFETY: the child runs the given function, and ends below.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return Err(io::Error::last_os_error());
@@ -65,10 +65,10 @@ pub fn count(what: impl FnOnce() -> bool) -> io::Result<usize> {
     }
 }
 
-/// The child is about to make a call, and has not just made one.
+/// Whether the child is stopped before a call, not after one.
 fn is_entry(child: libc::pid_t) -> io::Result<bool> {
     const ENTRY: u8 = 1;
-    // struct ptrace_syscall_info, which begins with what it is about.
+    // struct ptrace_syscall_info, whose first byte is the kind of stop.
     let mut info = [0u8; 128];
     let address = info.as_mut_ptr() as usize;
     trace(GET_SYSCALL_INFO, child, info.len(), address)?;
@@ -83,7 +83,7 @@ fn trace(request: u32, child: libc::pid_t, address: usize, data: usize) -> io::R
         return Ok(());
     }
     let error = io::Error::last_os_error();
-    // SAFETY: takes integers; a child that cannot be traced must not stay.
+    // SAFETY: takes integers; a child that cannot be traced must end.
     unsafe { libc::kill(child, libc::SIGKILL) };
     // SAFETY: waits for the child.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };

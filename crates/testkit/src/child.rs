@@ -1,4 +1,4 @@
-//! What is looked at in a child of `fork(2)`.
+//! Children of `fork(2)`, and what they do to their descriptors.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -6,9 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::Duration;
 
-/// Runs this in a child: true if it was true there, and nothing panicked.
-/// Others of this process's threads may hold locks, so it must need none of
-/// theirs.
+/// Runs `what` in a child. Returns its result, or false if it panics. It must not
+/// take locks that another thread of this process may hold.
 pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
     // SAFETY: as the caller promises; the child ends below.
     let child = unsafe { libc::fork() };
@@ -24,15 +23,15 @@ pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
     status == 0
 }
 
-/// A child that hangs ends by a signal, and its status says so: a watchdog, from
-/// now on.
+/// Ends this process by `SIGALRM` after 20 seconds, so that the status of a child that
+/// hangs shows it.
 pub fn ends_soon() {
     // SAFETY: takes an integer; the signal has no handler.
     unsafe { libc::alarm(20) };
 }
 
-/// Has the program of this command begin with an alarm that was set before it was
-/// started (`alarm(2)`): execve(2) keeps it.
+/// Sets an alarm in the child of this command before its program starts. execve(2)
+/// keeps it.
 pub fn alarmed(command: &mut Command, after: Duration) {
     let (none, after) = (timeval(Duration::ZERO), timeval(after));
     let timer = libc::itimerval {
@@ -58,12 +57,11 @@ fn timeval(time: Duration) -> libc::timeval {
     }
 }
 
-/// A child that does nothing, and has what it has inherited until this is
-/// dropped.
+/// A child that keeps the descriptors it has inherited until this is dropped.
 pub struct Heir(libc::pid_t);
 
 impl Heir {
-    /// Makes it, of all that is open now.
+    /// Forks the child, which inherits all open descriptors.
     pub fn fork() -> Heir {
         // SAFETY: the child only sleeps.
         let child = unsafe { libc::fork() };
@@ -87,20 +85,20 @@ impl Drop for Heir {
     }
 }
 
-/// The calling thread ends, and the process goes on: for the first thread of a
-/// child, which stays known to the kernel (a zombie) until the child ends.
+/// Ends the calling thread only. For the first thread of a child, which stays a zombie
+/// until the child ends.
 pub fn end_this_thread() -> ! {
     loop {
-        // SAFETY: nothing of this thread's is needed any more.
+        // SAFETY: nothing of this thread is needed any more.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
 }
 
-/// Waits until the first thread has ended, on another one of the same process.
+/// Waits until the first thread of this process has ended.
 pub fn first_has_ended() {
     let name = format!("/proc/{}/stat", std::process::id());
     loop {
-        let stat = std::fs::read_to_string(&name).expect("it is there");
+        let stat = std::fs::read_to_string(&name).expect("procfs is mounted");
         let state = stat.rsplit(") ").next().unwrap_or_default();
         if state.starts_with('Z') {
             return;
@@ -109,45 +107,43 @@ pub fn first_has_ended() {
     }
 }
 
-/// Ends the process: a child of [`in_a_child`], on another thread than its
-/// first.
+/// Ends a child of [`in_a_child`] from a thread that is not its first.
 pub fn end(fine: bool) -> ! {
     // SAFETY: ends the child without the parent's exit handlers.
     unsafe { libc::_exit(i32::from(!fine)) }
 }
 
-/// The next child is the first process of a namespace of its own. `false`
-/// where that is not allowed: it takes root.
+/// Makes the next child the first process of a PID namespace of its own. Returns
+/// `false` without root.
 pub fn next_is_first() -> bool {
     // SAFETY: takes an integer.
     unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 }
 }
 
-/// From now on the calling thread has a table of descriptors of its own, with
-/// the same files at first.
+/// Gives the calling thread a descriptor table of its own, a copy of the present one.
 pub fn own_descriptors() {
     // SAFETY: takes an integer; nothing that this thread has is closed.
     let done = unsafe { libc::unshare(libc::CLONE_FILES) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// From now on the calling thread, and those that it starts, have mounts of
-/// their own. `false` where that is not allowed: it takes root.
+/// Gives the calling thread, and those that it starts, a mount namespace of their own.
+/// Returns `false` without root.
 pub fn own_mounts() -> bool {
     // SAFETY: takes an integer.
     unsafe { libc::unshare(libc::CLONE_NEWNS) == 0 }
 }
 
-/// This number is the other's file from now on: for the calling thread alone,
-/// if it has descriptors of its own. Whoever has the number must live with that.
+/// Makes a number refer to another descriptor's file: in the calling thread only, if
+/// it has a table of its own. The owner of the number must allow that.
 pub fn replace(number: BorrowedFd<'_>, by: BorrowedFd<'_>) {
     // SAFETY: takes integers; the number stays open, as its owner expects.
     let done = unsafe { libc::dup2(by.as_raw_fd(), number.as_raw_fd()) };
     assert_eq!(done, number.as_raw_fd());
 }
 
-/// Makes one number a copy of another one's file, as `dup3(2)` does. Whoever has
-/// the number must live with that.
+/// Makes one number refer to the file of another, by `dup3(2)`. The owner of the
+/// number must allow that.
 pub fn copy_to(from: RawFd, to: RawFd, close_on_exec: bool) {
     let flags = if close_on_exec { libc::O_CLOEXEC } else { 0 };
     // SAFETY: takes integers.
@@ -155,7 +151,7 @@ pub fn copy_to(from: RawFd, to: RawFd, close_on_exec: bool) {
     assert_eq!(done, to, "{}", std::io::Error::last_os_error());
 }
 
-/// Sends a signal to this thread, which has taken it when this returns.
+/// Sends a signal to this thread, whose handler has run when this returns.
 pub fn raise(signal: libc::c_int) {
     // SAFETY: takes an integer; the caller has a handler for it.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
@@ -167,7 +163,7 @@ pub fn close(number: RawFd) {
     assert_eq!(unsafe { libc::close(number) }, 0);
 }
 
-/// The file of this number, if it is open.
+/// Returns the inode number of the file of this descriptor, if it is open.
 pub fn inode(number: RawFd) -> Option<u64> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: takes any number, and fills the structure in where it is open.
@@ -180,8 +176,8 @@ pub fn inode(number: RawFd) -> Option<u64> {
     Some(stat.st_ino as u64)
 }
 
-/// Closes every descriptor from this number on, as a server does that detaches
-/// itself. Since Linux 5.9 (`close_range(2)`).
+/// Closes every descriptor from this number on, as a daemon does (`close_range(2)`,
+/// since Linux 5.9).
 pub fn close_from(first: u32) {
     // SAFETY: takes integers. Values that own one of these descriptors must
     // not be dropped any more: the caller is a child that ends by `_exit`.

@@ -1,8 +1,9 @@
-//! An end for threads that work beside a test.
+//! Ends the threads that run beside a test.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Has them end when it is dropped, also by a panic: their scope waits for them.
+/// Sets the flag that ends them when it is dropped, also by a panic: their scope waits
+/// for them.
 pub struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -12,7 +12,7 @@ pub enum Expect {
     Exact(Arc<[u8]>),
     /// This many zeros.
     Zeros(u64),
-    /// This many bytes that nobody can foretell.
+    /// This many bytes of any value.
     Any(u64),
     /// This many `signalfd_siginfo`s, each with its index as the value.
     Signals(u64),
@@ -21,8 +21,11 @@ pub enum Expect {
 /// The size of one `signalfd_siginfo`, in bytes.
 pub const SIGNAL_RECORD: u64 = 128;
 
+/// The size of a `struct inotify_event` with a name of up to 15 bytes, in bytes.
+pub const INOTIFY_RECORD: u64 = 32;
+
 impl Expect {
-    /// Bytes in all.
+    /// Returns the number of bytes.
     pub fn len(&self) -> u64 {
         match self {
             Expect::Pattern(n) | Expect::Zeros(n) | Expect::Any(n) => *n,
@@ -31,25 +34,25 @@ impl Expect {
         }
     }
 
-    /// No bytes at all.
+    /// Whether it is no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether `found` is what must come first.
+    /// Checks that `found` is what must come first.
     ///
     /// # Errors
     ///
-    /// In words, where it differs.
+    /// A message that says where it differs.
     pub fn check(&self, found: &[u8]) -> Result<(), String> {
         self.check_at(0, found)
     }
 
-    /// Whether `found` is what must come from `offset` on.
+    /// Checks that `found` is what must come from `offset` on.
     ///
     /// # Errors
     ///
-    /// In words, where it differs.
+    /// A message that says where it differs.
     pub fn check_at(&self, offset: u64, found: &[u8]) -> Result<(), String> {
         let end = offset + found.len() as u64;
         if end > self.len() {
@@ -75,7 +78,7 @@ impl Expect {
         }
     }
 
-    /// All of it; `None` where nobody can foretell it.
+    /// Returns all of it; `None` if it is not known.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.len()).ok()?;
         match self {
@@ -86,8 +89,8 @@ impl Expect {
         }
     }
 
-    /// The sum of its first `length` bytes as 64-bit numbers, which is what an
-    /// event counter makes of them; `None` where nobody can foretell it.
+    /// Returns the sum of its first `length` bytes as 64-bit numbers, as an event
+    /// counter adds them; `None` if it is not known.
     pub fn sum(&self, length: u64) -> Option<u128> {
         let length = usize::try_from(length).ok()?;
         let bytes = self.bytes()?;
@@ -97,7 +100,7 @@ impl Expect {
     }
 }
 
-/// Structure and order of signal records: signal, code, and the value that
+/// Checks the structure and order of signal records: signal, code, and the value that
 /// was queued (`ssi_int`, at byte 44).
 fn signals(offset: u64, found: &[u8]) -> Result<(), String> {
     if !offset.is_multiple_of(SIGNAL_RECORD) {

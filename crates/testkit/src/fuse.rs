@@ -1,5 +1,5 @@
-//! A file system in user space whose root is one file, or has it. It speaks the kernel's
-//! protocol itself (linux/fuse.h).
+//! A file system in user space whose root is one file, or a directory with it. It speaks
+//! the kernel's protocol itself (linux/fuse.h).
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -30,68 +30,66 @@ const FOPEN_NONSEEKABLE: u32 = 4;
 const FOPEN_STREAM: u32 = 16;
 const WRITEBACK_CACHE: u32 = 1 << 16;
 const INIT_EXT: u32 = 1 << 30;
-/// Of what is set: the size.
+/// A bit of `fuse_setattr_in::valid`: the size is set.
 const SIZE: u32 = 1 << 3;
-/// Of the second word of flags.
+/// A bit of `fuse_init_out::flags2`.
 const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
 
-/// The file.
+/// The properties of the file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Served<'a> {
-    /// What it holds; what is written to it is dropped.
+    /// Its content. What is written to it is dropped.
     pub holds: &'a [u8],
-    /// The file that it shows, in place of all that is said here of contents and
-    /// size, and that is written and cut. Its attributes are kept for an hour.
+    /// The file that it shows, in place of `holds` and `claims`: writes and changes of
+    /// size go to it. The kernel may cache its attributes for an hour.
     pub shows: Option<&'a File>,
-    /// The size that it claims to have.
+    /// The size that it reports.
     pub claims: u64,
-    /// It is in a directory, which is what is mounted: then the kernel believes
-    /// the size that was claimed as it was looked up ([`Served::writeback`]).
+    /// It is in a directory, which is mounted: then the kernel trusts the size that
+    /// was reported at the lookup ([`Served::writeback`]).
     pub inside: bool,
-    /// It is not there before it is made.
+    /// It does not exist until it is created.
     pub absent: bool,
-    /// Reads and writes go past the page cache.
+    /// Reads and writes bypass the page cache (`FOPEN_DIRECT_IO`).
     pub direct: bool,
-    /// It can be mapped all the same (`FUSE_DIRECT_IO_ALLOW_MMAP`, since Linux
+    /// It can be mapped although they do (`FUSE_DIRECT_IO_ALLOW_MMAP`, since Linux
     /// 6.6).
     pub mapped: bool,
     /// It has no positions: `lseek(2)`, `pread(2)` and `pwrite(2)` are `ESPIPE`.
     pub stream: bool,
-    /// Each byte is read once, by any open: a read begins where the last one
-    /// ended (`FOPEN_STREAM`).
+    /// Each byte is read once, over all opens: a read begins where the last one ended
+    /// (`FOPEN_STREAM`).
     pub once: bool,
-    /// The kernel keeps what is written, and believes its own sizes
-    /// (`FUSE_WRITEBACK_CACHE`).
+    /// The kernel caches writes, and trusts its own sizes (`FUSE_WRITEBACK_CACHE`).
     pub writeback: bool,
-    /// The most bytes that one read or write moves; 0: all.
+    /// The most bytes that one read or write moves; 0: no limit.
     pub short: u32,
-    /// The errno of each `close(2)`, as of a server that finds no room by then;
-    /// 0: none.
+    /// The errno of each `close(2)`, as of a server that has run out of space; 0: none.
     pub close: i32,
-    /// The same of each `open(2)`.
+    /// The errno of each `open(2)`.
     pub open: i32,
-    /// The same of each `statfs(2)`.
+    /// The errno of each `statfs(2)`.
     pub statfs: i32,
-    /// The same of every other `fsync(2)`, from the first on.
+    /// The errno of every other `fsync(2)`, from the first on.
     pub sync: i32,
-    /// Each `fsync(2)`, and not every other.
+    /// Each `fsync(2)` fails, and not every other.
     pub never_syncs: bool,
-    /// The same of every other change of an attribute, which the size is too.
+    /// The errno of every other change of an attribute, such as the size.
     pub change: i32,
-    /// Writes and changes of attributes take half a second, and fail with `EINTR`
-    /// if the kernel says that a signal has come.
+    /// Writes and changes of attributes take half a second, and fail with `EINTR` if
+    /// the kernel interrupts them for a signal.
     pub slow: bool,
-    /// Reads and writes of any byte at or after the first number fail with this
-    /// errno each time; 0: none.
+    /// Reads and writes of any byte at or after the offset fail with this errno each
+    /// time; 0: none.
     pub fails: (u64, i32),
-    /// What another file holds that is in the directory too ([`Served::inside`]):
-    /// `other`, to be written and read as any.
+    /// The content of another file in the directory ([`Served::inside`]), `other`, which
+    /// can be read and written.
     pub other: Option<&'a Mutex<Vec<u8>>>,
-    /// Gets what is written.
+    /// Receives what is written.
     pub gets: Option<&'a Mutex<Vec<u8>>>,
-    /// How many of those calls and of `fsync(2)` have failed.
+    /// Counts the reads, writes and `fsync(2)` that have failed.
     pub failed: Option<&'a AtomicU32>,
-    /// As long as this is true, reads and writes are not answered.
+    /// While this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
 }
 
@@ -119,7 +117,7 @@ const DIRECTORY: u32 = 0o40_777;
 const INSIDE: u64 = ROOT + 1;
 const OTHER: u64 = ROOT + 2;
 
-/// `struct fuse_entry_out`: this file, not to be kept.
+/// `struct fuse_entry_out` of this file, not to be cached.
 fn entry(node: u64, size: u64) -> Vec<u8> {
     let mut out = words(&[0; 10]);
     out[..8].copy_from_slice(&node.to_ne_bytes());
@@ -127,7 +125,7 @@ fn entry(node: u64, size: u64) -> Vec<u8> {
     out
 }
 
-/// `struct fuse_attr_out`: not to be kept, then the attributes.
+/// `struct fuse_attr_out`, not to be cached.
 fn attributes(size: u64, mode: u32) -> Vec<u8> {
     let mut out = words(&[0, 0, 0, 0]);
     for number in [1, size, size.div_ceil(512), 0, 0, 0] {
@@ -138,24 +136,24 @@ fn attributes(size: u64, mode: u32) -> Vec<u8> {
     out
 }
 
-/// The same of a file that is shown, to be kept for an hour.
+/// `struct fuse_attr_out` of [`Served::shows`], to be cached for an hour.
 fn attributes_of(shown: &File) -> Vec<u8> {
-    let stat = rustix::fs::fstat(shown).expect("it is open");
+    let stat = rustix::fs::fstat(shown).expect("the file is open");
     let mut out = attributes(stat.st_size as u64, FILE);
     out[..8].copy_from_slice(&3600u64.to_ne_bytes());
-    // Behind the number, the size, the blocks and the time of the last access.
+    // After the inode number, the size, the blocks and the access time.
     out[16 + 4 * 8..][..8].copy_from_slice(&(stat.st_mtime as u64).to_ne_bytes());
     out
 }
 
 fn read_of(shown: &File, at: u64, most: u32) -> Vec<u8> {
     let mut bytes = vec![0; most as usize];
-    let read = shown.read_at(&mut bytes, at).expect("it can be read");
+    let read = shown.read_at(&mut bytes, at).expect("the file can be read");
     bytes.truncate(read);
     bytes
 }
 
-/// Whether the one call that is under way is interrupted within half a second.
+/// Whether the kernel interrupts the call that is served within half a second.
 fn is_interrupted(mut device: &File) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let half = Timespec {
@@ -172,7 +170,7 @@ fn is_interrupted(mut device: &File) -> bool {
     false
 }
 
-/// Has the bytes in place.
+/// Writes bytes into the content at an offset.
 fn keep(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
     let (from, to) = (at as usize, at as usize + bytes.len());
     file.resize(file.len().max(to), 0);
@@ -260,7 +258,9 @@ fn serve(mut device: &File, served: Served<'_>) {
                 changes += 1;
                 // struct fuse_setattr_in: what is valid, and behind a handle the size.
                 if let (Some(shown), true) = (served.shows, word(body, 0) & SIZE != 0) {
-                    shown.set_len(double(body, 16)).expect("it can be cut");
+                    shown
+                        .set_len(double(body, 16))
+                        .expect("the file can be cut");
                 }
                 Ok(shown_or_claimed())
             }
@@ -307,7 +307,7 @@ fn serve(mut device: &File, served: Served<'_>) {
                 let n = moved(body);
                 if let Some(shown) = served.shows {
                     let written = shown.write_all_at(&body[40..][..n as usize], double(body, 8));
-                    written.expect("it can be written");
+                    written.expect("the file can be written");
                 }
                 if let Some(gets) = served.gets {
                     keep(
@@ -339,28 +339,28 @@ fn serve(mut device: &File, served: Served<'_>) {
         let mut out = words(&[16 + body.len() as u32, error.cast_unsigned()]);
         out.extend(unique.to_ne_bytes());
         out.extend(body);
-        // ENOENT: whoever asked has gone.
+        // ENOENT: the caller was interrupted.
         let _ = device.write(&out);
     }
 }
 
-/// Mounts a file in a directory of its own; `None` where that is not possible.
+/// Mounts a file in a directory of its own; `None` if that fails.
 fn mount(mode: u32) -> Option<(File, TempDir)> {
     let device = File::options().read(true).write(true).open("/dev/fuse");
     let (device, dir) = (device.ok()?, tempfile::tempdir().ok()?);
     mounted(&device, &file_in(&dir), mode).then_some((device, dir))
 }
 
-/// What is mounted in a directory.
+/// The path that is mounted in a directory.
 fn file_in(dir: &TempDir) -> PathBuf {
     dir.path().join("file")
 }
 
-/// Mounts it for the length of a test; `false` where that is not to be had.
+/// Mounts the file for the duration of a test. Returns `false` if that fails.
 ///
 /// # Panics
 ///
-/// As the test does.
+/// If the test panics.
 pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
     let mode = if served.inside { DIRECTORY } else { FILE };
     let Some((device, dir)) = mount(mode) else {
@@ -379,12 +379,12 @@ pub fn with_file(served: Served<'_>, test: impl FnOnce(&Path)) -> bool {
     true
 }
 
-/// Mounts one whose server has ended: each call on it fails with `ENOTCONN`. The
-/// result is that of [`with_file`].
+/// Mounts a file whose server has ended: each call on it fails with `ENOTCONN`. Returns
+/// `false` if mounting fails.
 ///
 /// # Panics
 ///
-/// As the test does.
+/// If the test panics.
 pub fn with_file_of_none(test: impl FnOnce(&Path)) -> bool {
     let Some((device, dir)) = mount(FILE) else {
         return false;

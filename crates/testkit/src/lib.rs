@@ -1,14 +1,22 @@
 //! Sources and sinks of every kind, for the tests and the benches.
 //!
-//! [`Source::make`] gives a descriptor to read from, with whatever it takes to
-//! keep it fed (a thread at the other end of a pipe, a loop device, queued
-//! signals) and a description of the bytes that must come out of it.
-//! [`Sink::make`] gives a descriptor to write to, and [`Sink::finish`] tells
-//! what arrived. [`model::run`] is the plain read/write loop that everything
-//! is compared with.
+//! [`Source::make`] returns a descriptor to read from, with what feeds it (a thread
+//! at the other end of a pipe, a loop device, queued signals) and a description of
+//! the bytes that must come out of it. [`Sink::make`] returns a descriptor to write
+//! to, and [`Sink::finish`] what arrived. [`model::run`] is the plain read/write
+//! loop that everything is compared with.
 //!
-//! A kind that this machine or this user cannot have is reported by
-//! [`skip::report`] and counted, never passed over in silence.
+//! What this machine or this user lacks is found by [`needs`], and reported and
+//! counted by [`skip::report`].
+//!
+//! | subject | modules |
+//! |---|---|
+//! | every kind of descriptor | [`source`], [`sink`], [`spec`], [`expect`], [`pattern`], [`matrix`], [`table`] |
+//! | special files and devices | [`fuse`], [`loopdev`], [`tun`] |
+//! | descriptors that make a call wait | [`obstacle`], [`locked`] (pipes), [`stalled`] (TCP) |
+//! | system calls | [`refuse`]: fail; [`midst`]: held in a thread; [`stall`]: held in a child; [`calls`]: counted |
+//! | processes and threads | [`child`], [`thread_start`], [`ends`] |
+//! | running tests | [`needs`], [`skip`], [`watchdog`], [`rounds`] |
 
 pub mod calls;
 pub mod child;
@@ -31,8 +39,8 @@ pub mod source;
 pub mod spec;
 pub mod stall;
 pub mod stalled;
-pub mod starting;
 pub mod table;
+pub mod thread_start;
 pub mod tun;
 pub mod watchdog;
 mod wire;

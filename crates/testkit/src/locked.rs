@@ -1,4 +1,4 @@
-//! A pipe that somebody keeps locked, and the threads that wait for it.
+//! A pipe whose lock a thread holds, and the threads that wait for it.
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use rustix::pipe::{SpliceFlags, splice};
 use rustix::thread::Pid;
 
-/// The threads of this process of that name.
+/// Returns the threads of this process that have this name.
 pub fn threads(name: &str) -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
@@ -19,7 +19,7 @@ pub fn threads(name: &str) -> Vec<PathBuf> {
     tasks.filter(named).collect()
 }
 
-/// Those that wait for a lock in the kernel, where no signal reaches them.
+/// Returns how many of them wait for a lock in the kernel, uninterruptibly.
 pub fn held_up(name: &str) -> usize {
     let waits = |task: &PathBuf| {
         let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
@@ -28,8 +28,8 @@ pub fn held_up(name: &str) -> usize {
     threads(name).into_iter().filter(waits).count()
 }
 
-/// The system call that a thread of this process sleeps in: its number and its
-/// arguments, as procfs has them. Empty while the thread runs.
+/// Returns the system call that a thread of this process sleeps in: its number and its
+/// arguments, in the form of procfs. Empty while the thread runs.
 fn call(thread: Pid) -> Vec<String> {
     call_of(&PathBuf::from(format!(
         "/proc/self/task/{}",
@@ -44,8 +44,8 @@ fn call_of(task: &Path) -> Vec<String> {
     if words.len() > 6 { words } else { Vec::new() }
 }
 
-/// Whether this thread sleeps in a call that waits for descriptors, or for a
-/// time. (`wchan` is always 0 on some kernels, such as Debian's 5.10.)
+/// Whether this thread sleeps in a call that waits for descriptors or a timeout.
+/// (`wchan` is always 0 on some kernels, such as Debian's 5.10.)
 pub fn polls(task: &Path) -> bool {
     let calls = [
         libc::SYS_epoll_pwait,
@@ -64,8 +64,8 @@ fn is(word: Option<&String>, fd: RawFd) -> bool {
     word.is_some_and(|word| *word == format!("{fd:#x}"))
 }
 
-/// Waits until this thread of the process sleeps in a call to `splice(2)` that
-/// takes from this descriptor, or gives to it.
+/// Waits until this thread of the process sleeps in a `splice(2)` from this
+/// descriptor, or to it.
 pub fn until_asleep(thread: Pid, fd: RawFd, is_sink: bool) {
     let splice = libc::SYS_splice.to_string();
     loop {
@@ -78,8 +78,8 @@ pub fn until_asleep(thread: Pid, fd: RawFd, is_sink: bool) {
     }
 }
 
-/// Whether this thread of the process waits for a lock, where no signal reaches
-/// it, in a call on one of these descriptors.
+/// Whether this thread of the process waits for a lock, uninterruptibly, in a call on
+/// one of these descriptors.
 pub fn waits_for_lock(thread: Pid, fds: &[RawFd]) -> bool {
     let number = thread.as_raw_nonzero();
     let stat = std::fs::read_to_string(format!("/proc/self/task/{number}/stat"));
@@ -89,33 +89,33 @@ pub fn waits_for_lock(thread: Pid, fds: &[RawFd]) -> bool {
     waits && fds.iter().any(|fd| is(call.get(1), *fd))
 }
 
-/// A pipe whose lock somebody has: a call that splices a silent socket into it
-/// keeps it for as long as the socket is silent (`splice_file_to_pipe`,
-/// fs/splice.c). Whoever reads, writes or resizes the pipe waits for the lock,
-/// and can't be killed meanwhile.
+/// A pipe whose lock is held: a call that splices a silent socket into it keeps the
+/// lock for as long as the socket is silent (`splice_file_to_pipe`, fs/splice.c).
+/// Calls that read, write or resize the pipe wait for the lock, and cannot be killed
+/// meanwhile.
 #[derive(Debug)]
 pub struct Locked {
-    /// Its one end.
+    /// The read end.
     pub reader: PipeReader,
-    /// Its other end.
+    /// The write end.
     pub writer: PipeWriter,
     socket: UnixStream,
     holder: JoinHandle<()>,
 }
 
 impl Locked {
-    /// A fresh one.
+    /// Locks a new pipe.
     ///
     /// # Panics
     ///
-    /// Without descriptors for it.
+    /// If no descriptors are available.
     #[allow(clippy::new_without_default, reason = "it starts a thread")]
     pub fn new() -> Locked {
         let (reader, writer) = std::io::pipe().unwrap();
         Locked::of(reader, writer)
     }
 
-    /// This one, from now on.
+    /// Locks this pipe.
     ///
     /// # Panics
     ///
@@ -139,11 +139,11 @@ impl Locked {
         }
     }
 
-    /// Has the holder put one byte into the pipe, and go.
+    /// Has the holder put one byte into the pipe and release the lock.
     ///
     /// # Panics
     ///
-    /// Where the holder did.
+    /// If the holder has panicked.
     pub fn release(self) -> (PipeReader, PipeWriter) {
         (&self.socket).write_all(b"x").unwrap();
         self.holder.join().unwrap();

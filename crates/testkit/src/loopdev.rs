@@ -1,8 +1,7 @@
 //! Block devices: loop devices over memory files.
 //!
-//! A device goes back to a pool when it is dropped, because attaching one
-//! costs more than using it. The kernel detaches those of the pool when the
-//! process ends (`LO_FLAGS_AUTOCLEAR`).
+//! Dropping a device returns it to a pool, because attaching one costs more than using
+//! it. The kernel detaches those of the pool when the process ends (`LO_FLAGS_AUTOCLEAR`).
 
 use crate::skip;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
@@ -10,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
 
-/// Bytes of every device.
+/// The size of every device, in bytes.
 pub const SIZE: u64 = 256 << 20;
 
 static POOL: Mutex<Vec<Attached>> = Mutex::new(Vec::new());
@@ -28,7 +27,7 @@ pub struct LoopDevice {
     attached: Option<Attached>,
 }
 
-/// Why there can be no loop devices, if so.
+/// Returns why loop devices are not available, if so.
 pub fn unavailable() -> Option<String> {
     if !skip::is_root() {
         return Some("loop devices need root".to_owned());
@@ -40,7 +39,7 @@ pub fn unavailable() -> Option<String> {
 }
 
 impl LoopDevice {
-    /// One from the pool, or a new one.
+    /// Takes a device from the pool, or attaches a new one.
     ///
     /// # Errors
     ///
@@ -89,7 +88,7 @@ fn attach() -> io::Result<Attached> {
         let path = format!("/dev/loop{number}");
         let device = open(&path)?;
         match configure(&device, &backing) {
-            // Somebody else took the number in the meantime.
+            // Another process took the number in the meantime.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => continue,
             Err(e) => return Err(e),
             Ok(()) => {
@@ -130,8 +129,8 @@ fn configure(device: impl AsFd, backing: impl AsFd) -> io::Result<()> {
     let mut config = [0u32; 76];
     config[0] = backing.as_fd().as_raw_fd().cast_unsigned();
     config[2 + 52 / 4] = LO_FLAGS_AUTOCLEAR;
-    // SAFETY: the kernel reads sizeof(struct loop_config) = 304 bytes, which
-    // is what `config` has.
+    // SAFETY: the kernel reads sizeof(struct loop_config) = 304 bytes, the size of
+    // `config`.
     let done = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), LOOP_CONFIGURE, config.as_ptr()) };
     if done < 0 {
         return Err(io::Error::last_os_error());

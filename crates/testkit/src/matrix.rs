@@ -1,4 +1,4 @@
-//! What is tried of every pair.
+//! What is tested for every pair of a source and a sink.
 
 use crate::sink::SinkKind;
 use crate::source::SourceKind;
@@ -9,13 +9,13 @@ pub const SIZES: [u64; 6] = [0, 1, 4095, 4096, 65_537, (1 << 20) + 1];
 /// The size with which the table of paths is made, and checked.
 pub const TABLE_SIZE: u64 = 1 << 20;
 
-/// `size`, or the most that this pair is worth.
+/// Limits `size` to what the kinds of this pair are tested with.
 pub fn bounded(source: SourceKind, sink: SinkKind, size: u64) -> u64 {
     let most = source.most().unwrap_or(u64::MAX);
     size.min(most).min(sink.most().unwrap_or(u64::MAX))
 }
 
-/// Why this pair cannot be had here, if so.
+/// Returns why this pair is not available here, if so.
 pub fn unavailable(source: SourceKind, sink: SinkKind) -> Option<String> {
     source.unavailable().or_else(|| sink.unavailable())
 }

@@ -1,6 +1,5 @@
-//! The moments at which a thread is in the midst of something: each of some
-//! system calls of its is held (`seccomp_unotify(2)`, since Linux 5.5) while
-//! another thread does what it likes.
+//! System calls of a thread that are held (`seccomp_unotify(2)`, since Linux 5.5)
+//! while another thread runs a function.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -14,9 +13,9 @@ const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 const NOTIF_RECV: libc::c_ulong = 0xc050_2100;
 const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
 
-/// Runs `body` on a thread of its own, and at each of these calls that it
-/// makes `meanwhile` on this one. How many there were; `None` where the kernel
-/// cannot do this, and neither has run.
+/// Runs `body` on a thread of its own, and `meanwhile` on this thread at each of these
+/// calls that `body` makes. Returns the number of calls, or `None`, with neither run,
+/// if the kernel cannot hold calls.
 pub fn at_each(
     calls: &[libc::c_long],
     body: impl FnOnce() + Send,
@@ -28,9 +27,9 @@ pub fn at_each(
     })
 }
 
-/// Runs `body` on a thread of its own, and fails each of these calls that it
-/// makes with the errno that `errno` gives for the number of calls before it;
-/// `None`: the kernel makes the call. What it returns is as of [`at_each`].
+/// Runs `body` on a thread of its own, and fails each of these calls that it makes with
+/// the errno that `errno` returns for the number of calls before it. For `None` the
+/// kernel makes the call. Returns the same as [`at_each`].
 pub fn refusing(
     calls: &[libc::c_long],
     body: impl FnOnce() + Send,
@@ -76,8 +75,8 @@ pub fn refusing(
     })
 }
 
-/// What comes first. It is asked for, since a thread that sleeps for it is woken
-/// by a call, which may be one of those that are held by then.
+/// Receives the first value, by polling: waking a thread that sleeps takes a system
+/// call of the sender, which may be held by then.
 fn first<T>(comes: &Receiver<T>) -> Option<T> {
     loop {
         match comes.try_recv() {
@@ -88,7 +87,7 @@ fn first<T>(comes: &Receiver<T>) -> Option<T> {
     }
 }
 
-/// Has this thread's calls handed to whoever gets the listener.
+/// Hands this thread's calls to the owner of the listener.
 fn hand_over(calls: &[libc::c_long], to: &Sender<(OwnedFd, OwnedFd)>, done: OwnedFd) -> bool {
     let line = |code: u32, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -121,7 +120,7 @@ fn hand_over(calls: &[libc::c_long], to: &Sender<(OwnedFd, OwnedFd)>, done: Owne
     if listener < 0 {
         return false;
     }
-    // SAFETY: the kernel has just made it, for nobody else.
+    // SAFETY: the kernel has just made it, and nothing else owns it.
     let listener = unsafe { OwnedFd::from_raw_fd(listener as i32) };
     to.send((listener, done)).is_ok()
 }
@@ -135,9 +134,9 @@ fn received(listener: &OwnedFd) -> Option<u64> {
     (got == 0).then_some(notice[0])
 }
 
-/// The call fails with this errno; `None`: the kernel makes it after all.
-/// `false`: the call was interrupted meanwhile, as by a completion of a ring,
-/// and is made again.
+/// Fails the call with this errno; for `None` the kernel makes it. Returns `false` if
+/// the call was interrupted meanwhile, as by a completion of a ring, and is made
+/// again.
 fn answer(listener: &OwnedFd, id: u64, refused: Option<i32>) -> bool {
     const CONTINUE: u32 = 1;
     // struct seccomp_notif_resp: id, value, error, flags.

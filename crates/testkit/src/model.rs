@@ -1,5 +1,5 @@
-//! The plain read/write loop: what every path must agree with, and what its
-//! throughput is compared to.
+//! The plain read/write loop, with which the result and the throughput of every path
+//! are compared.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -17,20 +17,19 @@ pub enum Side {
     Sink,
 }
 
-/// How the loop went.
+/// The result of the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Bytes read.
     pub read: u64,
     /// Bytes written.
     pub written: u64,
-    /// Where and why it ended early.
+    /// The side and errno of an early end.
     pub failed: Option<(Side, i32)>,
 }
 
 /// Reads up to `size` bytes, or to the end, [`BLOCK`] bytes at a time, and
-/// writes them in pieces of at most `piece` bytes. Waits where a descriptor
-/// says `EAGAIN`.
+/// writes them in pieces of at most `piece` bytes. Waits at `EAGAIN`.
 pub fn run(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: Option<u64>, piece: usize) -> Run {
     let mut memory = vec![0u8; BLOCK + ALIGN];
     let buffer = aligned(&mut memory, BLOCK);
@@ -70,7 +69,7 @@ pub fn run(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: Option<u64>, piec
     }
 }
 
-/// What direct I/O wants of a buffer's address, everywhere.
+/// The alignment of a buffer that direct I/O accepts everywhere.
 const ALIGN: usize = 4096;
 
 fn aligned(memory: &mut [u8], length: usize) -> &mut [u8] {
@@ -78,7 +77,7 @@ fn aligned(memory: &mut [u8], length: usize) -> &mut [u8] {
     &mut memory[skip..skip + length]
 }
 
-/// `read(2)` that waits for a descriptor that does not block.
+/// `read(2)` that waits also if the descriptor does not block.
 pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
     loop {
         match rustix::io::read(fd, &mut *buffer) {
@@ -89,7 +88,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno
     }
 }
 
-/// `write(2)` that waits for a descriptor that does not block.
+/// `write(2)` that waits also if the descriptor does not block.
 pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
         match rustix::io::write(fd, bytes) {

@@ -1,11 +1,11 @@
-//! What a test needs of the kernel, found out by trying it: a kernel that is
-//! too old and a filter that refuses the call are the same to a test.
+//! What a test requires of the kernel. It is tried, so that a filter that refuses a
+//! call counts like a kernel that lacks it.
 
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-/// Something that not every kernel has, or that a container's filter refuses.
+/// A requirement that some kernels lack or a container's filter refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// `splice(2)`, since Linux 2.6.17.
@@ -34,7 +34,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// As a skip's reason has it.
+    /// The reason of a skip.
     pub const fn words(self) -> &'static str {
         match self {
             Need::Splice => "no splice(2) here",
@@ -51,7 +51,7 @@ impl Need {
         }
     }
 
-    /// Whether it can be had.
+    /// Tries it on the calling thread.
     pub fn is_met(self) -> bool {
         let tried = match self {
             Need::Splice => splice(),
@@ -71,14 +71,13 @@ impl Need {
         tried.is_ok()
     }
 
-    /// The words, where it cannot be had.
+    /// Returns the reason of a skip if it is missing.
     pub fn unmet(self) -> Option<String> {
         (!self.is_met()).then(|| self.words().to_owned())
     }
 }
 
-/// True if the test is to be left out: something of this is missing, which is
-/// reported as skipped.
+/// Returns true if one of these is missing, and reports the test as skipped.
 pub fn missing(test: &str, needs: &[Need]) -> bool {
     let missing = needs.iter().find(|need| !need.is_met());
     if let Some(need) = missing {
@@ -125,7 +124,7 @@ fn zero_pages() -> Result<(), Errno> {
     rustix::pipe::splice(&reader, None, &zero, None, 1, flags).map(drop)
 }
 
-/// Three bytes in datagrams of two.
+/// Sends three bytes in datagrams of two.
 fn joined_datagrams() -> Result<(), Errno> {
     let socket = || std::net::UdpSocket::bind("127.0.0.1:0").map_err(|_| Errno::ADDRNOTAVAIL);
     let (near, far) = (socket()?, socket()?);
@@ -157,7 +156,7 @@ fn copy_file_range() -> Result<(), Errno> {
     rustix::fs::copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 1).map(drop)
 }
 
-/// With resource tags (`IORING_FEAT_RSRC_TAGS`).
+/// Requires resource tags (`IORING_FEAT_RSRC_TAGS`).
 fn io_uring() -> Result<(), Errno> {
     const FEATURES: usize = 5;
     const RSRC_TAGS: u32 = 1 << 10;
@@ -204,7 +203,7 @@ fn cachestat() -> Result<(), Errno> {
     .map(drop)
 }
 
-/// A call that has no safe wrapper; what it is given lives in its caller.
+/// Makes a call that has no safe wrapper. Memory that it takes lives in the caller.
 fn call(number: libc::c_long, arguments: [usize; 5]) -> Result<usize, Errno> {
     let [a, b, c, d, e] = arguments;
     // SAFETY: each caller gives the call what its man page asks for, in memory
@@ -218,7 +217,7 @@ fn call(number: libc::c_long, arguments: [usize; 5]) -> Result<usize, Errno> {
 
 fn close(fd: usize) {
     use std::os::fd::FromRawFd;
-    // SAFETY: just made by the kernel, and known here alone.
+    // SAFETY: the kernel has just made it, and nothing else owns it.
     drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd as i32) });
 }
 

@@ -6,35 +6,34 @@ use crate::wire;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A TCP connection: (near, far).
+/// Makes a TCP connection: (near, far).
 ///
 /// # Errors
 ///
-/// Those of the calls that make it.
+/// Those of the system calls.
 pub fn tcp() -> io::Result<(OwnedFd, OwnedFd)> {
     wire::tcp()
 }
 
-/// A pseudo-terminal without line discipline: (slave, master).
+/// Makes a pseudo-terminal without line discipline: (slave, master).
 ///
 /// # Errors
 ///
-/// Those of the calls that make it.
+/// Those of the system calls.
 pub fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     wire::pty()
 }
 
-/// A named pipe whose name is gone already, and which waits: (read end, write
-/// end).
+/// Makes a blocking named pipe whose name is already removed: (read end, write end).
 ///
 /// # Errors
 ///
-/// Those of the calls that make it.
+/// Those of the system calls.
 pub fn fifo() -> io::Result<(OwnedFd, OwnedFd)> {
     wire::fifo()
 }
 
-/// Closing it resets the connection.
+/// Has `close(2)` reset this connection.
 ///
 /// # Errors
 ///
@@ -44,14 +43,13 @@ pub fn resets(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_linger(fd, none)?)
 }
 
-/// Fills a socket that sends a stream, with bytes and with pages, so that neither
-/// of both has room; so many bytes. Before Linux 6.5 a UNIX socket takes pages
-/// into the last bytes that it has, full or not (`unix_stream_sendpage`,
-/// net/unix/af_unix.c).
+/// Fills a stream socket with bytes and with pages, until neither has room. Returns the
+/// number of bytes. Before Linux 6.5 a UNIX socket appends pages to the last bytes that
+/// it holds, full or not (`unix_stream_sendpage`, net/unix/af_unix.c).
 ///
 /// # Errors
 ///
-/// Those of the calls, but for `EAGAIN`.
+/// Those of the system calls, except `EAGAIN`.
 pub fn fill_stream(sink: impl AsFd) -> io::Result<usize> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     use rustix::io::Errno;

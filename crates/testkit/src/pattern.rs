@@ -1,4 +1,4 @@
-//! Bytes that show when they are in the wrong place.
+//! Bytes whose order shows if one is in the wrong place.
 
 use std::sync::OnceLock;
 
@@ -41,13 +41,13 @@ pub fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// The pattern from `offset` on, as far as it lies in one piece; never empty.
+/// Returns the pattern from `offset` on to the end of its period; never empty.
 pub fn piece(offset: u64) -> &'static [u8] {
     let start = usize::try_from(offset % PERIOD as u64).unwrap_or(0);
     &base()[start..]
 }
 
-/// `length` bytes of the pattern from `offset` on.
+/// Returns `length` bytes of the pattern from `offset` on.
 pub fn bytes(offset: u64, length: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(length);
     while out.len() < length {
@@ -57,8 +57,8 @@ pub fn bytes(offset: u64, length: usize) -> Vec<u8> {
     out
 }
 
-/// Whether `found` is the pattern from `offset` on; the index of the first
-/// byte that is not, otherwise.
+/// Checks that `found` is the pattern from `offset` on. Fails with the index of the
+/// first byte that differs.
 pub fn check(offset: u64, found: &[u8]) -> Result<(), usize> {
     let mut done = 0;
     while done < found.len() {

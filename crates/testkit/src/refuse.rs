@@ -1,6 +1,6 @@
-//! System calls that fail as a kernel, a file system or a filter is known to
-//! make them fail. A filter binds the thread that installs it, and is never
-//! taken off again.
+//! System calls that fail as a kernel, a file system or a filter is known to make
+//! them fail, by seccomp filters. A filter binds the thread that installs it, and
+//! cannot be removed.
 
 use std::io;
 
@@ -44,20 +44,20 @@ pub const SELECT: &[libc::c_long] = if cfg!(target_pointer_width = "64") {
 
 /// The calls that open a file by its name.
 pub const OPEN: &[libc::c_long] = &[
-    // Newer architectures do without it.
+    // Newer architectures lack it.
     #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
     libc::SYS_open,
     libc::SYS_openat,
 ];
 
-/// The call that tells and moves a position.
+/// `lseek(2)`, as the C library makes it.
 #[cfg(target_pointer_width = "64")]
 pub const SEEK: libc::c_long = libc::SYS_lseek;
-/// The call that tells and moves a position.
+/// `lseek(2)`, as the C library makes it.
 #[cfg(not(target_pointer_width = "64"))]
 pub const SEEK: libc::c_long = libc::SYS__llseek;
 
-/// Runs in a thread that its filters die with.
+/// Runs `work` in a thread of its own, whose filters end with it.
 pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(value) => value,
@@ -65,19 +65,19 @@ pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// From now on this thread's calls with these numbers fail with this errno; 0:
-/// they return 0 and do nothing.
+/// Fails the calls of this thread that have these numbers. With an errno of 0 they
+/// return 0 and do nothing.
 pub fn refuse(calls: &[libc::c_long], errno: i32) {
     filter(calls, None, errno, 0);
 }
 
-/// And those of all other threads.
+/// Fails these calls in all threads of the process.
 pub fn refuse_all(calls: &[libc::c_long], errno: i32) {
     filter(calls, None, errno, libc::SECCOMP_FILTER_FLAG_TSYNC);
 }
 
-/// Only the calls whose argument of this index is this number, a descriptor or
-/// a flag.
+/// Fails this call where the argument of this index has this value, a descriptor or
+/// flags.
 pub fn refuse_where(call: libc::c_long, index: usize, value: u32, errno: i32) {
     filter(&[call], Some((index, value)), errno, 0);
 }

@@ -1,9 +1,8 @@
-//! Random rounds: each follows from one number, its seed, which a failure
-//! prints and which brings the round's plan back. The order in which threads
-//! meet is the machine's, so a seed may take several runs to fail again.
+//! Random rounds. A round's plan is generated from its seed, which a failure prints. The
+//! order in which threads run is not, so a seed may take several runs to fail again.
 //!
-//! `CORDBOARD_RANDOM_SEED=N` runs that round only. `CORDBOARD_RANDOM_MINUTES=N`
-//! runs fresh ones for so long, instead of the few of an ordinary run.
+//! `CORDBOARD_RANDOM_SEED=N` runs that round only. `CORDBOARD_RANDOM_MINUTES=N` runs
+//! new ones for N minutes, instead of the few of an ordinary run.
 
 use crate::watchdog;
 use std::env::VarError;
@@ -20,9 +19,8 @@ impl Drop for Seed {
     }
 }
 
-/// Runs the rounds of the kept seeds, one a line (what follows `#` is a
-/// comment), and then so many fresh ones. A round that takes a minute aborts
-/// the process with its seed.
+/// Runs the rounds of the kept seeds, one a line with comments from `#` on, and then
+/// `fresh` new ones. A round that hangs aborts the process with its seed.
 pub fn run(kept: &str, fresh: u32, mut round: impl FnMut(&mut fastrand::Rng)) {
     let mut one = |seed: u64| {
         let _printed = Seed(seed);

@@ -1,4 +1,4 @@
-//! Tests that this machine or this user cannot run.
+//! Tests that are skipped on this machine or for this user.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 static SKIPPED: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 
-/// Counts something as skipped; its reason is printed the first time. Written
-/// past the test harness's capture, so that it shows in a passing run too.
+/// Counts something as skipped, and prints the reason the first time. It is written to
+/// the descriptor, since the harness captures what `eprintln!` writes.
 pub fn report(what: &str, reason: &str) {
     let line = format!("SKIPPED: {what}: {reason}");
     let mut skipped = SKIPPED.lock().unwrap_or_else(|e| e.into_inner());
@@ -18,14 +18,14 @@ pub fn report(what: &str, reason: &str) {
     }
 }
 
-/// The same of the test that this is, or the rest of it.
+/// Reports the running test, or the rest of it, as skipped.
 pub fn here(reason: impl AsRef<str>) {
     report(&this_test(), reason.as_ref());
 }
 
-/// A test's thread has its name; the first thread runs only the test that is
-/// asked for by its exact name.
-fn this_test() -> String {
+/// Returns the name of the running test: that of its thread, or, on the first thread,
+/// the argument of `--exact`.
+pub fn this_test() -> String {
     let thread = std::thread::current();
     let named = thread.name().filter(|name| *name != "main");
     let mut arguments = std::env::args().skip_while(|argument| argument != "--exact");
@@ -33,13 +33,13 @@ fn this_test() -> String {
     named.map_or_else(asked, str::to_owned)
 }
 
-/// How many times anything was skipped in this process.
+/// Returns how many times anything was skipped in this process.
 pub fn count() -> u32 {
     let skipped = SKIPPED.lock().unwrap_or_else(|e| e.into_inner());
     skipped.values().sum()
 }
 
-/// Whether this process may do what root does here: loop devices, mounts.
+/// Whether this process has root's rights: loop devices, mounts.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

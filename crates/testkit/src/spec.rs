@@ -1,18 +1,18 @@
-//! What is wanted of a source or a sink.
+//! The properties of a source or a sink.
 
-/// Whether the other end makes everything awkward, or everything fast.
+/// Whether the other end works for checking or for speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Feeders write in uneven pieces, collectors keep all they get.
+    /// Feeders write in uneven pieces, collectors keep all they receive.
     Verify,
     /// Feeders and collectors cost as little as they can; nothing is kept.
     Throughput,
 }
 
-/// What is wanted of a source or a sink.
+/// The properties of a source or a sink.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
-    /// Bytes. A source of records makes as many whole records as fit.
+    /// Bytes. A source of records has as many whole records as fit.
     pub size: u64,
     /// Whether `O_NONBLOCK` is set on the descriptor.
     pub nonblocking: bool,
@@ -21,7 +21,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A blocking one for checking.
+    /// A blocking descriptor for checking.
     pub fn verify(size: u64) -> Spec {
         Spec {
             size,
@@ -30,7 +30,7 @@ impl Spec {
         }
     }
 
-    /// A blocking one for timing.
+    /// A blocking descriptor for timing.
     pub fn throughput(size: u64) -> Spec {
         Spec {
             pace: Pace::Throughput,
@@ -38,7 +38,7 @@ impl Spec {
         }
     }
 
-    /// The same with `O_NONBLOCK` as given.
+    /// Sets whether `O_NONBLOCK` is set.
     #[must_use]
     pub fn nonblocking(self, nonblocking: bool) -> Spec {
         Spec {
@@ -47,7 +47,7 @@ impl Spec {
         }
     }
 
-    /// Whether bytes are to be kept and compared.
+    /// Whether bytes are kept and compared.
     pub fn keeps(&self) -> bool {
         self.pace == Pace::Verify
     }

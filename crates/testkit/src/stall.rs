@@ -1,7 +1,7 @@
-//! A child of which one system call stalls, such as one on a path, as on a server that does
-//! not answer: a filter hands the call to this process (`seccomp_unotify(2)`,
-//! since Linux 5.0), which leaves it unanswered. As in a wait for such a server,
-//! only a signal that kills ends the wait (since Linux 5.19).
+//! A child one of whose system calls stalls, as on a server that does not answer. A
+//! filter hands the call to this process (`seccomp_unotify(2)`, since Linux 5.0), which
+//! leaves it unanswered. As in a wait for such a server, only a fatal signal ends it
+//! (since Linux 5.19).
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -28,8 +28,8 @@ type Answer = [u64; 3];
 
 const NOTIF_RECV: libc::c_ulong = 0xc050_2100;
 const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
-/// That the call is made after all: `SECCOMP_USER_NOTIF_FLAG_CONTINUE`, in the
-/// upper half of a word with the error 0.
+/// The answer that has the kernel make the call: `SECCOMP_USER_NOTIF_FLAG_CONTINUE`,
+/// in the upper half of a word with the error 0.
 const CONTINUE: u64 = u64::from_ne_bytes(if cfg!(target_endian = "little") {
     [0, 0, 0, 0, 1, 0, 0, 0]
 } else {
@@ -41,7 +41,7 @@ const SET_MODE_FILTER: libc::c_uint = 1;
 const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 
-/// Why calls can't be held here, for a skip.
+/// Returns why calls cannot be held here, as the reason of a skip.
 pub fn why(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EINVAL) => "no SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV here (Linux 5.19)".into(),
@@ -49,7 +49,7 @@ pub fn why(error: &io::Error) -> String {
     }
 }
 
-/// The calls that are looked at, and which argument of each is the path.
+/// The calls that are filtered, and which argument of each is the path.
 const CALLS: [(libc::c_long, Option<usize>, Call); 7] = [
     (libc::SYS_openat, Some(1), Call::Open),
     (libc::SYS_statx, Some(1), Call::Stat),
@@ -69,11 +69,11 @@ const CALLS: [(libc::c_long, Option<usize>, Call); 7] = [
     (libc::SYS_socketcall, None, Call::Listen),
     (libc::SYS_rt_sigaction, None, Call::Handle),
 ];
-/// Which call it is of those that go through `socketcall(2)` on x86
+/// The number of `listen(2)` among the calls of `socketcall(2)` on x86
 /// (linux/net.h).
 const SOCKETCALL_LISTEN: u64 = 4;
 
-/// What a call does with its path.
+/// A kind of call that can stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// `openat(2)`.
@@ -88,7 +88,7 @@ pub enum Call {
     Handle,
 }
 
-/// The call that stalls, or will.
+/// A child with a call that stalls, or will.
 #[derive(Debug)]
 pub struct Stall {
     listener: Arc<OwnedFd>,
@@ -96,7 +96,7 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// Starts a command of which the first call that `holds` is true of stalls.
+    /// Starts a command. Its first call for which `holds` returns true stalls.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Stall {
     ///
     /// # Panics
     ///
-    /// The child has ended without it, or patience has run out.
+    /// If the child ends without the call, or does not make it for too long.
     pub fn reached(&self) -> Held<'_> {
         let id = self.held.recv_timeout(crate::watchdog::patience());
         Held {
@@ -136,7 +136,7 @@ impl Stall {
     }
 }
 
-/// A call that stalls. Dropped, it stalls until its process is killed.
+/// A call that stalls. If this is dropped, it stalls until its process is killed.
 #[derive(Debug)]
 pub struct Held<'a> {
     listener: BorrowedFd<'a>,
@@ -144,12 +144,12 @@ pub struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Has the kernel make it now.
+    /// Lets the kernel make the call.
     pub fn release(self) {
         go_on(self.listener, self.id);
     }
 
-    /// Has it fail with this errno; the next call like it is made.
+    /// Fails the call with this errno. The next call like it is made.
     pub fn fail(self, errno: i32) {
         let mut error = [0; 8];
         error[..4].copy_from_slice(&(-errno).to_ne_bytes());
@@ -157,7 +157,7 @@ impl Held<'_> {
     }
 }
 
-/// Answers each call but one.
+/// Lets the kernel make each call but one.
 fn serve(listener: &OwnedFd, held: &Sender<u64>, holds: &dyn Fn(Call, &OsStr) -> bool) {
     let mut holding = false;
     loop {
@@ -165,7 +165,7 @@ fn serve(listener: &OwnedFd, held: &Sender<u64>, holds: &dyn Fn(Call, &OsStr) ->
         match poll(&mut fds, None) {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return,
-            // All who had the filter are gone.
+            // All processes with the filter have ended.
             Ok(_) if !fds[0].revents().contains(PollFlags::IN) => return,
             Ok(_) => {}
         }
@@ -173,7 +173,7 @@ fn serve(listener: &OwnedFd, held: &Sender<u64>, holds: &dyn Fn(Call, &OsStr) ->
         // SAFETY: the kernel writes one seccomp_notif, which the words hold.
         let got = unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_RECV as _, &raw mut notice) };
         if got != 0 {
-            // It was killed meanwhile.
+            // The process was killed meanwhile.
             continue;
         }
         let [thread, _] = halves(notice[1]);
@@ -258,7 +258,7 @@ fn filter(parent: BorrowedFd<'_>) -> io::Result<()> {
         len: lines.len() as u16,
         filter: lines.as_mut_ptr(),
     };
-    // SAFETY: takes integers; without it a filter takes root.
+    // SAFETY: takes integers; without it a filter needs root.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -275,7 +275,7 @@ fn filter(parent: BorrowedFd<'_>) -> io::Result<()> {
         Ok(number) if number >= 0 => number,
         _ => return Err(io::Error::last_os_error()),
     };
-    // SAFETY: the call above has returned it, and nobody else has it.
+    // SAFETY: the kernel has just made it, and nothing else owns it.
     let listener = unsafe { OwnedFd::from_raw_fd(listener) };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut message = SendAncillaryBuffer::new(&mut space);
@@ -286,7 +286,7 @@ fn filter(parent: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The listener, as the child has sent it.
+/// Receives the listener from the child.
 fn received(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut message = RecvAncillaryBuffer::new(&mut space);

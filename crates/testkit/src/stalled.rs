@@ -1,5 +1,5 @@
-//! TCP connections whose peer does not read, each with something about it that
-//! is easily taken for readiness.
+//! TCP connections whose peer does not read, each with a state that is easily taken for
+//! readiness.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -8,16 +8,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 
-/// What there is about a connection.
+/// A state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Times of transmission that nobody has fetched (`SO_TIMESTAMPING`).
+    /// Times of transmission are queued (`SO_TIMESTAMPING`).
     Timestamps,
-    /// Notices of `MSG_ZEROCOPY` that nobody has fetched.
+    /// Notices of `MSG_ZEROCOPY` are queued.
     Zerocopy,
-    /// Room in the buffer, which `TCP_NOTSENT_LOWAT` forbids to use.
+    /// The buffer has room that `TCP_NOTSENT_LOWAT` forbids to use.
     Unsent,
-    /// A buffer of a few KiB.
+    /// The buffer has a few KiB.
     Small,
 }
 
@@ -30,13 +30,13 @@ pub const TROUBLES: [Trouble; 4] = [
 ];
 
 impl Trouble {
-    /// It shows as `POLLERR`, for as long as nobody fetches it.
+    /// Whether it shows as `POLLERR` until the queue is read.
     pub fn shows_an_error(self) -> bool {
         matches!(self, Trouble::Timestamps | Trouble::Zerocopy)
     }
 }
 
-/// Sets an option that is an integer.
+/// Sets a socket option that is an integer.
 pub fn set(socket: impl AsFd, level: i32, name: i32, value: i32) {
     // SAFETY: reads one integer.
     let done = unsafe {
@@ -52,7 +52,7 @@ pub fn set(socket: impl AsFd, level: i32, name: i32, value: i32) {
     assert_eq!(done, 0, "{level} {name}: {error}");
 }
 
-/// What `poll(2)` shows of it at this moment.
+/// Returns what `poll(2)` shows at this moment.
 pub fn shows(fd: impl AsFd) -> PollFlags {
     let fd = fd.as_fd();
     let mut fds = [PollFd::new(&fd, PollFlags::IN | PollFlags::OUT)];
@@ -60,13 +60,13 @@ pub fn shows(fd: impl AsFd) -> PollFlags {
     fds[0].revents()
 }
 
-/// Bytes that a connection has not sent.
+/// Returns the number of bytes that a connection has not sent.
 fn unsent(socket: &TcpStream) -> i32 {
     const SIOCOUTQNSD: libc::Ioctl = 0x894B;
     ask(socket.as_fd(), SIOCOUTQNSD)
 }
 
-/// Bytes that a socket's peer has not taken.
+/// Returns the number of bytes that a socket's peer has not read.
 pub fn untaken(socket: BorrowedFd<'_>) -> i32 {
     ask(socket, libc::TIOCOUTQ)
 }
@@ -79,8 +79,8 @@ fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl) -> i32 {
     unsent
 }
 
-/// A connection whose segments are as short as on a real network: the last of a
-/// window is not held back for a timer until a long one fits.
+/// Returns a connection whose segments are as short as on a real network: the last one
+/// of a window does not wait for a timer until a long one fits.
 fn small_segments() -> (TcpStream, TcpStream) {
     use rustix::net::{AddressFamily, SocketType, connect, socket};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -91,7 +91,7 @@ fn small_segments() -> (TcpStream, TcpStream) {
     (sink, listener.accept().unwrap().0)
 }
 
-/// A connection with this about it, and nothing in it.
+/// Returns a connection in this state, with nothing in it.
 pub fn pair(trouble: Trouble) -> (TcpStream, TcpStream) {
     let (sink, peer) = small_segments();
     set(&peer, libc::SOL_SOCKET, libc::SO_RCVBUF, 32 << 10);
@@ -110,8 +110,8 @@ pub fn pair(trouble: Trouble) -> (TcpStream, TcpStream) {
     (sink, peer)
 }
 
-/// Sends until nothing more is taken; so many bytes that was. With an entry in
-/// its error queue, if it is one that gets some.
+/// Sends until the connection accepts no more, and has an entry in its error queue if
+/// this state has some. Returns the number of bytes.
 pub fn fill(sink: &TcpStream, trouble: Trouble) -> usize {
     let mut flags = SendFlags::DONTWAIT;
     if trouble == Trouble::Zerocopy {
@@ -132,14 +132,15 @@ pub fn fill(sink: &TcpStream, trouble: Trouble) -> usize {
     }
 }
 
-/// A connection that takes no more; and the bytes that are in it.
+/// Returns a connection that accepts no more, and the number of bytes in it.
 pub fn stalled(trouble: Trouble) -> (TcpStream, TcpStream, usize) {
     let (sink, peer) = pair(trouble);
     let filled = fill(&sink, trouble);
     (sink, peer, filled)
 }
 
-/// Silent, and has an entry in its error queue, if it is one that gets some.
+/// Returns a silent connection, with an entry in its error queue if this state has
+/// some.
 pub fn silent(trouble: Trouble) -> (TcpStream, TcpStream) {
     let (socket, mut peer) = pair(trouble);
     let flags = match trouble {

@@ -1,13 +1,13 @@
-//! The table of paths, `docs/paths.md`: written by an experiment, read by a
-//! test.
+//! The table of paths, `docs/paths.md`: an experiment writes it, a test checks it.
 
-use crate::{SinkKind, SourceKind};
+use crate::sink::SinkKind;
+use crate::source::SourceKind;
 use std::fmt;
 
-/// One cell: what a pair took, and how fast that was.
+/// A cell: the path of a pair, and how fast it is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
-    /// It went through, and every byte was compared.
+    /// All bytes arrived and are right.
     Moved {
         /// The paths that carried it, joined by `+`.
         path: String,
@@ -15,15 +15,15 @@ pub enum Entry {
         /// `None` where it was not measured.
         ratio: Option<f64>,
     },
-    /// It fails as the plain loop does: which errno.
+    /// It fails as the plain loop does, with this errno.
     FailsAlike(String),
-    /// It fails where the plain loop works, or moved something else: why.
+    /// It fails where the plain loop works, or moves other bytes: why.
     Wrong(String),
-    /// It could not be tried.
+    /// It is not available.
     Skipped,
 }
 
-/// What an empty table says of a cell that was not tried.
+/// The text of a cell that is not available.
 const SKIPPED: &str = "skipped";
 const ALIKE: &str = "as read/write: ";
 const WRONG: &str = "FAILS: ";
@@ -44,7 +44,7 @@ impl fmt::Display for Entry {
 }
 
 impl Entry {
-    /// The other way round; `None` for text that no cell has.
+    /// Parses the text of a cell.
     pub fn parse(text: &str) -> Option<Entry> {
         let text = text.trim();
         if text == SKIPPED {
@@ -68,7 +68,7 @@ impl Entry {
     }
 }
 
-/// The table in Markdown: a row per source, a column per sink.
+/// Returns the table in Markdown: a row per source, a column per sink.
 pub fn render(mut entry: impl FnMut(SourceKind, SinkKind) -> Entry) -> String {
     let mut text = String::from("| from \\ to |");
     for sink in SinkKind::ALL {
@@ -85,12 +85,11 @@ pub fn render(mut entry: impl FnMut(SourceKind, SinkKind) -> Entry) -> String {
     text + "\n"
 }
 
-/// Every cell of a table in Markdown that has just the rows and columns of
-/// [`render`].
+/// Parses a table in Markdown with the rows and columns of [`render`].
 ///
 /// # Errors
 ///
-/// In words, what is missing, surplus or unreadable.
+/// A message that says what is missing, surplus or invalid.
 pub fn parse(text: &str) -> Result<Vec<(SourceKind, SinkKind, Entry)>, String> {
     let mut lines = text.lines().filter(|line| line.starts_with('|'));
     let head = cells(lines.next().ok_or("no table")?);

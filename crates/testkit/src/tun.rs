@@ -1,35 +1,35 @@
-//! A network interface whose other end is a descriptor: `/dev/net/tun`, each
-//! of whose reads and writes is a packet.
+//! A network interface whose other end is a descriptor: `/dev/net/tun`. Each read or
+//! write is a packet.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// The interface's name, in a network namespace of its thread's own.
+/// The interface's name, in the network namespace of its thread.
 const NAME: &[u8] = b"packets0";
 
 /// An interface that is up.
 pub struct Tun {
-    /// What is written to it is received by the kernel.
+    /// The kernel receives what is written to it.
     pub fd: OwnedFd,
 }
 
-/// What the kernel has received of it.
+/// What the kernel has received from it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received {
     /// Packets.
     pub packets: u64,
-    /// Bytes of all.
+    /// Bytes in them.
     pub bytes: u64,
 }
 
 impl Tun {
-    /// One for the calling thread alone, which is moved to a network namespace
-    /// of its own.
+    /// Moves the calling thread to a network namespace of its own, and makes an
+    /// interface there.
     ///
     /// # Errors
     ///
-    /// `EPERM` to whoever is not root; `ENOENT`, `ENODEV` without a driver.
+    /// `EPERM` without root; `ENOENT` or `ENODEV` without a driver.
     pub fn new() -> io::Result<Tun> {
         // SAFETY: takes a plain number.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
@@ -57,7 +57,7 @@ impl Tun {
         Ok(Tun { fd: device.into() })
     }
 
-    /// The interface's own count.
+    /// Returns the interface's own counts.
     pub fn received(&self) -> io::Result<Received> {
         let all = std::fs::read_to_string("/proc/thread-self/net/dev")?;
         let name = String::from_utf8_lossy(NAME);

@@ -1,12 +1,11 @@
-//! Finding the cell that hangs. Not a timed assertion: nothing is measured,
-//! and only a step that never ends is noticed.
+//! A watchdog that names the step that hangs. It asserts no duration.
 
 use std::io::Write;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Without progress for this long, the process is aborted. Everything takes
-/// longer under a sanitizer or in an emulator: their tools say how many times.
+/// Returns how long a step may take before the process is aborted: a minute, times
+/// `CORDBOARD_TEST_PATIENCE`, which the tools for sanitizers and emulators set.
 pub fn patience() -> Duration {
     let times = std::env::var("CORDBOARD_TEST_PATIENCE");
     let times = times.ok().and_then(|times| times.parse().ok()).unwrap_or(1);
@@ -15,12 +14,12 @@ pub fn patience() -> Duration {
 
 static RUNNING: Mutex<Vec<(u64, String, Instant)>> = Mutex::new(Vec::new());
 
-/// A step that is being watched until this is dropped.
+/// A step that is watched until this is dropped.
 #[derive(Debug)]
 pub struct Watched(u64);
 
-/// Watches a step by this name; if it takes a minute, the process is aborted
-/// with the name on standard error.
+/// Watches a step of this name. If it takes longer than [`patience`], the process is
+/// aborted with the name on standard error.
 pub fn watch(name: impl Into<String>) -> Watched {
     static STARTED: OnceLock<()> = OnceLock::new();
     static NEXT: Mutex<u64> = Mutex::new(0);
@@ -50,7 +49,7 @@ fn patrol() {
         std::thread::sleep(Duration::from_secs(1));
         let running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, name, _)) = running.iter().find(|(_, _, at)| at.elapsed() > patience) {
-            // Past the harness's capture, which this thread inherits.
+            // The harness captures what `eprintln!` writes here too.
             let _ = writeln!(std::io::stderr().lock(), "HANGS: {name}");
             std::process::abort();
         }

@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Room for everything that a test sends before anything is taken out.
+/// Room for everything that a test sends before anything is received.
 const UDP_BUFFER: usize = 512 << 20;
 
 /// Sets or clears `O_NONBLOCK`.
@@ -67,7 +67,7 @@ pub(crate) fn pipe(packets: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC | mode)?)
 }
 
-/// A named pipe whose name is gone already: (read end, write end).
+/// A named pipe whose name is already removed: (read end, write end).
 pub(crate) fn fifo() -> io::Result<(OwnedFd, OwnedFd)> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("fifo");
@@ -95,27 +95,28 @@ pub(crate) fn pty() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((slave, master))
 }
 
-/// Where there is a tmpfs on every Linux system.
+/// The tmpfs of every Linux system.
 pub(crate) const TMPFS: &str = "/dev/shm";
 
-/// Why there is no tmpfs, if so.
+/// Returns why there is no tmpfs, if so.
 pub(crate) fn no_tmpfs() -> Option<String> {
     let there = rustix::fs::statfs(TMPFS).is_ok_and(|fs| fs.f_type as u64 == 0x0102_1994);
     (!there).then(|| format!("no tmpfs on {TMPFS}"))
 }
 
-/// Where files go that are to lie on a real file system.
+/// The directory of files on a real file system.
 pub(crate) fn temp_dir() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// An empty file: its descriptor, and its name, which goes when it is dropped.
+/// An empty file: its descriptor, and its name, which is removed on drop.
 pub(crate) fn named_file(dir: &Path) -> io::Result<(OwnedFd, tempfile::TempPath)> {
     let (file, path) = tempfile::NamedTempFile::new_in(dir)?.into_parts();
     Ok((file.into(), path))
 }
 
-/// Waits until something can be written, or until nobody is there to read it.
+/// Waits until the descriptor can be written to or has no reader. Returns true for the
+/// second.
 pub(crate) fn is_hung_up_once_ready(fd: impl AsFd) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
     while let Err(rustix::io::Errno::INTR) = poll(&mut fds, None) {}

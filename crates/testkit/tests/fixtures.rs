@@ -1,14 +1,14 @@
-//! The fixtures themselves: the plain read/write loop moves what they say.
+//! Tests of the fixtures: the plain read/write loop moves the bytes that they describe.
 
 use std::os::fd::AsFd;
 use testkit::model::{self, Side};
 use testkit::{Sink, SinkKind, Source, SourceKind, Spec, matrix, skip, watchdog};
 
-/// Whether the loop may end like this.
+/// Whether this result of the loop is right.
 fn allowed(failed: Option<(Side, i32)>, sink: SinkKind, size: u64) -> bool {
     match sink {
         SinkKind::Full => failed == (size > 0).then_some((Side::Sink, libc::ENOSPC)),
-        // Pieces that are too short come from how the bytes come in.
+        // A source may deliver pieces that are too short for these sinks.
         SinkKind::Direct | SinkKind::Eventfd => {
             failed.is_none() || failed == Some((Side::Sink, libc::EINVAL))
         }

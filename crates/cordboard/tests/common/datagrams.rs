@@ -46,11 +46,11 @@ pub fn put(fd: &OwnedFd, bytes: &[u8]) {
     assert_eq!(send(fd, bytes, SendFlags::empty()), Ok(bytes.len()));
 }
 
-/// The datagrams that are there, of any length, without waiting.
+/// Receives the datagrams that are queued, of any length, without waiting.
 pub fn all(fd: &OwnedFd) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let mut buffer = vec![0; 5 << 20];
-    // An empty one and the end look alike, so no more than can be there.
+    // An empty datagram and the end look alike, so the number is limited.
     while let Ok((n, _)) = recv(fd, &mut buffer[..], RecvFlags::DONTWAIT) {
         all.push(buffer[..n].to_vec());
         if all.len() == 1000 {

@@ -4,14 +4,16 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A file system in a file in memory, gone with this value.
+use testkit::skip::is_root;
+
+/// A file system in a file in memory. Dropping it unmounts and removes it.
 pub struct Mount {
     pub dir: tempfile::TempDir,
 }
 
-/// Somewhere in memory: the names of an image that is yet to be made, and of
-/// the directory for what is in it.
-fn place() -> (tempfile::TempDir, String, String) {
+/// Makes a directory in memory. Returns it, the name of an image that is yet to be
+/// made, and the directory to mount it on.
+fn image_and_directory() -> (tempfile::TempDir, String, String) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let name = |name| dir.path().join(name).to_str().unwrap().to_owned();
     let (image, at) = (name("image"), name("at"));
@@ -26,11 +28,11 @@ impl Mount {
     }
 
     pub fn new(kind: &str, size: u64) -> Option<Mount> {
-        if !super::root() {
-            testkit::skip::here(format!("mounting {kind} takes root"));
+        if !is_root() {
+            testkit::skip::here(format!("mounting {kind} needs root"));
             return None;
         }
-        let (dir, image, at) = place();
+        let (dir, image, at) = image_and_directory();
         let (image, at) = (image.as_str(), at.as_str());
         let mounted = if kind == "tmpfs" {
             let options = format!("size={size}");
@@ -48,10 +50,10 @@ impl Mount {
         Some(Mount { dir })
     }
 
-    /// What is on the medium at this moment, mounted beside it: what the page
-    /// cache has not written is not there, as after a loss of power.
+    /// Mounts a copy of the medium as it is at this moment. It lacks what the page
+    /// cache has not written, as after a loss of power.
     pub fn snapshot(&self) -> Mount {
-        let (dir, image, at) = place();
+        let (dir, image, at) = image_and_directory();
         let (image, at) = (image.as_str(), at.as_str());
         let from = self.dir.path().join("image");
         let from = from.to_str().unwrap();
@@ -77,17 +79,17 @@ impl Drop for Mount {
     }
 }
 
-/// A loop device on a file in memory, gone with this value.
+/// A loop device on a file in memory. Dropping it detaches and removes it.
 pub struct Loop {
     pub dir: tempfile::TempDir,
     pub device: String,
 }
 
 impl Loop {
-    /// A device of the size of what `image` has made at the path it is given.
+    /// Attaches a device to the file that `image` makes at the path it is given.
     pub fn new(image: impl FnOnce(&std::path::Path)) -> Option<Loop> {
-        if !super::root() {
-            testkit::skip::here("a loop device takes root");
+        if !is_root() {
+            testkit::skip::here("a loop device needs root");
             return None;
         }
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -97,7 +99,7 @@ impl Loop {
             .args(["--find", "--show", name.to_str().unwrap()])
             .output();
         let Some(made) = made.ok().filter(|made| made.status.success()) else {
-            testkit::skip::here("no loop device is to be had here");
+            testkit::skip::here("no loop device is available here");
             return None;
         };
         let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();

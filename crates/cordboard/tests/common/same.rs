@@ -1,8 +1,9 @@
-//! A stage that changes nothing.
+//! A stage that changes no byte.
 
 use cordboard::stage::{Fault, Finished, Passed, Transform};
 
-/// Makes of bytes the same, and is taken for something that does not.
+/// A transforming stage whose output is its input. The library treats it as one that
+/// changes bytes.
 pub struct Same;
 
 impl Transform for Same {

@@ -1,4 +1,4 @@
-//! Files whose `poll(2)` tells of something else than of bytes to read.
+//! Files whose `poll(2)` reports something else than bytes to read.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -18,12 +18,12 @@ fn queue() -> Option<OwnedFd> {
     // SAFETY: takes a name. What is open stays.
     unsafe { libc::syscall(libc::SYS_mq_unlink, name.as_ptr()) };
     let number = i32::try_from(made).ok().filter(|number| *number >= 0)?;
-    // SAFETY: made above, and nobody else's.
+    // SAFETY: made above, and nothing else owns it.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// All that there is is read, at once, whoever waits for what: a queue polls
-/// readable when it has messages, and the list of input devices when it has changed.
+/// All bytes are read at once, without a wait: a queue polls readable when it has
+/// messages, and the list of input devices when it has changed.
 #[test]
 fn a_file_that_polls_for_something_else_is_read_at_once() {
     let name = "a_file_that_polls_for_something_else_is_read_at_once";
@@ -45,7 +45,7 @@ fn a_file_that_polls_for_something_else_is_read_at_once() {
                 rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
                 let (end, sink) = std::io::pipe().unwrap();
                 let request = Request {
-                    // No time at all is needed.
+                    // As short as possible: no wait is needed.
                     idle: (how == 1).then_some(Duration::from_nanos(1)),
                     ..request.clone()
                 };

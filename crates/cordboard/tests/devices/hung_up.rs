@@ -12,8 +12,8 @@ use testkit::stalled::shows;
 use super::common::{any, pty, raw, watchdog};
 use super::{WAYS, by};
 
-/// All that decides how a terminal is read: the request, and whether stages look at
-/// the bytes.
+/// What decides how a terminal is read: the request, and whether a stage inspects the
+/// bytes.
 fn requests() -> [(Request, bool); 4] {
     let idle = Request {
         idle: Some(Duration::from_secs(60)),
@@ -60,7 +60,7 @@ fn failed(report: &Report, written: u64, what: &str) {
     assert_eq!(counts, (written, written, 0), "{what}: {report:?}");
 }
 
-/// `read(2)` says 0 of it from then on, and what it held is gone.
+/// `read(2)` returns 0 afterwards, and what the terminal held is lost.
 #[test]
 fn a_terminal_that_has_hung_up_is_an_error() {
     let _dog = watchdog("a_terminal_that_has_hung_up_is_an_error");
@@ -86,7 +86,7 @@ fn a_terminal_that_has_hung_up_is_an_error() {
     });
 }
 
-/// A read that sleeps gets `EIO`, and one that is made later 0.
+/// A read that sleeps returns `EIO`, a later one 0.
 #[test]
 fn a_terminal_that_hangs_up_meanwhile_is_an_error() {
     let _dog = watchdog("a_terminal_that_hangs_up_meanwhile_is_an_error");
@@ -109,7 +109,7 @@ fn a_terminal_that_hangs_up_meanwhile_is_an_error() {
     });
 }
 
-/// The end of file that a user types is one, and shows nothing.
+/// The end of file that a user types ends the transfer.
 #[test]
 fn a_typed_end_is_no_hang_up() {
     let _dog = watchdog("a_typed_end_is_no_hang_up");

@@ -1,4 +1,4 @@
-//! Records of the kernel's own making, and what has none to give.
+//! Records that the kernel makes, and files without reads or writes.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -59,8 +59,8 @@ fn counters_are_read_whole() {
     }
 }
 
-/// A counter near its maximum is writable to `poll(2)`, and takes no more than
-/// a 1: whatever is to end the transfer must still reach it.
+/// A counter near its maximum polls writable, and accepts no more than a 1: a cancel
+/// or an idle limit must still end the transfer.
 #[test]
 fn a_counter_without_room_holds_nobody() {
     let _dog = watchdog("a_counter_without_room_holds_nobody");
@@ -95,7 +95,7 @@ fn a_counter_without_room_holds_nobody() {
     assert_eq!(position(&source), 8, "the rest was given back");
     assert_eq!(count(&counter), u64::MAX - 39);
 
-    // Read meanwhile, it takes them all.
+    // If it is read meanwhile, it accepts all.
     let counter = full(u64::MAX - 40);
     let control = Control::new().unwrap();
     let source = file_with(&data);
@@ -121,9 +121,8 @@ fn a_counter_without_room_holds_nobody() {
     assert_eq!(count(&counter), 42);
 }
 
-/// A size that no record fits in: `EINVAL`, as `read(2)` has it, and the record
-/// stays. What fits is moved, and a record that does not fit in the rest stays
-/// too.
+/// A size below one record: `EINVAL`, as from `read(2)`, and the record stays.
+/// Records that fit are moved, and one that does not fit into the rest stays too.
 #[test]
 fn a_size_below_a_record_is_an_error() {
     let _dog = watchdog("a_size_below_a_record_is_an_error");
@@ -217,8 +216,8 @@ fn a_size_below_a_record_is_an_error() {
     assert_eq!((report.ended, report.read), (Ended::Size, 32), "{report:?}");
 }
 
-/// What is open for reading and writing, and has neither: most of it never
-/// polls ready.
+/// Descriptors that are open for reading and writing and support neither: most never
+/// poll ready.
 #[test]
 fn what_has_no_reads_or_no_writes_is_refused() {
     let name = "what_has_no_reads_or_no_writes_is_refused";
@@ -263,7 +262,7 @@ fn what_has_no_reads_or_no_writes_is_refused() {
     };
     for (what, thing) in &things {
         let Some(thing) = thing else {
-            testkit::skip::report(&format!("{name}: {what}"), "not to be had here");
+            testkit::skip::report(&format!("{name}: {what}"), "not available here");
             continue;
         };
         let mut byte = 0u8;
@@ -273,12 +272,12 @@ fn what_has_no_reads_or_no_writes_is_refused() {
         refused(thing, &file, Side::Source);
         refused(&file, thing, Side::Sink);
     }
-    // These give records, and take none.
+    // These can be read, not written.
     use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).unwrap();
     refused(&file, &timer, Side::Sink);
     assert_eq!(position(&file), 0, "nothing was taken");
-    // These give or take, as soon as they can.
+    // These can be read or written once they are ready.
     let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
     let mut sources = vec![events, timer];
     if !needs::missing("a counter gives as soon as it can", &[Need::Eventfd]) {

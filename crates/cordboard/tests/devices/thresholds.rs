@@ -12,7 +12,7 @@ use rustix::termios::{OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use super::common::{any, pty, raw, tcp_pair, watchdog};
 use super::{WAYS, by};
 
-/// Both ends of a terminal that gives bytes, with this VMIN and VTIME.
+/// Opens a terminal with this VMIN and VTIME: both ends.
 fn terminal(least: u8, time: u8, nonblocking: bool) -> (OwnedFd, OwnedFd) {
     let (master, tty) = pty();
     raw(&tty);
@@ -24,7 +24,7 @@ fn terminal(least: u8, time: u8, nonblocking: bool) -> (OwnedFd, OwnedFd) {
     (master, tty)
 }
 
-/// Both ends of a connection that reports no less than so many bytes.
+/// Makes a connection that polls readable from this many bytes on: both ends.
 fn connection(least: i32) -> (OwnedFd, OwnedFd) {
     use std::os::fd::AsRawFd;
     let (peer, socket) = tcp_pair();
@@ -42,7 +42,7 @@ fn connection(least: i32) -> (OwnedFd, OwnedFd) {
     (peer.into(), socket.into())
 }
 
-/// A read returns 0 after VTIME tenths of a second, where VMIN is 0: the end.
+/// With a VMIN of 0, a read returns 0 after VTIME tenths of a second: the end.
 #[test]
 fn a_silent_terminal_has_ended_where_it_waits_for_no_byte() {
     let _dog = watchdog("a_silent_terminal_has_ended_where_it_waits_for_no_byte");
@@ -71,8 +71,8 @@ fn a_silent_terminal_has_ended_where_it_waits_for_no_byte() {
     }
 }
 
-/// What is left of the size is less than the source reports, and a read of just
-/// that returns. So does one of a block.
+/// The rest of the size is below the threshold, and a read of that much returns. So
+/// does a read of a block.
 #[test]
 fn less_than_the_mark_is_read_where_no_more_is_wanted() {
     let _dog = watchdog("less_than_the_mark_is_read_where_no_more_is_wanted");

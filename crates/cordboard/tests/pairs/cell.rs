@@ -28,7 +28,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// How a run went, with all that can be compared.
+/// The result of a run, with all that is compared.
 #[derive(Debug)]
 pub struct Run {
     pub read: u64,
@@ -36,20 +36,20 @@ pub struct Run {
     pub stranded: u64,
     pub failed: Option<(Side, i32)>,
     pub ended: Option<Ended>,
-    /// Refused before anything was tried, in words.
+    /// The message of a refusal.
     pub refused: Option<String>,
     pub path: Vec<DataPath>,
-    /// How the source was asked.
+    /// How much was read from the source.
     pub ask: Ask,
-    /// What should have come out of it.
+    /// The expected bytes.
     pub expect: Expect,
-    /// In which messages.
+    /// Their messages.
     pub messages: Option<Vec<usize>>,
-    /// What did arrive, or why that is not known.
+    /// What has arrived, or why that is not known.
     pub found: Result<Collected, String>,
     /// What was handed back.
     pub handed_back: Vec<u8>,
-    /// Positions of source and sink, where they have one.
+    /// Positions of source and sink, if they have one.
     pub positions: [Option<u64>; 2],
 }
 

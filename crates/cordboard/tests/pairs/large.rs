@@ -1,5 +1,5 @@
-//! Past 2 GiB, where counts stop fitting in 31 bits: a sparse file with
-//! islands of data at the places that matter.
+//! Beyond 2 GiB, where counts exceed 31 bits: a sparse file with islands of data at
+//! critical offsets.
 
 use cordboard::{DataPath, Ended, Report, Request, Switches, Transfer};
 use std::io::{self, Read};
@@ -9,8 +9,7 @@ use testkit::{pattern, watchdog};
 const SIZE: u64 = (2 << 30) + 4097;
 const ISLAND: usize = 8192;
 
-/// Across the limits of one call and of 31 and 32 bits' worth of sectors, and
-/// at both ends.
+/// Across the limits of one call and of 31 and 32 bits, and at both ends.
 fn islands() -> [u64; 6] {
     let limit = 0x7fff_f000;
     [
@@ -23,7 +22,7 @@ fn islands() -> [u64; 6] {
     ]
 }
 
-/// A file of this test in `dir`; its name is gone already.
+/// Makes a file in `dir` whose name is already removed.
 fn file(dir: &str) -> OwnedFd {
     tempfile::tempfile_in(dir).expect("a temporary file").into()
 }
@@ -42,7 +41,7 @@ fn source(dir: &str) -> OwnedFd {
     fd
 }
 
-/// Whether `bytes` is what the source has at `offset`.
+/// Checks that `bytes` is what the source has at `offset`.
 fn is_right(offset: u64, bytes: &[u8]) -> bool {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     let mut wanted = bytes.len();
@@ -88,7 +87,7 @@ fn carry(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, switches: Switches) -> Re
     report
 }
 
-/// Down the route: all paths, then without the one that was taken.
+/// All paths, then without the one that was taken, down the route.
 fn by_every_path(name: &str, mut one: impl FnMut(Switches) -> Report) {
     let mut switches = Switches::all();
     while switches.allows(DataPath::ReadWrite) {
@@ -119,7 +118,7 @@ fn to_file(from: &str, to: &str) {
     });
 }
 
-/// What is not a hole in the copy, and what must not be one.
+/// The ranges that are not holes in the copy, and those that must not be.
 fn data_is_right(fd: &OwnedFd) {
     use rustix::fs::{SeekFrom, seek};
     let mut block = vec![0; 1 << 20];

@@ -1,6 +1,7 @@
-//! Every source with every sink: where a plain read/write loop works, the
-//! library must work too and give the same; where the loop fails, the library
-//! must fail in the same way or do better, with right counts either way.
+//! Every source with every sink: where a plain read/write loop works, the library
+//! must work too and give the same; where the loop fails, the library must fail in
+//! the same way or do better, with right counts either way. The program is on its own
+//! because it takes hours under a sanitizer.
 
 mod cell;
 mod large;
@@ -11,7 +12,7 @@ use cell::{Cell, by_library, by_model};
 use cordboard::{DataPath, Switches};
 use testkit::{SinkKind, SourceKind, matrix, skip, watchdog};
 
-/// Runs one cell by both and gives what is wrong with the library's result.
+/// Runs one cell by both and returns what is wrong with the library's result.
 fn wrong(cell: &Cell, switches: Switches) -> Option<String> {
     let _watched = watchdog::watch(cell.to_string());
     let model = by_model(cell);
@@ -21,7 +22,7 @@ fn wrong(cell: &Cell, switches: Switches) -> Option<String> {
         .map(|wrong| format!("{cell}: {wrong}\n      model:   {model}\n      library: {library}"))
 }
 
-/// All sinks that can be had, for one source.
+/// Returns all available sinks for one source.
 fn sinks(source: SourceKind) -> Vec<SinkKind> {
     let mut sinks = Vec::new();
     for sink in SinkKind::ALL.iter().copied() {
@@ -38,7 +39,7 @@ fn report(wrong: &[String]) {
     assert!(wrong.is_empty(), "{} wrong:\n  {list}", wrong.len());
 }
 
-/// Every size, blocking and not, by whatever route the library chooses.
+/// Tests every size, blocking and not, by the route that the library chooses.
 fn every_size(source: SourceKind) {
     let mut found = Vec::new();
     for sink in sinks(source) {
@@ -61,8 +62,8 @@ fn every_size(source: SourceKind) {
     report(&found);
 }
 
-/// The next path each time the one that was taken is turned off, down to
-/// read/write; then each path forced, which may refuse but not lose anything.
+/// Turns off the path that was taken until read/write is left, then forces each path,
+/// which may refuse but not lose anything.
 fn every_path(source: SourceKind) {
     let mut found = Vec::new();
     for sink in sinks(source) {

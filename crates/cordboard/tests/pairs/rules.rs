@@ -1,17 +1,17 @@
-//! What a right result is.
+//! The rules of a right result.
 
 use crate::cell::{Cell, Run};
 use cordboard::{DataPath, Ended, Side};
 use testkit::{Ask, SinkKind};
 
-type Verdict = Result<(), String>;
+type RuleResult = Result<(), String>;
 
-fn ensure(right: bool, wrong: impl FnOnce() -> String) -> Verdict {
+fn ensure(right: bool, wrong: impl FnOnce() -> String) -> RuleResult {
     if right { Ok(()) } else { Err(wrong()) }
 }
 
-/// The library against the model.
-pub fn check(cell: &Cell, model: &Run, library: &Run) -> Verdict {
+/// Compares the library with the model.
+pub fn check(cell: &Cell, model: &Run, library: &Run) -> RuleResult {
     account(library)?;
     match (model.failed, library.failed) {
         (_, None) => complete(cell, model, library),
@@ -23,9 +23,9 @@ pub fn check(cell: &Cell, model: &Run, library: &Run) -> Verdict {
     }
 }
 
-/// A path alone may refuse a pair, or be unable to carry it; it must not lose
-/// anything, and nothing else may carry for it.
-pub fn check_forced(path: DataPath, library: &Run) -> Verdict {
+/// A forced path may refuse a pair, or fail; it must not lose anything, and no other
+/// path may carry bytes.
+pub fn check_forced(path: DataPath, library: &Run) -> RuleResult {
     account(library)?;
     ensure(library.path.iter().all(|taken| *taken == path), || {
         format!("{:?} was taken", library.path)
@@ -38,15 +38,15 @@ pub fn check_forced(path: DataPath, library: &Run) -> Verdict {
     Ok(())
 }
 
-/// Whether a write is too short as the pieces happen to come in: an event
-/// counter takes 8 bytes at a time.
+/// Whether a write may be too short because of the source's pieces: an event counter
+/// needs 8 bytes at a time.
 fn by_luck(cell: &Cell, failed: (Side, i32)) -> bool {
     let even = cell.source.is_seekable() && cell.size.is_multiple_of(8);
     cell.sink == SinkKind::Eventfd && !even && failed == (Side::Sink, libc::EINVAL)
 }
 
-/// What holds of every ending.
-fn account(run: &Run) -> Verdict {
+/// The rules of every ending.
+fn account(run: &Run) -> RuleResult {
     let Run {
         read,
         written,
@@ -76,8 +76,8 @@ fn account(run: &Run) -> Verdict {
     )
 }
 
-/// What holds where it went through.
-fn complete(cell: &Cell, model: &Run, library: &Run) -> Verdict {
+/// The rules of a complete transfer.
+fn complete(cell: &Cell, model: &Run, library: &Run) -> RuleResult {
     let total = library.expect.len();
     ensure(library.written == total, || {
         format!("{} bytes of {total}", library.written)

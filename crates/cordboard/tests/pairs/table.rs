@@ -1,4 +1,4 @@
-//! `docs/paths.md` says what is so.
+//! Checks `docs/paths.md`.
 
 use super::cell::{Cell, Run, by_library};
 use cordboard::Switches;
@@ -11,7 +11,7 @@ fn document() -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// What the table would say now, the ratio aside.
+/// Returns the present content of a cell, without the ratio.
 fn now(run: &Run) -> Result<String, String> {
     match run.failed {
         None => {
@@ -22,8 +22,8 @@ fn now(run: &Run) -> Result<String, String> {
     }
 }
 
-/// The paths of which the call is refused here: the table speaks of a kernel
-/// that has them all.
+/// The paths whose call is refused here: the table is that of a kernel with all of
+/// them.
 fn closed() -> Vec<&'static str> {
     let all = [
         ("copy_file_range", Need::CopyFileRange),
@@ -37,13 +37,13 @@ fn closed() -> Vec<&'static str> {
     closed.map(|(path, _)| path).collect()
 }
 
-/// Whether one of these paths carried something.
+/// Whether one of these paths has carried bytes.
 fn takes(path: &str, closed: &[&str]) -> bool {
     path.split('+').any(|name| closed.contains(&name))
 }
 
-/// What is taken where `/dev/zero` has no `splice(2)`: its zeros are read, and
-/// what goes there by pages is written in the end.
+/// The path without `splice(2)` on `/dev/zero`: zeros are read, and bytes to it are
+/// written.
 fn instead(source: SourceKind, sink: SinkKind, path: &str) -> Option<&'static str> {
     match (source, sink, path) {
         (SourceKind::Zero, _, "splice") | (_, SinkKind::Zero, "splice") => Some("read/write"),
@@ -77,7 +77,7 @@ fn the_table_of_paths_is_true() {
         let found = now(&by_library(&cell, Switches::all()));
         match (&entry, found) {
             (Entry::Moved { path, .. }, Ok(taken)) if *path == taken => {}
-            // Something else carries all of it, and what is refused is not named.
+            // Another path carries everything, and the refused one is not named.
             (Entry::Moved { path, .. }, Ok(taken))
                 if takes(path, &closed) && !takes(&taken, &closed) => {}
             (Entry::Moved { path, .. }, Ok(taken))

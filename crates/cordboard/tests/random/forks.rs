@@ -1,5 +1,5 @@
-//! Children that close everything, have files of their own under the numbers
-//! of what was closed, and move bytes.
+//! Children that close everything, open files of their own under the same numbers,
+//! and move bytes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,10 +13,10 @@ use testkit::child;
 
 use crate::common::{any, file_with, only, pattern, run};
 
-/// As many as there were descriptors of the parent's, and more.
+/// More than the parent's descriptors.
 const OWN: u64 = 200;
 
-/// A file of the child's own, which nothing but the child may change.
+/// A file of the child, which only the child may change.
 fn own(index: u64) -> File {
     let file = rustix::fs::memfd_create("own", MemfdFlags::CLOEXEC).unwrap();
     let file = File::from(file);
@@ -30,7 +30,7 @@ fn is_unharmed((index, file): (u64, &File)) -> bool {
     length.is_ok_and(|n| bytes[..n] == index.to_ne_bytes())
 }
 
-/// From pipe to pipe: on an engine, or here.
+/// Moves bytes from pipe to pipe: on an engine, or on this thread.
 fn carries(rng: &mut Rng, bytes: usize) -> bool {
     let data = pattern(bytes);
     let (source, mut feed) = std::io::pipe().unwrap();
@@ -71,12 +71,12 @@ fn copies(rng: &mut Rng) -> bool {
     report.written == data.len() as u64 && got == data
 }
 
-/// One child, from its start to its end.
+/// Runs one child to its end.
 pub fn child(rng: &mut Rng) {
     let seed = rng.u64(..);
     let fine = child::in_a_child(|| {
         let rng = &mut Rng::with_seed(seed);
-        // Whatever it has inherited, and an engine of its own or not.
+        // With inherited descriptors, and with an engine of its own or without.
         for _ in 0..rng.usize(0..3) {
             assert!(carries(rng, 1000), "before it closes everything");
         }
@@ -88,7 +88,7 @@ pub fn child(rng: &mut Rng) {
             assert!(copies(rng), "from file to file");
             assert!((0..).zip(&files).all(is_unharmed), "the child's own files");
         }
-        // They may not be dropped twice: the child ends by `_exit`.
+        // Not to be dropped twice: the child ends by `_exit`.
         std::mem::forget(files);
         true
     });

@@ -1,6 +1,6 @@
-//! Random rounds of an engine: transfers of every kind at once, while others
-//! cannot go on, peers reset their connections, and the process forks children
-//! that close everything. `testkit::rounds` tells how to run them for longer.
+//! Random rounds of an engine: transfers of every kind at once, beside others that
+//! are blocked, connections that are reset, and children that close everything. The
+//! program is on its own so that it can run for as long as `testkit::rounds` allows.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -18,7 +18,7 @@ use moves::Move;
 use obstacles::Obstacle;
 use relays::Relay;
 
-/// What an ordinary run tries.
+/// The number of new rounds of an ordinary run.
 const FRESH: u32 = 40;
 
 fn round(rng: &mut Rng) {
@@ -39,7 +39,7 @@ fn round(rng: &mut Rng) {
     for _ in 0..rng.usize(0..3) {
         forks::child(rng);
     }
-    // All of these end while the obstacles stand.
+    // All of these end while the obstacles are still blocked.
     for one in moves {
         one.check();
     }
@@ -54,8 +54,8 @@ fn round(rng: &mut Rng) {
 
 #[test]
 fn transfers_end_whatever_runs_beside_them() {
-    if common::alone("transfers_end_whatever_runs_beside_them") {
-        // Made before there are children that could find it half made.
+    if common::alone!() {
+        // Initialised before a fork, which could find it half done.
         testkit::pattern::base();
         testkit::rounds::run(include_str!("seeds.txt"), FRESH, round);
     }

@@ -1,4 +1,4 @@
-//! One transfer that can go on, and what must have become of it.
+//! One transfer that can go on, and its expected result.
 
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -49,13 +49,13 @@ const SINKS: [SinkKind; 12] = [
 /// The largest, as a power of two.
 const LARGEST: u32 = 22;
 
-/// As many small ones as large ones.
+/// As many small sizes as large ones.
 pub fn length(rng: &mut Rng) -> u64 {
     let power = rng.u32(0..LARGEST);
     rng.u64(0..1 << power)
 }
 
-/// Cancels once so much has been written.
+/// Cancels once this many bytes are written.
 struct CancelAt(u64, Control);
 
 impl Observer for CancelAt {
@@ -67,7 +67,7 @@ impl Observer for CancelAt {
 }
 
 /// How it runs.
-enum Way {
+enum Runner {
     Engine(Running),
     Thread(JoinHandle<Outcome>),
 }
@@ -79,7 +79,7 @@ pub struct Move {
     /// What arrives if nothing ends it early.
     whole: u64,
     may_end_early: bool,
-    way: Way,
+    runner: Runner,
 }
 
 fn request(rng: &mut Rng, whole: u64, to_a_file: bool) -> Request {
@@ -87,7 +87,7 @@ fn request(rng: &mut Rng, whole: u64, to_a_file: bool) -> Request {
     if rng.u8(..) < 128 {
         paths.retain(|path| *path == DataPath::ReadWrite || rng.bool());
     }
-    // Small blocks of much would take for ever.
+    // Small blocks would take too long for large sizes.
     let least = (whole / 2000).max(1) as usize;
     let block = (rng.u8(..) < 64).then(|| rng.usize(least..least + (1 << 20)));
     Request {
@@ -111,9 +111,9 @@ impl Move {
         let there = source.expect.len();
         let (size, whole) = match source.ask {
             Ask::Bytes(bytes) => (Size::Bytes(bytes), bytes),
-            // Less than a whole message would be left in the source.
+            // A part of a message would be left in the source.
             Ask::Eof if from == SourceKind::UnixSeqpacket => (Size::Eof, there),
-            // Or of a packet, which `splice(2)` alone takes a part of.
+            // Or of a packet: only `splice(2)` takes a part of one.
             Ask::Eof if from == SourceKind::PacketPipe && !is_open(DataPath::Splice) => {
                 (Size::Eof, there)
             }
@@ -144,10 +144,10 @@ impl Move {
                 .control(&control)
                 .observe(CancelAt(at, control.clone()));
         }
-        let way = match rng.u8(..4) {
-            0 => Way::Thread(std::thread::spawn(move || transfer.run())),
-            1 => Way::Engine(transfer.start().unwrap()),
-            _ => Way::Engine(engine.start(transfer).unwrap()),
+        let runner = match rng.u8(..4) {
+            0 => Runner::Thread(std::thread::spawn(move || transfer.run())),
+            1 => Runner::Engine(transfer.start().unwrap()),
+            _ => Runner::Engine(engine.start(transfer).unwrap()),
         };
         Move {
             what,
@@ -155,17 +155,17 @@ impl Move {
             sink,
             whole,
             may_end_early,
-            way,
+            runner,
         }
     }
 
-    /// Waits for its end, and compares the account with what has arrived, with
-    /// what was handed back, and with what is left in the source.
+    /// Waits for its end, and compares the report with what has arrived, what was
+    /// handed back, and what is left in the source.
     pub fn check(self) {
         let what = self.what;
-        let outcome = match self.way {
-            Way::Engine(running) => running.wait(),
-            Way::Thread(thread) => thread.join().unwrap(),
+        let outcome = match self.runner {
+            Runner::Engine(running) => running.wait(),
+            Runner::Thread(thread) => thread.join().unwrap(),
         };
         let report = outcome.report;
         let (read, written) = (report.read, report.written);
@@ -203,7 +203,7 @@ fn copy(fd: &OwnedFd) -> OwnedFd {
     fd.try_clone().unwrap()
 }
 
-/// What is still in a stream, to its end.
+/// Reads the rest of a stream.
 fn rest(fd: &OwnedFd) -> Vec<u8> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     let flags = fcntl_getfl(fd).unwrap();

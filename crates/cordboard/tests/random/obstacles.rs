@@ -1,4 +1,4 @@
-//! Transfers that cannot go on, on the engine that carries the others.
+//! Transfers that are blocked, on the same engine as the others.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,10 +17,10 @@ use crate::common::{any, handed_back};
 
 pub struct Obstacle {
     name: &'static str,
-    /// A locked pipe may make whoever looks at it wait, and the start too.
+    /// A locked pipe may block any call on it, also that of the start.
     starting: JoinHandle<Running>,
     lock: Option<Locked>,
-    /// The far ends, which take nothing and give nothing.
+    /// The far ends, which are neither read nor written.
     _far: Vec<OwnedFd>,
     idle: bool,
 }
@@ -33,7 +33,7 @@ fn zeros() -> OwnedFd {
     File::open("/dev/zero").unwrap().into()
 }
 
-/// A pipe with so many bytes in it, which has no end.
+/// A pipe with this many bytes in it and an open writer.
 fn fed(bytes: usize, far: &mut Vec<OwnedFd>) -> OwnedFd {
     let (reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(&vec![0; bytes]).unwrap();
@@ -41,7 +41,7 @@ fn fed(bytes: usize, far: &mut Vec<OwnedFd>) -> OwnedFd {
     reader.into()
 }
 
-/// A pipe that nobody reads.
+/// A pipe without reads.
 fn unread(far: &mut Vec<OwnedFd>) -> OwnedFd {
     let (reader, writer) = std::io::pipe().unwrap();
     far.push(reader.into());
@@ -123,10 +123,10 @@ impl Obstacle {
         }
     }
 
-    /// Ends it in one of the ways there are.
+    /// Ends it in a random way.
     pub fn end(self, rng: &mut Rng) {
-        // No call on a locked pipe ends before the lock is released. Its ends
-        // stay open: the source has not ended.
+        // No call on a locked pipe returns before the lock is released. Its ends stay
+        // open: the source has not ended.
         let _ends = self.lock.map(Locked::release);
         let running = self.starting.join().unwrap();
         if rng.u8(..) < 32 {
@@ -149,7 +149,7 @@ impl Obstacle {
     }
 }
 
-/// Whether a pipe can be locked here: it is done with `splice(2)`.
+/// Whether a pipe can be locked here, which needs `splice(2)`.
 fn can_be_locked() -> bool {
     !testkit::needs::missing("a pipe that is locked", &[testkit::needs::Need::Splice])
 }

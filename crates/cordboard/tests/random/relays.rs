@@ -1,4 +1,4 @@
-//! Both directions between two connections, of which one is reset.
+//! Both directions between two connections, one of which is reset.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ impl Relay {
             engine.start(transfer).unwrap()
         };
         let ways = [start(&from, &to), start(&to, &from)];
-        // What fits into the sockets' buffers.
+        // As much as fits into the sockets' buffers.
         let sent = length(rng).min(60_000) as usize;
         Relay {
             client,
@@ -40,7 +40,7 @@ impl Relay {
         }
     }
 
-    /// A reset is the end of neither direction: each tells it as an error.
+    /// A reset is not the end of a direction: both report an error.
     pub fn check(self) {
         let data = pattern(self.sent);
         let mut client = TcpStream::from(self.client);
@@ -57,7 +57,7 @@ impl Relay {
         assert_eq!(report.ended, Ended::Error, "{report:?}");
         assert_eq!(report.errno, Some(Errno::ECONNRESET), "{report:?}");
         assert_eq!(report.failed, Some(Side::Source), "{report:?}");
-        // Nobody is there for this any more.
+        // The peer is already closed.
         let _ = server.write_all(b"too late");
         let report = back.wait().report;
         assert_eq!(report.ended, Ended::Error, "{report:?}");

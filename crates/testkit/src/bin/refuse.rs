@@ -1,10 +1,10 @@
-//! Runs a program with system calls refused, as a container's filter refuses
-//! them: `refuse ERRNO CALL[,CALL...] PROGRAM [ARGUMENTS...]`.
+//! Runs a program with system calls refused, as by a container's filter:
+//! `refuse ERRNO CALL[,CALL...] PROGRAM [ARGUMENTS...]`.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-/// The calls that the library can do without, or that it has a fallback for.
+/// The calls that the library has a fallback for.
 const CALLS: &[(&str, libc::c_long)] = &[
     ("bpf", libc::SYS_bpf),
     ("cachestat", testkit::refuse::CACHESTAT),

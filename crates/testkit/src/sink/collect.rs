@@ -1,7 +1,7 @@
-//! Taking away what is written, and reading back what stays.
+//! Reading what was written, at the other end or back from the file.
 
-use super::files::WIPED;
-use super::{Collected, SinkKind};
+use super::collected::Collected;
+use super::kind::SinkKind;
 use crate::expect::u64_at;
 use crate::loopdev::LoopDevice;
 use crate::spec::Spec;
@@ -14,20 +14,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Who knows what arrived.
+/// Each byte of a device before the first write, up to a limit that tests stay
+/// below.
+pub(super) const WIPED: u8 = 0xee;
+
+/// Where to find out what arrived.
 #[derive(Debug)]
 pub(super) enum Collector {
-    /// Nobody.
+    /// Nowhere.
     Nothing,
-    /// The file itself, after what was in it before.
+    /// In the file, after its former content.
     File(OwnedFd, &'static [u8]),
-    /// The device itself.
+    /// On the device.
     Device(Option<OwnedFd>, LoopDevice),
-    /// A thread at the other end.
+    /// In a thread that reads the other end.
     Thread(Threaded),
 }
 
-/// A thread at the other end; joined also when nobody asks what arrived.
+/// A thread that reads the other end. Dropping this joins it.
 #[derive(Debug)]
 pub(super) struct Threaded {
     handle: Option<JoinHandle<io::Result<Collected>>>,
@@ -60,11 +64,12 @@ impl Drop for Threaded {
     }
 }
 
-/// What a collector that sees no end has to wait for, once that is known.
+/// The number of bytes that a collector waits for if its descriptor has no end. It is
+/// set once it is known.
 #[derive(Debug, Clone)]
 pub(super) struct Total {
     bytes: Arc<AtomicU64>,
-    /// A pipe, which no filter refuses.
+    /// A pipe: filters refuse `eventfd2(2)`, not `pipe2(2)`.
     wake: Arc<(OwnedFd, OwnedFd)>,
 }
 
@@ -89,11 +94,11 @@ impl Total {
         }
     }
 
-    /// Waits until there is something to read or the total has become known
-    /// (`true`), or for long enough when it is known already (`false`).
+    /// Waits until there are bytes to read or the total becomes known. Returns
+    /// `false` if the total is known and no bytes come for a while.
     fn wait(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
-        // Long enough for a datagram that is still on its way through the
-        // loopback interface, and only waited for when one is lost.
+        // Longer than a datagram takes through the loopback interface. Only the
+        // loss of one makes the test wait as long.
         let lost = Timespec {
             tv_sec: 2,
             tv_nsec: 0,
@@ -121,7 +126,7 @@ impl Collector {
         Collector::Device(back, device)
     }
 
-    /// Reads a stream to its end, or messages until all have come.
+    /// Reads a stream to its end, or messages until all have arrived.
     pub(super) fn spawn(far: OwnedFd, kind: SinkKind, spec: &Spec) -> io::Result<Collector> {
         let keep = spec.keeps();
         Threaded::spawn(move |total| match kind {
@@ -145,16 +150,16 @@ impl Collector {
                 let all = read_back(&back, u64::MAX)?;
                 match all.strip_prefix(before) {
                     Some(added) => Ok(Collected::Bytes(added.to_vec(), None)),
-                    None => Err(io::Error::other("what was there before is gone")),
+                    None => Err(io::Error::other("the former content is gone")),
                 }
             }
             Collector::Device(None, _) => Ok(Collected::Unknown),
             Collector::Device(Some(back), _device) => {
-                // One byte more, to see that it was left alone.
+                // One byte more, which must be unchanged.
                 let mut bytes = read_back(&back, written + 1)?;
                 match bytes.pop() {
                     Some(WIPED) => Ok(Collected::Bytes(bytes, None)),
-                    _ => Err(io::Error::other("bytes past the end were written over")),
+                    _ => Err(io::Error::other("bytes past the end were overwritten")),
                 }
             }
             Collector::Thread(mut thread) => thread.finish(written),
@@ -177,7 +182,7 @@ fn read_back(fd: &OwnedFd, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Nobody writes any more: the end of a stream in one of its forms.
+/// `read(2)`, with 0 for every form of the end of a stream.
 fn read(fd: &OwnedFd, block: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(fd, &mut *block) {
@@ -205,7 +210,7 @@ fn to_the_end(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
     }
 }
 
-/// Counts what comes, without looking at it where the kernel allows that.
+/// Counts bytes, without copying them where the kernel allows it.
 fn discard(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
     use rustix::net::RecvFlags;
     let mut block = vec![0; 1 << 20];
@@ -214,7 +219,7 @@ fn discard(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
     let mut count = 0;
     loop {
         let got = match kind {
-            // Dropped in the socket, uncopied.
+            // The kernel drops them in the socket.
             SinkKind::Tcp => rustix::net::recv(fd, &mut block[..], RecvFlags::TRUNC)?.1,
             SinkKind::Pipe | SinkKind::Fifo if splices => {
                 let flags = rustix::pipe::SpliceFlags::empty();
@@ -229,7 +234,7 @@ fn discard(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
     }
 }
 
-/// What comes, until all that was written has come.
+/// Reads until all that was written has arrived.
 fn endless(fd: &OwnedFd, kind: SinkKind, keep: bool, total: &Total) -> io::Result<Collected> {
     wire::set_nonblocking(fd, true)?;
     let mut block = vec![0; 256 << 10];
@@ -249,9 +254,9 @@ fn endless(fd: &OwnedFd, kind: SinkKind, keep: bool, total: &Total) -> io::Resul
                 }
             }
             Err(Errno::INTR) => {}
-            // The slave was closed by whoever had it.
+            // The slave is closed.
             Err(Errno::IO) => break,
-            // The other end was closed; what it sent is still to be read.
+            // The other end is closed. What it sent is still queued.
             Err(Errno::CONNREFUSED | Errno::CONNRESET) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -266,8 +271,8 @@ fn endless(fd: &OwnedFd, kind: SinkKind, keep: bool, total: &Total) -> io::Resul
 fn sum(counter: &OwnedFd, total: &Total) -> io::Result<Collected> {
     let mut sum = 0;
     loop {
-        // Known before the counter is looked at: what comes between the looks at the
-        // two descriptors of one poll(2) is in the counter.
+        // Read before the poll: poll(2) inspects the counter first, and what is added
+        // between its two inspections is left in the counter.
         let is_all = total.get().is_some();
         let mut fds = [
             PollFd::new(counter, PollFlags::IN),
@@ -279,7 +284,7 @@ fn sum(counter: &OwnedFd, total: &Total) -> io::Result<Collected> {
         }
         if !fds[0].revents().is_empty() {
             let mut number = [0; 8];
-            // Nobody else reads, so this does not block.
+            // The only reader, so this does not block.
             rustix::io::read(counter, &mut number)?;
             sum += u128::from(u64_at(&number, 0));
         } else if is_all {

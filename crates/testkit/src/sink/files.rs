@@ -1,7 +1,7 @@
 //! Sinks that can be read back.
 
-use super::SinkKind;
-use super::collect::Collector;
+use super::collect::{Collector, WIPED};
+use super::kind::SinkKind;
 use crate::loopdev::LoopDevice;
 use crate::spec::Spec;
 use crate::wire;
@@ -9,17 +9,16 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// What a device holds before it is written to, as far as tests go.
-pub(super) const WIPED: u8 = 0xee;
+/// How much of a device is filled beforehand.
 const WIPED_SIZE: usize = 2 << 20;
 
-/// What an appending sink holds beforehand.
+/// The content of an appending sink before the first write.
 const BEFORE: &[u8] = b"what was there before";
 
 pub(super) fn make(kind: SinkKind, spec: &Spec) -> io::Result<(OwnedFd, Option<u64>, Collector)> {
     let (fd, start, collector) = open(kind, spec)?;
     let collector = match collector {
-        // Nobody looks, and reading it back takes longer than writing it.
+        // Not checked: reading it back takes longer than writing it.
         Collector::File(..) if !spec.keeps() => Collector::Nothing,
         collector => collector,
     };
@@ -38,8 +37,7 @@ fn open(kind: SinkKind, spec: &Spec) -> io::Result<(OwnedFd, Option<u64>, Collec
             let fd = device.open(OFlags::WRONLY)?;
             let back = device.open(OFlags::RDONLY)?;
             if spec.keeps() {
-                // What an earlier test left there must not pass for what this
-                // one writes.
+                // Bytes of an earlier test must not pass for those of this one.
                 rustix::io::pwrite(&fd, &vec![WIPED; WIPED_SIZE], 0)?;
             }
             let keep = spec.keeps().then_some(back);

@@ -28,9 +28,9 @@ kinds! {
     Tmpfs "tmpfs"
     /// `memfd_create(2)`.
     Memfd "memfd"
-    /// A file that is opened to append, with something in it.
+    /// A file with content that is opened with `O_APPEND`.
     Append "O_APPEND"
-    /// A file in the temporary directory, past the page cache.
+    /// A file in the temporary directory, opened with `O_DIRECT`.
     Direct "O_DIRECT"
     /// A loop device.
     Block "block device"
@@ -58,12 +58,12 @@ kinds! {
     UnixDatagram "UNIX datagram"
     /// A UNIX sequenced-packet socket.
     UnixSeqpacket "UNIX seqpacket"
-    /// An event counter, which adds up the numbers it is given.
+    /// An event counter, which adds up the numbers written to it.
     Eventfd "eventfd"
 }
 
 impl SinkKind {
-    /// Why this machine or this user cannot have one, if so.
+    /// Returns why it is not available to this machine or user, if so.
     pub fn unavailable(self) -> Option<String> {
         match self {
             SinkKind::Block => loopdev::unavailable(),
@@ -73,7 +73,7 @@ impl SinkKind {
         }
     }
 
-    /// The most that is worth writing to it. `None`: anything.
+    /// Returns the most bytes to test with. `None`: no limit.
     pub fn most(self) -> Option<u64> {
         match self {
             SinkKind::Eventfd => Some(64 << 10),
@@ -82,7 +82,7 @@ impl SinkKind {
         }
     }
 
-    /// The most bytes of one write that it takes: a bounded message, a number.
+    /// Returns the most bytes that one write may have: a bounded message, a number.
     pub fn piece(self) -> usize {
         match self {
             SinkKind::Udp => 65_507,

@@ -1,51 +1,38 @@
 //! Sinks of every kind.
 
 mod collect;
+mod collected;
 mod files;
 mod kind;
 
-use crate::expect::Expect;
 use crate::spec::Spec;
 use crate::wire;
 use collect::Collector;
+pub use collected::Collected;
 pub use kind::SinkKind;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::SocketType;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What arrived at a sink.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Collected {
-    /// These bytes; with the sizes of the messages they came in, for kinds
-    /// that keep boundaries.
-    Bytes(Vec<u8>, Option<Vec<usize>>),
-    /// This many bytes, which were not kept.
-    Count(u64),
-    /// Numbers with this sum.
-    Sum(u128),
-    /// Nobody can know.
-    Unknown,
-}
-
-/// A sink, with somebody taking away what is written to it.
+/// A sink, with what reads or keeps the bytes written to it.
 #[derive(Debug)]
 pub struct Sink {
-    /// What to write to.
+    /// The descriptor to write to.
     pub fd: OwnedFd,
-    /// Which kind.
+    /// Its kind.
     pub kind: SinkKind,
-    /// The position before anything is written, where there is one.
+    /// The position before the first write, if it has one.
     pub start: Option<u64>,
     collector: Collector,
 }
 
 impl Sink {
-    /// A sink of this kind.
+    /// Makes a sink of this kind.
     ///
     /// # Errors
     ///
-    /// Those of the calls that make it.
+    /// Those of the system calls.
     pub fn make(kind: SinkKind, spec: &Spec) -> io::Result<Sink> {
         use SinkKind as K;
         let (fd, start, collector) = match kind {
@@ -75,12 +62,12 @@ impl Sink {
         })
     }
 
-    /// Closes the descriptor and tells what arrived. `written`: what was
-    /// accepted, where the sink itself cannot tell the end.
+    /// Closes the descriptor and returns what arrived. `written` is the number of
+    /// bytes accepted, for sinks without an end of their own.
     ///
     /// # Errors
     ///
-    /// Those of the calls that read it back.
+    /// Those of the system calls that read it back.
     pub fn finish(self, written: u64) -> io::Result<Collected> {
         // A terminal whose slave is closed throws away what its master has not
         // read yet (`n_tty_read`, drivers/tty/n_tty.c, gives EIO with a byte
@@ -98,47 +85,12 @@ impl AsFd for Sink {
     }
 }
 
-impl Collected {
-    /// Whether the first `length` bytes of what was expected have arrived,
-    /// and nothing else.
-    ///
-    /// # Errors
-    ///
-    /// In words, what is wrong.
-    pub fn check(&self, expect: &Expect, length: u64) -> Result<(), String> {
-        match self {
-            Collected::Unknown => Ok(()),
-            Collected::Count(n) if *n == length => Ok(()),
-            Collected::Count(n) => Err(format!("{n} bytes arrived, {length} were written")),
-            Collected::Sum(sum) => match expect.sum(length) {
-                Some(wanted) if wanted != *sum => {
-                    Err(format!("numbers add up to {sum}, not {wanted}"))
-                }
-                _ => Ok(()),
-            },
-            Collected::Bytes(bytes, _) if bytes.len() as u64 != length => {
-                let found = bytes.len();
-                Err(format!("{found} bytes arrived, {length} were written"))
-            }
-            Collected::Bytes(bytes, _) => expect.check(bytes),
-        }
-    }
-
-    /// The sizes of the messages that arrived, for kinds that keep boundaries.
-    pub fn messages(&self) -> Option<&[usize]> {
-        match self {
-            Collected::Bytes(_, messages) => messages.as_deref(),
-            _ => None,
-        }
-    }
-}
-
 fn open(path: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// (the end to write to, the end it comes out of).
+/// (the end to write to, the end to read from).
 fn stream(kind: SinkKind) -> io::Result<(OwnedFd, OwnedFd)> {
     use SinkKind as K;
     let swap = |(read, write)| (write, read);

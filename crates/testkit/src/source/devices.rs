@@ -1,6 +1,8 @@
 //! Devices and the kernel's own files.
 
-use super::{Ask, Rest, Source, SourceKind, files};
+use super::fed::{Ask, Rest, Source};
+use super::files;
+use super::kind::SourceKind;
 use crate::expect::Expect;
 use crate::loopdev::{self, LoopDevice};
 use crate::spec::Spec;
@@ -44,7 +46,7 @@ fn open(path: &str) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// A file whose contents are known by reading it beforehand.
+/// Opens a file whose content is read beforehand.
 fn kernel_file(path: &str, size: u64) -> io::Result<(OwnedFd, Expect)> {
     let fd = open(path)?;
     let mut bytes = Vec::new();

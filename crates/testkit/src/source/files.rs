@@ -1,6 +1,7 @@
 //! Files that hold the pattern.
 
-use super::{Ask, Rest, Source, SourceKind};
+use super::fed::{Ask, Rest, Source};
+use super::kind::SourceKind;
 use crate::expect::Expect;
 use crate::spec::Spec;
 use crate::{pattern, wire};
@@ -31,8 +32,8 @@ pub(super) fn make(kind: SourceKind, spec: &Spec) -> io::Result<Source> {
             fill(&fd, spec.size)?;
             let direct = kind == SourceKind::Direct;
             let flags = if direct {
-                // Direct reads would wait for the writing back themselves,
-                // and be measured with it.
+                // Otherwise direct reads would wait for writeback, and a measurement
+                // would include it.
                 rustix::fs::fdatasync(&fd)?;
                 OFlags::DIRECT
             } else {

@@ -1,7 +1,6 @@
 //! The kinds of sources.
 
-use super::records::INOTIFY_RECORD;
-use crate::expect::SIGNAL_RECORD;
+use crate::expect::{INOTIFY_RECORD, SIGNAL_RECORD};
 use crate::needs::Need;
 use crate::{loopdev, wire};
 
@@ -32,7 +31,7 @@ kinds! {
     Memfd "memfd"
     /// A file with holes, one of them at its end.
     Sparse "sparse"
-    /// A file in the temporary directory, past the page cache.
+    /// A file in the temporary directory, opened with `O_DIRECT`.
     Direct "O_DIRECT"
     /// A loop device.
     Block "block device"
@@ -60,7 +59,7 @@ kinds! {
     UnixSeqpacket "UNIX seqpacket"
     /// An event counter in semaphore mode.
     Eventfd "eventfd"
-    /// A timer that expires all the time.
+    /// A timer that expires every microsecond.
     Timerfd "timerfd"
     /// Queued signals.
     Signalfd "signalfd"
@@ -68,12 +67,12 @@ kinds! {
     Inotify "inotify"
     /// A large file of procfs, of size 0.
     Procfs "procfs"
-    /// A file of sysfs that says it is larger than it is.
+    /// A file of sysfs whose size is too large.
     Sysfs "sysfs"
 }
 
 impl SourceKind {
-    /// Why this machine or this user cannot have one, if so.
+    /// Returns why it is not available to this machine or user, if so.
     pub fn unavailable(self) -> Option<String> {
         match self {
             SourceKind::Block => loopdev::unavailable(),
@@ -83,8 +82,8 @@ impl SourceKind {
         }
     }
 
-    /// The most that is worth asking of it: records come slowly, or cannot
-    /// queue without bound. `None`: anything.
+    /// Returns the most bytes to test with: records come slowly, or the queue is
+    /// bounded. `None`: no limit.
     pub fn most(self) -> Option<u64> {
         match self {
             SourceKind::Eventfd => Some(64 << 10),
@@ -97,7 +96,7 @@ impl SourceKind {
         }
     }
 
-    /// Bytes of one record; requests are for whole ones.
+    /// Returns the size of one record. Requests are for whole records.
     pub fn record(self) -> u64 {
         match self {
             SourceKind::Eventfd | SourceKind::Timerfd => 8,
@@ -121,9 +120,9 @@ impl SourceKind {
     }
 }
 
-/// Hands every kind of source to a macro, each after the name that a test of it
-/// has: `file File tmpfs Tmpfs …`. One test a kind runs beside the others, and
-/// tells by its name which kind it was.
+/// Passes every kind of source to a macro, each after the name of its test: `file File
+/// tmpfs Tmpfs …`. The tests of the kinds run in parallel, and a failure names the
+/// kind.
 #[macro_export]
 macro_rules! each_source {
     ($rows:ident) => {

@@ -1,8 +1,9 @@
 //! Sources that are read in whole records.
 
+use super::fed::{Ask, Rest, Source};
+use super::kind::SourceKind;
 use super::signals::Signals;
-use super::{Ask, Rest, Source, SourceKind};
-use crate::expect::{Expect, SIGNAL_RECORD};
+use crate::expect::{Expect, INOTIFY_RECORD, SIGNAL_RECORD};
 use crate::spec::Spec;
 use crate::wire;
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,9 +15,6 @@ use rustix::time::{
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-/// A `struct inotify_event` with a name of up to 15 bytes.
-pub(super) const INOTIFY_RECORD: u64 = 32;
 
 pub(super) fn make(kind: SourceKind, spec: &Spec) -> io::Result<Source> {
     let size = spec.size;
@@ -59,9 +57,9 @@ pub(super) fn make(kind: SourceKind, spec: &Spec) -> io::Result<Source> {
     })
 }
 
-/// Makes and removes a file, again and again.
+/// Makes and removes a file repeatedly.
 fn inotify(size: u64) -> io::Result<(OwnedFd, Expect)> {
-    // In memory, where files come and go quickly.
+    // In memory, where this is fast.
     let dir = match wire::no_tmpfs() {
         None => tempfile::tempdir_in(wire::TMPFS)?,
         Some(_) => tempfile::tempdir()?,
@@ -86,7 +84,7 @@ fn inotify(size: u64) -> io::Result<(OwnedFd, Expect)> {
         events.extend_from_slice(&16u32.to_ne_bytes());
         events.extend_from_slice(b"plug\0\0\0\0\0\0\0\0\0\0\0\0");
     }
-    // What the removal of the directory itself adds comes after all that is
-    // asked for.
+    // The removal of the directory itself adds an event after all that are asked
+    // for.
     Ok((fd, Expect::Exact(Arc::from(events))))
 }

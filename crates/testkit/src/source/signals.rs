@@ -4,8 +4,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-/// Signals that are blocked and queued for this thread, and taken off the
-/// queue again in the end.
+/// Signals that are blocked and queued for this thread. Dropping this removes them from
+/// the queue.
 #[derive(Debug)]
 pub(super) struct Signals {
     set: Mask,
@@ -48,14 +48,14 @@ impl Signals {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nobody else has.
+        // SAFETY: a new descriptor that nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // Once unblocked, what is left on the queue would end the process.
+        // A signal left on the queue would end the process once it is unblocked.
         if let Ok(fd) = self.descriptor() {
             let _ = crate::wire::set_nonblocking(fd.as_fd(), true);
             let mut records = [0u8; 4096];

@@ -1,6 +1,7 @@
-//! Sources with somebody at the other end.
+//! Sources that a thread feeds at the other end.
 
-use super::{Ask, Rest, Source, SourceKind};
+use super::fed::{Ask, Rest, Source};
+use super::kind::SourceKind;
 use crate::expect::Expect;
 use crate::model;
 use crate::spec::{Pace, Spec};
@@ -31,7 +32,7 @@ pub(super) fn make(kind: SourceKind, spec: &Spec) -> io::Result<Source> {
         _ => None,
     };
     let messages = most.map(|most| messages(spec.size, most));
-    // A terminal could be hung up, but that throws away what was not read yet.
+    // A terminal could be hung up, but that drops what is not read yet.
     let endless = matches!(kind, K::Tty | K::Udp | K::UnixDatagram);
     let ask = if endless {
         Ask::Bytes(spec.size)
@@ -46,16 +47,16 @@ pub(super) fn make(kind: SourceKind, spec: &Spec) -> io::Result<Source> {
     let spec = *spec;
     let sizes = messages.clone();
     if kind == K::Udp {
-        // All of it waits in the receive buffer: nothing is lost on the way,
-        // and nobody competes for the processor.
+        // The receive buffer holds all of it: nothing is lost on the way, and no
+        // thread competes for the processor.
         feed(&far, kind, &spec, sizes.as_deref());
         rest.keep = Some(Box::new(far));
     } else if spec.size == 0 {
         rest.keep = endless.then(|| Box::new(far) as _);
     } else {
         if kind == K::Tty {
-            // A write to a master does not fail when the slave is closed; it
-            // sleeps for ever.
+            // A write to a master does not fail after the slave is closed; it never
+            // returns.
             wire::set_nonblocking(&far, true)?;
         }
         if endless {
@@ -75,7 +76,7 @@ pub(super) fn make(kind: SourceKind, spec: &Spec) -> io::Result<Source> {
     })
 }
 
-/// Writes it all; ends early, silently, when nobody reads any more.
+/// Writes all of it. Ends early, without an error, once the reader is gone.
 fn feed(far: &OwnedFd, kind: SourceKind, spec: &Spec, messages: Option<&[usize]>) {
     let mut done = 0;
     if let Some(messages) = messages {
@@ -114,15 +115,15 @@ fn feed(far: &OwnedFd, kind: SourceKind, spec: &Spec, messages: Option<&[usize]>
     }
 }
 
-/// Sends whatever costs least, up to `left` bytes.
+/// Sends up to `left` bytes at the lowest cost.
 fn cheap(far: &OwnedFd, kind: SourceKind, left: usize) -> rustix::io::Result<usize> {
     static PAGES: OnceLock<Vec<u8>> = OnceLock::new();
     let pages = PAGES.get_or_init(|| vec![0x5a; 1 << 20]);
     let pages = &pages[..left.min(pages.len())];
     match kind {
         SourceKind::Pipe | SourceKind::Fifo => {
-            // SAFETY: the pages are static and never written again, so the
-            // pipe may refer to them for as long as it likes.
+            // SAFETY: the pages are static and never written again, so the pipe may
+            // refer to them without a limit in time.
             unsafe {
                 rustix::pipe::vmsplice(
                     far,

@@ -1,0 +1,91 @@
+//! The process of a test: another one for a single test, descriptors, hangs.
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::mpsc;
+
+/// Aborts the process if the test hangs.
+pub struct Watchdog(#[allow(dead_code, reason = "dropped, not read")] mpsc::Sender<()>);
+
+/// Watches a test until the returned value is dropped. Each test has a watching
+/// thread of its own, so that no child of `fork(2)` inherits a lock.
+pub fn watchdog(name: &'static str) -> Watchdog {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        if receiver.recv_timeout(testkit::watchdog::patience())
+            == Err(mpsc::RecvTimeoutError::Timeout)
+        {
+            // The harness captures what `eprintln!` writes.
+            let _ = writeln!(std::io::stderr().lock(), "HANGS: {name}");
+            std::process::abort();
+        }
+    });
+    Watchdog(sender)
+}
+
+/// The name of the calling test, as `--exact` takes it. Expands to an expression
+/// that must stand in the test's own function, outside any closure.
+macro_rules! this_test {
+    () => {{
+        fn here() {}
+        $crate::common::process::test_of(std::any::type_name_of_val(&here))
+    }};
+}
+pub(crate) use this_test;
+
+/// Runs the calling test again, alone in a process of its own. For a test that
+/// changes what belongs to the process: limits, signal handlers, descriptors,
+/// user, filters of all threads. And for one that forks: the child inherits the
+/// descriptors of the tests beside it. True in that process; false in the first
+/// one, after the second has succeeded.
+macro_rules! alone {
+    () => {
+        $crate::common::process::is_alone($crate::common::this_test!())
+    };
+}
+pub(crate) use alone;
+
+/// The name of a test, from the path of a function in it: without the crate and
+/// that function.
+pub fn test_of(inner: &'static str) -> &'static str {
+    let name = inner.split_once("::").map(|(_, name)| name);
+    let name = name.and_then(|name| name.strip_suffix("::here"));
+    name.expect("the path of a function in a test")
+}
+
+/// The command that runs the test of this name alone.
+pub fn command_of(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command
+}
+
+const CHILD: &str = "CORDBOARD_TEST_CHILD";
+
+/// The function of [`alone!`].
+pub fn is_alone(name: &'static str) -> bool {
+    if std::env::var(CHILD).is_ok_and(|child| child == name) {
+        return true;
+    }
+    let output = command_of(name).env(CHILD, name).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {}\n{text}", output.status);
+    assert!(text.contains("1 passed"), "{name} did not run\n{text}");
+    for line in text.lines().filter(|line| line.contains("SKIPPED:")) {
+        // The harness captures what `eprintln!` writes.
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    }
+    false
+}
+
+/// The number of open descriptors of this process.
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Refuses, to this thread and those that it starts, the socket pair that the
+/// library puts between two pipes. The library then inspects what it moves.
+pub fn refuse_own_socket_pairs() {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    testkit::refuse::refuse_where(libc::SYS_socketpair, 1, kind as u32, libc::EPERM);
+}

@@ -1,0 +1,111 @@
+//! Transfers that are run to their end, and what is checked afterwards.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+
+use cordboard::{Control, Observer, Outcome, Progress, Report, Request, Stranded, Transfer};
+
+use super::requests::any;
+use super::sources::{From, Source};
+
+pub fn run(source: impl AsFd, sink: impl AsFd, request: Request) -> Outcome {
+    Transfer::new(source.as_fd(), sink.as_fd(), request)
+        .unwrap_or_else(|failure| panic!("refused: {failure}"))
+        .run()
+}
+
+pub fn with_control(
+    source: impl AsFd,
+    sink: impl AsFd,
+    request: Request,
+    control: &Control,
+) -> Outcome {
+    Transfer::new(source.as_fd(), sink.as_fd(), request)
+        .unwrap()
+        .control(control)
+        .run()
+}
+
+/// Moves these bytes from one pipe to another, with a thread that writes to the
+/// first and one that reads from the second. `refuse` decides for each of the calls,
+/// as in [`testkit::midst::refusing`]. Returns the number of those calls, the
+/// report, and what arrived; `None` if calls cannot be held.
+pub fn piped(
+    data: &[u8],
+    calls: &[std::ffi::c_long],
+    refuse: impl FnMut(usize) -> Option<i32>,
+) -> Option<(usize, Report, Vec<u8>)> {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut out, sink) = std::io::pipe().unwrap();
+    let mut report = None;
+    let body = || {
+        report = Some(run(&source, &sink, any()).report);
+        drop((source, sink));
+    };
+    let (count, got) = std::thread::scope(|scope| {
+        // Fails if the transfer ends first.
+        scope.spawn(move || _ = feed.write_all(data));
+        let got = scope.spawn(move || {
+            let mut all = Vec::new();
+            out.read_to_end(&mut all).unwrap();
+            all
+        });
+        let count = testkit::midst::refusing(calls, body, refuse);
+        (count, got.join().unwrap())
+    });
+    Some((count?, report?, got))
+}
+
+/// Returns the bytes that were handed back, joined.
+pub fn handed_back(stranded: Option<Stranded>) -> Vec<u8> {
+    match stranded {
+        None => Vec::new(),
+        Some(Stranded::Buffer(bytes)) => bytes,
+        Some(Stranded::Datagrams(all)) => all.concat(),
+        Some(Stranded::Pipe(pipe)) => {
+            let mut all = Vec::new();
+            File::from(pipe).read_to_end(&mut all).unwrap();
+            all
+        }
+        Some(_) => panic!("a new kind of stranded bytes"),
+    }
+}
+
+/// Asserts that nothing is lost and that the counts are right: what was written,
+/// what was handed back and what is left in the source add up to `data`.
+pub fn audit(what: &str, outcome: Outcome, source: Source, kind: From, data: &[u8]) {
+    let report = &outcome.report;
+    let (read, written) = (report.read as usize, report.written as usize);
+    assert_eq!(
+        report.read,
+        report.written + report.stranded,
+        "{what}: {report:?}"
+    );
+    let stranded = handed_back(outcome.stranded);
+    assert_eq!(stranded.len() as u64, report.stranded, "{what}: {report:?}");
+    if kind == From::File {
+        assert_eq!(report.stranded, 0, "{what}: a file is rewound: {report:?}");
+    }
+    assert!(stranded == data[written..read], "{what}: stranded bytes");
+    assert!(source.rest() == data[read..], "{what}: rest of the source");
+}
+
+/// Calls a function once, after the first bytes have moved.
+pub struct Meanwhile<F: FnMut()> {
+    what: F,
+    done: bool,
+}
+
+impl<F: FnMut()> Observer for Meanwhile<F> {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written > 0 && !self.done {
+            self.done = true;
+            (self.what)();
+        }
+    }
+}
+
+pub fn meanwhile<F: FnMut()>(what: F) -> Meanwhile<F> {
+    Meanwhile { what, done: false }
+}

@@ -1,0 +1,352 @@
+//! How transfers of datagrams end, and what is handed back then.
+
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use crate::common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
+use crate::common::{self, any, content, only, pattern, run, watchdog};
+use cordboard::DataPath::{self, Datagram, ReadWrite};
+use cordboard::{Ended, Errno, Outcome, Request, Side, Stage, Stranded, Transfer, start};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+#[test]
+fn an_empty_message_is_told_from_the_end() {
+    let _dog = watchdog("an_empty_message_is_told_from_the_end");
+    let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Seqpacket));
+    for bytes in [&b"one"[..], b"", b"two"] {
+        put(&a, bytes);
+    }
+    drop(a);
+    assert_eq!(sockopt::socket_passcred(&source), Ok(false));
+    let report = run(&source, &sink, any()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 6),
+        "{report:?}"
+    );
+    assert_eq!(
+        sockopt::socket_passcred(&source),
+        Ok(false),
+        "SO_PASSCRED has changed"
+    );
+    assert_eq!(all(&b), [&b"one"[..], b"", b"two"]);
+    // Set beforehand, it stays set.
+    let (a, source) = pair(Sort::Seqpacket);
+    sockopt::set_socket_passcred(&source, true).unwrap();
+    put(&a, b"x");
+    drop(a);
+    run(&source, &sink, any());
+    assert_eq!(sockopt::socket_passcred(&source), Ok(true));
+}
+
+/// How an empty record is read: the allowed paths, whether a stage inspects, and the
+/// path that is taken.
+const MET: [(Option<DataPath>, bool, DataPath); 3] = [
+    (Some(Datagram), false, Datagram),
+    (Some(ReadWrite), false, ReadWrite),
+    (None, true, ReadWrite),
+];
+
+/// Moves all of the source, on an engine or in the calling thread.
+fn moved(source: &OwnedFd, sink: &OwnedFd, request: Request, stage: bool, engine: bool) -> Outcome {
+    let own = |fd: &OwnedFd| fd.try_clone().unwrap();
+    let mut transfer = Transfer::owning(own(source), own(sink), request).unwrap();
+    if stage {
+        transfer = transfer.stage(Stage::count()).unwrap();
+    }
+    match engine {
+        true => transfer.start().unwrap().wait(),
+        false => transfer.run(),
+    }
+}
+
+/// The written bytes, in the pieces that a reader of this sink gets.
+fn pieces(reader: &OwnedFd) -> Vec<Vec<u8>> {
+    let (mut all, mut some) = (Vec::new(), [0; 100]);
+    loop {
+        match rustix::io::read(reader, &mut some).unwrap() {
+            0 => return all,
+            n => all.push(some[..n].to_vec()),
+        }
+    }
+}
+
+#[test]
+fn an_empty_record_ends_nothing_by_any_path() {
+    let _dog = watchdog("an_empty_record_ends_nothing_by_any_path");
+    let records = [&b""[..], b"one", b"", b"", b"two", b""];
+    for engine in [false, true] {
+        for (allowed, stage, taken) in MET {
+            let request = || allowed.map_or_else(any, |path| only(&[path]));
+            let case = format!("{taken}, stage {stage}, engine {engine}");
+            let filled = || {
+                let (a, source) = pair(Sort::Seqpacket);
+                records.iter().for_each(|bytes| put(&a, bytes));
+                source
+            };
+            let check = |source: &OwnedFd, sink: &OwnedFd, request: Request, taken: DataPath| {
+                let outcome = moved(source, sink, request, stage, engine);
+                let report = &outcome.report;
+                assert_eq!(
+                    (report.ended, report.read, report.written, report.stranded),
+                    (Ended::Eof, 6, 6, 0),
+                    "{case}: {report:?}"
+                );
+                assert_eq!(report.path, [taken], "{case}: {report:?}");
+                assert_eq!(sockopt::socket_passcred(source), Ok(false), "{case}");
+                let seen = report.stages.first().map(|stage| stage.bytes_in);
+                assert_eq!(seen, stage.then_some(6), "{case}");
+            };
+            for sort in [Sort::Seqpacket, Sort::Unix] {
+                let (sink, b) = pair(sort);
+                check(&filled(), &sink, request(), taken);
+                assert_eq!(all(&b), records, "{case} to {sort:?}");
+            }
+            let (sink, b) = UnixStream::pair().unwrap();
+            let sink = OwnedFd::from(sink);
+            check(&filled(), &sink, request(), taken);
+            drop(sink);
+            assert_eq!(pieces(&b.into()).concat(), b"onetwo", "{case}");
+            // Its reader gets packets, none of them empty.
+            if allowed != Some(Datagram) {
+                let flags = PipeFlags::CLOEXEC | PipeFlags::DIRECT;
+                let (b, sink) = pipe_with(flags).unwrap();
+                check(&filled(), &sink, any(), ReadWrite);
+                drop(sink);
+                assert_eq!(pieces(&b), [b"one", b"two"], "{case}");
+            }
+        }
+    }
+}
+
+/// Another process that shares the socket has cleared `SO_PASSCRED`.
+#[test]
+fn an_empty_record_without_credentials_ends_nothing() {
+    let _dog = watchdog("an_empty_record_without_credentials_ends_nothing");
+    for path in BOTH {
+        let ((a, source), (sink, b)) = (pair(Sort::Seqpacket), pair(Sort::Seqpacket));
+        let other = source.try_clone().unwrap();
+        let running = start(source, sink, only(&[path])).unwrap();
+        let next = || {
+            let mut some = [0; 100];
+            let n = recv(&b, &mut some[..], RecvFlags::empty()).unwrap().1;
+            some[..n].to_vec()
+        };
+        put(&a, b"one");
+        assert_eq!(next(), b"one", "{path}");
+        sockopt::set_socket_passcred(&other, false).unwrap();
+        put(&a, b"");
+        put(&a, b"two");
+        assert_eq!((next(), next()), (b"".to_vec(), b"two".to_vec()), "{path}");
+        drop(a);
+        let report = running.wait().report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 6),
+            "{path}: {report:?}"
+        );
+        assert_eq!(report.path, [path]);
+    }
+}
+
+#[test]
+fn a_socket_whose_reading_was_shut_down_has_ended() {
+    let _dog = watchdog("a_socket_whose_reading_was_shut_down_has_ended");
+    use testkit::refuse::{POLL, PPOLL, apart, refuse};
+    for sort in SORTS {
+        for path in BOTH {
+            // The call that shows it may be refused.
+            let looks = [PPOLL, POLL];
+            for (engine, refused) in [(false, 0), (true, 0), (false, 1), (false, 2)] {
+                let ((a, source), (sink, b)) = (pair(sort), pair(Sort::Unix));
+                put(&a, b"last words");
+                shutdown(&source, Shutdown::Read).unwrap();
+                let report = apart(|| {
+                    refuse(&looks[..refused].concat(), libc::EPERM);
+                    moved(&source, &sink, only(&[path]), false, engine).report
+                });
+                let case = format!("{sort:?} by {path}, {engine} {refused}: {report:?}");
+                assert_eq!(report.ended, Ended::Eof, "{case}");
+                let got = all(&b);
+                assert!(got.len() <= 1, "{case}: {got:?}");
+                assert_eq!(got.concat().len() as u64, report.written, "{case}");
+            }
+        }
+    }
+}
+
+/// Reading is shut down, and no call tells an empty first message from the end: the
+/// messages behind it are not lost, also behind two.
+#[test]
+fn what_is_behind_an_empty_message_is_not_lost_at_the_end() {
+    use testkit::refuse::{apart, refuse};
+    let _dog = watchdog("what_is_behind_an_empty_message_is_not_lost_at_the_end");
+    let messages = [&b"one"[..], b"", b"", b"two", b"", b"three"];
+    for sort in SORTS {
+        for path in BOTH {
+            for stream in [false, true] {
+                let (a, source) = pair(sort);
+                messages.iter().for_each(|bytes| put(&a, bytes));
+                match sort {
+                    Sort::Seqpacket => drop(a),
+                    _ => shutdown(&source, Shutdown::Read).unwrap(),
+                }
+                let (sink, b) = match stream {
+                    true => UnixStream::pair()
+                        .map(|(a, b)| (a.into(), b.into()))
+                        .unwrap(),
+                    false => pair(Sort::Unix),
+                };
+                let report = apart(|| {
+                    // Without credentials.
+                    refuse(&[libc::SYS_setsockopt], libc::EPERM);
+                    moved(&source, &sink, only(&[path]), false, false).report
+                });
+                drop(sink);
+                let case = format!("{sort:?} by {path}, stream {stream}: {report:?}");
+                assert_eq!(report.ended, Ended::Eof, "{case}");
+                assert_eq!((report.read, report.written), (11, 11), "{case}");
+                match stream {
+                    true => assert_eq!(pieces(&b).concat(), b"onetwothree", "{case}"),
+                    false => assert_eq!(all(&b), messages, "{case}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    let _dog = watchdog("nobody_listens");
+    for path in BOTH {
+        // The sink: the first is sent, the answer to it fails the next.
+        let (a, source) = pair(Sort::Unix);
+        let (sink, gone) = pair(Sort::Udp);
+        drop(gone);
+        assert!(send(&sink, b"", SendFlags::empty()).is_ok());
+        for n in 1..=3 {
+            put(&a, &pattern(n));
+        }
+        let outcome = run(&source, &sink, only(&[path]));
+        let report = &outcome.report;
+        assert_eq!(
+            report.errno,
+            Some(Errno::ECONNREFUSED),
+            "{path}: {report:?}"
+        );
+        assert_eq!((report.failed, report.written), (Some(Side::Sink), 0));
+        assert_eq!(report.read, report.stranded);
+        let rest = [common::handed_back(outcome.stranded), all(&source).concat()].concat();
+        assert_eq!(rest, [pattern(1), pattern(2), pattern(3)].concat());
+        // The source: its own earlier datagram was refused.
+        let (source, gone) = pair(Sort::Udp);
+        drop(gone);
+        put(&source, b"anybody there?");
+        let report = run(&source, tempfile::tempfile().unwrap(), only(&[path])).report;
+        assert_eq!(
+            report.errno,
+            Some(Errno::ECONNREFUSED),
+            "{path}: {report:?}"
+        );
+        assert_eq!((report.failed, report.read), (Some(Side::Source), 0));
+    }
+}
+
+/// Messages of no bytes are handed back like any other.
+#[test]
+fn empty_ones_that_the_sink_refuses_are_handed_back() {
+    let _dog = watchdog("empty_ones_that_the_sink_refuses_are_handed_back");
+    for path in BOTH {
+        let (a, source) = pair(Sort::Unix);
+        let (sink, gone) = pair(Sort::Udp);
+        drop(gone);
+        assert!(send(&sink, b"", SendFlags::empty()).is_ok());
+        put(&a, b"");
+        put(&a, b"");
+        let outcome = run(&source, &sink, only(&[path]));
+        let report = &outcome.report;
+        assert_eq!(
+            report.errno,
+            Some(Errno::ECONNREFUSED),
+            "{path}: {report:?}"
+        );
+        let Some(Stranded::Datagrams(mut back)) = outcome.stranded else {
+            panic!("{path}: {report:?}");
+        };
+        back.extend(all(&source));
+        assert_eq!(back, [b"", b""], "{path}");
+    }
+}
+
+#[test]
+fn too_long_for_the_sink_is_handed_back_in_order() {
+    let _dog = watchdog("too_long_for_the_sink_is_handed_back_in_order");
+    let ((a, source), (sink, b)) = (pair(Sort::Unix), pair(Sort::Udp));
+    let sent = [pattern(10), pattern(70_000), pattern(20), pattern(30)];
+    sent.iter().for_each(|bytes| put(&a, bytes));
+    let outcome = run(&source, &sink, any());
+    let report = &outcome.report;
+    assert_eq!(report.errno, Some(Errno::EMSGSIZE), "{report:?}");
+    assert_eq!((report.failed, report.written), (Some(Side::Sink), 10));
+    assert_eq!(report.stranded, 70_050);
+    let Some(Stranded::Datagrams(back)) = outcome.stranded else {
+        panic!("{report:?}");
+    };
+    assert!(back == sent[1..]);
+    assert_eq!(all(&b), [pattern(10)]);
+}
+
+/// The start of a datagram has been read from a stream at the cancel.
+#[test]
+fn part_of_a_datagram_is_handed_back_or_rewound() {
+    let _dog = watchdog("part_of_a_datagram_is_handed_back_or_rewound");
+    for path in BOTH {
+        let (source, mut feed) = UnixStream::pair().unwrap();
+        let (sink, b) = pair(Sort::Udp);
+        std::io::Write::write_all(&mut feed, &pattern(1000)).unwrap();
+        let request = Request {
+            block: NonZeroUsize::new(600),
+            idle: idle(),
+            ..only(&[path])
+        };
+        let outcome = run(&source, &sink, request);
+        let report = outcome.report;
+        let mut got = all(&b).concat();
+        assert_eq!(got.len() as u64, report.written, "{path}: {report:?}");
+        assert_eq!(report.read, report.written + report.stranded);
+        got.extend(common::handed_back(outcome.stranded));
+        assert!(got == pattern(1000), "{path}");
+    }
+}
+
+#[test]
+fn a_sink_file_that_is_full_gets_nothing_twice() {
+    let _dog = watchdog("a_sink_file_that_is_full_gets_nothing_twice");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    for path in BOTH {
+        let (a, source) = pair(Sort::Unix);
+        let sent = [pattern(10), pattern(0), pattern(20)];
+        sent.iter().for_each(|bytes| put(&a, bytes));
+        let outcome = run(source.as_fd(), &full, only(&[path]));
+        assert_eq!(outcome.report.errno, Some(Errno::ENOSPC));
+        let back = common::handed_back(outcome.stranded);
+        assert!(
+            [back, all(&source).concat()].concat() == sent.concat(),
+            "{path}"
+        );
+        // What is moved arrives once.
+        put(&a, b"again");
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request {
+            idle: idle(),
+            ..only(&[path])
+        };
+        run(&source, &sink, request);
+        assert_eq!(content(&sink), b"again");
+    }
+}

@@ -1,0 +1,120 @@
+//! Datagrams larger than the default limits in a process with little memory.
+
+use super::put_long;
+use crate::common::datagrams::{BOTH, Sort, all, idle, pair, put};
+use crate::common::{self, content, handed_back, only, pattern, run, watchdog};
+use cordboard::{DataPath, Errno, Request, Side};
+
+/// A host that locks its mappings in memory (`mlockall(2)`): only the pages that
+/// datagrams fill are used, and they are locked too.
+#[test]
+fn a_host_that_locks_its_memory() {
+    let _dog = watchdog("a_host_that_locks_its_memory");
+    if !common::is_root() {
+        testkit::skip::here("mlockall(2) of so much needs root");
+        return;
+    }
+    if !common::alone!() {
+        return;
+    }
+    // KiB.
+    let memory = |name: &str| -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    for path in BOTH {
+        for joins in [false, true] {
+            let ((a, source), (sink, b)) = (pair(Sort::Unix), pair(Sort::Unix));
+            let file = tempfile::tempfile().unwrap();
+            put(&a, b"hello");
+            let request = Request {
+                idle: idle(),
+                ..only(&[path])
+            };
+            // SAFETY: takes an integer; what is mapped from now on is locked.
+            if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
+                testkit::skip::here("mlockall(2) is refused");
+                return;
+            }
+            let before = memory("VmHWM");
+            let report = match joins {
+                true => run(&source, &file, request).report,
+                false => run(&source, &sink, request).report,
+            };
+            let more = memory("VmHWM") - before;
+            // SAFETY: takes nothing.
+            unsafe { libc::munlockall() };
+            let what = format!("{more} KiB by {path}: {report:?}");
+            assert_eq!((report.errno, report.written), (None, 5), "{what}");
+            match joins {
+                true => assert_eq!(content(&file), b"hello", "{what}"),
+                false => assert_eq!(all(&b), [b"hello"], "{what}"),
+            }
+            assert!(more < 1024, "{what}");
+        }
+    }
+}
+
+/// Returns the pages of address space of the process once they are constant: a new
+/// thread reserves twice what it keeps (`new_heap`, malloc/arena.c).
+fn settled_pages() -> u64 {
+    let pages = || -> u64 {
+        let all = std::fs::read_to_string("/proc/self/statm").unwrap();
+        all.split(' ').next().unwrap().parse().unwrap()
+    };
+    let (mut found, mut same) = (pages(), 0);
+    while same < 1000 {
+        std::thread::yield_now();
+        let now = pages();
+        same = if now == found { same + 1 } else { 0 };
+        found = now;
+    }
+    found
+}
+
+/// With too little address space for a datagram: its rest is lost, which is reported,
+/// and its start is handed back.
+#[test]
+fn one_that_was_cut_is_handed_back() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let _dog = watchdog("one_that_was_cut_is_handed_back");
+    if !common::alone!() {
+        return;
+    }
+    for path in BOTH {
+        let ((a, source), (sink, b)) = (pair(Sort::Unix), pair(Sort::Unix));
+        let data = pattern((1 << 20) + 4096 * 3);
+        if !put_long(&a, &data) {
+            return;
+        }
+        put(&a, b"next");
+        let pages = settled_pages();
+        let before = getrlimit(Resource::As);
+        let mut less = before;
+        // Enough for ordinary datagrams.
+        let more = if path == DataPath::Datagram {
+            32 << 20
+        } else {
+            3 << 20
+        };
+        less.current = Some(pages * rustix::param::page_size() as u64 + more);
+        setrlimit(Resource::As, less).unwrap();
+        let outcome = run(&source, &sink, only(&[path]));
+        setrlimit(Resource::As, before).unwrap();
+        let report = outcome.report;
+        assert_eq!(
+            (report.failed, report.errno, report.truncated),
+            (Some(Side::Source), Some(Errno::EMSGSIZE), 1),
+            "{path}: {report:?}"
+        );
+        assert_eq!((report.written, report.read), (0, report.stranded));
+        let back = handed_back(outcome.stranded);
+        assert_eq!(back.len() as u64, report.stranded, "{path}: {report:?}");
+        assert!(report.stranded >= 1 << 16, "{path}: {report:?}");
+        let rest = [back, all(&source).concat()].concat();
+        assert!(rest.ends_with(b"next"), "{path}");
+        assert!(data.starts_with(&rest[..rest.len() - 4]), "{path}");
+        assert_eq!(all(&b).len(), 0, "{path}");
+    }
+}

@@ -1,0 +1,384 @@
+//! Devices, terminals and the kernel's own records as sources and sinks.
+
+mod at_once;
+#[path = "../common/mod.rs"]
+mod common;
+mod hung_up;
+mod records;
+mod thresholds;
+
+use std::fs::File;
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use common::{any, content, file_with, only, pattern, pty, raw, run, watchdog, with_control};
+use cordboard::DataPath::{Datagram, ReadWrite, Sendfile, Splice};
+use cordboard::{Control, Ended, Errno, Report, Request, Side, Stage, Transfer};
+use rustix::fs::OFlags;
+
+#[test]
+fn dev_zero_by_pages_or_by_bytes() {
+    let _dog = watchdog("dev_zero_by_pages_or_by_bytes");
+    let zero = File::open("/dev/zero").unwrap();
+    for paths in [&[Splice, ReadWrite][..], &[ReadWrite]] {
+        let sink = file_with(&[1; 100_000]);
+        let request = Request {
+            size: 70_000.into(),
+            ..only(paths)
+        };
+        let report = run(&zero, &sink, request).report;
+        assert_eq!((report.ended, report.written), (Ended::Size, 70_000));
+        assert!(content(&sink) == [vec![0; 70_000], vec![1; 30_000]].concat());
+    }
+}
+
+#[test]
+fn a_full_device_is_the_sinks_failure_and_the_file_is_rewound() {
+    let _dog = watchdog("a_full_device_is_the_sinks_failure_and_the_file_is_rewound");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    for paths in [&[Sendfile, Splice, ReadWrite][..], &[Splice], &[ReadWrite]] {
+        if paths == [Splice] && common::forcible(paths).is_empty() {
+            continue;
+        }
+        let source = file_with(&pattern(300_000));
+        let report = run(&source, &full, only(paths)).report;
+        assert_eq!(report.errno, Some(Errno::ENOSPC), "{report:?}");
+        assert_eq!(report.failed, Some(Side::Sink));
+        assert_eq!((report.read, report.written, report.stranded), (0, 0, 0));
+        assert_eq!(common::position(&source), 0);
+    }
+}
+
+/// Bytes that stay in a pipe without an end of file behind them.
+fn is_silent(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+        fd,
+        rustix::event::PollFlags::IN,
+    )];
+    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 0
+}
+
+#[test]
+fn a_terminals_end_is_typed_once() {
+    let _dog = watchdog("a_terminals_end_is_typed_once");
+    for polled in [false, true] {
+        let (master, tty) = pty();
+        // A line, the end of file, and a line that must not be read.
+        rustix::io::write(&master, b"one\n\x04two\n").unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let control = Control::new().unwrap();
+        let report = if polled {
+            with_control(&tty, &writer, any(), &control).report
+        } else {
+            run(&tty, &writer, any()).report
+        };
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 4),
+            "{report:?}"
+        );
+        assert_eq!(report.path, [ReadWrite]);
+        let mut line = [0; 16];
+        assert_eq!(
+            rustix::io::read(&tty, &mut line),
+            Ok(4),
+            "the next line is still there"
+        );
+        assert_eq!(&line[..4], b"two\n");
+        // While nothing is typed the pipe is not locked, and others may use it.
+        assert!(!is_silent(reader.as_fd()));
+    }
+}
+
+/// How a transfer is run.
+const WAYS: [&str; 3] = ["sleeping", "polled", "engine"];
+
+fn by(way: &str, source: &OwnedFd, sink: &OwnedFd, request: Request, staged: bool) -> Report {
+    let control = Control::new().unwrap();
+    let [from, to] = [source, sink].map(|fd| fd.try_clone().unwrap());
+    let mut transfer = Transfer::owning(from, to, request).unwrap();
+    if staged {
+        transfer = transfer.stage(Stage::transforming(common::Same)).unwrap();
+    }
+    match way {
+        "sleeping" => transfer.run().report,
+        "polled" => transfer.control(&control).run().report,
+        _ => {
+            let engine = cordboard::Engine::new(Default::default()).unwrap();
+            engine.start(transfer).unwrap().wait().report
+        }
+    }
+}
+
+/// A program writes to a terminal and closes it. The reader of the other end gets all
+/// bytes, and then `EIO`, which is the end and no error.
+#[test]
+fn the_end_of_a_pseudoterminal() {
+    let _dog = watchdog("the_end_of_a_pseudoterminal");
+    for way in WAYS {
+        for nonblocking in [false, true] {
+            // The last is longer than the kernel's buffer: a thread writes it.
+            for length in [0, 5, 3000, 300_000] {
+                for staged in [false, true] {
+                    let (master, tty) = pty();
+                    raw(&tty);
+                    if nonblocking {
+                        rustix::io::ioctl_fionbio(&master, true).unwrap();
+                    }
+                    let data = pattern(length);
+                    let written = data.clone();
+                    let writer = std::thread::spawn(move || {
+                        File::from(tty).write_all(&written).unwrap();
+                    });
+                    let writer = if length > 3000 {
+                        Some(writer)
+                    } else {
+                        writer.join().unwrap();
+                        None
+                    };
+                    let sink = tempfile::tempfile().unwrap();
+                    let to = sink.try_clone().unwrap().into();
+                    let report = by(way, &master, &to, any(), staged);
+                    let what = format!("{way}, {nonblocking}, {length}, {staged}: {report:?}");
+                    assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
+                    let counts = (report.read, report.written, report.stranded);
+                    assert_eq!(counts, (length as u64, length as u64, 0), "{what}");
+                    assert_eq!(report.path, [ReadWrite], "{what}");
+                    assert!(content(&sink) == data, "{what}");
+                    if let Some(writer) = writer {
+                        writer.join().unwrap();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same into a sink of messages.
+#[test]
+fn the_end_of_a_pseudoterminal_that_is_cut_into_messages() {
+    use std::os::unix::net::UnixDatagram;
+    let _dog = watchdog("the_end_of_a_pseudoterminal_that_is_cut_into_messages");
+    for block in [None, NonZeroUsize::new(4)] {
+        for way in WAYS {
+            let (master, tty) = pty();
+            raw(&tty);
+            rustix::io::write(&tty, b"a message").unwrap();
+            drop(tty);
+            let (sink, receiver) = UnixDatagram::pair().unwrap();
+            let request = Request { block, ..any() };
+            let report = by(way, &master, &sink.into(), request, false);
+            let what = format!("{way}: {report:?}");
+            assert_eq!((report.ended, report.written), (Ended::Eof, 9), "{what}");
+            assert_eq!(report.path, [ReadWrite], "{what}");
+            let mut message = [0; 16];
+            let most = block.map_or(9, usize::from);
+            for length in [most, most, 1].into_iter().take(9usize.div_ceil(most)) {
+                assert_eq!(receiver.recv(&mut message).unwrap(), length, "{what}");
+            }
+        }
+    }
+}
+
+/// A terminal whose slave is still open elsewhere has not ended, and one whose slave
+/// was never opened has not begun.
+#[test]
+fn a_pseudoterminal_that_is_open_has_not_ended() {
+    let _dog = watchdog("a_pseudoterminal_that_is_open_has_not_ended");
+    let (master, tty) = pty();
+    raw(&tty);
+    let second = tty.try_clone().unwrap();
+    rustix::io::write(&tty, b"one").unwrap();
+    drop(tty);
+    let sink = tempfile::tempfile().unwrap();
+    let request = || Request {
+        idle: Some(Duration::from_millis(1)),
+        ..any()
+    };
+    let report = run(&master, &sink, request()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Idle, 3),
+        "{report:?}"
+    );
+    // Closed and opened again, the transfer goes on.
+    let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
+    drop(second);
+    let third = rustix::fs::open(
+        &name,
+        OFlags::RDWR | OFlags::NOCTTY,
+        rustix::fs::Mode::empty(),
+    );
+    rustix::io::write(third.as_ref().unwrap(), b"two").unwrap();
+    let report = run(&master, &sink, request()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Idle, 3),
+        "{report:?}"
+    );
+    drop(third);
+    // A child of another test may hold a copy of it for a while.
+    let report = run(&master, &sink, any()).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 0),
+        "{report:?}"
+    );
+    assert_eq!(content(&sink), b"onetwo");
+}
+
+/// `EIO` of a slave is an error, not the end: that of a program in the background,
+/// which may not read its terminal.
+#[test]
+fn a_terminal_that_may_not_be_read_is_an_error() {
+    use rustix::process::{getpid, setpgid, setsid};
+    let _dog = watchdog("a_terminal_that_may_not_be_read_is_an_error");
+    if !common::alone!() {
+        return;
+    }
+    let (_master, tty) = pty();
+    let sink = tempfile::tempfile().unwrap();
+    let in_the_background = || {
+        setpgid(None, None).unwrap();
+        assert_ne!(rustix::termios::tcgetpgrp(&tty).unwrap(), getpid());
+        // SAFETY: no handler is set, and this process has but one thread.
+        unsafe { libc::signal(libc::SIGTTIN, libc::SIG_IGN) };
+        let report = run(&tty, &sink, any()).report;
+        eprintln!("{report:?}");
+        (report.ended, report.failed, report.errno)
+            == (Ended::Error, Some(Side::Source), Some(Errno::EIO))
+    };
+    assert!(testkit::child::in_a_child(|| {
+        setsid().unwrap();
+        rustix::process::ioctl_tiocsctty(&tty).unwrap();
+        testkit::child::in_a_child(in_the_background)
+    }));
+}
+
+/// Each write to `/dev/net/tun` is a packet: none is joined with another, or cut, by
+/// any request.
+#[test]
+fn packets_stay_packets() {
+    use std::os::unix::net::UnixDatagram;
+    let _dog = watchdog("packets_stay_packets");
+    let tun = match testkit::tun::Tun::new() {
+        Ok(tun) => tun,
+        Err(error) => {
+            return testkit::skip::report("a network interface of our own", &error.to_string());
+        }
+    };
+    let mut packet = vec![0; 1400];
+    packet[0] = 0x45;
+    let before = tun.received().unwrap();
+    for asynchronous in [false, true] {
+        let (put, source) = UnixDatagram::pair().unwrap();
+        for length in [100, 1400, 1400, 28] {
+            put.send(&packet[..length]).unwrap();
+        }
+        let request = Request {
+            size: 2928.into(),
+            ..any()
+        };
+        let report = if asynchronous {
+            cordboard::start(&source, &tun.fd, request)
+                .unwrap()
+                .wait()
+                .report
+        } else {
+            run(&source, &tun.fd, request).report
+        };
+        assert_eq!((report.ended, report.written), (Ended::Size, 2928));
+        assert_eq!(report.path, [ReadWrite]);
+    }
+    let after = tun.received().unwrap();
+    assert_eq!(after.packets - before.packets, 8);
+    assert_eq!(after.bytes - before.bytes, 2 * 2928);
+}
+
+/// `O_APPEND` has no effect on a block device: bytes are written at its position,
+/// also those that direct I/O does not carry.
+#[test]
+fn a_block_device_is_written_at_its_position() {
+    use rustix::fs::{OFlags, SeekFrom};
+    let _dog = watchdog("a_block_device_is_written_at_its_position");
+    if let Some(why) = testkit::loopdev::unavailable() {
+        return testkit::skip::report("a_block_device_is_written_at_its_position", &why);
+    }
+    let (data, old) = (pattern(70_000), vec![0x55; 200_000]);
+    let device = testkit::loopdev::LoopDevice::take().unwrap();
+    for flags in [OFlags::empty(), OFlags::DIRECT] {
+        for at in [8192, 700] {
+            let sink = device.open(OFlags::RDWR | OFlags::APPEND | flags).unwrap();
+            let plain = std::fs::File::from(device.open(OFlags::RDWR).unwrap());
+            std::os::unix::fs::FileExt::write_all_at(&plain, &old, 0).unwrap();
+            rustix::fs::seek(&sink, SeekFrom::Start(at)).unwrap();
+            let report = run(file_with(&data), &sink, only(&[ReadWrite])).report;
+            assert_eq!(report.written, 70_000, "{flags:?} {at}: {report:?}");
+            assert_eq!(rustix::fs::tell(&sink), Ok(at + 70_000), "{flags:?} {at}");
+            let mut found = vec![0; old.len()];
+            std::os::unix::fs::FileExt::read_exact_at(&plain, &mut found, 0).unwrap();
+            let mut right = old.clone();
+            right[at as usize..][..data.len()].copy_from_slice(&data);
+            assert!(found == right, "{flags:?} {at}: {report:?}");
+        }
+    }
+}
+
+/// A terminal whose program reads nothing: a write of more than the room would block,
+/// and the master cannot be opened again without blocking.
+#[test]
+fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
+    let _dog = watchdog("an_idle_limit_holds_for_the_master_of_a_pseudoterminal");
+    let data = pattern(1 << 20);
+    let ways = [(true, true), (true, false), (false, true), (false, false)];
+    let ways = ways.into_iter().flat_map(|way| [(way, false), (way, true)]);
+    for ((on_an_engine, is_open), messages) in ways {
+        let (master, slave) = pty();
+        raw(&slave);
+        // A closed slave may be opened again at any time: that is no end.
+        let slave = is_open.then_some(slave);
+        let (source, _feed) = match messages {
+            true => packets(&data),
+            false => (OwnedFd::from(file_with(&data)), None),
+        };
+        let idle = Request {
+            idle: Some(Duration::from_millis(20)),
+            ..any()
+        };
+        let report = match on_an_engine {
+            true => {
+                cordboard::start(&source, &master, idle)
+                    .unwrap()
+                    .wait()
+                    .report
+            }
+            false => run(&source, &master, idle).report,
+        };
+        assert_eq!(report.ended, Ended::Idle, "{report:?}");
+        let source = File::from(source);
+        match messages {
+            true => assert_eq!(report.path, [Datagram]),
+            false => assert_eq!(common::position(&source), report.written),
+        }
+        assert!(0 < report.written && report.written < data.len() as u64);
+        if let Some(slave) = slave {
+            let mut got = vec![0; report.written as usize];
+            std::io::Read::read_exact(&mut File::from(slave), &mut got).unwrap();
+            assert!(got == data[..got.len()]);
+        }
+    }
+}
+
+/// Makes a sequenced-packet socket that is full of pages of this, and the end that
+/// could send more.
+fn packets(data: &[u8]) -> (OwnedFd, Option<OwnedFd>) {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (source, feed) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let mut pages = data.chunks(4096);
+    let sent = pages.all(|page| send(&feed, page, SendFlags::DONTWAIT).is_ok());
+    assert!(!sent, "less than the terminal takes");
+    (source, Some(feed))
+}

@@ -1,0 +1,280 @@
+//! What an idle transfer costs: little memory, and no wake-ups. These tests run
+//! alone, since the allocator counts for the whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::{self, any, descriptors, only, watchdog};
+use cordboard::DataPath::{Datagram, ReadWrite, Splice};
+use cordboard::engine::Options;
+use cordboard::{DataPath, Ended, Engine, Request, Running, Transfer};
+
+/// Counts the allocated bytes.
+struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does everything.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The number of pairs that the limit of open files allows, at most 10,000. Each
+/// needs four descriptors here, and two for its transfer.
+fn pairs() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let want = 10_000 * 6 + 1000;
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.unwrap_or(u64::MAX);
+    for limit in [want, most.min(want)] {
+        let raised = Rlimit {
+            current: Some(limit),
+            maximum: Some(most.max(limit)),
+        };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            break;
+        }
+    }
+    let current = getrlimit(Resource::Nofile).current.unwrap_or(want);
+    usize::try_from(current.saturating_sub(1000) / 6)
+        .unwrap()
+        .min(10_000)
+}
+
+/// Waits until every transfer sleeps: each has polled its source once, and the
+/// engine's threads sleep.
+fn asleep() {
+    let mut before = u64::MAX;
+    loop {
+        let switches = switches(BOTH);
+        if switches == before && all_sleep() {
+            return;
+        }
+        before = switches;
+        std::thread::yield_now();
+    }
+}
+
+const REACTOR: &[&str] = &["cordboard"];
+/// And the watching thread.
+const BOTH: &[&str] = &["cordboard", "cordboard-watch"];
+
+/// Reads this file of procfs for the threads of these names.
+fn files(threads: &[&str], name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let ours = tasks
+        .map(|task| task.unwrap().path())
+        .filter(|task| {
+            let comm = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+            threads.contains(&comm.trim())
+        })
+        .filter_map(|task| std::fs::read_to_string(task.join(name)).ok());
+    ours.collect()
+}
+
+/// Returns their count of voluntary switches.
+fn switches(threads: &[&str]) -> u64 {
+    let of = |status: &String| -> u64 {
+        let line = status
+            .lines()
+            .find(|l| l.starts_with("voluntary_ctxt_switches"));
+        let number = line.unwrap().split_whitespace().nth(1);
+        number.unwrap().parse().unwrap()
+    };
+    files(threads, "status").iter().map(of).sum()
+}
+
+fn all_sleep() -> bool {
+    let sleeps = |stat: &String| stat.rsplit(") ").next().unwrap().starts_with('S');
+    files(BOTH, "stat").iter().all(sleeps)
+}
+
+#[test]
+fn ten_thousand_idle_pipe_pairs() {
+    let _dog = watchdog("ten_thousand_idle_pipe_pairs");
+    if !common::alone!() {
+        return;
+    }
+    let pairs = pairs();
+    let engine = Engine::new(Options::default()).unwrap();
+    let all: Vec<_> = (0..pairs)
+        .map(|_| (std::io::pipe().unwrap(), std::io::pipe().unwrap()))
+        .collect();
+    let (memory, open) = (IN_USE.load(Ordering::Relaxed), descriptors());
+    let mut running: Vec<Running> = Vec::with_capacity(pairs);
+    let handles = pairs * size_of::<Running>();
+    for ((source, _), (_, sink)) in &all {
+        let transfer = Transfer::owning(
+            source.try_clone().unwrap().into(),
+            sink.try_clone().unwrap().into(),
+            any(),
+        );
+        running.push(engine.start(transfer.unwrap()).unwrap());
+    }
+    asleep();
+    let each = (IN_USE.load(Ordering::Relaxed) - memory - handles) / pairs;
+    eprintln!("{pairs} idle transfers: {each} bytes each");
+    assert!(each <= 2048, "{each}");
+    assert_eq!(descriptors(), open + 2 * pairs);
+    assert_eq!(
+        files(BOTH, "stat").len(),
+        2,
+        "the reactor and the watching thread"
+    );
+    // Time passes, as measured by a transfer without an engine. The watching thread
+    // looks at most twice more, and not every 20 ms.
+    let (before, reactor) = (switches(BOTH), switches(REACTOR));
+    let spent = passes(Duration::from_millis(200));
+    assert!(spent >= Duration::from_millis(200));
+    assert_eq!(switches(REACTOR), reactor, "a thread was woken");
+    assert!(switches(BOTH) <= before + 2, "the watching thread runs on");
+    let before = switches(BOTH);
+    passes(Duration::from_millis(100));
+    assert_eq!(switches(BOTH), before, "a thread was woken");
+    // The transfers still work.
+    let ((_, feed), _) = &all[pairs / 2];
+    let mut feed = feed;
+    feed.write_all(b"x").unwrap();
+    while running[pairs / 2].status().written == 0 {
+        std::thread::yield_now();
+    }
+    drop(all);
+    engine.shutdown();
+    for running in running {
+        let ended = running.wait().report.ended;
+        assert!(
+            matches!(ended, Ended::Cancelled | Ended::Error | Ended::Eof),
+            "{ended}"
+        );
+    }
+    // The pool keeps the socket pair or the pipe that was used.
+    assert!(descriptors() <= open - 4 * pairs + 4);
+}
+
+/// The timer of an idle limit is removed with its transfer, not when it expires.
+#[test]
+fn what_has_ended_leaves_no_alarm() {
+    let name = "what_has_ended_leaves_no_alarm";
+    let _dog = watchdog(name);
+    if !common::alone!() {
+        return;
+    }
+    const MANY: usize = 4000;
+    let engine = Engine::new(Options::default()).unwrap();
+    let hour = || Request {
+        idle: Some(Duration::from_secs(3600)),
+        ..any()
+    };
+    // One that ends on the reactor, one that waits there and ends on a worker.
+    let through = |sink: std::os::fd::OwnedFd| {
+        let (source, feed) = std::io::pipe().unwrap();
+        let transfer = Transfer::owning(source.into(), sink, hour()).unwrap();
+        let running = engine.start(transfer).unwrap();
+        (&feed).write_all(b"x").unwrap();
+        while running.status().written == 0 {
+            std::thread::yield_now();
+        }
+        drop(feed);
+        assert_eq!(running.wait().report.ended, Ended::Eof);
+    };
+    let both = || {
+        let (_end, sink) = std::io::pipe().unwrap();
+        through(sink.into());
+        through(std::fs::File::create("/dev/null").unwrap().into());
+    };
+    // The engine has allocated by then what it keeps.
+    (0..100).for_each(|_| both());
+    let before = IN_USE.load(Ordering::Relaxed);
+    (0..MANY).for_each(|_| both());
+    let kept = IN_USE.load(Ordering::Relaxed).saturating_sub(before);
+    assert!(kept < MANY * 4, "{kept} bytes of {MANY} transfers");
+}
+
+/// Runs a synchronous transfer that is idle for this long.
+fn passes(time: Duration) -> Duration {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let request = Request {
+        idle: Some(time),
+        ..any()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    transfer.run().report.elapsed
+}
+
+/// A waiting transfer releases its buffers and private pipes, on every path.
+#[test]
+fn no_path_keeps_what_it_does_not_need() {
+    let _dog = watchdog("no_path_keeps_what_it_does_not_need");
+    if !common::alone!() {
+        return;
+    }
+    const PAIRS: usize = 100;
+    for path in common::forcible(&[Splice, ReadWrite, Datagram]) {
+        let engine = Engine::new(Options::default()).unwrap();
+        let all: Vec<_> = (0..PAIRS).map(|_| pair(path)).collect();
+        let (memory, open) = (IN_USE.load(Ordering::Relaxed), descriptors());
+        let mapped = mapped();
+        let start = |(source, sink): &(Ends, Ends)| {
+            let transfer = Transfer::owning(
+                source.1.try_clone().unwrap(),
+                sink.0.try_clone().unwrap(),
+                only(&[path]),
+            );
+            engine.start(transfer.unwrap()).unwrap()
+        };
+        let running: Vec<Running> = all.iter().map(start).collect();
+        // Each moves a few bytes, and sleeps again.
+        for (source, sink) in &all {
+            rustix::io::write(&source.0, b"hello").unwrap();
+            rustix::io::read(&sink.1, &mut [0; 16]).unwrap();
+        }
+        asleep();
+        let each = (IN_USE.load(Ordering::Relaxed) - memory) / PAIRS;
+        assert!(each <= 2600, "{path}: {each} bytes");
+        // The pool keeps a few pipes.
+        assert!(descriptors() <= open + 2 * PAIRS + 16, "{path}");
+        assert!(self::mapped() < mapped + PAIRS, "{path}: mappings are kept");
+        drop(running);
+    }
+}
+
+type Ends = (std::os::fd::OwnedFd, std::os::fd::OwnedFd);
+
+fn pair(path: DataPath) -> (Ends, Ends) {
+    let ends = || -> Ends {
+        if path == Datagram {
+            let (a, b) = UnixDatagram::pair().unwrap();
+            (a.into(), b.into())
+        } else {
+            let (a, b) = UnixStream::pair().unwrap();
+            (a.into(), b.into())
+        }
+    };
+    (ends(), ends())
+}
+
+/// Mappings of this process.
+fn mapped() -> usize {
+    std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .count()
+}

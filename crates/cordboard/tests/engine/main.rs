@@ -1,0 +1,11 @@
+//! The engine: how transfers are run on it, its threads, and what they cost. This
+//! program has an allocator that counts, for `idle`.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod idle;
+mod process;
+mod same;
+mod stuck;
+mod threads;
+mod ways;

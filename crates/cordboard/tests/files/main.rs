@@ -1,0 +1,12 @@
+//! Files as sources and sinks: holes, positions, file systems, and changes during
+//! a transfer.
+
+mod changes;
+#[path = "../common/mod.rs"]
+mod common;
+mod fuse;
+mod holes;
+mod killed;
+mod mounts;
+mod positions;
+mod states;

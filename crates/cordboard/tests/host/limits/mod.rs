@@ -1,0 +1,369 @@
+//! The limits that a program is under: open files, memory, and what the pipes
+//! of one user may hold together.
+
+mod slots;
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use crate::common::{self, any, content, file_with, only, pattern, run, watchdog};
+use cordboard::DataPath::{ReadWrite, Splice};
+use cordboard::{Control, Ended, Errno, Request, Side, Stranded, Transfer};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use testkit::needs::Need;
+
+#[test]
+fn no_descriptor_left_for_a_pipe() {
+    let _dog = watchdog("no_descriptor_left_for_a_pipe");
+    if !common::alone!() {
+        return;
+    }
+    let data = pattern(1 << 20);
+    let file = file_with(&data);
+    let (socket, mut feed) = UnixStream::pair().unwrap();
+    let feeder = {
+        let data = data.clone();
+        std::thread::spawn(move || feed.write_all(&data).unwrap())
+    };
+    let sink = tempfile::tempfile().unwrap();
+    let (second, mut peer) = common::tcp_pair();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let limit = Rlimit {
+        // Every new descriptor is refused, open ones stay.
+        current: Some(3),
+        ..before
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(std::io::pipe().is_err());
+    let through = run(&socket, &sink, any()).report;
+    let received = std::thread::spawn(move || {
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        got
+    });
+    let forced = run(&file, &second, only(&[Splice, ReadWrite])).report;
+    drop(second);
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+    let drain = std::thread::spawn(move || {
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        got
+    });
+    let piped = run(&file, &writer, any()).report;
+    drop(writer);
+    setrlimit(Resource::Nofile, before).unwrap();
+    for report in [&through, &forced] {
+        assert_eq!(report.path, [ReadWrite], "{report:?}");
+        let why = report.declined.iter().find(|d| d.path == Splice).unwrap();
+        assert_eq!(why.why.to_string(), "EMFILE", "{report:?}");
+    }
+    assert_eq!(
+        (piped.ended, &piped.path[..]),
+        (Ended::Eof, &common::carried_by(&[Splice, ReadWrite])[..]),
+        "{piped:?}"
+    );
+    feeder.join().unwrap();
+    assert!(content(&sink) == data && received.join().unwrap() == data);
+    assert!(drain.join().unwrap() == data);
+}
+
+/// `RLIMIT_NOFILE` of 0, as in sandboxes: open descriptors can be used, though
+/// `poll(2)` accepts none.
+#[test]
+fn no_descriptor_may_be_waited_for() {
+    let _dog = watchdog("no_descriptor_may_be_waited_for");
+    if !common::alone!() {
+        return;
+    }
+    let data = pattern(1 << 20);
+    for cancelled in [false, true] {
+        let (source, feed) = std::io::pipe().unwrap();
+        let mut feed = Some(feed);
+        let (mut reader, sink) = std::io::pipe().unwrap();
+        let control = Control::new().unwrap();
+        let before = rustix::process::getrlimit(Resource::Nofile);
+        let limit = Rlimit {
+            current: Some(0),
+            ..before
+        };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let report = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The transfer waits for both sides, one after the other.
+                for piece in data.chunks(100_000) {
+                    feed.as_ref().unwrap().write_all(piece).unwrap();
+                    let mut got = vec![0; piece.len()];
+                    reader.read_exact(&mut got).unwrap();
+                    assert!(got == piece);
+                }
+                if cancelled {
+                    control.cancel();
+                } else {
+                    feed = None;
+                }
+            });
+            common::with_control(&source, &sink, any(), &control).report
+        });
+        setrlimit(Resource::Nofile, before).unwrap();
+        let ended = [Ended::Eof, Ended::Cancelled][usize::from(cancelled)];
+        assert_eq!((report.ended, report.errno), (ended, None), "{report:?}");
+        assert_eq!(report.written, data.len() as u64);
+    }
+}
+
+/// Limits the address space of this process to its present size and this many bytes,
+/// and allocates what the allocator has left in pieces of this size. A few pieces of
+/// 4 KiB, apart from each other, are freed for other allocations.
+fn no_more_memory(bytes: u64, piece: usize) -> (Rlimit, Vec<Vec<u8>>) {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let mut hoard = Vec::with_capacity(1 << 16);
+    let small: Vec<Vec<u8>> = (0..32).map(|_| Vec::with_capacity(4096)).collect();
+    let before = rustix::process::getrlimit(Resource::As);
+    let now = pages * rustix::param::page_size() as u64;
+    let limit = Rlimit {
+        current: Some(now + bytes),
+        ..before
+    };
+    setrlimit(Resource::As, limit).unwrap();
+    let mut size = if piece == 0 { 0 } else { 32 << 20 };
+    while size >= piece && size > 0 {
+        let mut more = Vec::new();
+        match more.try_reserve_exact(size) {
+            Ok(()) => hoard.push(more),
+            Err(_) => size /= 2,
+        }
+    }
+    hoard.extend(small.into_iter().step_by(2));
+    (before, hoard)
+}
+
+/// Without memory for a large buffer a small one is used.
+#[test]
+fn hardly_any_memory_for_a_buffer() {
+    let _dog = watchdog("hardly_any_memory_for_a_buffer");
+    if !common::alone!() {
+        return;
+    }
+    let data = pattern(1 << 20);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let (before, _) = no_more_memory(48 << 10, 0);
+    let report = run(&source, &sink, only(&[ReadWrite])).report;
+    setrlimit(Resource::As, before).unwrap();
+    assert_eq!(
+        (report.ended, report.written, &report.path[..]),
+        (Ended::Eof, 1 << 20, &[ReadWrite][..]),
+        "{report:?}"
+    );
+    assert!(content(&sink) == data);
+}
+
+/// Bytes that were read and cannot be written are handed back without memory for
+/// them.
+#[test]
+fn no_memory_for_what_is_handed_back() {
+    let _dog = watchdog("no_memory_for_what_is_handed_back");
+    if !common::alone!() {
+        return;
+    }
+    let data = pattern(200_000);
+    let (source, mut feed) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
+    feed.write_all(&data).unwrap();
+    let (reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    let limits = std::sync::Mutex::new(None);
+    let mut reader = Some(reader);
+    let outcome = Transfer::new(source.as_fd(), sink.as_fd(), only(&[ReadWrite]))
+        .unwrap()
+        .control(&control)
+        .observe(common::meanwhile(|| {
+            drop(reader.take());
+            *limits.lock().unwrap() = Some(no_more_memory(0, 8 << 10));
+        }))
+        .run();
+    let (before, hoard) = limits.into_inner().unwrap().unwrap();
+    setrlimit(Resource::As, before).unwrap();
+    drop(hoard);
+    let report = &outcome.report;
+    assert_eq!(
+        (report.failed, report.errno),
+        (Some(Side::Sink), Some(Errno::EPIPE))
+    );
+    assert_eq!((report.read, report.written), (131_072, 65_536));
+    assert!(matches!(outcome.stranded, Some(Stranded::Pipe(_))));
+    assert!(common::handed_back(outcome.stranded) == data[65_536..131_072]);
+}
+
+/// Beyond the user's limit every new pipe has a page or two, and growing one is
+/// refused. Transfers are slower then, and correct.
+#[test]
+fn a_users_share_of_pipes_is_used_up() {
+    let _dog = watchdog("a_users_share_of_pipes_is_used_up");
+    if !common::is_root() {
+        testkit::skip::here("only root can change its user");
+        return;
+    }
+    if !common::alone!() {
+        return;
+    }
+    let data = pattern(1 << 20);
+    let file = file_with(&data);
+    let limit = Rlimit {
+        current: Some(20_000),
+        maximum: Some(20_000),
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    // SAFETY: takes an integer; for all threads of this process.
+    assert_eq!(unsafe { libc::setuid(65_534) }, 0);
+    let mut all = Vec::new();
+    while all.len() < 4000 {
+        let pipe = std::io::pipe().unwrap();
+        let capacity = rustix::pipe::fcntl_getpipe_size(&pipe.1).unwrap();
+        all.push(pipe);
+        if capacity < 65_536 {
+            break;
+        }
+    }
+    assert!(all.len() < 4000, "no limit on pipes here");
+    let grown = rustix::pipe::fcntl_setpipe_size(&all[0].1, 1 << 20);
+    assert_eq!(grown, Err(rustix::io::Errno::PERM));
+    for _ in 0..20 {
+        let (a, mut b) = UnixStream::pair().unwrap();
+        let got = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            b.read_to_end(&mut got).unwrap();
+            got
+        });
+        let request = Request {
+            source_offset: Some(0),
+            ..only(&common::carried_by(&[Splice, ReadWrite]))
+        };
+        let report = run(&file, &a, request).report;
+        drop(a);
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        assert!(got.join().unwrap() == data);
+    }
+    // A pipe that holds more than its old capacity cannot shrink (`EBUSY`) and stays.
+    let (reader, writer) = &all[1];
+    let report = std::thread::scope(|scope| {
+        let got = scope.spawn(|| {
+            let mut got = vec![0; 1 << 20];
+            (&*reader).read_exact(&mut got).unwrap();
+            got
+        });
+        let report = run(&file, writer, any()).report;
+        assert!(got.join().unwrap() == data);
+        report
+    });
+    assert_eq!(report.written, 1 << 20);
+}
+
+/// Returns the capacity of these pipes above the default.
+fn above(pipes: &[(std::io::PipeReader, std::io::PipeWriter)]) -> usize {
+    let size = |pipe| rustix::pipe::fcntl_getpipe_size(pipe).unwrap();
+    let above = pipes.iter().map(|(_, sink)| size(sink) - (64 << 10));
+    above.sum()
+}
+
+/// Fills a pipe without a reader from a file: on the caller's thread, or on an
+/// engine.
+fn fill(sink: &std::io::PipeWriter, by_engine: bool) {
+    let source = file_with(&pattern(900 << 10));
+    let request = Request {
+        idle: Some(std::time::Duration::from_millis(1)),
+        source_offset: Some(0),
+        ..only(&[Splice])
+    };
+    let report = match by_engine {
+        true => {
+            cordboard::start(&source, sink, request)
+                .unwrap()
+                .wait()
+                .report
+        }
+        false => run(&source, sink, request).report,
+    };
+    assert!(
+        matches!(report.ended, Ended::Eof | Ended::Idle),
+        "{report:?}"
+    );
+    assert_eq!(report.path, [Splice], "{report:?}");
+}
+
+/// A caller's pipe that is full cannot shrink (`EBUSY`). All such pipes stay within
+/// the budget together, and give it back once they are read.
+#[test]
+fn pipes_that_stay_full_stay_within_the_budget() {
+    let _dog = watchdog("pipes_that_stay_full_stay_within_the_budget");
+    if testkit::needs::missing(
+        "pipes_that_stay_full_stay_within_the_budget",
+        &[Need::Splice],
+    ) {
+        return;
+    }
+    if !common::alone!() {
+        return;
+    }
+    let soft = std::fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").unwrap();
+    let budget = match soft.trim().parse::<usize>().unwrap() {
+        0 => 256 << 20,
+        pages => pages * 4096 / 2,
+    };
+    let count = 2 * budget / (1 << 20) + 20;
+    let mut pipes: Vec<_> = (0..count).map(|_| std::io::pipe().unwrap()).collect();
+    for (n, (_, sink)) in pipes.iter().enumerate() {
+        fill(sink, n % 2 == 1);
+    }
+    let (left, full) = (above(&pipes), budget - (1 << 20));
+    assert!((full..=budget).contains(&left), "{left} of {budget}");
+    // Read to the end, they shrink once other pipes need their share. The others are
+    // as many: fewer would be content with what the first few give back.
+    for (reader, _) in &mut pipes {
+        let there = rustix::io::ioctl_fionread(&*reader).unwrap();
+        std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
+    }
+    let more: Vec<_> = (0..count).map(|_| std::io::pipe().unwrap()).collect();
+    for n in 0.. {
+        let (reader, sink) = &more[n % count];
+        fill(sink, n % 2 == 1);
+        let there = rustix::io::ioctl_fionread(reader).unwrap();
+        std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
+        let now = above(&pipes);
+        assert!(now + above(&more) <= budget, "{now} of {budget}");
+        if now == 0 {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A pipe that is read and filled repeatedly counts once, and is small in the end.
+#[test]
+fn a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer() {
+    let _dog = watchdog("a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer");
+    if testkit::needs::missing(
+        "a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer",
+        &[Need::Splice],
+    ) {
+        return;
+    }
+    if !common::alone!() {
+        return;
+    }
+    let mut pipe = [std::io::pipe().unwrap()];
+    for n in 0..100 {
+        fill(&pipe[0].1, n % 2 == 1);
+        assert!(above(&pipe) > 0, "the pipe is not larger than before");
+        let (reader, _) = &mut pipe[0];
+        let there = rustix::io::ioctl_fionread(&*reader).unwrap();
+        assert_eq!(there, 900 << 10, "the {n}th");
+        std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
+    }
+    // As small as its content allows.
+    let source = file_with(&pattern(129 << 10));
+    run(&source, &pipe[0].1, only(&[Splice]));
+    assert_eq!(above(&pipe), 192 << 10);
+}

@@ -1,0 +1,487 @@
+//! Every call refused with every errno that a kernel, a file system or a filter is
+//! known to refuse it with: the bytes arrive nevertheless, in order. Seccomp filters
+//! refuse the calls, as in many containers.
+//!
+//! A filter binds the thread that installs it, so each case runs in a thread of its
+//! own. The library remembers `ENOSYS` for the process, so such a case runs in a
+//! process of its own.
+
+mod interrupted;
+mod pair;
+mod pairs_of_calls;
+mod rings;
+mod room;
+mod sockets;
+mod unreadable;
+mod waits;
+mod wakes;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+
+use crate::common::{self, From, Source, any, content, only, pattern, run, watchdog};
+use cordboard::{
+    DataPath, Ended, Endpoint, Errno, Kind, Observer, Progress, Refusal, Report, Request, Side,
+    Transfer,
+};
+use testkit::needs::Need;
+use testkit::refuse::apart;
+
+/// Fails this thread's calls with these numbers.
+fn refuse(calls: &[libc::c_long], errno: Errno) {
+    testkit::refuse::refuse(calls, errno.raw());
+}
+
+/// Fails those of all threads.
+fn refuse_all(calls: &[libc::c_long], errno: Errno) {
+    testkit::refuse::refuse_all(calls, errno.raw());
+}
+
+const SIZE: usize = 300_000;
+
+fn into_a_file(from: From, request: Request, calls: &[libc::c_long], errno: Errno) -> Report {
+    let data = pattern(SIZE);
+    let source = Source::new(from, &data);
+    let sink = tempfile::tempfile().unwrap();
+    let report = apart(|| {
+        refuse(calls, errno);
+        run(&source.fd, &sink, request).report
+    });
+    assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
+    assert!(content(&sink) == data, "{errno}: {report:?}");
+    report
+}
+
+/// A filter refuses the call that tells a file's file system. Anonymous inodes are
+/// regular files since Linux 6.16, and procfs can neither be spliced nor mapped.
+#[test]
+fn file_systems_that_nobody_tells() {
+    let _dog = watchdog("file_systems_that_nobody_tells");
+    for errno in [Errno::ENOSYS, Errno::EPERM] {
+        for from in common::SOURCES {
+            into_a_file(from, any(), &[libc::SYS_fstatfs], errno);
+        }
+        apart(|| {
+            refuse(&[libc::SYS_fstatfs], errno);
+            let counter = rustix::event::eventfd(7, rustix::event::EventfdFlags::empty()).unwrap();
+            let kind = Endpoint::probe(counter.as_fd()).unwrap().kind();
+            assert_eq!(kind, Kind::Eventfd, "{errno}");
+            let status = File::open("/proc/self/stat").unwrap();
+            assert!(Endpoint::probe(status.as_fd()).unwrap().facts().unpaged);
+            let (reader, writer) = std::io::pipe().unwrap();
+            let report = run(&status, &writer, any()).report;
+            drop(writer);
+            let all = common::content_of(reader);
+            assert_eq!(report.path, [DataPath::ReadWrite], "{errno}: {report:?}");
+            assert!(all.ends_with(b"\n"), "{errno}: {report:?}");
+            assert_eq!(report.written, all.len() as u64, "{errno}: {report:?}");
+        });
+        // With `mmap(2)` refused too.
+        apart(|| {
+            let file = common::file_with(b"bytes");
+            refuse(&[libc::SYS_fstatfs, libc::SYS_mmap], errno);
+            let facts = *Endpoint::probe(file.as_fd()).unwrap().facts();
+            assert!(facts.unpaged, "{errno}: {facts:?}");
+        });
+    }
+}
+
+fn declined(report: &Report, path: DataPath, errno: Errno) -> bool {
+    let why = format!("{errno:?}");
+    let mut all = report.declined.iter();
+    all.any(|d| d.path == path && d.why.to_string() == why)
+}
+
+/// The first of these paths is refused with each of these errnos, and the second
+/// carries everything. The next pair tries the first path again.
+fn hands_over(from: From, paths: [DataPath; 2], call: libc::c_long, errnos: &[Errno]) {
+    for errno in errnos {
+        let report = into_a_file(from, only(&paths), &[call], *errno);
+        assert_eq!(report.path, paths[1..], "{errno}: {report:?}");
+        assert!(declined(&report, paths[0], *errno), "{errno}: {report:?}");
+        if common::is_open(paths[0]) {
+            let report = into_a_file(from, only(&paths), &[], *errno);
+            assert_eq!(report.path, paths[..1], "{errno}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn copy_file_range_refused_in_every_known_way() {
+    let _dog = watchdog("copy_file_range_refused_in_every_known_way");
+    // Old kernels and different file systems; NFS; filters and immutable files; CIFS
+    // (three of them); old CephFS; swap files; overlaps; huge offsets.
+    let errnos = [
+        Errno::EXDEV,
+        Errno::EOPNOTSUPP,
+        Errno::EPERM,
+        Errno::EIO,
+        Errno::ENOENT,
+        Errno::EACCES,
+        Errno::ETXTBSY,
+        Errno::EINVAL,
+        Errno::EBADF,
+        Errno::EOVERFLOW,
+    ];
+    let [next] = common::carried_by(&[DataPath::Sendfile, DataPath::Splice]);
+    let paths = [DataPath::CopyFileRange, next];
+    hands_over(From::File, paths, libc::SYS_copy_file_range, &errnos);
+}
+
+/// Starting writeback can be refused, and it can fail.
+#[test]
+fn writeback_that_cannot_be_started_and_writeback_that_fails() {
+    let _dog = watchdog("writeback_that_cannot_be_started_and_writeback_that_fails");
+    let source = common::file_with(&pattern(20 << 20));
+    for (errno, fails) in [
+        (Errno::ENOSYS, false),
+        (Errno::EPERM, false),
+        (Errno::ENOMEM, false),
+        (Errno::EIO, true),
+        (Errno::ENOSPC, true),
+    ] {
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request {
+            sync: true,
+            source_offset: Some(0),
+            ..only(&[DataPath::ReadWrite])
+        };
+        let report = apart(|| {
+            refuse(&[libc::SYS_sync_file_range], errno);
+            run(&source, &sink, request).report
+        });
+        let expected = match fails {
+            true => (Ended::Error, Some(Side::Sink), Some(errno)),
+            false => (Ended::Eof, None, None),
+        };
+        let found = (report.ended, report.failed, report.errno);
+        assert_eq!(found, expected, "{report:?}");
+    }
+}
+
+#[test]
+fn sendfile_refused_in_every_known_way() {
+    let _dog = watchdog("sendfile_refused_in_every_known_way");
+    if testkit::needs::missing("sendfile_refused_in_every_known_way", &[Need::Splice]) {
+        return;
+    }
+    let errnos = [
+        Errno::EINVAL,
+        Errno::EOPNOTSUPP,
+        Errno::EPERM,
+        Errno::EACCES,
+        Errno::EIO,
+        Errno::EOVERFLOW,
+        Errno::ENOSYS,
+    ];
+    let paths = [DataPath::Sendfile, DataPath::Splice];
+    hands_over(From::File, paths, libc::SYS_sendfile, &errnos);
+}
+
+#[test]
+fn splice_refused_in_every_known_way() {
+    let _dog = watchdog("splice_refused_in_every_known_way");
+    let errnos = [
+        Errno::EINVAL,
+        Errno::EOPNOTSUPP,
+        Errno::EPERM,
+        Errno::EACCES,
+        Errno::EIO,
+        Errno::ENOSYS,
+    ];
+    let paths = [DataPath::Splice, DataPath::ReadWrite];
+    for from in [From::Pipe, From::Unix, From::Tcp] {
+        hands_over(from, paths, libc::SYS_splice, &errnos);
+    }
+}
+
+#[test]
+fn everything_refused_but_reading_and_writing() {
+    let _dog = watchdog("everything_refused_but_reading_and_writing");
+    if !common::alone!() {
+        return;
+    }
+    let modern = [
+        libc::SYS_ioctl,
+        libc::SYS_copy_file_range,
+        libc::SYS_sendfile,
+        libc::SYS_splice,
+        libc::SYS_tee,
+        libc::SYS_pipe2,
+        libc::SYS_pwritev2,
+        libc::SYS_recvmmsg,
+        libc::SYS_sendmmsg,
+        libc::SYS_statx,
+        libc::SYS_kcmp,
+    ];
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        for from in [From::File, From::Pipe, From::Unix, From::Tcp] {
+            let report = into_a_file(from, any(), &modern, errno);
+            assert_eq!(report.path, [DataPath::ReadWrite], "{report:?}");
+        }
+    }
+}
+
+/// Without `ioctl(2)` it is not recognised as a terminal, and it is spliced.
+#[test]
+fn the_end_of_a_pseudoterminal_that_nobody_knows_for_one() {
+    let _dog = watchdog("the_end_of_a_pseudoterminal_that_nobody_knows_for_one");
+    if testkit::needs::missing(
+        "the_end_of_a_pseudoterminal_that_nobody_knows_for_one",
+        &[Need::Splice],
+    ) {
+        return;
+    }
+    for data in [&b""[..], b"some"] {
+        for through in [false, true] {
+            let (master, tty) = common::pty();
+            common::raw(&tty);
+            rustix::io::write(&tty, data).unwrap();
+            drop(tty);
+            let file = tempfile::tempfile().unwrap();
+            let (reader, writer) = std::io::pipe().unwrap();
+            let report = apart(|| {
+                refuse(&[libc::SYS_ioctl], Errno::EPERM);
+                let request = only(&[DataPath::Splice]);
+                match through {
+                    true => run(&master, &file, request).report,
+                    false => run(&master, &writer, request).report,
+                }
+            });
+            drop(writer);
+            assert_eq!(report.ended, Ended::Eof, "{data:?}, {through}: {report:?}");
+            assert_eq!(report.path, [DataPath::Splice], "{report:?}");
+            let got = match through {
+                true => content(&file),
+                false => common::content_of(reader),
+            };
+            assert_eq!(got, data, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_that_cannot_be_told_not_to_wait() {
+    let _dog = watchdog("a_pipe_that_cannot_be_told_not_to_wait");
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EOPNOTSUPP] {
+        let data = pattern(SIZE);
+        let source = Source::new(From::Unix, &data);
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let control = cordboard::Control::new().unwrap();
+        let (report, got) = std::thread::scope(|scope| {
+            let got = scope.spawn(move || {
+                let mut got = Vec::new();
+                reader.read_to_end(&mut got).unwrap();
+                got
+            });
+            let report = scope.spawn(|| {
+                refuse(&[libc::SYS_pwritev2], errno);
+                let request = only(&[DataPath::ReadWrite]);
+                let sink = writer;
+                Transfer::new(source.fd.as_fd(), sink.as_fd(), request)
+                    .unwrap()
+                    .control(&control)
+                    .run()
+                    .report
+            });
+            (report.join().unwrap(), got.join().unwrap())
+        });
+        assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
+        assert!(got == data, "{errno}");
+    }
+}
+
+#[test]
+fn datagrams_without_batches() {
+    let _dog = watchdog("datagrams_without_batches");
+    for calls in [
+        &[libc::SYS_recvmmsg][..],
+        &[libc::SYS_sendmmsg],
+        &[libc::SYS_recvmmsg, libc::SYS_sendmmsg],
+    ] {
+        for errno in [Errno::ENOSYS, Errno::EPERM] {
+            let (a, source) = UnixDatagram::pair().unwrap();
+            let (sink, b) = UnixDatagram::pair().unwrap();
+            for length in [3, 0, 5] {
+                a.send(&pattern(length)).unwrap();
+            }
+            let request = Request {
+                size: 8.into(),
+                ..any()
+            };
+            let report = apart(|| {
+                refuse(calls, errno);
+                run(&source, &sink, request).report
+            });
+            assert_eq!(report.ended, Ended::Size, "{calls:?} {errno}: {report:?}");
+            for length in [3, 0, 5] {
+                let mut got = [1; 16];
+                assert_eq!(b.recv(&mut got).unwrap(), length);
+            }
+        }
+    }
+}
+
+/// Sets `O_APPEND` on the sink after the first bytes.
+struct Append<'a>(&'a File);
+
+impl Observer for Append<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written > 0 {
+            let flags = rustix::fs::fcntl_getfl(self.0).unwrap();
+            rustix::fs::fcntl_setfl(self.0, flags | rustix::fs::OFlags::APPEND).unwrap();
+        }
+    }
+}
+
+/// The sink refuses pages after they were taken from the source: the content of the
+/// private pipe is written, even if no second pipe is available.
+#[test]
+fn a_sink_that_refuses_pages_once_they_are_in_hand() {
+    let _dog = watchdog("a_sink_that_refuses_pages_once_they_are_in_hand");
+    if testkit::needs::missing(
+        "a_sink_that_refuses_pages_once_they_are_in_hand",
+        &[Need::Splice],
+    ) {
+        return;
+    }
+    let data = pattern(3 << 20);
+    for filtered in [false, true] {
+        let source = Source::new(From::Unix, &data);
+        let sink = tempfile::tempfile().unwrap();
+        let report = apart(|| {
+            if filtered {
+                refuse(&[libc::SYS_tee], Errno::EMFILE);
+            }
+            let request = only(&[DataPath::Splice, DataPath::ReadWrite]);
+            let mut append = Append(&sink);
+            Transfer::new(source.fd.as_fd(), sink.as_fd(), request)
+                .unwrap()
+                .observe(&mut append)
+                .run()
+                .report
+        });
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        assert_eq!(report.path, [DataPath::Splice, DataPath::ReadWrite]);
+        assert!(declined(&report, DataPath::Splice, Errno::EINVAL));
+        assert!(content(&sink) == data, "{report:?}");
+    }
+}
+
+/// A write that returns 0 counts as an error.
+#[test]
+fn a_sink_that_takes_nothing_without_a_word() {
+    let _dog = watchdog("a_sink_that_takes_nothing_without_a_word");
+    let request = Request {
+        direct: cordboard::Direct::Always,
+        ..only(&[DataPath::Direct])
+    };
+    let (source, sink) = (common::file_with(b"a tail"), tempfile::tempfile().unwrap());
+    let report = apart(|| {
+        refuse(
+            &[libc::SYS_pwritev2, libc::SYS_pwrite64],
+            Errno::from_raw(0),
+        );
+        run(&source, &sink, request).report
+    });
+    assert_eq!(
+        (report.failed, report.errno, report.written),
+        (Some(cordboard::Side::Sink), Some(Errno::EIO), 0),
+        "{report:?}"
+    );
+}
+
+/// `prlimit64(2)`, which tells whether `SIGXFSZ` has to be held back.
+#[test]
+fn a_limit_that_nobody_tells() {
+    let _dog = watchdog("a_limit_that_nobody_tells");
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        for from in [From::File, From::Unix] {
+            into_a_file(from, any(), &[libc::SYS_prlimit64], errno);
+        }
+    }
+}
+
+const EPOLL: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
+
+/// Making an engine fails if it could not wait.
+#[test]
+fn an_engine_that_may_not_wait() {
+    let _dog = watchdog("an_engine_that_may_not_wait");
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
+        let refused = apart(|| {
+            refuse(&EPOLL, errno);
+            cordboard::Engine::new(Default::default()).err()
+        });
+        assert_eq!(refused, Some(errno));
+    }
+}
+
+/// A filter that is installed during transfers: they fail, and no thread spins.
+#[test]
+fn an_engine_that_may_not_wait_any_more() {
+    let _dog = watchdog("an_engine_that_may_not_wait_any_more");
+    if !common::alone!() {
+        return;
+    }
+    let pipes = [(); 4].map(|()| std::io::pipe().unwrap());
+    let [
+        (first, mut feed),
+        (mut end, to),
+        (silent, _feed),
+        (_end, nowhere),
+    ] = pipes;
+    let both = [
+        cordboard::start(&silent, &nowhere, any()).unwrap(),
+        cordboard::start(&first, &to, any()).unwrap(),
+    ];
+    feed.write_all(b"a").unwrap();
+    end.read_exact(&mut [0]).unwrap();
+    refuse_all(&EPOLL, Errno::EPERM);
+    // Ends the wait of the thread, if it is in one.
+    feed.write_all(b"b").unwrap();
+    for (running, written) in both.into_iter().zip([0..=0, 1..=2]) {
+        let report = running.wait().report;
+        assert_eq!(
+            (report.errno, report.failed),
+            (Some(Errno::EPERM), None),
+            "{report:?}"
+        );
+        assert!(written.contains(&report.written) && report.read == report.written);
+    }
+    let failure = cordboard::start(&first, &to, any()).unwrap_err();
+    let errno = Errno::ESHUTDOWN;
+    assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
+}
+
+/// No map of the library needs random bytes. If a filter refuses them, the standard
+/// library panics.
+#[test]
+fn no_random_bytes_are_needed() {
+    let _dog = watchdog("no_random_bytes_are_needed");
+    for errno in [Errno::EACCES, Errno::EINVAL, Errno::EAGAIN] {
+        for by_engine in [false, true] {
+            let report = apart(|| {
+                refuse(&[libc::SYS_getrandom], errno);
+                let (mut feed, source) = std::os::unix::net::UnixStream::pair().unwrap();
+                let (_out, sink) = std::os::unix::net::UnixStream::pair().unwrap();
+                std::io::Write::write_all(&mut feed, b"bytes").unwrap();
+                drop(feed);
+                let transfer =
+                    Transfer::owning(source.into(), sink.into(), Request::default()).unwrap();
+                if !by_engine {
+                    return transfer.run().report;
+                }
+                let engine = cordboard::Engine::new(Default::default()).unwrap();
+                engine.start(transfer).unwrap().wait().report
+            });
+            assert_eq!(
+                (report.ended, report.written),
+                (Ended::Eof, 5),
+                "{report:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Filters that refuse the calls on sockets that have flags: `read(2)` and `write(2)`
+//! remain.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::waits::slow_sink;
+use super::*;
+use crate::common::datagrams::{SORTS, Sort, all, pair, put};
+use cordboard::{Engine, Size};
+
+/// The calls in the order in which they are tried.
+const RECEIVE: [&[libc::c_long]; 3] = [
+    &[libc::SYS_recvfrom],
+    &[libc::SYS_recvmsg, libc::SYS_recvmmsg],
+    &[libc::SYS_preadv2],
+];
+const SEND: [&[libc::c_long]; 3] = [
+    &[libc::SYS_sendto],
+    &[libc::SYS_sendmsg, libc::SYS_sendmmsg],
+    &[libc::SYS_pwritev2],
+];
+const ERRNOS: [Errno; 3] = [Errno::ENOSYS, Errno::EPERM, Errno::EACCES];
+
+#[derive(Debug, Clone, Copy)]
+enum RunMode {
+    Plain,
+    /// The transfer does not wait inside a call.
+    Timed,
+    ByEngine,
+}
+
+const WAYS: [RunMode; 3] = [RunMode::Plain, RunMode::Timed, RunMode::ByEngine];
+
+/// Moves everything with these calls refused.
+fn moved(
+    calls: &[libc::c_long],
+    errno: Errno,
+    how: RunMode,
+    ends: [&OwnedFd; 2],
+    request: Request,
+) -> Report {
+    let [source, sink] = ends.map(|fd| fd.try_clone().unwrap());
+    apart(|| {
+        refuse(calls, errno);
+        let request = Request {
+            idle: matches!(how, RunMode::Timed).then_some(Duration::from_secs(100)),
+            ..request
+        };
+        let transfer = Transfer::owning(source, sink, request).unwrap();
+        match how {
+            RunMode::ByEngine => {
+                let engine = Engine::new(Default::default()).unwrap();
+                engine.start(transfer).unwrap().wait().report
+            }
+            _ => transfer.run().report,
+        }
+    })
+}
+
+const ROUTES: [&[DataPath]; 2] = [DataPath::ALL, &[DataPath::ReadWrite]];
+
+/// All of a stream arrives, and its end is found, with the first one, two or three of
+/// these calls refused.
+fn streams_arrive_without(refused: &[&[libc::c_long]], sources: &[From], sinks: &[From]) {
+    let data = pattern(SIZE);
+    let pairs = || {
+        sources
+            .iter()
+            .flat_map(|from| sinks.iter().map(move |to| (*from, *to)))
+    };
+    let refused = (1..=3).flat_map(|n| ERRNOS.map(|errno| (refused[..n].concat(), errno)));
+    for (calls, errno) in refused {
+        for (from, to) in pairs() {
+            for (paths, how) in ROUTES.into_iter().flat_map(|p| WAYS.map(|how| (p, how))) {
+                let source = Source::new(from, &data);
+                let (sink, reader) = slow_sink(to);
+                let report = moved(&calls, errno, how, [&source.fd, &sink], only(paths));
+                drop((sink, source));
+                let what = format!("{calls:?} {errno}, {from:?} {to:?}, {how:?}: {report:?}");
+                assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
+                assert_eq!(report.written, SIZE as u64, "{what}");
+                assert!(reader.join().unwrap() == data, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_read_without_receiving() {
+    let _dog = watchdog("a_stream_is_read_without_receiving");
+    let sinks = [From::Pipe, From::Unix, From::Tcp];
+    streams_arrive_without(&RECEIVE, &[From::Unix, From::Tcp], &sinks);
+}
+
+#[test]
+fn a_stream_is_written_without_sending() {
+    let _dog = watchdog("a_stream_is_written_without_sending");
+    let sources = [From::File, From::Pipe, From::Tcp];
+    streams_arrive_without(&SEND, &sources, &[From::Unix, From::Tcp]);
+}
+
+/// `read(2)` receives datagrams whole, one at a time; empty ones too, if they can be
+/// told from the end.
+#[test]
+fn datagrams_are_read_and_written_without_flags() {
+    let _dog = watchdog("datagrams_are_read_and_written_without_flags");
+    let messages: Vec<Vec<u8>> = [1, 4096, 5000, 17].map(pattern).into();
+    let refused = [
+        RECEIVE[..1].to_vec(),
+        RECEIVE[..2].to_vec(),
+        RECEIVE.to_vec(),
+        SEND[..1].to_vec(),
+        SEND[..2].to_vec(),
+        SEND.to_vec(),
+        [RECEIVE, SEND].concat(),
+    ];
+    for (calls, errno) in refused
+        .iter()
+        .flat_map(|calls| ERRNOS.map(|errno| (calls.concat(), errno)))
+    {
+        for (sort, how) in SORTS
+            .into_iter()
+            .flat_map(|sort| WAYS.map(|how| (sort, how)))
+        {
+            let ((a, source), (sink, b)) = (pair(sort), pair(sort));
+            messages.iter().for_each(|message| put(&a, message));
+            let total = messages.iter().map(Vec::len).sum::<usize>() as u64;
+            let request = |paths| Request {
+                size: Size::Bytes(total),
+                ..only(paths)
+            };
+            let report = moved(&calls, errno, how, [&source, &sink], request(DataPath::ALL));
+            let what = format!("{calls:?} {errno}, {sort:?}, {how:?}: {report:?}");
+            assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
+            assert_eq!((report.written, report.truncated), (total, 0), "{what}");
+            assert_eq!(all(&b), messages, "{what}");
+            // Into a stream, and out of one.
+            messages.iter().for_each(|message| put(&a, message));
+            let (far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+            let report = moved(
+                &calls,
+                errno,
+                how,
+                [&source, &near.into()],
+                request(DataPath::ALL),
+            );
+            assert_eq!(
+                (report.ended, report.written),
+                (Ended::Size, total),
+                "{what}: {report:?}"
+            );
+            drop(source);
+            let block = Request {
+                block: std::num::NonZeroUsize::new(1000),
+                ..request(DataPath::ALL)
+            };
+            let report = moved(&calls, errno, how, [&far.into(), &sink], block);
+            assert_eq!(
+                (report.ended, report.errno),
+                (Ended::Size, None),
+                "{what}: {report:?}"
+            );
+            let got = all(&b);
+            assert_eq!(got.concat(), messages.concat(), "{what}");
+            if sort != Sort::Udp {
+                assert!(
+                    got[..got.len() - 1].iter().all(|m| m.len() == 1000),
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+/// The rest of a size is shorter than the next message, which stays, though no call
+/// can inspect it.
+#[test]
+fn a_message_that_exceeds_a_size_stays_without_a_look() {
+    let _dog = watchdog("a_message_that_exceeds_a_size_stays_without_a_look");
+    for calls in [RECEIVE[..1].concat(), RECEIVE.concat()] {
+        for (sort, how) in SORTS
+            .into_iter()
+            .flat_map(|sort| WAYS.map(|how| (sort, how)))
+        {
+            let ((a, source), (sink, b)) = (pair(sort), pair(sort));
+            let messages = [10, 50].map(pattern);
+            messages.iter().for_each(|message| put(&a, message));
+            let request = Request {
+                size: Size::Bytes(60 - 1),
+                ..any()
+            };
+            let report = moved(&calls, Errno::EPERM, how, [&source, &sink], request);
+            let what = format!("{calls:?}, {sort:?}, {how:?}: {report:?}");
+            // For sequenced packets only the sum of all that wait is known.
+            let few = sort == Sort::Seqpacket && calls.len() > 1;
+            let moved = if few { 0 } else { 1 };
+            assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
+            assert_eq!(all(&b), messages[..moved], "{what}");
+            assert_eq!(all(&source), messages[moved..], "{what}");
+        }
+    }
+}
+
+/// With `getsockopt(2)` refused, procfs tells the type of a socket. If that fails
+/// too, the transfer fails before anything moves.
+#[test]
+fn messages_are_whole_where_no_socket_tells_its_type() {
+    let _dog = watchdog("messages_are_whole_where_no_socket_tells_its_type");
+    if !std::path::Path::new("/proc/thread-self/net/unix").exists() {
+        return testkit::skip::report("messages_are_whole…", "procfs lists no sockets");
+    }
+    let calls = [libc::SYS_getsockopt];
+    let messages = vec![pattern(1000); 10];
+    let requests = || {
+        let (block, size) = (std::num::NonZeroUsize::new(512), Size::Bytes(10_000));
+        let blocks = Request {
+            block,
+            size,
+            ..any()
+        };
+        let part = Request {
+            size: Size::Bytes(1500),
+            ..any()
+        };
+        [blocks, part]
+    };
+    for (errno, how) in ERRNOS.iter().flat_map(|e| WAYS.map(|how| (*e, how))) {
+        for sort in SORTS {
+            for (request, whole) in requests().into_iter().zip([10, 1]) {
+                for to_stream in [false, true] {
+                    let (a, source) = pair(sort);
+                    let (sink, out) = match to_stream {
+                        true => rustix::net::socketpair(
+                            rustix::net::AddressFamily::UNIX,
+                            rustix::net::SocketType::STREAM,
+                            rustix::net::SocketFlags::CLOEXEC,
+                            None,
+                        )
+                        .unwrap(),
+                        false => pair(sort),
+                    };
+                    messages.iter().for_each(|message| put(&a, message));
+                    let report = moved(&calls, errno, how, [&source, &sink], request.clone());
+                    let what = format!("{errno}, {sort:?}, {how:?}, {to_stream}: {report:?}");
+                    assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
+                    assert_eq!(report.path, [DataPath::Datagram], "{what}");
+                    assert_eq!(report.written, 1000 * whole as u64, "{what}");
+                    match to_stream {
+                        true => {
+                            assert_eq!(all(&out).concat(), messages[..whole].concat(), "{what}")
+                        }
+                        false => assert_eq!(all(&out), messages[..whole], "{what}"),
+                    }
+                    assert_eq!(all(&source), messages[whole..], "{what}");
+                }
+            }
+        }
+        // For a stream: each message has the length of the block, the last one at
+        // most that.
+        for sort in [Sort::Unix, Sort::Seqpacket] {
+            let (far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+            let (sink, out) = pair(sort);
+            rustix::io::write(&far, &pattern(9900)).unwrap();
+            drop(far);
+            let request = Request {
+                block: std::num::NonZeroUsize::new(1000),
+                ..any()
+            };
+            let report = moved(&calls, errno, how, [&near.into(), &sink], request);
+            let lengths: Vec<usize> = all(&out).iter().map(Vec::len).collect();
+            let expected = [&[1000; 9][..], &[900]].concat();
+            assert_eq!(lengths, expected, "{errno}, {sort:?}, {how:?}: {report:?}");
+        }
+        for sort in SORTS {
+            let ((_a, source), (sink, _b)) = (pair(sort), pair(sort));
+            let refused = apart(|| {
+                refuse(&calls, errno);
+                refuse(testkit::refuse::OPEN, Errno::EPERM);
+                let [source, sink] = [&source, &sink].map(|fd| fd.as_fd());
+                let refused = Transfer::new(source, sink, any()).err();
+                refused.and_then(|failure| failure.refusal)
+            });
+            let side = Side::Source;
+            let expected = Refusal::Unusable { side, errno };
+            assert_eq!(refused, Some(expected), "{sort:?}");
+        }
+    }
+}

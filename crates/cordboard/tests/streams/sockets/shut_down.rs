@@ -1,0 +1,210 @@
+//! A full UNIX socket that is shut down: each write fails afterwards, while `poll(2)`
+//! still shows it as full.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use cordboard::DataPath::{Datagram, ReadWrite};
+use cordboard::{Control, DataPath, Engine, Errno, Report, Request, Side, Transfer};
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
+};
+use testkit::locked::polls;
+use testkit::stalled::{Trouble, stalled};
+
+use super::{engine, others_go_on};
+use crate::common::{self, any, only, pattern, watchdog};
+
+const LENGTH: usize = 3000;
+
+/// What sleeps in `poll(2)`, or in a call on the socket, before the shutdown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RunMode {
+    Direct,
+    Idle,
+    Controlled,
+    Engine,
+}
+
+const RUN_MODES: [RunMode; 4] = [
+    RunMode::Direct,
+    RunMode::Idle,
+    RunMode::Controlled,
+    RunMode::Engine,
+];
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    kind: SocketType,
+    from: common::From,
+    mode: RunMode,
+    nonblocking: bool,
+    by_peer: bool,
+}
+
+fn cases() -> Vec<Case> {
+    let mut all = Vec::new();
+    for kind in [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM] {
+        for from in [
+            common::From::File,
+            common::From::Pipe,
+            common::From::Unix,
+            common::From::Tcp,
+        ] {
+            for mode in RUN_MODES {
+                for nonblocking in [false, true] {
+                    for by_peer in [false, true] {
+                        // No event reports room in a datagram socket.
+                        if by_peer && kind == SocketType::DGRAM {
+                            continue;
+                        }
+                        all.push(Case {
+                            kind,
+                            from,
+                            mode,
+                            nonblocking,
+                            by_peer,
+                        });
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Makes a socket without room: (the socket, its peer).
+fn full(case: &Case) -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    let (sink, peer) = socketpair(AddressFamily::UNIX, case.kind, flags, None).unwrap();
+    while rustix::net::send(&sink, &[1; LENGTH], SendFlags::DONTWAIT).is_ok() {}
+    rustix::io::ioctl_fionbio(&sink, case.nonblocking).unwrap();
+    (sink, peer)
+}
+
+/// Runs a transfer on a thread, and calls a function while it sleeps.
+fn asleep(transfer: Transfer<'static>, then: impl FnOnce()) -> Report {
+    let (sender, number) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let running = scope.spawn(move || {
+            sender.send(rustix::thread::gettid()).unwrap();
+            transfer.run().report
+        });
+        let thread = number.recv().unwrap().as_raw_nonzero();
+        let task = PathBuf::from(format!("/proc/self/task/{thread}"));
+        while !(polls(&task) || sends(&task)) {
+            assert!(!running.is_finished(), "it did not wait");
+            std::thread::yield_now();
+        }
+        then();
+        running.join().unwrap()
+    })
+}
+
+/// Whether it sleeps in a call that writes to a socket.
+fn sends(task: &std::path::Path) -> bool {
+    let calls = [
+        libc::SYS_sendto,
+        libc::SYS_sendmsg,
+        libc::SYS_sendmmsg,
+        libc::SYS_splice,
+        libc::SYS_sendfile,
+        libc::SYS_write,
+    ];
+    let call = std::fs::read_to_string(task.join("syscall")).unwrap_or_default();
+    let number = call.split_whitespace().next().unwrap_or_default().parse();
+    let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+    let waits = stat.rsplit(") ").next().is_some_and(|s| s.starts_with('S'));
+    waits && number.is_ok_and(|number| calls.contains(&number))
+}
+
+fn run(case: &Case, request: Request) -> Report {
+    let (sink, peer) = full(case);
+    let end = sink.try_clone().unwrap();
+    let (from, feed) = super::source(case.from, &pattern(LENGTH));
+    let shut = || match case.by_peer {
+        true => shutdown(&peer, Shutdown::Read).unwrap(),
+        false => shutdown(&end, Shutdown::Write).unwrap(),
+    };
+    let request = Request {
+        idle: (case.mode == RunMode::Idle).then_some(Duration::from_secs(600)),
+        ..request
+    };
+    let transfer = Transfer::owning(from, sink, request).unwrap();
+    let report = match case.mode {
+        RunMode::Direct | RunMode::Idle => asleep(transfer, shut),
+        RunMode::Controlled => {
+            let control = Control::new().unwrap();
+            asleep(transfer.control(&control), shut)
+        }
+        RunMode::Engine => {
+            let engine: Engine = engine();
+            let running = engine.start(transfer).unwrap();
+            // It has found no room by then.
+            others_go_on(&engine);
+            others_go_on(&engine);
+            shut();
+            running.wait().report
+        }
+    };
+    drop(feed);
+    report
+}
+
+/// Through a buffer, if another path is available.
+fn copies(case: &Case) -> Option<Request> {
+    (case.kind == SocketType::STREAM).then(|| only(&[ReadWrite]))
+}
+
+/// All in parallel: each waits for a second at most.
+#[test]
+fn a_full_socket_that_is_shut_down_fails() {
+    let _dog = watchdog("a_full_socket_that_is_shut_down_fails");
+    std::thread::scope(|scope| {
+        for case in cases() {
+            let requests = match case.kind {
+                SocketType::STREAM => super::routes(case.from),
+                _ => vec![any()],
+            };
+            let requests = requests.into_iter().chain(copies(&case));
+            for request in requests {
+                scope.spawn(move || {
+                    let report = run(&case, request.clone());
+                    let what = format!("{case:?} {request:?}: {report:?}");
+                    let end = (report.failed, report.errno);
+                    assert_eq!(end, (Some(Side::Sink), Some(Errno::EPIPE)), "{what}");
+                    assert_eq!(report.written, 0, "{what}");
+                    assert_eq!(report.read, report.stranded, "{what}");
+                    // No path is named if nothing was moved.
+                    let messages = case.kind != SocketType::STREAM;
+                    let is_its = |path: &DataPath| messages == (*path == Datagram);
+                    assert!(report.path.iter().all(is_its), "{what}");
+                    assert!(report.path.len() <= 1, "{what}");
+                });
+            }
+        }
+    });
+}
+
+/// A connection that is shut down here polls writable.
+#[test]
+fn a_full_connection_that_is_shut_down_fails_at_once() {
+    let _dog = watchdog("a_full_connection_that_is_shut_down_fails_at_once");
+    for nonblocking in [false, true] {
+        let (sink, _peer, _) = stalled(Trouble::Small);
+        sink.set_nonblocking(nonblocking).unwrap();
+        let end = sink.try_clone().unwrap();
+        // More than the room, even if the kernel allows some more.
+        let (source, _feed) = super::source(common::From::Pipe, &pattern(super::SENT));
+        let control = Control::new().unwrap();
+        let transfer = Transfer::owning(source, sink.into(), any()).unwrap();
+        let report = asleep(transfer.control(&control), || {
+            end.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let end = (report.failed, report.errno);
+        assert_eq!(end, (Some(Side::Sink), Some(Errno::EPIPE)), "{report:?}");
+        assert!(report.written < super::SENT as u64, "{report:?}");
+    }
+}
