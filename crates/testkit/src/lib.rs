@@ -13,7 +13,7 @@
 //! |---|---|
 //! | every kind of descriptor | [`source`], [`sink`], [`spec`], [`expect`], [`pattern`], [`matrix`], [`table`] |
 //! | special files and devices | [`fuse`], [`loopdev`], [`tun`] |
-//! | descriptors that make a call wait | [`obstacle`], [`locked`] (pipes), [`stalled`] (TCP) |
+//! | descriptors that make a call wait | [`obstacle`], [`locked`] (pipes), [`stalled`] (TCP), [`full`] (UNIX) |
 //! | system calls | [`refuse`]: fail; [`midst`]: held in a thread; [`stall`]: held in a child; [`calls`]: counted |
 //! | processes and threads | [`child`], [`thread_start`], [`ends`] |
 //! | running tests | [`needs`], [`skip`], [`watchdog`], [`rounds`] |
@@ -22,6 +22,7 @@ pub mod calls;
 pub mod child;
 pub mod ends;
 pub mod expect;
+pub mod full;
 pub mod fuse;
 pub mod locked;
 pub mod loopdev;

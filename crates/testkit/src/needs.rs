@@ -26,6 +26,8 @@ pub enum Need {
     Cachestat,
     /// `eventfd2(2)`, since Linux 2.6.27.
     Eventfd,
+    /// `statx(2)`, since Linux 4.11.
+    Statx,
     /// `splice(2)` from and to `/dev/zero`, which Linux 5.10 to 6.6 do not have.
     ZeroPages,
     /// Datagrams that stay joined on the loopback device (`UDP_GRO`), since Linux
@@ -46,6 +48,7 @@ impl Need {
             Need::NoAppend => "no RWF_NOAPPEND here (Linux 6.9)",
             Need::Cachestat => "no cachestat(2) here (Linux 6.5)",
             Need::Eventfd => "no eventfd2(2) here",
+            Need::Statx => "no statx(2) here",
             Need::ZeroPages => "no splice(2) from and to /dev/zero here (Linux 6.7)",
             Need::JoinedDatagrams => "the loopback device joins no datagrams here (Linux 5.11)",
         }
@@ -62,6 +65,7 @@ impl Need {
             Need::NowaitPipes => nowait_pipes(),
             Need::NoAppend => no_append(),
             Need::Cachestat => cachestat(),
+            Need::Statx => statx(),
             Need::ZeroPages => zero_pages(),
             Need::JoinedDatagrams => joined_datagrams(),
             Need::Eventfd => {
@@ -101,6 +105,11 @@ fn splice() -> Result<(), Errno> {
     let (file, (_reader, writer)) = (file()?, rustix::pipe::pipe()?);
     let flags = rustix::pipe::SpliceFlags::empty();
     rustix::pipe::splice(&file, Some(&mut 0), &writer, None, 1, flags).map(drop)
+}
+
+fn statx() -> Result<(), Errno> {
+    let flags = rustix::fs::AtFlags::EMPTY_PATH;
+    rustix::fs::statx(file()?, c"", flags, rustix::fs::StatxFlags::BASIC_STATS).map(drop)
 }
 
 fn vmsplice() -> Result<(), Errno> {
@@ -237,6 +246,7 @@ mod tests {
             (Need::NoAppend, libc::SYS_pwritev2),
             (Need::Cachestat, crate::refuse::CACHESTAT),
             (Need::Eventfd, libc::SYS_eventfd2),
+            (Need::Statx, libc::SYS_statx),
             (Need::ZeroPages, libc::SYS_splice),
             (Need::JoinedDatagrams, libc::SYS_setsockopt),
         ] {

@@ -57,17 +57,17 @@ impl Transfer<'_> {
     /// Moves the bytes on the caller's thread, and says how it went.
     ///
     /// A signal handled by the caller's own handler does not end it; see
-    /// [`Control`] for what does.
+    /// [`Control`](crate::Control) for what does.
     ///
     /// The transfer sleeps inside its system calls if it has no
-    /// [`Request::idle`], no [`Control`] and no observer with an interval, or
-    /// if its `Control` [interrupts](Control::interrupting) it. While it sleeps in
+    /// [`Request::idle`](crate::Request::idle), no [`Control`](crate::Control) and no observer with an interval, or
+    /// if its `Control` [interrupts](crate::Control::interrupting) it. While it sleeps in
     /// a call on its source, it does not notice that its sink is dead. So if
     /// `poll(2)` shows that of the sink, it polls a source that is a pipe, a socket
     /// or a terminal instead; but it sleeps in `splice(2)` from a blocking TCP
     /// connection that has just given a full step, which is 1 MiB.
     ///
-    /// [`Control::cancel`] and [`Request::idle`] take effect only after a
+    /// [`Control::cancel`](crate::Control::cancel) and [`Request::idle`](crate::Request::idle) take effect only after a
     /// system call that blocks and cannot be interrupted has returned; see
     /// [`Running::cancel`](crate::Running::cancel) for which calls do.
     pub fn run(self) -> Outcome {

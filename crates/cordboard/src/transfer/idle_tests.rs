@@ -2,14 +2,11 @@
 //! which `poll(2)` says that nothing comes of them.
 
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::Duration;
 
-use rustix::net::{
-    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
-};
-use rustix::pipe::{SpliceFlags, splice};
+use rustix::net::{Shutdown, SocketType, shutdown};
 
 use super::poll::Poll;
 use super::turn::LOOK;
@@ -21,6 +18,7 @@ use crate::request::Request;
 use crate::{DataPath, Side};
 #[cfg(feature = "zstd")]
 use crate::{Stage, Stranded};
+use testkit::full;
 use testkit::pattern::noise;
 
 const LIMIT: Duration = Duration::from_secs(7);
@@ -294,25 +292,6 @@ impl<F: FnMut(usize)> Waiter for Sleeps<F> {
     }
 }
 
-/// A UNIX socket that takes no more, and its peer.
-fn full(kind: SocketType, nonblocking: bool) -> (OwnedFd, OwnedFd) {
-    let flags = SocketFlags::CLOEXEC;
-    let (sink, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
-    while rustix::net::send(&sink, &[1; 4096], SendFlags::DONTWAIT).is_ok() {}
-    if kind == SocketType::STREAM {
-        // Before Linux 6.5, splice(2) adds to the last message of a full socket
-        // (`unix_stream_sendpage`, net/unix/af_unix.c) until that has no room.
-        let (rest, mut feed) = pipe().unwrap();
-        feed.write_all(&[1; 4096]).unwrap();
-        rustix::io::ioctl_fionbio(&sink, true).unwrap();
-        while splice(&rest, None, &sink, None, 4096, SpliceFlags::NONBLOCK).is_ok() {
-            feed.write_all(&[1; 4096]).unwrap();
-        }
-    }
-    rustix::io::ioctl_fionbio(&sink, nonblocking).unwrap();
-    (sink, peer)
-}
-
 const UNIX: [SocketType; 3] = [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM];
 
 /// `poll(2)` shows nothing of a full UNIX socket that is shut down, and a write
@@ -328,7 +307,7 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
                     continue;
                 }
                 for looks in [1, 3] {
-                    let (sink, peer) = full(kind, nonblocking);
+                    let (sink, peer) = full::unix(kind, 4096, nonblocking);
                     let (source, mut feed) = pipe().unwrap();
                     feed.write_all(b"hello").unwrap();
                     let end = sink.try_clone().unwrap();
@@ -358,7 +337,7 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
 fn a_full_socket_that_is_tried_is_idle_all_the_same() {
     for kind in UNIX {
         for nonblocking in [false, true] {
-            let (sink, _peer) = full(kind, nonblocking);
+            let (sink, _peer) = full::unix(kind, 4096, nonblocking);
             let (source, mut feed) = pipe().unwrap();
             feed.write_all(b"hello").unwrap();
             let limit = LOOK * 5 / 2;

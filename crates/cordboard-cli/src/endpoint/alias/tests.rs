@@ -2,6 +2,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use testkit::needs::{Need, missing};
 use testkit::refuse::FTRUNCATE;
 
 use super::*;
@@ -94,6 +95,10 @@ fn ask(files: &[File; 2], keeps: bool) -> Option<SinkState> {
 /// Two commands at once: the source of each is the sink of the other.
 #[test]
 fn another_command_that_asks_at_the_same_time_makes_no_alias() {
+    let name = "another_command_that_asks_at_the_same_time_makes_no_alias";
+    if missing(name, &[Need::Statx]) {
+        return;
+    }
     let Some(files) = alike_files() else {
         return;
     };
@@ -178,6 +183,9 @@ fn a_time_that_is_handed_on_makes_no_alias() {
 /// set.
 #[test]
 fn no_time_of_another_process_is_replaced() {
+    if missing("no_time_of_another_process_is_replaced", &[Need::Statx]) {
+        return;
+    }
     let Some(files) = alike_files() else {
         return;
     };

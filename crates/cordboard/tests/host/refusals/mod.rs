@@ -65,9 +65,11 @@ fn file_systems_that_nobody_tells() {
         }
         apart(|| {
             refuse(&[libc::SYS_fstatfs], errno);
-            let counter = rustix::event::eventfd(7, rustix::event::EventfdFlags::empty()).unwrap();
-            let kind = Endpoint::probe(counter.as_fd()).unwrap().kind();
-            assert_eq!(kind, Kind::Eventfd, "{errno}");
+            // Where `eventfd2(2)` is refused, there is none to be recognised.
+            if let Ok(counter) = rustix::event::eventfd(7, rustix::event::EventfdFlags::empty()) {
+                let kind = Endpoint::probe(counter.as_fd()).unwrap().kind();
+                assert_eq!(kind, Kind::Eventfd, "{errno}");
+            }
             let status = File::open("/proc/self/stat").unwrap();
             assert!(Endpoint::probe(status.as_fd()).unwrap().facts().unpaged);
             let (reader, writer) = std::io::pipe().unwrap();

@@ -8,6 +8,7 @@ use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Control, Engine, Errno, Report, Request, Side, Stage, Transfer};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use testkit::needs::{Need, missing};
 
 use crate::common::{Same, any, carried_by, pty, raw, tcp_pair, watchdog};
 
@@ -128,7 +129,14 @@ fn by(way: &str, source: OwnedFd, sink: OwnedFd) -> Report {
 #[test]
 fn a_reader_that_goes_while_the_source_is_silent() {
     let _dog = watchdog("a_reader_that_goes_while_the_source_is_silent");
+    let counters = !missing(
+        "a_reader_that_goes_while_the_source_is_silent",
+        &[Need::Eventfd],
+    );
     for from in SOURCES {
+        if *from == "counter" && !counters {
+            continue;
+        }
         for (to, errno) in SINKS {
             let messages = ["packets", "datagrams", "udp"].contains(from) || *to == "packets";
             for way in WAYS {

@@ -1,16 +1,13 @@
 //! A full UNIX socket that is shut down: each write fails afterwards, while `poll(2)`
 //! still shows it as full.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use cordboard::DataPath::{Datagram, ReadWrite};
 use cordboard::{Control, DataPath, Engine, Errno, Report, Request, Side, Transfer};
-use rustix::net::{
-    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
-};
+use rustix::net::{Shutdown, SocketType, shutdown};
 use testkit::locked::polls;
 use testkit::stalled::{Trouble, stalled};
 
@@ -75,15 +72,6 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// Makes a socket without room: (the socket, its peer).
-fn full(case: &Case) -> (OwnedFd, OwnedFd) {
-    let flags = SocketFlags::CLOEXEC;
-    let (sink, peer) = socketpair(AddressFamily::UNIX, case.kind, flags, None).unwrap();
-    while rustix::net::send(&sink, &[1; LENGTH], SendFlags::DONTWAIT).is_ok() {}
-    rustix::io::ioctl_fionbio(&sink, case.nonblocking).unwrap();
-    (sink, peer)
-}
-
 /// Runs a transfer on a thread, and calls a function while it sleeps.
 fn asleep(transfer: Transfer<'static>, then: impl FnOnce()) -> Report {
     let (sender, number) = mpsc::channel();
@@ -121,7 +109,7 @@ fn sends(task: &std::path::Path) -> bool {
 }
 
 fn run(case: &Case, request: Request) -> Report {
-    let (sink, peer) = full(case);
+    let (sink, peer) = testkit::full::unix(case.kind, LENGTH, case.nonblocking);
     let end = sink.try_clone().unwrap();
     let (from, feed) = super::source(case.from, &pattern(LENGTH));
     let shut = || match case.by_peer {
