@@ -20,6 +20,6 @@ mod orders;
 #[path = "../../cordboard/src/threads/queue.rs"]
 mod queue;
 mod scheduler;
-#[path = "../../cordboard/src/engine/seat.rs"]
-mod seat;
 mod sync;
+#[path = "../../cordboard/src/engine/takeover.rs"]
+mod takeover;

@@ -26,7 +26,7 @@ pub(crate) struct Completion<O: Ending> {
     state: Mutex<State<O>>,
     ended: Event,
     /// Made when somebody first asks for it.
-    bell: OnceLock<EventFd>,
+    eventfd: OnceLock<EventFd>,
     cancelled: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl<O: Ending> Completion<O> {
                 callbacks: Vec::new(),
             }),
             ended: Event::new(),
-            bell: OnceLock::new(),
+            eventfd: OnceLock::new(),
             cancelled: AtomicBool::new(false),
         }
     }
@@ -98,8 +98,8 @@ impl<O: Ending> Completion<O> {
         }
         state.phase = Phase::Ended(outcome);
         let waker = state.waker.take();
-        if let Some(bell) = self.bell.get() {
-            bell.signal();
+        if let Some(eventfd) = self.eventfd.get() {
+            eventfd.signal();
         }
         drop(state);
         // Not under the lock: a thread that wakes up may want it next.
@@ -186,19 +186,22 @@ impl<O: Ending> Completion<O> {
 
     /// What is readable once it has ended. `may` says whether the calling thread
     /// can make it so that the engine's threads can ring it.
-    pub(crate) fn bell(&self, may: impl FnOnce() -> Result<(), Errno>) -> Result<&EventFd, Errno> {
+    pub(crate) fn eventfd(
+        &self,
+        may: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<&EventFd, Errno> {
         let state = self.lock();
-        if let Some(bell) = self.bell.get() {
-            return Ok(bell);
+        if let Some(eventfd) = self.eventfd.get() {
+            return Ok(eventfd);
         }
         may()?;
         // The program has its number, and may close it with all others.
-        let bell = EventFd::distinct()?;
+        let eventfd = EventFd::distinct()?;
         if !matches!(state.phase, Phase::Running) {
-            bell.signal();
+            eventfd.signal();
         }
         // Set under the lock only, so never twice.
-        Ok(self.bell.get_or_init(|| bell))
+        Ok(self.eventfd.get_or_init(|| eventfd))
     }
 }
 

@@ -5,36 +5,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ends::Ends;
+use super::handle::ReactorHandle;
 use super::inbox::Inbox;
-use super::job::{Crew, Job};
+use super::job::{EngineForJob, Job};
 use super::message::Message;
-use super::running::Runner;
+use super::running::EngineForHandle;
 use super::slab::Numbers;
-use super::station::Station;
 use super::workers::Task;
 use crate::errno::Errno;
 use crate::sys::{Event, Lock, Spawned, Stamp, Thread};
 use crate::threads::{self, ThreadPool, Work as _};
-use crate::transfer::{Home, Next, Poll, Turn};
+use crate::transfer::{Next, Poll, ThreadKind, Turn};
 
 /// How long a step of the main thread's may take, and twice that, before
 /// another one takes over.
-pub(super) const HELD_UP: Duration = Duration::from_millis(20);
+pub(super) const BLOCKED_AFTER: Duration = Duration::from_millis(20);
 
 /// A station of which there is none before it is needed, and its thread.
-pub(super) type Disk = Option<(Arc<Station>, Spawned)>;
+pub(super) type Disk = Option<(Arc<ReactorHandle>, Spawned)>;
 
 /// The state of one engine.
 pub(super) struct Core {
     /// Of this process's engines, this one.
     pub(super) number: usize,
-    main: Arc<Station>,
+    main: Arc<ReactorHandle>,
     /// The thread of that one by now; the others have its descriptors, as they
     /// are started by it or by each other.
     thread: Lock<Option<Thread>>,
     begun: Event,
     /// Those that watch over it or have taken over.
-    watches: Mutex<Vec<Spawned>>,
+    watchdogs: Mutex<Vec<Spawned>>,
     /// For transfers whose steps must all be taken on one thread, and wait now
     /// and then for a disk.
     disk: Mutex<Disk>,
@@ -56,10 +56,10 @@ impl Core {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Ok(Core {
             number,
-            main: Station::new(Home::Reactor)?,
+            main: ReactorHandle::new(ThreadKind::Reactor)?,
             thread: Lock::default(),
             begun: Event::new(),
-            watches: Mutex::new(Vec::new()),
+            watchdogs: Mutex::new(Vec::new()),
             disk: Mutex::new(None),
             pool: ThreadPool::new(number, workers),
             ends: Arc::default(),
@@ -73,12 +73,12 @@ impl Core {
     }
 
     /// The one that all transfers come to first.
-    pub(super) fn main(&self) -> &Arc<Station> {
+    pub(super) fn main(&self) -> &Arc<ReactorHandle> {
         &self.main
     }
 
     /// Called by the main one's thread, first of all.
-    pub(super) fn begins(&self) {
+    pub(super) fn set_thread(&self) {
         if let Some(mut known) = self.thread.lock() {
             *known = Some(Thread::this());
         }
@@ -92,8 +92,10 @@ impl Core {
         begun.then(|| *self.thread.lock()?).flatten()
     }
 
-    pub(super) fn watches(&self) -> MutexGuard<'_, Vec<Spawned>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn watchdogs(&self) -> MutexGuard<'_, Vec<Spawned>> {
+        self.watchdogs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What comes there.
@@ -106,8 +108,8 @@ impl Core {
     }
 
     /// The other one, if there is one by now.
-    pub(super) fn disk_station(&self) -> Option<Arc<Station>> {
-        self.disk().as_ref().map(|(station, _)| Arc::clone(station))
+    pub(super) fn disk_reactor(&self) -> Option<Arc<ReactorHandle>> {
+        self.disk().as_ref().map(|(handle, _)| Arc::clone(handle))
     }
 
     /// The host has closed the descriptors that wake the engine's threads. The
@@ -115,8 +117,8 @@ impl Core {
     /// theirs by themselves.
     pub(super) fn end_without_waking(&self) {
         while self.is_active() && !self.is_inherited() {
-            self.main.seat().doubt();
-            std::thread::sleep(HELD_UP);
+            self.main.takeover().recheck();
+            std::thread::sleep(BLOCKED_AFTER);
         }
     }
 
@@ -130,11 +132,11 @@ impl Core {
     pub(super) fn join(&self) {
         while !self.is_inherited() {
             // A thread that takes over gets a watch of its own.
-            let watches = std::mem::take(&mut *self.watches());
-            if watches.is_empty() {
+            let watchdogs = std::mem::take(&mut *self.watchdogs());
+            if watchdogs.is_empty() {
                 break;
             }
-            for thread in watches {
+            for thread in watchdogs {
                 thread.join();
             }
         }
@@ -154,8 +156,8 @@ impl Core {
         if let Ok(mut disk) = self.disk.try_lock() {
             std::mem::forget(disk.take());
         }
-        if let Ok(mut watches) = self.watches.try_lock() {
-            std::mem::forget(std::mem::take(&mut *watches));
+        if let Ok(mut watchdogs) = self.watchdogs.try_lock() {
+            std::mem::forget(std::mem::take(&mut *watchdogs));
         }
     }
 
@@ -179,7 +181,7 @@ impl Core {
         self.lost.load(Ordering::Acquire) || !self.main.poller().is_intact()
     }
 
-    pub(super) fn lose(&self) {
+    pub(super) fn mark_lost(&self) {
         self.lost.store(true, Ordering::Release);
         self.stop();
     }
@@ -192,13 +194,13 @@ impl Core {
     /// Every transfer is to end.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.tell_of_the_stop();
+        self.send_stop();
     }
 
-    fn tell_of_the_stop(&self) {
-        let stations = [Some(Arc::clone(&self.main)), self.disk_station()];
-        for station in stations.into_iter().flatten() {
-            let _ = station.inbox().push(Message::Stop);
+    fn send_stop(&self) {
+        let stations = [Some(Arc::clone(&self.main)), self.disk_reactor()];
+        for handle in stations.into_iter().flatten() {
+            let _ = handle.inbox().push(Message::Stop);
         }
     }
 
@@ -211,16 +213,16 @@ impl Core {
     /// asked any more waits.
     pub(super) fn settle(self: &Arc<Self>, mut job: Box<Job>) {
         if self.lost.load(Ordering::Acquire) {
-            return job.let_go();
+            return job.end_without_close();
         }
         if job.transfer.completions().is_some() {
             // Nothing tells of their end where the bell is gone.
             if self.is_lost() {
-                return job.let_go();
+                return job.end_without_close();
             }
             job.transfer.quiesce();
         }
-        if job.transfer.waits_at_the_end() {
+        if job.transfer.end_may_block() {
             self.submit(Task::Settle(job));
         } else {
             job.finish();
@@ -229,13 +231,13 @@ impl Core {
 
     /// A step was blocked, and another thread is the reactor by now: it gets the
     /// transfer back, and gives it to the workers from now on.
-    pub(super) fn late(self: &Arc<Self>, mut job: Box<Job>, next: Next) {
-        job.transfer.was_held_up = true;
+    pub(super) fn return_late(self: &Arc<Self>, mut job: Box<Job>, next: Next) {
+        job.transfer.was_blocked = true;
         match next {
             Next::Step | Next::Elsewhere => {}
-            Next::Wait(need) => {
-                job.need = Some(need);
-                job.rest();
+            Next::Wait(wait) => {
+                job.wait = Some(wait);
+                job.release_idle();
             }
             Next::End(turn) => job.ending = Some(turn),
         }
@@ -260,7 +262,7 @@ impl Core {
     }
 }
 
-impl Crew for Core {
+impl EngineForJob for Core {
     fn clock(&self) -> Poll {
         Poll::since(self.start)
     }
@@ -269,14 +271,14 @@ impl Crew for Core {
     fn is_lost(&self) -> bool {
         if !self.lost.load(Ordering::Acquire) && !self.main.poller().was_here(self.start.elapsed())
         {
-            self.lose();
+            self.mark_lost();
         }
         self.lost.load(Ordering::Acquire)
     }
 
-    fn is_lost_by_now(&self) -> bool {
+    fn is_lost_now(&self) -> bool {
         if !self.lost.load(Ordering::Acquire) && !self.main.poller().is_here(self.start.elapsed()) {
-            self.lose();
+            self.mark_lost();
         }
         self.lost.load(Ordering::Acquire)
     }
@@ -285,14 +287,14 @@ impl Crew for Core {
         self.stopping.load(Ordering::Acquire)
     }
 
-    fn one_more(&self) {
+    fn job_started(&self) {
         self.active.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn one_less(&self, id: u64) {
+    fn job_ended(&self, id: u64) {
         self.numbers.give_back(id);
         if self.active.fetch_sub(1, Ordering::AcqRel) == 1 && self.is_stopping() {
-            self.tell_of_the_stop();
+            self.send_stop();
         }
     }
 
@@ -304,7 +306,7 @@ impl Crew for Core {
     }
 }
 
-impl Runner for Core {
+impl EngineForHandle for Core {
     fn process(&self) -> Stamp {
         self.process
     }
@@ -316,16 +318,16 @@ impl Runner for Core {
         self.thread().is_some_and(other)
     }
 
-    fn look(&self, id: u64) {
-        if self.inbox().push(Message::Look(id)).is_err() {
+    fn recheck(&self, id: u64) {
+        if self.inbox().push(Message::Recheck(id)).is_err() {
             // An engine that has shut down has ended it already.
-            self.main.seat().doubt();
+            self.main.takeover().recheck();
         }
     }
 
     fn check(&self) {
-        if !self.inbox().bell().is_still_open() {
-            self.main.seat().doubt();
+        if !self.inbox().eventfd().is_still_open() {
+            self.main.takeover().recheck();
         }
     }
 
@@ -337,7 +339,7 @@ impl Runner for Core {
             return;
         };
         let shared = thread.shares_descriptors() == Some(true);
-        if self.is_inherited() && !shared && self.inbox().bell().is_here() {
+        if self.is_inherited() && !shared && self.inbox().eventfd().is_here() {
             self.ends.close();
         }
     }

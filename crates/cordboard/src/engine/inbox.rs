@@ -10,7 +10,7 @@ use super::sync::{Condvar, Errno, EventFd, Mutex, MutexGuard};
 pub(crate) struct Inbox<T> {
     queue: Mutex<Queue<T>>,
     /// Rung for a reader that waits for descriptors as well.
-    bell: Arc<EventFd>,
+    eventfd: Arc<EventFd>,
     /// Told to a reader that waits for messages only.
     arrived: Condvar,
 }
@@ -36,7 +36,7 @@ impl<T> Inbox<T> {
                 waits: false,
                 closed: false,
             }),
-            bell: Arc::new(EventFd::distinct()?),
+            eventfd: Arc::new(EventFd::distinct()?),
             arrived: Condvar::new(),
         })
     }
@@ -50,7 +50,7 @@ impl<T> Inbox<T> {
     /// Gives the message back if the reader has closed it, or the bell is gone.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut queue = self.lock();
-        if queue.closed || !self.bell.is_still_open() {
+        if queue.closed || !self.eventfd.is_still_open() {
             return Err(item);
         }
         queue.items.push(item);
@@ -59,7 +59,7 @@ impl<T> Inbox<T> {
         drop(queue);
         if waits {
             self.arrived.notify_one();
-        } else if ring && !self.bell.signal_unchecked() {
+        } else if ring && !self.eventfd.signal_unchecked() {
             // The next sender finds the reader asleep, as before.
             self.lock().asleep = true;
         }
@@ -102,7 +102,7 @@ impl<T> Inbox<T> {
         std::mem::take(&mut queue.items)
     }
 
-    pub(crate) fn bell(&self) -> &Arc<EventFd> {
-        &self.bell
+    pub(crate) fn eventfd(&self) -> &Arc<EventFd> {
+        &self.eventfd
     }
 }

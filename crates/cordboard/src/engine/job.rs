@@ -10,16 +10,16 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::ends::Listed;
 use super::poller::Poller;
 use super::running::Shared;
-use super::timers::Alarm;
+use super::timers::Timer;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::report::Outcome;
 use crate::transfer::{
-    Awake, Clock, Course, Interest, Need, Next, Poll, Settlement, Transfer, Turn, Waiter, What,
+    Clock, Interest, Next, Poll, Settlement, Stepper, Transfer, Turn, Wait, WaitFor, Waiter, Wakeup,
 };
 
 /// What a transfer asks of the engine that runs it.
-pub(super) trait Crew: Send + Sync {
+pub(super) trait EngineForJob: Send + Sync {
     /// The time as all its transfers count it.
     fn clock(&self) -> Poll;
 
@@ -27,16 +27,16 @@ pub(super) trait Crew: Send + Sync {
     fn is_lost(&self) -> bool;
 
     /// The same, as of now: before descriptors are closed by number.
-    fn is_lost_by_now(&self) -> bool;
+    fn is_lost_now(&self) -> bool;
 
     /// Every transfer is to end.
     fn is_stopping(&self) -> bool;
 
     /// A transfer has begun.
-    fn one_more(&self);
+    fn job_started(&self);
 
     /// The end of this transfer has been reported.
-    fn one_less(&self, id: u64);
+    fn job_ended(&self, id: u64);
 
     /// Takes a transfer back from a worker, to wait for it or to go on with it.
     /// Comes back if the engine's thread has given up.
@@ -48,21 +48,21 @@ pub(super) struct Job {
     /// Dropped before the transfer is.
     pub(super) listed: Listed,
     pub(super) transfer: Transfer<'static>,
-    pub(super) course: Course,
+    pub(super) stepper: Stepper,
     /// What it waits for.
-    pub(super) need: Option<Need>,
+    pub(super) wait: Option<Wait>,
     /// What has come of that so far.
-    pub(super) awake: Awake,
+    pub(super) wakeup: Wakeup,
     /// The wait before this step has found what it waited for.
-    pub(super) looked: bool,
+    pub(super) source_polled: bool,
     /// It is in the reactor's queue.
     pub(super) queued: bool,
     /// How it has ended; left to do is the settling.
     pub(super) ending: Option<Turn>,
-    pub(super) alarm: Alarm,
+    pub(super) timer: Timer,
     /// Where it is waited for.
     pub(super) poller: Arc<Poller>,
-    pub(super) watched: Watched,
+    pub(super) registered: Registrations,
     /// The wake-up of the caller's own [`Control`](crate::Control): a copy,
     /// since one is registered once only, and several transfers may share it.
     pub(super) wake: Option<OwnedFd>,
@@ -80,31 +80,32 @@ impl Job {
 
     /// Goes on where the transfer is: after a wait, or with a step.
     pub(super) fn advance(&mut self) -> Next {
-        let mut clock = self.ticket.crew.clock();
+        let mut clock = self.ticket.engine.clock();
         let cancelled = self.is_cancelled();
-        let awake = std::mem::take(&mut self.awake);
-        let (course, transfer) = (&mut self.course, &mut self.transfer);
+        let wakeup = std::mem::take(&mut self.wakeup);
+        let (stepper, transfer) = (&mut self.stepper, &mut self.transfer);
         // A caller's observer may panic; the others' transfers go on.
-        let looked = &mut self.looked;
-        let next = guarded(|| match self.need.take() {
-            Some(need) => {
-                *looked = awake.ready;
-                course.resume(transfer, need, awake, &mut clock)
+        let source_polled = &mut self.source_polled;
+        let next = guarded(|| match self.wait.take() {
+            Some(wait) => {
+                *source_polled = wakeup.ready;
+                stepper.resume(transfer, wait, wakeup, &mut clock)
             }
             None => {
-                let looked = std::mem::take(looked) || cancelled;
-                let look = (!looked).then(|| course.look_first(transfer, &mut clock));
-                (look.flatten()).unwrap_or_else(|| course.step(transfer, cancelled, &mut clock))
+                let source_polled = std::mem::take(source_polled) || cancelled;
+                let look =
+                    (!source_polled).then(|| stepper.poll_source_first(transfer, &mut clock));
+                (look.flatten()).unwrap_or_else(|| stepper.step(transfer, cancelled, &mut clock))
             }
         });
-        self.ticket.shared.live.show(&self.transfer);
+        self.ticket.shared.live.update(&self.transfer);
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }
 
     /// Has it give up what it can do without, which is closed by number.
-    pub(super) fn rest(&mut self) {
-        if !self.ticket.crew.is_lost() {
-            self.transfer.rest();
+    pub(super) fn release_idle(&mut self) {
+        if !self.ticket.engine.is_lost() {
+            self.transfer.release_idle();
         }
     }
 
@@ -114,30 +115,30 @@ impl Job {
         // The host may have other files under these numbers: an end that was
         // found there does not count, and nothing is closed. All that is asked
         // again behind this is what may have waited since.
-        if self.ticket.crew.is_lost_by_now() || !self.transfer.has_its_own() {
-            return self.let_go();
+        if self.ticket.engine.is_lost_now() || !self.transfer.has_its_descriptors() {
+            return self.end_without_close();
         }
-        let quick = self.transfer.ends_at_once();
-        self.unwatch();
+        let quick = self.transfer.end_never_blocks();
+        self.deregister();
         let job = *self;
         let mut waiter = Closing {
-            poll: job.ticket.crew.clock(),
+            poll: job.ticket.engine.clock(),
             ticket: &job.ticket,
         };
         let turn = job
             .ending
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
-        let (transfer, start, listed) = (job.transfer, job.course.start, job.listed);
-        let crew = Arc::clone(&job.ticket.crew);
+        let (transfer, start, listed) = (job.transfer, job.stepper.start, job.listed);
+        let engine = Arc::clone(&job.ticket.engine);
         // A caller's observer or stage may panic; the thread is the others' too.
         let settled = guarded(|| {
             let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
             // Not before: the account may take long, for a sync.
             drop(listed);
-            match quick || !crew.is_lost_by_now() {
+            match quick || !engine.is_lost_now() {
                 true => open.close(quick),
-                false => open.let_go(),
+                false => open.drop_without_close(),
             }
             outcome
         });
@@ -150,11 +151,11 @@ impl Job {
 
     /// Ends it if the host has closed its descriptors: what has
     /// their numbers by now is not touched.
-    pub(super) fn let_go(self: Box<Self>) {
+    pub(super) fn end_without_close(self: Box<Self>) {
         let job = *self;
         drop(job.listed);
         std::mem::forget(job.wake);
-        guarded(|| job.transfer.let_go());
+        guarded(|| job.transfer.drop_without_close());
         let lost = job.ticket.shared.lost(Errno::EBADF);
         job.ticket.end(lost);
     }
@@ -162,8 +163,9 @@ impl Job {
     /// Ends it where it was ready, and blocked all the same, because the host has
     /// a file of its own in a descriptor's place: on Linux 5.10 the end of a
     /// regular file is `EAGAIN` with `RWF_NOWAIT`, for ever.
-    pub(super) fn ends_for_want_of_its_own(&mut self, need: &Need) -> bool {
-        let ends = matches!(need.what, What::Rest(_)) && !self.transfer.has_its_own();
+    pub(super) fn ends_if_descriptors_are_replaced(&mut self, wait: &Wait) -> bool {
+        let ends =
+            matches!(wait.target, WaitFor::Backoff(_)) && !self.transfer.has_its_descriptors();
         if ends {
             self.ending = Some(Turn::Failed(None, Some(Errno::EBADF)));
         }
@@ -171,30 +173,30 @@ impl Job {
     }
 
     /// It is waited for here from now on.
-    pub(super) fn settle_at(&mut self, poller: &Arc<Poller>) {
+    pub(super) fn move_to(&mut self, poller: &Arc<Poller>) {
         if !Arc::ptr_eq(&self.poller, poller) {
-            self.unwatch();
-            self.watched = Watched::default();
+            self.deregister();
+            self.registered = Registrations::default();
             self.poller = Arc::clone(poller);
         }
     }
 
     /// Tells of this descriptor, once.
-    pub(super) fn watch(&mut self, role: Role) -> Result<(), Errno> {
-        let Some((fd, flags)) = role.of(&self.transfer, self.need, self.wake.as_ref()) else {
+    pub(super) fn register(&mut self, role: Role) -> Result<(), Errno> {
+        let Some((fd, flags)) = role.of(&self.transfer, self.wait, self.wake.as_ref()) else {
             return Ok(());
         };
         let epoll = self.poller.epoll();
         let data = role.token(self.id());
-        let flags = match role.is_doubted(&self.transfer, self.need) {
+        let flags = match role.is_edge_triggered(&self.transfer, self.wait) {
             true => flags | EventFlags::ET,
             false => flags | EventFlags::ONESHOT,
         };
         // Registered anew, it would tell of what it told before.
-        if self.watched.tells_changes(role, flags) {
+        if self.registered.tells_changes(role, flags) {
             return Ok(());
         }
-        let known = self.watched.has(role);
+        let known = self.registered.has(role);
         let done = if known {
             match epoll::modify(epoll, fd, data, flags) {
                 // The path has another one now.
@@ -205,32 +207,34 @@ impl Job {
             epoll::add(epoll, fd, data, flags)
         };
         done?;
-        self.watched.add(role, flags);
+        self.registered.add(role, flags);
         Ok(())
     }
 
     /// An event of one of its descriptors has come. True if it waits for that:
     /// what was registered for an earlier wait may still be told.
-    pub(super) fn hears(&mut self, role: Role, flags: EventFlags) -> bool {
-        let Some(need) = self.need else {
+    pub(super) fn handle_event(&mut self, role: Role, flags: EventFlags) -> bool {
+        let Some(wait) = self.wait else {
             return false;
         };
-        let interest = need.interest(&self.transfer);
+        let interest = wait.interest(&self.transfer);
         match (role, interest.ready) {
-            (Role::Source, Some((_, false))) if matches!(need.what, What::Side(_)) => {
-                self.awake.ready = true;
-                self.awake.open |= flags.intersects(EventFlags::IN | EventFlags::HUP);
+            (Role::Source, Some((_, false))) if matches!(wait.target, WaitFor::Side(_)) => {
+                self.wakeup.ready = true;
+                self.wakeup.open |= flags.intersects(EventFlags::IN | EventFlags::HUP);
             }
             (Role::Sink, Some((_, true))) => {
-                self.awake.ready = true;
-                self.awake.open |= flags.intersects(EventFlags::OUT | EventFlags::HUP);
+                self.wakeup.ready = true;
+                self.wakeup.open |= flags.intersects(EventFlags::OUT | EventFlags::HUP);
             }
             (Role::Sink, _) if interest.watch.is_some() => {
-                self.awake.error |= flags.contains(EventFlags::ERR);
-                self.awake.hang_up |= flags.contains(EventFlags::HUP);
+                self.wakeup.error |= flags.contains(EventFlags::ERR);
+                self.wakeup.hang_up |= flags.contains(EventFlags::HUP);
             }
-            (Role::Completions, _) if need.what == What::Completions => self.awake.ready = true,
-            (Role::Wake, _) => self.awake.woken = true,
+            (Role::Completions, _) if wait.target == WaitFor::Completions => {
+                self.wakeup.ready = true
+            }
+            (Role::Wake, _) => self.wakeup.woken = true,
             _ => return false,
         }
         true
@@ -238,10 +242,10 @@ impl Job {
 
     /// A descriptor that is only closed stays watched for as long as somebody
     /// else has a copy of it.
-    fn unwatch(&self) {
+    fn deregister(&self) {
         for role in Role::ALL {
-            if self.watched.has(role)
-                && let Some((fd, _)) = role.of(&self.transfer, self.need, self.wake.as_ref())
+            if self.registered.has(role)
+                && let Some((fd, _)) = role.of(&self.transfer, self.wait, self.wake.as_ref())
             {
                 let _ = epoll::delete(self.poller.epoll(), fd);
             }
@@ -266,7 +270,11 @@ impl Clock for Closing<'_> {
 }
 
 impl Waiter for Closing<'_> {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         self.poll.wait(interest, timeout)
     }
 }
@@ -286,11 +294,11 @@ impl Role {
     fn of<'a>(
         self,
         transfer: &'a Transfer<'static>,
-        need: Option<Need>,
+        wait: Option<Wait>,
         wake: Option<&'a OwnedFd>,
     ) -> Option<(BorrowedFd<'a>, EventFlags)> {
         let waits = |write| {
-            let interest = need.map(|need| need.interest(transfer));
+            let interest = wait.map(|wait| wait.interest(transfer));
             interest.is_some_and(|i| matches!(i.ready, Some((_, w)) if w == write))
         };
         match self {
@@ -304,11 +312,11 @@ impl Role {
     }
 
     /// Its error is known, and stays.
-    fn is_doubted(self, transfer: &Transfer<'static>, need: Option<Need>) -> bool {
-        let Some(interest) = need.map(|need| need.interest(transfer)) else {
+    fn is_edge_triggered(self, transfer: &Transfer<'static>, wait: Option<Wait>) -> bool {
+        let Some(interest) = wait.map(|wait| wait.interest(transfer)) else {
             return false;
         };
-        let [ready, watch] = interest.doubted;
+        let [ready, watch] = interest.edge_triggered;
         match (self, interest.ready) {
             (Role::Source, Some((_, false))) | (Role::Sink, Some((_, true))) => ready,
             (Role::Sink, _) => watch,
@@ -329,9 +337,9 @@ impl Role {
 
 /// The descriptors that are registered, by role, and how.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Watched([Option<EventFlags>; Role::ALL.len()]);
+pub(super) struct Registrations([Option<EventFlags>; Role::ALL.len()]);
 
-impl Watched {
+impl Registrations {
     fn has(self, role: Role) -> bool {
         self.0[role as usize].is_some()
     }
@@ -349,22 +357,22 @@ impl Watched {
 /// The promise that somebody is told of the end, whatever happens.
 pub(super) struct Ticket {
     pub(super) shared: Arc<Shared>,
-    pub(super) crew: Arc<dyn Crew>,
+    pub(super) engine: Arc<dyn EngineForJob>,
     told: bool,
 }
 
 impl Ticket {
-    pub(super) fn new(shared: Arc<Shared>, crew: Arc<dyn Crew>) -> Ticket {
-        crew.one_more();
+    pub(super) fn new(shared: Arc<Shared>, engine: Arc<dyn EngineForJob>) -> Ticket {
+        engine.job_started();
         Ticket {
             shared,
-            crew,
+            engine,
             told: false,
         }
     }
 
     fn is_cancelled(&self) -> bool {
-        self.shared.completion.is_cancelled() || self.crew.is_stopping()
+        self.shared.completion.is_cancelled() || self.engine.is_stopping()
     }
 
     fn end(mut self, outcome: Outcome) {
@@ -377,7 +385,7 @@ impl Ticket {
         let live = &self.shared.live;
         live.end(report.read, report.written, report.elapsed);
         self.shared.completion.end(outcome);
-        self.crew.one_less(self.shared.id);
+        self.engine.job_ended(self.shared.id);
     }
 }
 

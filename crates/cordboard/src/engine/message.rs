@@ -9,7 +9,7 @@ pub(super) enum Message {
     Run(Box<Job>),
     /// This transfer was cancelled: it is not to sleep on. One that is with a
     /// worker finds out by itself.
-    Look(u64),
+    Recheck(u64),
     /// The engine shuts down, or the last transfer of one that does has ended.
     Stop,
 }

@@ -10,17 +10,17 @@
 mod completion;
 mod core;
 mod ends;
+mod handle;
 mod inbox;
 mod job;
 mod message;
 mod poller;
 mod reactor;
 mod running;
-mod seat;
 mod slab;
-mod station;
 mod status;
 mod sync;
+mod takeover;
 mod timers;
 mod workers;
 
@@ -34,19 +34,19 @@ pub use crate::request::Backend;
 
 use self::core::Core;
 use self::ends::Listed;
-use self::job::{Crew, Job, Ticket, Watched};
+use self::job::{EngineForJob, Job, Registrations, Ticket};
 use self::message::Message;
-use self::reactor::Shift;
-use self::running::{Runner, Shared};
+use self::reactor::EventLoop;
+use self::running::{EngineForHandle, Shared};
 use self::status::Live;
-use self::timers::Alarm;
+use self::timers::Timer;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Failure, Refusal};
 use crate::request::Request;
 use crate::sys::{self, Event, PerProcess, Spawned, duplicate};
 use crate::threads;
-use crate::transfer::{Awake, Clock, Control, Course, Transfer};
+use crate::transfer::{Clock, Control, Stepper, Transfer, Wakeup};
 
 /// How an engine is to be.
 ///
@@ -125,13 +125,13 @@ impl Engine {
             sys::try_io_uring()?;
         }
         let core = Arc::new(Core::new(options.workers)?);
-        let shift = Shift::new(&core, core.main());
-        let reactor = shift.begin()?;
+        let event_loop = EventLoop::new(&core, core.main());
+        let reactor = event_loop.begin()?;
         let body = {
             let core = Arc::clone(&core);
             move || {
-                core.begins();
-                shift.run(reactor);
+                core.set_thread();
+                event_loop.run(reactor);
             }
         };
         let thread = threads::start(c"cordboard", core.number, body)?;
@@ -158,18 +158,18 @@ impl Engine {
     }
 
     fn admit(&self, transfer: Transfer<'static>) -> Result<Running, Refusal> {
-        self.take_up(transfer)?
+        self.try_start(transfer)?
             .map_err(|(errno, _)| Refusal::NoEngine { errno })
     }
 
     /// Starts it, or gives it back if this engine starts nothing any more.
-    fn take_up(&self, mut transfer: Transfer<'static>) -> Result<TakenUp, Refusal> {
+    fn try_start(&self, mut transfer: Transfer<'static>) -> Result<Started, Refusal> {
         if self.core.is_inherited() {
             self.core.close_inherited();
             return Ok(Err((Errno::ECHILD, Box::new(transfer))));
         }
         if self.core.is_stopping() {
-            return Ok(Err((self.ended_by(), Box::new(transfer))));
+            return Ok(Err((self.stop_errno(), Box::new(transfer))));
         }
         // Before anything is duplicated: this thread alone could close it.
         if self.core.has_other_descriptors() {
@@ -177,7 +177,7 @@ impl Engine {
             // handler has made by now has its own.
             return match (self.core.is_inherited(), self.core.is_stopping()) {
                 (true, _) => Ok(Err((Errno::ECHILD, Box::new(transfer)))),
-                (_, true) => Ok(Err((self.ended_by(), Box::new(transfer)))),
+                (_, true) => Ok(Err((self.stop_errno(), Box::new(transfer)))),
                 _ => Err(Refusal::OtherDescriptors),
             };
         }
@@ -193,21 +193,24 @@ impl Engine {
         let job = Job {
             listed: Listed::new(self.core.ends(), id, &transfer),
             transfer,
-            course: Course::begin(self.core.clock().now()),
-            need: None,
-            awake: Awake::default(),
-            looked: false,
+            stepper: Stepper::begin(self.core.clock().now()),
+            wait: None,
+            wakeup: Wakeup::default(),
+            source_polled: false,
             queued: false,
             ending: None,
-            alarm: Alarm::default(),
+            timer: Timer::default(),
             poller: Arc::clone(self.core.main().poller()),
-            watched: Watched::default(),
+            registered: Registrations::default(),
             wake,
-            ticket: Ticket::new(Arc::clone(&shared), Arc::clone(&self.core) as Arc<dyn Crew>),
+            ticket: Ticket::new(
+                Arc::clone(&shared),
+                Arc::clone(&self.core) as Arc<dyn EngineForJob>,
+            ),
         };
         match self.core.inbox().push(Message::Run(Box::new(job))) {
             Ok(()) => Ok(Ok(Running::new(shared))),
-            Err(Message::Run(job)) => Ok(Err((self.ended_by(), Box::new(job.transfer)))),
+            Err(Message::Run(job)) => Ok(Err((self.stop_errno(), Box::new(job.transfer)))),
             Err(_) => Err(Refusal::NoEngine {
                 errno: Errno::ESHUTDOWN,
             }),
@@ -215,7 +218,7 @@ impl Engine {
     }
 
     /// Why nothing can be started any more.
-    fn ended_by(&self) -> Errno {
+    fn stop_errno(&self) -> Errno {
         match self.core.is_closed() {
             true => Errno::EBADF,
             false => Errno::ESHUTDOWN,
@@ -288,7 +291,7 @@ impl std::fmt::Debug for Engine {
 }
 
 /// A transfer that runs, or has come back.
-type TakenUp = Result<Running, (Errno, Box<Transfer<'static>>)>;
+type Started = Result<Running, (Errno, Box<Transfer<'static>>)>;
 
 /// The process's own.
 static ENGINE: PerProcess<Engine> = PerProcess::new();
@@ -324,7 +327,7 @@ impl Transfer<'static> {
         let start = || {
             let (mut engine, mut transfer) = (default_engine(|_| true)?, self);
             loop {
-                transfer = match engine.take_up(transfer)? {
+                transfer = match engine.try_start(transfer)? {
                     // The host has closed all descriptors, perhaps once more; or
                     // this is a child since.
                     Err((Errno::EBADF | Errno::ECHILD, transfer)) => *transfer,

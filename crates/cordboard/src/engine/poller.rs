@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
 use crate::errno::Errno;
 use crate::sys::{EventFd, beyond};
-use crate::transfer::{self, Home};
+use crate::transfer::{self, ThreadKind};
 
 /// The token of the wake-up: transfers' numbers do not reach it.
 pub(super) const WAKE: EventData = EventData::new_u64(u64::MAX);
@@ -24,20 +24,20 @@ pub(super) struct Poller {
     epoll: Option<OwnedFd>,
     wake: Arc<EventFd>,
     /// The transfers whose steps its thread takes.
-    pub(super) home: Home,
+    pub(super) thread_kind: ThreadKind,
     /// The time of the last check of the wake-up, in milliseconds.
-    looked: AtomicU64,
+    last_check: AtomicU64,
 }
 
 impl Poller {
-    pub(super) fn new(home: Home, wake: &Arc<EventFd>) -> Result<Poller, Errno> {
+    pub(super) fn new(thread_kind: ThreadKind, wake: &Arc<EventFd>) -> Result<Poller, Errno> {
         let epoll = beyond(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         epoll::add(&epoll, wake, WAKE, EventFlags::IN)?;
         Ok(Poller {
             epoll: Some(epoll),
             wake: Arc::clone(wake),
-            home,
-            looked: AtomicU64::new(u64::MAX),
+            thread_kind,
+            last_check: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -66,7 +66,7 @@ impl Poller {
     /// Its wake-up is open, as of the last millisecond.
     pub(super) fn was_here(&self, now: Duration) -> bool {
         let now = millisecond(now);
-        self.looked.load(Ordering::Relaxed) == now || self.looks(now)
+        self.last_check.load(Ordering::Relaxed) == now || self.looks(now)
     }
 
     /// The same at this moment.
@@ -77,7 +77,7 @@ impl Poller {
     fn looks(&self, now: u64) -> bool {
         let here = self.wake.is_still_open();
         if here {
-            self.looked.store(now, Ordering::Relaxed);
+            self.last_check.store(now, Ordering::Relaxed);
         }
         here
     }

@@ -23,7 +23,7 @@ impl Ending for Outcome {
 }
 
 /// What a handle asks of the engine that runs its transfer.
-pub(super) trait Runner: Send + Sync {
+pub(super) trait EngineForHandle: Send + Sync {
     /// The process that its threads belong to.
     fn process(&self) -> Stamp;
 
@@ -32,7 +32,7 @@ pub(super) trait Runner: Send + Sync {
     fn has_other_descriptors(&self) -> bool;
 
     /// Has this transfer looked at again: it was cancelled.
-    fn look(&self, id: u64);
+    fn recheck(&self, id: u64);
 
     /// Has the engine find out whether the host has closed its descriptors: the
     /// thread that sleeps on them does so within a minute only.
@@ -49,7 +49,7 @@ pub(super) struct Shared {
     process: Stamp,
     pub(super) live: Live,
     pub(super) completion: Completion<Outcome>,
-    runner: Weak<dyn Runner>,
+    engine: Weak<dyn EngineForHandle>,
     /// When the engine's descriptors were last checked through this handle, in
     /// milliseconds since the start.
     checked: AtomicU64,
@@ -62,33 +62,37 @@ const SOON: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(60);
 
 impl Shared {
-    pub(super) fn new(id: u64, live: Live, runner: &Arc<impl Runner + 'static>) -> Arc<Shared> {
-        let weak = Arc::downgrade(runner);
+    pub(super) fn new(
+        id: u64,
+        live: Live,
+        engine: &Arc<impl EngineForHandle + 'static>,
+    ) -> Arc<Shared> {
+        let weak = Arc::downgrade(engine);
         Arc::new(Shared {
             id,
             // Not the one that this is in by now: a signal's handler may have
             // forked in the midst of the start.
-            process: runner.process(),
+            process: engine.process(),
             live,
             completion: Completion::new(),
-            runner: weak,
+            engine: weak,
             checked: AtomicU64::new(0),
         })
     }
 
     /// Whether the engine has the descriptors that the calling thread opens.
-    fn is_in_reach(&self) -> Result<(), Errno> {
-        let runner = self.runner.upgrade();
-        match runner.is_some_and(|runner| runner.has_other_descriptors()) {
+    fn check_table(&self) -> Result<(), Errno> {
+        let engine = self.engine.upgrade();
+        match engine.is_some_and(|engine| engine.has_other_descriptors()) {
             true => Err(Errno::EBADF),
             false => Ok(()),
         }
     }
 
-    /// See [`Runner::check`].
+    /// See [`EngineForHandle::check`].
     fn check(&self) {
-        if let Some(runner) = self.runner.upgrade() {
-            runner.check();
+        if let Some(engine) = self.engine.upgrade() {
+            engine.check();
         }
     }
 
@@ -104,7 +108,7 @@ impl Shared {
 
     /// The counts, for an outcome that no thread reports.
     pub(super) fn lost(&self, errno: Errno) -> Outcome {
-        let status = self.live.look(true);
+        let status = self.live.snapshot(true);
         let mut report = Report::nothing(None, Some(errno));
         report.read = status.read;
         report.written = status.written;
@@ -165,30 +169,30 @@ impl Running {
     }
 
     /// It is not this process that runs the transfer.
-    fn is_orphan(&self) -> bool {
+    fn is_inherited(&self) -> bool {
         !self.shared.process.is_here()
     }
 
     /// In a child of `fork(2)`.
     fn close_inherited(&self) {
-        if let Some(runner) = self.shared.runner.upgrade() {
-            runner.close_inherited();
+        if let Some(engine) = self.shared.engine.upgrade() {
+            engine.close_inherited();
         }
     }
 
-    fn orphan(&self) -> Outcome {
+    fn inherited_outcome(&self) -> Outcome {
         self.close_inherited();
         self.shared.lost(Errno::ECHILD)
     }
 
     /// The transfer at this moment.
     pub fn status(&self) -> Status {
-        let orphan = self.is_orphan();
-        if orphan {
+        let inherited_outcome = self.is_inherited();
+        if inherited_outcome {
             self.close_inherited();
         }
-        let ended = orphan || self.shared.completion.has_ended();
-        let status = self.shared.live.look(ended);
+        let ended = inherited_outcome || self.shared.completion.has_ended();
+        let status = self.shared.live.snapshot(ended);
         if !ended {
             self.shared.check_now_and_then(status.elapsed);
         }
@@ -210,19 +214,19 @@ impl Running {
     /// to 4096 bytes to a blocking serial line that accepts only a part of it.
     /// Other transfers go on meanwhile.
     pub fn cancel(&self) {
-        if !self.is_orphan()
+        if !self.is_inherited()
             && self.shared.completion.cancel()
             // An engine that is gone has ended it already.
-            && let Some(runner) = self.shared.runner.upgrade()
+            && let Some(engine) = self.shared.engine.upgrade()
         {
-            runner.look(self.shared.id);
+            engine.recheck(self.shared.id);
         }
     }
 
     /// The outcome, once, if it has ended.
     pub fn try_wait(&self) -> Option<Outcome> {
-        if self.is_orphan() {
-            return Some(self.orphan());
+        if self.is_inherited() {
+            return Some(self.inherited_outcome());
         }
         let outcome = self.shared.completion.try_take();
         if outcome.is_none() {
@@ -238,7 +242,7 @@ impl Running {
         self.released = true;
         let ended = self.waited();
         let taken = ended.then(|| self.shared.completion.taken()).flatten();
-        taken.map_or_else(|| self.orphan(), whole)
+        taken.map_or_else(|| self.inherited_outcome(), whole)
     }
 
     /// Waits for its end and leaves the outcome where it is, for
@@ -253,7 +257,7 @@ impl Running {
     fn waited(&self) -> bool {
         let mut next = SOON;
         self.shared.completion.wait_for_end(|| {
-            if self.is_orphan() {
+            if self.is_inherited() {
                 return None;
             }
             // A handler may fork between that look and the sleep: the child then
@@ -265,7 +269,7 @@ impl Running {
                 self.shared.check();
             }
             Some(most)
-        }) && !self.is_orphan()
+        }) && !self.is_inherited()
     }
 
     /// A descriptor that polls readable (`POLLIN`) once it has ended, and stays
@@ -279,12 +283,15 @@ impl Running {
     /// another file, or none, in this thread, which has descriptors of its own
     /// (`unshare(2)`, `CLONE_FILES`).
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
-        if self.is_orphan() {
+        if self.is_inherited() {
             return Err(Errno::ECHILD);
         }
-        let bell = self.shared.completion.bell(|| self.shared.is_in_reach())?;
-        match bell.is_here() {
-            true => Ok(bell.as_fd()),
+        let eventfd = self
+            .shared
+            .completion
+            .eventfd(|| self.shared.check_table())?;
+        match eventfd.is_here() {
+            true => Ok(eventfd.as_fd()),
             false => Err(Errno::EBADF),
         }
     }
@@ -293,8 +300,8 @@ impl Running {
     /// threads, which it must not block; or at once on the calling thread, if
     /// the transfer has ended. Several are called in their order.
     pub fn on_end(&self, callback: impl FnOnce(&Report) + Send + 'static) {
-        if self.is_orphan() {
-            callback(&self.orphan().report);
+        if self.is_inherited() {
+            callback(&self.inherited_outcome().report);
         } else {
             self.shared.completion.on_end(Box::new(callback));
         }
@@ -321,8 +328,8 @@ impl Future for Running {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        if self.is_orphan() {
-            return Poll::Ready(self.orphan());
+        if self.is_inherited() {
+            return Poll::Ready(self.inherited_outcome());
         }
         match self.shared.completion.poll(context.waker()) {
             Some(taken) => Poll::Ready(whole(taken)),
@@ -333,7 +340,7 @@ impl Future for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.released && !self.is_orphan() && !self.shared.completion.has_ended() {
+        if !self.released && !self.is_inherited() && !self.shared.completion.has_ended() {
             self.cancel();
         }
     }

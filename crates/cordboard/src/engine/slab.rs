@@ -105,7 +105,7 @@ impl<T> Slab<T> {
     }
 
     /// Leaves no memory behind for many that were there, if none is.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if self.is_empty() && self.slots.len() > KEPT {
             self.slots = Vec::new();
         }
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(slab.drain(), ["second"]);
         assert!(slab.is_empty() && slab.take(second).is_none());
         slab.put(second, "again");
-        slab.rest();
+        slab.shrink();
         assert_eq!(slab.take(second), Some("again"));
     }
 }

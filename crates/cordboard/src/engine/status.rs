@@ -74,12 +74,12 @@ impl Live {
             path: AtomicU8::new(0),
             elapsed: AtomicU64::new(0),
         };
-        live.show(transfer);
+        live.update(transfer);
         live
     }
 
     /// After each step.
-    pub(super) fn show(&self, transfer: &Transfer<'_>) {
+    pub(super) fn update(&self, transfer: &Transfer<'_>) {
         let (reads, writes) = transfer.pending();
         self.pending_reads.store(reads, Ordering::Relaxed);
         self.pending_writes.store(writes, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl Live {
         self.count((read, written));
     }
 
-    pub(super) fn look(&self, ended: bool) -> Status {
+    pub(super) fn snapshot(&self, ended: bool) -> Status {
         let written = self.written.load(Ordering::Acquire);
         let mut read = self.read.load(Ordering::Acquire);
         if !self.transforms {

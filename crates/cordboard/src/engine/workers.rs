@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::job::Job;
 use crate::endpoint::Side;
 use crate::threads;
-use crate::transfer::{Awake, Home, Need, Next, SPELL, Waiter, What};
+use crate::transfer::{Next, SPIN_TIME, ThreadKind, Wait, WaitFor, Waiter, Wakeup};
 
 /// Bytes after which others have their turn.
 const PIECE: u64 = 4 << 20;
@@ -39,25 +39,25 @@ impl threads::Work for Task {
 
 /// Some steps of a transfer: until it waits, has ended, or has had its share.
 fn piece(mut job: Box<Job>) -> Option<Task> {
-    job.transfer.runs_on = Home::Worker;
-    let crew = Arc::clone(&job.ticket.crew);
+    job.transfer.runs_on = ThreadKind::Worker;
+    let engine = Arc::clone(&job.ticket.engine);
     let moved = |job: &Job| job.transfer.counts().0 + job.transfer.counts().1;
     let enough = moved(&job).saturating_add(2 * PIECE);
     for _ in 0..STEPS {
         // Before each step: some take as long as a disk does.
-        if crew.is_lost() {
-            job.let_go();
+        if engine.is_lost() {
+            job.end_without_close();
             return None;
         }
         match job.advance() {
             Next::Step if moved(&job) >= enough => break,
             Next::Step => {}
-            Next::Wait(need) => {
-                job.need = Some(need);
-                match glance(&mut job, &need) {
-                    Some(awake) => job.awake = awake,
+            Next::Wait(wait) => {
+                job.wait = Some(wait);
+                match poll_now(&mut job, &wait) {
+                    Some(wakeup) => job.wakeup = wakeup,
                     None => {
-                        job.rest();
+                        job.release_idle();
                         return back(job);
                     }
                 }
@@ -75,42 +75,42 @@ fn piece(mut job: Box<Job>) -> Option<Task> {
 
 /// To the reactor, which waits for it or goes on with it.
 fn back(job: Box<Job>) -> Option<Task> {
-    let crew = Arc::clone(&job.ticket.crew);
+    let engine = Arc::clone(&job.ticket.engine);
     // It reads until the last transfer has ended, this one included, or has
     // given up.
-    if let Err(job) = crew.take_back(job) {
+    if let Err(job) = engine.take_back(job) {
         job.finish();
     }
     None
 }
 
 /// What there is already of what a transfer would wait for.
-pub(super) fn at_once(job: &mut Job, need: &Need) -> Option<Awake> {
+pub(super) fn ready_already(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
     // A blocking descriptor is polled before each use, ready or not.
-    match job.transfer.tells_by_itself(need) {
+    match job.transfer.step_checked_readiness(wait) {
         true => None,
-        false => glance(job, need),
+        false => poll_now(job, wait),
     }
 }
 
 /// The same, also of what would tell by itself: a worker may look
 /// for a short while before it gives the transfer back.
-fn glance(job: &mut Job, need: &Need) -> Option<Awake> {
-    let What::Side(side) = need.what else {
+fn poll_now(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
+    let WaitFor::Side(side) = wait.target else {
         return None;
     };
-    let mut clock = job.ticket.crew.clock();
+    let mut clock = job.ticket.engine.clock();
     let transfer = &mut job.transfer;
-    let patient = transfer.runs_on == Home::Worker
+    let patient = transfer.runs_on == ThreadKind::Worker
         && side == Side::Sink
         && transfer.spin.worth_it(&transfer.flow);
-    let awake = if patient {
-        let awake = clock.watch(&need.interest(transfer), SPELL).ok()?;
-        transfer.spin.learn(awake.ready);
-        awake
+    let wakeup = if patient {
+        let wakeup = clock.spin(&wait.interest(transfer), SPIN_TIME).ok()?;
+        transfer.spin.learn(wakeup.ready);
+        wakeup
     } else {
-        let at_once = Some(Duration::ZERO);
-        clock.wait(&need.interest(transfer), at_once).ok()?
+        let no_wait = Some(Duration::ZERO);
+        clock.wait(&wait.interest(transfer), no_wait).ok()?
     };
-    (awake != Awake::default()).then_some(awake)
+    (wakeup != Wakeup::default()).then_some(wakeup)
 }

@@ -25,7 +25,7 @@ pub struct Control {
     interrupting: bool,
     /// The wake-up's numbers are other files where the transfer runs, or it cannot
     /// be read there.
-    deaf: bool,
+    cannot_wake: bool,
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ struct Shared {
 }
 
 /// How often that is.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Control {
     /// A fresh handle, of two descriptors. Since Linux 2.6.27 (`pipe2(2)`).
@@ -80,7 +80,7 @@ impl Control {
                 wake,
             }),
             interrupting: false,
-            deaf: false,
+            cannot_wake: false,
         }
     }
 
@@ -144,33 +144,37 @@ impl Control {
     /// this handle it wakes one, whichever is first to notice; give each its
     /// own where all are to be woken. Async-signal-safe.
     pub fn wake(&self) {
-        if let Some(bell) = &self.shared.wake {
-            bell.signal();
+        if let Some(eventfd) = &self.shared.wake {
+            eventfd.signal();
         }
     }
 
     /// A transfer begins, on a thread with these descriptors.
     pub(crate) fn listen(&mut self) {
         self.shared.listeners.fetch_add(1, Ordering::Relaxed);
-        self.deaf = !self.shared.wake.as_ref().is_some_and(EventFd::is_here);
+        self.cannot_wake = !self.shared.wake.as_ref().is_some_and(EventFd::is_here);
     }
 
     pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         let wake = self.shared.wake.as_ref();
-        wake.filter(|_| !self.deaf).map(AsFd::as_fd)
+        wake.filter(|_| !self.cannot_wake).map(AsFd::as_fd)
     }
 
     /// How often a transfer that waits looks at it, because nothing wakes it.
     pub(crate) fn interval(&self) -> Option<Duration> {
-        let hears = self.shared.wake.is_some() && !self.deaf;
-        (!hears && !self.interrupting).then_some(LOOK)
+        let can_wake = self.shared.wake.is_some() && !self.cannot_wake;
+        (!can_wake && !self.interrupting).then_some(POLL_INTERVAL)
     }
 
     /// How often a paused transfer checks whether it was resumed: the wake-up may
     /// reach only one of several that share this handle.
     pub(crate) fn pause_interval(&self) -> Option<Duration> {
         let shared = self.shared.listeners.load(Ordering::Relaxed) > 1;
-        if shared { Some(LOOK) } else { self.interval() }
+        if shared {
+            Some(POLL_INTERVAL)
+        } else {
+            self.interval()
+        }
     }
 
     pub(crate) fn clear_wake(&mut self) {
@@ -179,10 +183,10 @@ impl Control {
             return;
         }
         // It would wake without a cause from here on, and no idle limit would end that.
-        if let Some(bell) = &self.shared.wake
-            && bell.clear().is_err()
+        if let Some(eventfd) = &self.shared.wake
+            && eventfd.clear().is_err()
         {
-            self.deaf = true;
+            self.cannot_wake = true;
         }
         // A cancel that came in between: its wake-up was for all who share it.
         if self.is_cancelled() {

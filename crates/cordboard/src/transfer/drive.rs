@@ -4,10 +4,10 @@ use rustix::event::Timespec;
 use rustix::thread::nanosleep;
 
 use super::poll::Poll;
-use super::spin::SPELL;
+use super::spin::SPIN_TIME;
 use super::transfer::Transfer;
-use super::turn::{Course, Need, Next, Turn, What};
-use super::wait::{Awake, REST, Waiter};
+use super::turn::{Next, Stepper, Turn, Wait, WaitFor};
+use super::wait::{BACKOFF, Waiter, Wakeup};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Outcome;
@@ -28,7 +28,7 @@ impl Transfer<'_> {
 
     /// Somebody wants the thread back, and may want it while a step waits for
     /// the lock of a pipe.
-    fn looks_first(&self) -> bool {
+    fn polls_source_first(&self) -> bool {
         let interval = self.observer.as_ref().and_then(|o| o.interval());
         let timed = self.request.idle.is_some() || interval.is_some();
         (timed || self.control.is_some()) && self.source_may_be_locked()
@@ -77,7 +77,7 @@ impl Transfer<'_> {
 
 /// Runs to the end.
 pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcome {
-    let mut course = Course::begin(waiter.now());
+    let mut stepper = Stepper::begin(waiter.now());
     transfer.listen();
     let hold = if transfer.needs_hold() {
         SignalGuard::start()
@@ -89,53 +89,55 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
     transfer.reopen_terminals();
     let watched = transfer.observer.is_some() || transfer.control.is_some();
     transfer.flow.mode.set_watched(watched);
-    let turn = turns(&mut transfer, &mut course, waiter);
-    let outcome = transfer.settle(&turn, waiter, course.start);
+    let turn = turns(&mut transfer, &mut stepper, waiter);
+    let outcome = transfer.settle(&turn, waiter, stepper.start);
     drop(hold);
     outcome
 }
 
 /// Step after step, and waiting in between, until there is an end.
-fn turns(transfer: &mut Transfer<'_>, course: &mut Course, waiter: &mut dyn Waiter) -> Turn {
+fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Waiter) -> Turn {
     let mut next = Next::Step;
-    let mut looked = false;
+    let mut source_polled = false;
     loop {
         next = match next {
             Next::Step | Next::Elsewhere
-                if !looked && transfer.looks_first() && !transfer.finds_a_fifo_over() =>
+                if !source_polled
+                    && transfer.polls_source_first()
+                    && !transfer.fifo_has_no_writer() =>
             {
-                let need = course.ask(transfer, What::Side(Side::Source), waiter);
-                match pause(transfer, waiter, &need) {
-                    Ok(awake) if awake == Awake::default() => {
-                        course.tell(transfer, waiter);
-                        match course.unless_idle(transfer, need.what, waiter) {
+                let wait = stepper.new_wait(transfer, WaitFor::Side(Side::Source), waiter);
+                match pause(transfer, waiter, &wait) {
+                    Ok(wakeup) if wakeup == Wakeup::default() => {
+                        stepper.notify_observer(transfer, waiter);
+                        match stepper.unless_idle(transfer, wait.target, waiter) {
                             Next::Wait(_) => Next::Step,
                             end => end,
                         }
                     }
-                    Ok(awake) => {
-                        looked = awake.ready;
-                        course.resume(transfer, need, awake, waiter)
+                    Ok(wakeup) => {
+                        source_polled = wakeup.ready;
+                        stepper.resume(transfer, wait, wakeup, waiter)
                     }
                     // A filter's word, which says nothing of the pipe.
                     Err(_) => {
-                        looked = true;
+                        source_polled = true;
                         Next::Step
                     }
                 }
             }
             Next::Step | Next::Elsewhere => {
-                looked = false;
-                course.step(transfer, false, waiter)
+                source_polled = false;
+                stepper.step(transfer, false, waiter)
             }
             Next::End(turn) => return turn,
-            Next::Wait(need) => match pause(transfer, waiter, &need) {
-                Ok(awake) => {
-                    looked = awake.ready;
-                    course.resume(transfer, need, awake, waiter)
+            Next::Wait(wait) => match pause(transfer, waiter, &wait) {
+                Ok(wakeup) => {
+                    source_polled = wakeup.ready;
+                    stepper.resume(transfer, wait, wakeup, waiter)
                 }
                 Err(errno) if errno.is_refusal() => return transfer.cannot_wait(errno),
-                Err(errno) => return Turn::Failed(need.side(), Some(errno)),
+                Err(errno) => return Turn::Failed(wait.side(), Some(errno)),
             },
         }
     }
@@ -145,22 +147,22 @@ fn turns(transfer: &mut Transfer<'_>, course: &mut Course, waiter: &mut dyn Wait
 fn pause(
     transfer: &mut Transfer<'_>,
     waiter: &mut dyn Waiter,
-    need: &Need,
-) -> Result<Awake, Errno> {
-    if need.what == What::Side(Side::Sink) && transfer.spin.worth_it(&transfer.flow) {
-        match waiter.watch(&need.interest(transfer), SPELL) {
-            Ok(awake) => {
-                transfer.spin.learn(awake.ready);
-                if awake != Awake::default() {
-                    return Ok(awake);
+    wait: &Wait,
+) -> Result<Wakeup, Errno> {
+    if wait.target == WaitFor::Side(Side::Sink) && transfer.spin.worth_it(&transfer.flow) {
+        match waiter.spin(&wait.interest(transfer), SPIN_TIME) {
+            Ok(wakeup) => {
+                transfer.spin.learn(wakeup.ready);
+                if wakeup != Wakeup::default() {
+                    return Ok(wakeup);
                 }
             }
             Err(errno) if errno.is_refusal() => {}
             Err(errno) => return Err(errno),
         }
     }
-    match waiter.wait(&need.interest(transfer), need.timeout) {
-        Err(errno) if errno.is_refusal() => transfer.go_on_unasked(need).ok_or(errno),
+    match waiter.wait(&wait.interest(transfer), wait.timeout) {
+        Err(errno) if errno.is_refusal() => transfer.continue_without_poll(wait).ok_or(errno),
         done => done,
     }
 }
@@ -169,20 +171,20 @@ impl Transfer<'_> {
     /// A filter refuses each call that tells what is ready. A call that may wait
     /// does so itself, and one that never waits is made again after a rest. `None`:
     /// it would wait, and the thread is wanted back.
-    fn go_on_unasked(&mut self, need: &Need) -> Option<Awake> {
-        let asks_itself = self.tells_by_itself(need);
+    fn continue_without_poll(&mut self, wait: &Wait) -> Option<Wakeup> {
+        let asks_itself = self.step_checked_readiness(wait);
         if asks_itself {
-            let rest = need.timeout.map_or(REST, |timeout| timeout.min(REST));
+            let rest = wait.timeout.map_or(BACKOFF, |timeout| timeout.min(BACKOFF));
             let _ = Timespec::try_from(rest).map(|rest| nanosleep(&rest));
         }
         if self.flow.mode.may_sleep() {
             // No call tells whether the sink dies meanwhile, either.
             self.flow.source.ready.may_sleep = true;
         }
-        (asks_itself || self.flow.mode.may_sleep()).then_some(Awake {
+        (asks_itself || self.flow.mode.may_sleep()).then_some(Wakeup {
             ready: true,
             open: true,
-            ..Awake::default()
+            ..Wakeup::default()
         })
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use super::wait::{Awake, Interest, interrupted};
+use super::wait::{Interest, Wakeup, interrupted};
 use crate::errno::Errno;
 use crate::sys::beyond;
 
@@ -37,7 +37,7 @@ impl Edges {
         &mut self,
         interest: &Interest<'_>,
         timeout: Option<Duration>,
-    ) -> Result<Awake, Errno> {
+    ) -> Result<Wakeup, Errno> {
         let direction = |write| {
             if write {
                 EventFlags::OUT
@@ -63,21 +63,21 @@ impl Edges {
             Err(Errno::EINTR) => return Ok(interrupted()),
             Err(errno) => return Err(errno),
         };
-        let mut awake = Awake::default();
+        let mut wakeup = Wakeup::default();
         for Event { data, flags } in events.iter().copied() {
             let told = Some(data.u64());
             if told == ready_number {
-                awake.ready = true;
+                wakeup.ready = true;
                 let open = ready.map_or(none, |(_, flags)| flags) | EventFlags::HUP;
-                awake.open |= flags.intersects(open);
+                wakeup.open |= flags.intersects(open);
             }
             if told == watch_number {
-                awake.error |= flags.contains(EventFlags::ERR);
-                awake.hang_up |= flags.contains(EventFlags::HUP);
+                wakeup.error |= flags.contains(EventFlags::ERR);
+                wakeup.hang_up |= flags.contains(EventFlags::HUP);
             }
-            awake.woken |= told == number(interest.wake);
+            wakeup.woken |= told == number(interest.wake);
         }
-        Ok(awake)
+        Ok(wakeup)
     }
 
     /// Registers it, once: each time tells of what there is already.

@@ -12,8 +12,8 @@ use rustix::net::{
 use rustix::pipe::{SpliceFlags, splice};
 
 use super::poll::Poll;
-use super::turn::LOOK;
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::turn::FULL_SINK_RETRY;
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Transfer, drive};
 use crate::errno::Errno;
 use crate::report::Ended;
@@ -53,12 +53,16 @@ impl<F> Clock for Wakes<F> {
 }
 
 impl<F: FnMut(bool) -> Duration> Waiter for Wakes<F> {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         self.waits += 1;
         assert!(self.waits < 10_000, "it waits without end");
-        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
-        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
-            return Ok(awake);
+        let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
+            return Ok(wakeup);
         }
         let sink = interest.ready.is_some_and(|(_, sink)| sink);
         self.now += (self.meanwhile)(sink);
@@ -271,14 +275,18 @@ impl<F> Clock for Sleeps<F> {
 }
 
 impl<F: FnMut(usize)> Waiter for Sleeps<F> {
-    fn watch(&mut self, interest: &Interest<'_>, _: Duration) -> Result<Awake, Errno> {
+    fn spin(&mut self, interest: &Interest<'_>, _: Duration) -> Result<Wakeup, Errno> {
         self.poll.wait(interest, Some(Duration::ZERO))
     }
 
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
-        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
-        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
-            return Ok(awake);
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
+            return Ok(wakeup);
         }
         assert!(
             interest.ready.is_some_and(|(_, sink)| sink),
@@ -286,11 +294,11 @@ impl<F: FnMut(usize)> Waiter for Sleeps<F> {
         );
         (self.meanwhile)(self.for_sink.len());
         self.for_sink.push(timeout);
-        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
-        if awake == Awake::default() {
+        let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if wakeup == Wakeup::default() {
             self.now += timeout.expect("it would wait without end");
         }
-        Ok(awake)
+        Ok(wakeup)
     }
 }
 
@@ -345,8 +353,8 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
                     let end = (report.failed, report.errno, report.written);
                     let expected = (Some(Side::Sink), Some(Errno::EPIPE), 0);
                     assert_eq!(end, expected, "{kind:?} {nonblocking} {by_peer}");
-                    assert_eq!(time.for_sink, vec![Some(LOOK); looks]);
-                    assert_eq!(report.elapsed, LOOK * looks as u32);
+                    assert_eq!(time.for_sink, vec![Some(FULL_SINK_RETRY); looks]);
+                    assert_eq!(report.elapsed, FULL_SINK_RETRY * looks as u32);
                 }
             }
         }
@@ -361,7 +369,7 @@ fn a_full_socket_that_is_tried_is_idle_all_the_same() {
             let (sink, _peer) = full(kind, nonblocking);
             let (source, mut feed) = pipe().unwrap();
             feed.write_all(b"hello").unwrap();
-            let limit = LOOK * 5 / 2;
+            let limit = FULL_SINK_RETRY * 5 / 2;
             let request = Request {
                 idle: Some(limit),
                 ..request()
@@ -372,7 +380,7 @@ fn a_full_socket_that_is_tried_is_idle_all_the_same() {
             let counts = (report.ended, report.failed, report.written);
             assert_eq!(counts, (Ended::Idle, None, 0), "{kind:?} {nonblocking}");
             assert_eq!(report.elapsed, limit);
-            let waits = [LOOK, LOOK, LOOK / 2].map(Some);
+            let waits = [FULL_SINK_RETRY, FULL_SINK_RETRY, FULL_SINK_RETRY / 2].map(Some);
             assert_eq!(time.for_sink, waits, "{kind:?} {nonblocking}");
         }
     }

@@ -8,7 +8,6 @@ mod edges;
 mod ending;
 mod fast_path;
 mod give_back;
-mod home;
 #[cfg(test)]
 mod idle_tests;
 mod own;
@@ -26,6 +25,7 @@ mod step;
 mod sync_tests;
 #[cfg(test)]
 mod tests;
+mod thread_kind;
 mod threshold;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod transfer;
@@ -36,13 +36,13 @@ mod writeback;
 pub use call::splice;
 pub use control::{Control, Observer, Progress};
 pub(crate) use edges::fetch;
-pub(crate) use home::Home;
 pub(crate) use poll::Poll;
 #[cfg(test)]
 pub(crate) use settle::Settled;
 pub(crate) use settle::Settlement;
-pub(crate) use spin::SPELL;
+pub(crate) use spin::SPIN_TIME;
+pub(crate) use thread_kind::ThreadKind;
 
 pub use transfer::Transfer;
-pub(crate) use turn::{Course, Need, Next, Turn, What};
-pub(crate) use wait::{Awake, Clock, Interest, Waiter};
+pub(crate) use turn::{Next, Stepper, Turn, Wait, WaitFor};
+pub(crate) use wait::{Clock, Interest, Waiter, Wakeup};

@@ -14,7 +14,7 @@ impl Transfer<'_> {
     /// The descriptors that it owns are still what they were, as far as that can
     /// be told. An open file's inode number may change on an overlay (by a copy
     /// up) and where a server gives it, and asking a server may take for ever.
-    pub(crate) fn has_its_own(&self) -> bool {
+    pub(crate) fn has_its_descriptors(&self) -> bool {
         let owned = self.owned.iter().flatten();
         let walks = (self.walk.as_ref()).and_then(holes::Walk::own);
         (owned.zip([self.source(), self.sink()]))
@@ -27,8 +27,8 @@ impl Transfer<'_> {
     /// its own: the host may have closed them. `known`: they were found to be so
     /// a moment ago, and nothing has waited since.
     pub(crate) fn close(mut self, known: bool) {
-        if !known && !self.has_its_own() {
-            return self.let_go();
+        if !known && !self.has_its_descriptors() {
+            return self.drop_without_close();
         }
         // They borrow them.
         (self.current, self.walk) = (None, None);
@@ -48,7 +48,7 @@ impl Transfer<'_> {
     /// number, none is closed any more. Whoever closes one has often closed all,
     /// and the same file may be open under the same number again, as the host's
     /// own (`dup(2)`, `open(2)`), which nothing tells from the transfer's.
-    pub(crate) fn let_go(mut self) {
+    pub(crate) fn drop_without_close(mut self) {
         if let Some((_, step)) = self.current.take() {
             step.let_go();
         }
@@ -83,7 +83,7 @@ impl Transfer<'_> {
     }
 }
 
-/// As far as that can be told, for [`Transfer::has_its_own`].
+/// As far as that can be told, for [`Transfer::has_its_descriptors`].
 fn is_still(fd: &OwnedFd, end: &Endpoint<'_>) -> bool {
     let facts = end.facts();
     let stays = match facts.filesystem {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::poll::Poll;
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Observer, Progress, Transfer, drive};
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
@@ -59,7 +59,11 @@ impl Clock for Resumes {
 }
 
 impl Waiter for Resumes {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         if interest.ready.is_some() || !self.control.is_paused() {
             return self.poll.wait(interest, timeout);
         }
@@ -69,9 +73,9 @@ impl Waiter for Resumes {
         if self.paused_at.len() >= 2 {
             self.control.resume();
         }
-        Ok(Awake {
+        Ok(Wakeup {
             woken: true,
-            ..Awake::default()
+            ..Wakeup::default()
         })
     }
 }

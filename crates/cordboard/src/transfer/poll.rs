@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::edges::Edges;
-use super::wait::{Awake, Clock, Interest, REST, Waiter, interrupted};
+use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup, interrupted};
 use crate::errno::Errno;
 use crate::sys;
 
@@ -33,13 +33,17 @@ impl Clock for Poll {
 }
 
 impl Waiter for Poll {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
-        if interest.doubted == [false; 2] {
-            return ask(interest, timeout);
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        if interest.edge_triggered == [false; 2] {
+            return poll(interest, timeout);
         }
-        let awake = ask(interest, Some(Duration::ZERO))?;
-        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
-            return Ok(awake);
+        let wakeup = poll(interest, Some(Duration::ZERO))?;
+        if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
+            return Ok(wakeup);
         }
         match self.wait_for_change(interest, timeout) {
             // Without a descriptor for it, or room for more watches, it is asked
@@ -50,7 +54,7 @@ impl Waiter for Poll {
                     watch: None,
                     ..*interest
                 };
-                ask(&wake, Some(timeout.map_or(REST, |t| t.min(REST))))
+                poll(&wake, Some(timeout.map_or(BACKOFF, |t| t.min(BACKOFF))))
             }
             done => done,
         }
@@ -62,7 +66,7 @@ impl Poll {
         &mut self,
         interest: &Interest<'_>,
         timeout: Option<Duration>,
-    ) -> Result<Awake, Errno> {
+    ) -> Result<Wakeup, Errno> {
         let edges = match &mut self.edges {
             Some(edges) => edges,
             none => none.insert(Edges::new()?),
@@ -72,7 +76,7 @@ impl Poll {
 }
 
 /// `poll(2)`.
-fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Errno> {
     let ready = interest.ready.map(|(fd, write)| {
         let flags = if write { PollFlags::OUT } else { PollFlags::IN };
         PollFd::from_borrowed_fd(fd, flags)
@@ -107,8 +111,8 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
         there && fds[index].revents().intersects(flags)
     };
     let open = shows(has.0, ready_at, PollFlags::all() - PollFlags::ERR);
-    let [ready_doubted, watch_doubted] = interest.doubted;
-    Ok(Awake {
+    let [ready_doubted, watch_doubted] = interest.edge_triggered;
+    Ok(Wakeup {
         ready: open || !ready_doubted && shows(has.0, ready_at, PollFlags::ERR),
         open,
         unclear: false,
@@ -121,15 +125,15 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
 /// The same by `select(2)`, which tells no error from readiness, and cannot
 /// watch for an end alone: a sink that dies meanwhile is found out by the next
 /// write.
-fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Awake, Errno> {
+fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Wakeup, Errno> {
     let wake = interest.wake.map(|fd| (fd, false));
     let fds: Vec<_> = [interest.ready, wake].into_iter().flatten().collect();
     match sys::wait_for(&fds, timeout) {
-        Ok(seen) => Ok(Awake {
+        Ok(seen) => Ok(Wakeup {
             ready: interest.ready.is_some() && seen[0],
             unclear: interest.ready.is_some() && seen[0],
             woken: wake.is_some() && seen.last() == Some(&true),
-            ..Awake::default()
+            ..Wakeup::default()
         }),
         Err(Errno::EINTR) => Ok(interrupted()),
         Err(errno) => Err(errno),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::ending::Ending;
 use super::give_back::HandedBack;
 use super::step::note_use;
-use super::turn::{Need, Turn};
+use super::turn::{Turn, Wait};
 use super::wait::{Interest, Waiter};
 use super::{Control, Transfer};
 use crate::endpoint::{Side, resets};
@@ -27,7 +27,7 @@ const INTERRUPTIONS: u32 = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// What is in flight comes home.
-    Home,
+    Reap,
     /// What is in hand goes to the sink, as long as the sink takes it at once.
     Drain { interruptions: u32 },
     /// The rest goes back to the source or to the caller, and the sink gets its
@@ -48,7 +48,7 @@ pub(crate) enum Settled {
     /// Another turn is due.
     Again,
     /// Blocks are in flight: a turn is due once they have come home.
-    Wait(Need),
+    Wait(Wait),
     /// The account can be closed.
     Done,
 }
@@ -68,7 +68,7 @@ impl<'a> Settlement<'a> {
         Settlement {
             transfer,
             ending: Ending::of(turn),
-            phase: Phase::Home,
+            phase: Phase::Reap,
             start,
             back: HandedBack {
                 stranded: None,
@@ -85,14 +85,14 @@ impl<'a> Settlement<'a> {
 
     /// One turn. `may_wait`: it may wait for blocks in flight instead of returning
     /// [`Settled::Wait`]. Calls on files may wait inside the kernel all the same:
-    /// see [`Transfer::waits_at_the_end`].
+    /// see [`Transfer::end_may_block`].
     pub(crate) fn turn(&mut self, waiter: &mut dyn Waiter, may_wait: bool) -> Settled {
         self.phase = match self.phase {
-            Phase::Home => {
-                if !may_wait && self.transfer.winds_down() {
-                    return Settled::Wait(Need::completions(&self.transfer));
+            Phase::Reap => {
+                if !may_wait && self.transfer.reap_completions() {
+                    return Settled::Wait(Wait::completions(&self.transfer));
                 }
-                self.come_home()
+                self.reap()
             }
             Phase::Drain { interruptions } => match self.drain(waiter, interruptions) {
                 Some(interruptions) => Phase::Drain { interruptions },
@@ -140,7 +140,7 @@ impl<'a> Settlement<'a> {
     }
 
     /// Nothing of it is in the kernel's hands any more.
-    fn come_home(&mut self) -> Phase {
+    fn reap(&mut self) -> Phase {
         let (transfer, ending) = (&mut self.transfer, &mut self.ending);
         transfer.quiesce();
         if let Some(path::Verdict::Failed(side, errno)) = transfer.quiesced {
@@ -175,12 +175,12 @@ impl<'a> Settlement<'a> {
             ready: Some((transfer.flow.sink.fd(), true)),
             watch: None,
             wake: None,
-            doubted: [false; 2],
+            edge_triggered: [false; 2],
         };
         match waiter.wait(&interest, Some(Duration::ZERO)) {
             // Of a sink there is no error to be told before a step.
-            Ok(awake) if awake.ready => {
-                let _ = transfer.is_ready(Side::Sink, awake);
+            Ok(wakeup) if wakeup.ready => {
+                let _ = transfer.is_ready(Side::Sink, wakeup);
             }
             _ => return None,
         }
@@ -289,7 +289,7 @@ impl<'a> Transfer<'a> {
 
     /// Takes back what the kernel has done with; true if there is more, which
     /// [`Transfer::completions`] will tell of.
-    pub(crate) fn winds_down(&mut self) -> bool {
+    pub(crate) fn reap_completions(&mut self) -> bool {
         let Some((name, path)) = &mut self.current else {
             return false;
         };
@@ -300,17 +300,17 @@ impl<'a> Transfer<'a> {
     }
 
     /// Closing the account, or the descriptors, may wait inside the kernel.
-    pub(crate) fn waits_at_the_end(&self) -> bool {
+    pub(crate) fn end_may_block(&self) -> bool {
         let lingers = |fd| matches!(rustix::net::sockopt::socket_linger(fd), Ok(Some(_)));
         let sockets = [&self.flow.source, &self.flow.sink];
-        !self.ends_at_once()
+        !self.end_never_blocks()
             || (sockets.iter()).any(|end| end.kind().is_socket() && lingers(end.fd()))
     }
 
     /// Closing the account does not wait: nothing is synced, and nothing of it is a
     /// file, of which any call may.
-    pub(crate) fn ends_at_once(&self) -> bool {
-        self.never_waits() && !self.request.sync
+    pub(crate) fn end_never_blocks(&self) -> bool {
+        self.never_blocks() && !self.request.sync
     }
 
     /// The source ended before the size it had when the transfer began, and

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::poll::Poll;
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Settled, Settlement, Transfer, Turn};
 use crate::errno::Errno;
 use crate::report::Ended;
@@ -22,7 +22,11 @@ impl Clock for NeverWaits {
 }
 
 impl Waiter for NeverWaits {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         assert_eq!(timeout, Some(Duration::ZERO), "it waits");
         self.0.wait(interest, timeout)
     }
@@ -64,9 +68,9 @@ fn blocks_come_home_while_the_runner_does_something_else() {
         turns += 1;
         match settlement.turn(&mut waiter, false) {
             Settled::Again => {}
-            Settled::Wait(need) => {
-                let interest = need.interest(settlement.transfer());
-                let timeout = need.timeout.or(Some(Duration::from_secs(60)));
+            Settled::Wait(wait) => {
+                let interest = wait.interest(settlement.transfer());
+                let timeout = wait.timeout.or(Some(Duration::from_secs(60)));
                 Poll::new().wait(&interest, timeout).unwrap();
             }
             Settled::Done => break,

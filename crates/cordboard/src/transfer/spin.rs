@@ -12,16 +12,16 @@ use crate::sys::Known;
 
 /// How long it is looked at: a little longer than a reader takes for a pipe
 /// full of pages that it does not copy.
-pub(crate) const SPELL: Duration = Duration::from_micros(40);
+pub(crate) const SPIN_TIME: Duration = Duration::from_micros(40);
 /// Spells in vain in a row after which a reader counts as slow …
-const IN_VAIN: u32 = 4;
+const FAILURES: u32 = 4;
 /// … and is given another try only so often.
 const TRY_AGAIN: u32 = 64;
 
 /// Whether looking has paid so far.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
-    in_vain: u32,
+    failures: u32,
     pauses: u32,
 }
 
@@ -33,15 +33,15 @@ impl Spin {
             return false;
         }
         self.pauses = self.pauses.wrapping_add(1);
-        self.in_vain < IN_VAIN || self.pauses.is_multiple_of(TRY_AGAIN)
+        self.failures < FAILURES || self.pauses.is_multiple_of(TRY_AGAIN)
     }
 
     /// Whether the sink became ready meanwhile.
     pub(crate) fn learn(&mut self, ready: bool) {
-        self.in_vain = if ready {
+        self.failures = if ready {
             0
         } else {
-            self.in_vain.saturating_add(1)
+            self.failures.saturating_add(1)
         };
     }
 }
@@ -71,7 +71,7 @@ mod tests {
             assert!(!several_processors());
             return;
         }
-        for _ in 0..IN_VAIN {
+        for _ in 0..FAILURES {
             spin.learn(false);
         }
         let tries = (0..TRY_AGAIN).filter(|_| spin.worth_it(&transfer.flow));

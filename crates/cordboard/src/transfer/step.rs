@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::home::Home;
-use super::turn::{Need, Turn, What};
+use super::thread_kind::ThreadKind;
+use super::turn::{Turn, Wait, WaitFor};
 use super::{Control, Transfer};
 use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
@@ -18,7 +18,7 @@ struct NotHere;
 
 /// How often an end is doubted: with the rests in between, for a second. What is
 /// waited for is a call on a dead connection, which returns at once.
-const DOUBTS: u32 = 232;
+const END_RETRIES: u32 = 232;
 
 /// Adds a path to those that were used, if it has moved anything.
 pub(super) fn note_use(used: &mut Vec<DataPath>, name: DataPath, moved: bool) {
@@ -134,8 +134,8 @@ impl Transfer<'_> {
             End::Clean => {}
             End::Died(errno) => return Turn::Failed(Some(Side::Source), Some(errno)),
             // It is asked again at once, and then after a rest each time.
-            End::Unknown if self.doubts < DOUBTS => {
-                self.doubts += 1;
+            End::Unknown if self.end_retries < END_RETRIES => {
+                self.end_retries += 1;
                 return Turn::Blocked(Side::Source);
             }
             End::Unknown => {}
@@ -175,7 +175,7 @@ impl Transfer<'_> {
         (self.current.as_ref()).and_then(|(_, path)| path.completions())
     }
 
-    pub(super) fn looks_each(&self) -> Option<Duration> {
+    pub(super) fn completion_poll_interval(&self) -> Option<Duration> {
         (self.current.as_ref()).and_then(|(_, path)| path.looks_each())
     }
 
@@ -198,22 +198,22 @@ impl Transfer<'_> {
     }
 
     /// Where its next step is to be taken, if an engine runs it.
-    pub(crate) fn home(&self) -> Home {
+    pub(crate) fn thread_kind(&self) -> ThreadKind {
         let next = self.route.choices.get(self.next).map(|choice| choice.path);
         match self.current.as_ref().map(|(name, _)| *name).or(next) {
-            Some(path) if path::row(path).one_thread => Home::Disk,
-            _ if self.never_waits() => Home::Reactor,
-            _ => Home::Worker,
+            Some(path) if path::row(path).one_thread => ThreadKind::Disk,
+            _ if self.never_blocks() => ThreadKind::Reactor,
+            _ => ThreadKind::Worker,
         }
     }
 
     /// No step of its paths takes long: both sides are pipes or sockets, which
     /// are polled, and no stage has to think in between. One did all the same,
     /// where it was held up.
-    pub(crate) fn never_waits(&self) -> bool {
+    pub(crate) fn never_blocks(&self) -> bool {
         let never = |kind: Kind| kind.is_pipe() || kind.is_socket();
         let polled = never(self.flow.source.kind()) && never(self.flow.sink.kind());
-        polled && !self.flow.stages.transforms() && !self.was_held_up
+        polled && !self.flow.stages.transforms() && !self.was_blocked
     }
 
     /// The path at work; starts the next one of the route if there is none.
@@ -225,7 +225,7 @@ impl Transfer<'_> {
             let Some(choice) = self.route.choices.get(self.next).copied() else {
                 return Ok(None);
             };
-            if self.runs_on != Home::Anywhere && self.runs_on != self.home() {
+            if self.runs_on != ThreadKind::Anywhere && self.runs_on != self.thread_kind() {
                 return Err(NotHere);
             }
             self.next += 1;
@@ -279,7 +279,7 @@ impl Transfer<'_> {
     }
 
     /// It goes to sleep: with nothing in hand, it needs no memory meanwhile.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn release_idle(&mut self) {
         if let Some((_, path)) = &mut self.current
             && !path.holds()
         {
@@ -290,14 +290,14 @@ impl Transfer<'_> {
 
     /// Whether a step that was blocked has asked the descriptor itself: a
     /// blocking one is not asked, as long as `poll(2)` has not found it ready.
-    pub(crate) fn tells_by_itself(&self, need: &Need) -> bool {
-        let end = match need.what {
-            What::Side(side) => self.flow.end(side),
-            What::Rest(_) | What::Completions | What::Resume => return true,
+    pub(crate) fn step_checked_readiness(&self, wait: &Wait) -> bool {
+        let end = match wait.target {
+            WaitFor::Side(side) => self.flow.end(side),
+            WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => return true,
         };
         // Of one that shows an error all the time, a change may have been told
         // while nobody waited for it.
-        if need.interest(self).doubted != [false; 2] {
+        if wait.interest(self).edge_triggered != [false; 2] {
             return false;
         }
         end.ready.never_waits || (end.kind().is_pipe() && self.is_spliced())

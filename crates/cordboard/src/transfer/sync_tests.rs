@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Transfer, Turn};
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -29,7 +29,7 @@ impl Clock for Slow {
 }
 
 impl Waiter for Slow {
-    fn wait(&mut self, _: &Interest<'_>, _: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(&mut self, _: &Interest<'_>, _: Option<Duration>) -> Result<Wakeup, Errno> {
         panic!("it has nothing to wait for");
     }
 }

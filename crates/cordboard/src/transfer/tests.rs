@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Observer, Progress, Transfer, Turn, drive};
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -36,16 +36,20 @@ impl Clock for Fake {
 }
 
 impl Waiter for Fake {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         self.waits.push((timeout, interest.ready.is_some()));
         assert!(self.waits.len() < 10_000, "it waits without end");
         let ready = self.claims_ready && interest.ready.is_some();
         if !ready {
             self.now += timeout.expect("nobody would ever wake it");
         }
-        Ok(Awake {
+        Ok(Wakeup {
             ready,
-            ..Awake::default()
+            ..Wakeup::default()
         })
     }
 }
@@ -108,34 +112,34 @@ fn what_is_ready_and_is_not_so_gets_a_rest() {
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(1)).unwrap();
     let report = drive::run(transfer, &mut time).report;
     assert_eq!(report.ended, Ended::Idle);
-    let asked = time.waits.iter().filter(|(_, asks)| *asks).count();
-    let rested = time.waits.len() - asked;
+    let polls = time.waits.iter().filter(|(_, asks)| *asks).count();
+    let rested = time.waits.len() - polls;
     assert_eq!(rested, 200, "a second in rests of 5 ms");
     // At once as long as it may be a coincidence, then once after each rest.
     let coincidence = time.waits.iter().take_while(|(_, asks)| *asks).count();
     assert!(coincidence <= 40, "{coincidence}");
-    assert_eq!(asked, coincidence + rested);
+    assert_eq!(polls, coincidence + rested);
     let mut then = time.waits[coincidence..].chunks(2);
     assert!(then.all(|pair| !pair[0].1 && pair[1].1));
 }
 
 #[test]
 fn a_kernel_that_does_not_answer_counts_as_idle_too() {
-    use super::turn::{Course, Need, Next, Turn, What};
+    use super::turn::{Next, Stepper, Turn, Wait, WaitFor};
     let source = tempfile::tempfile().unwrap();
     let (_reader, sink) = std::io::pipe().unwrap();
     let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
     let mut time = Fake::new(false);
-    let mut course = Course::begin(time.now);
+    let mut stepper = Stepper::begin(time.now);
     time.now += Duration::from_secs(3);
-    let four_more = Next::Wait(Need {
-        what: What::Completions,
+    let four_more = Next::Wait(Wait {
+        target: WaitFor::Completions,
         timeout: Some(Duration::from_secs(4)),
     });
-    let next = course.unless_idle(&mut transfer, What::Completions, &mut time);
+    let next = stepper.unless_idle(&mut transfer, WaitFor::Completions, &mut time);
     assert_eq!(next, four_more);
     time.now += Duration::from_secs(4);
-    let next = course.unless_idle(&mut transfer, What::Completions, &mut time);
+    let next = stepper.unless_idle(&mut transfer, WaitFor::Completions, &mut time);
     assert_eq!(next, Next::End(Turn::Done(Ended::Idle)));
 }
 
@@ -252,13 +256,13 @@ fn only_an_error_that_shows_is_doubted() {
         // The path that splices is at work.
         assert!(matches!(transfer.step(), Turn::Blocked(Side::Source)));
         let mut shows = |open| {
-            let awake = Awake {
+            let wakeup = Wakeup {
                 ready: true,
                 open,
                 unclear,
-                ..Awake::default()
+                ..Wakeup::default()
             };
-            transfer.is_ready(Side::Source, awake).unwrap();
+            transfer.is_ready(Side::Source, wakeup).unwrap();
             let ready = transfer.flow.source.ready;
             (ready.marked, ready.doubted)
         };
@@ -312,7 +316,7 @@ fn what_is_let_go_of_closes_nothing_of_others() {
             let by = if same { it.unwrap_or(&sink) } else { &host };
             testkit::child::replace(number, by.as_fd());
         }
-        transfer.let_go();
+        transfer.drop_without_close();
         own.iter().all(|number| at(*number).is_some())
     };
     for same in [false, true] {
@@ -326,9 +330,9 @@ fn what_is_let_go_of_closes_nothing_of_others() {
 fn what_was_opened_again_is_looked_at_before_it_is_closed() {
     use crate::sys::{at, identity};
     fn of_others(transfer: Transfer<'_>, number: i32, host: &std::fs::File) -> bool {
-        assert!(transfer.has_its_own());
+        assert!(transfer.has_its_descriptors());
         testkit::child::replace(at(number).unwrap(), host.as_fd());
-        assert!(!transfer.has_its_own());
+        assert!(!transfer.has_its_descriptors());
         transfer.close(false);
         at(number).is_some_and(|now| identity(now) == identity(host))
     }
@@ -367,7 +371,7 @@ fn what_was_opened_again_is_looked_at_before_it_is_closed() {
             Transfer::new(terminal.as_fd(), pipe.as_fd(), Request::default()).unwrap();
         transfer.reopen_terminals();
         let number = transfer.flow.source.fd().as_raw_fd();
-        transfer.let_go();
+        transfer.drop_without_close();
         at(number).is_some()
     }));
 }

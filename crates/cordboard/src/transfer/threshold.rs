@@ -55,7 +55,7 @@ impl Threshold {
     }
 
     /// How long it is waited before the next look.
-    pub(super) fn look_after(self, silent: Duration) -> Duration {
+    pub(super) fn next_check(self, silent: Duration) -> Duration {
         match self {
             Threshold::Silence(limit) => limit.saturating_sub(silent),
             Threshold::Bytes(_) => TICK,

@@ -3,8 +3,8 @@
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use super::control::{Control, Observer};
-use super::home::Home;
 use super::reopened::Reopened;
+use super::thread_kind::ThreadKind;
 use super::{spin, writeback};
 use crate::endpoint::resets;
 use crate::endpoint::{Endpoint, Kind, Side};
@@ -46,13 +46,13 @@ pub struct Transfer<'a> {
     pub(super) preallocation: Option<Preallocation>,
     pub(crate) spin: spin::Spin,
     pub(super) writeback: Option<writeback::Writeback>,
-    pub(crate) runs_on: Home,
+    pub(crate) runs_on: ThreadKind,
     /// A step on an engine's reactor has waited inside the kernel.
-    pub(crate) was_held_up: bool,
+    pub(crate) was_blocked: bool,
     /// The source was asked whether it is a FIFO without a writer.
-    pub(super) asked: bool,
+    pub(super) fifo_checked: bool,
     /// How often an end was not believed.
-    pub(super) doubts: u32,
+    pub(super) end_retries: u32,
     /// What became of [`Step::quiesce`], once it was called.
     pub(super) quiesced: Option<crate::path::Verdict>,
     /// The paths that carried something.
@@ -138,10 +138,10 @@ impl<'a> Transfer<'a> {
             preallocation,
             spin: spin::Spin::default(),
             writeback,
-            runs_on: Home::Anywhere,
-            was_held_up: false,
-            asked: false,
-            doubts: 0,
+            runs_on: ThreadKind::Anywhere,
+            was_blocked: false,
+            fifo_checked: false,
+            end_retries: 0,
             quiesced: None,
             walk: keeps_holes.then(holes::Walk::new),
             request,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::threshold::Threshold;
-use super::wait::{Awake, Clock, Interest, REST, Waiter};
+use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup};
 use super::{Control, Progress, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
@@ -21,7 +21,7 @@ pub(crate) enum Turn {
     /// Wait for [`Transfer::completions`].
     Pending,
     /// The next path is for another of the engine's threads: see
-    /// [`Home`](super::Home).
+    /// [`ThreadKind`](super::Home).
     Elsewhere,
     Done(Ended),
     Failed(Option<Side>, Option<Errno>),
@@ -32,8 +32,8 @@ pub(crate) enum Turn {
 pub(crate) enum Next {
     /// Take another step; others may have their turn first.
     Step,
-    /// Wait, and come back with [`Course::resume`].
-    Wait(Need),
+    /// Wait, and come back with [`Stepper::resume`].
+    Wait(Wait),
     /// Take another step on another of the engine's threads.
     Elsewhere,
     /// Settle.
@@ -42,11 +42,11 @@ pub(crate) enum Next {
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum WaitFor {
     /// This side becoming ready.
     Side(Side),
     /// Time: this side has claimed to be ready too often without being so.
-    Rest(Side),
+    Backoff(Side),
     /// The kernel, which is at work on the transfer's behalf.
     Completions,
     /// Being resumed.
@@ -55,50 +55,52 @@ pub(crate) enum What {
 
 /// One wait of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Need {
-    pub(crate) what: What,
+pub(crate) struct Wait {
+    pub(crate) target: WaitFor,
     /// It goes on then at the latest. `None`: no need to.
     pub(crate) timeout: Option<Duration>,
 }
 
-impl Need {
+impl Wait {
     /// The kernel, or the threads that work for a transfer.
-    pub(crate) fn completions(transfer: &Transfer<'_>) -> Need {
-        Need {
-            what: What::Completions,
-            timeout: transfer.looks_each(),
+    pub(crate) fn completions(transfer: &Transfer<'_>) -> Wait {
+        Wait {
+            target: WaitFor::Completions,
+            timeout: transfer.completion_poll_interval(),
         }
     }
 
     /// The descriptors that go with it.
     pub(crate) fn interest<'a>(&self, transfer: &'a Transfer<'_>) -> Interest<'a> {
         let flow = &transfer.flow;
-        let (ready, watch) = match self.what {
-            What::Side(Side::Sink) => (Some((flow.sink.fd(), true)), false),
+        let (ready, watch) = match self.target {
+            WaitFor::Side(Side::Sink) => (Some((flow.sink.fd(), true)), false),
             // While the source is silent, a sink that dies must not go unnoticed.
-            What::Side(Side::Source) => (Some((flow.source.fd(), false)), flow.sink_is_watched()),
-            What::Rest(_) | What::Resume => (None, false),
-            What::Completions => (transfer.completions().map(|fd| (fd, false)), false),
+            WaitFor::Side(Side::Source) => {
+                (Some((flow.source.fd(), false)), flow.sink_is_watched())
+            }
+            WaitFor::Backoff(_) | WaitFor::Resume => (None, false),
+            WaitFor::Completions => (transfer.completions().map(|fd| (fd, false)), false),
         };
         Interest {
             ready,
             watch: watch.then_some(flow.sink.fd()),
             wake: transfer.control.as_ref().and_then(Control::wake_fd),
-            doubted: match self.what {
-                What::Side(Side::Sink) => [flow.sink.ready.doubted, false],
-                What::Side(Side::Source) => {
+            edge_triggered: match self.target {
+                WaitFor::Side(Side::Sink) => [flow.sink.ready.doubted, false],
+                WaitFor::Side(Side::Source) => {
                     [flow.source.ready.doubted, watch && flow.sink.ready.doubted]
                 }
-                What::Rest(_) | What::Completions | What::Resume => [false; 2],
+                WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => [false; 2],
             },
         }
     }
 
     /// The side whose fault it is if the wait itself fails.
     pub(crate) fn side(&self) -> Option<Side> {
-        match self.what {
-            What::Side(side) | What::Rest(side) => Some(side),
-            What::Completions | What::Resume => None,
+        match self.target {
+            WaitFor::Side(side) | WaitFor::Backoff(side) => Some(side),
+            WaitFor::Completions | WaitFor::Resume => None,
         }
     }
 }
@@ -109,31 +111,31 @@ impl Need {
 const SPURIOUS: u32 = 32;
 
 /// How often a full sink is tried if no wait tells of its shutdown.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+pub(super) const FULL_SINK_RETRY: Duration = Duration::from_secs(1);
 
 /// How a transfer has fared so far, as far as its runner needs to know.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Course {
+pub(crate) struct Stepper {
     pub(crate) start: Duration,
     last_progress: Duration,
     spurious: u32,
     /// The source was silent for too long, and what is in hand goes on.
-    winds_up: bool,
+    flushing: bool,
     /// It has been waited for since, and nothing has moved.
     silent_since: Option<Duration>,
     /// The source has ended by its silence.
-    is_over: bool,
+    source_ended: bool,
 }
 
-impl Course {
-    pub(crate) fn begin(now: Duration) -> Course {
-        Course {
+impl Stepper {
+    pub(crate) fn begin(now: Duration) -> Stepper {
+        Stepper {
             start: now,
             last_progress: now,
             spurious: 0,
-            winds_up: false,
+            flushing: false,
             silent_since: None,
-            is_over: false,
+            source_ended: false,
         }
     }
 
@@ -169,7 +171,7 @@ impl Course {
                 {
                     return Next::End(end);
                 }
-                self.tell(transfer, waiter);
+                self.notify_observer(transfer, waiter);
                 Next::Step
             }
             // There is nothing to wait for.
@@ -177,24 +179,24 @@ impl Course {
                 Next::End(Turn::Failed(Some(side), Some(Errno::EAGAIN)))
             }
             Turn::Blocked(side) => self.blocked(transfer, side, waiter),
-            Turn::Pending => self.unless_idle(transfer, What::Completions, waiter),
+            Turn::Pending => self.unless_idle(transfer, WaitFor::Completions, waiter),
             Turn::Elsewhere => Next::Elsewhere,
-            Turn::Paused => Next::Wait(self.ask(transfer, What::Resume, waiter)),
-            Turn::Done(_) if self.is_over => Next::End(Turn::Done(Ended::Eof)),
-            Turn::Done(_) if self.winds_up => Next::End(Turn::Done(Ended::Idle)),
+            Turn::Paused => Next::Wait(self.new_wait(transfer, WaitFor::Resume, waiter)),
+            Turn::Done(_) if self.source_ended => Next::End(Turn::Done(Ended::Eof)),
+            Turn::Done(_) if self.flushing => Next::End(Turn::Done(Ended::Idle)),
             end => Next::End(end),
         }
     }
 
     /// On an engine, before a step that may wait for the lock of the source: the
     /// wait for the source itself, where it has nothing yet.
-    pub(crate) fn look_first(
+    pub(crate) fn poll_source_first(
         &mut self,
         transfer: &mut Transfer<'_>,
         waiter: &mut dyn Waiter,
     ) -> Option<Next> {
         // The first step of a path asks how large the pipe is.
-        let due = transfer.is_between_paths() || transfer.was_held_up;
+        let due = transfer.is_between_paths() || transfer.was_blocked;
         if !due || !transfer.source_may_be_locked() {
             return None;
         }
@@ -202,11 +204,11 @@ impl Course {
             ready: Some((transfer.flow.source.fd(), false)),
             watch: None,
             wake: None,
-            doubted: [false; 2],
+            edge_triggered: [false; 2],
         };
         match waiter.wait(&source, Some(Duration::ZERO)) {
-            Ok(awake) if !awake.ready && !transfer.finds_a_fifo_over() => {
-                Some(self.unless_idle(transfer, What::Side(Side::Source), waiter))
+            Ok(wakeup) if !wakeup.ready && !transfer.fifo_has_no_writer() => {
+                Some(self.unless_idle(transfer, WaitFor::Side(Side::Source), waiter))
             }
             _ => None,
         }
@@ -218,17 +220,17 @@ impl Course {
         side: Side,
         waiter: &mut dyn Waiter,
     ) -> Next {
-        match self.unless_idle(transfer, What::Side(side), waiter) {
-            Next::Wait(need) if self.spurious > SPURIOUS => Next::Wait(Need {
-                what: What::Rest(side),
-                timeout: Some(need.timeout.map_or(REST, |t| t.min(REST))),
+        match self.unless_idle(transfer, WaitFor::Side(side), waiter) {
+            Next::Wait(wait) if self.spurious > SPURIOUS => Next::Wait(Wait {
+                target: WaitFor::Backoff(side),
+                timeout: Some(wait.timeout.map_or(BACKOFF, |t| t.min(BACKOFF))),
             }),
             // What is in hand was not offered to the sink yet, which has the same
             // time for each part of it.
             Next::End(Turn::Done(Ended::Idle))
-                if side == Side::Source && !self.winds_up && transfer.holds() =>
+                if side == Side::Source && !self.flushing && transfer.holds() =>
             {
-                self.winds_up = true;
+                self.flushing = true;
                 self.last_progress = waiter.now();
                 transfer.flow.allowance.close();
                 Next::Step
@@ -241,51 +243,51 @@ impl Course {
     pub(super) fn unless_idle(
         &mut self,
         transfer: &mut Transfer<'_>,
-        what: What,
+        target: WaitFor,
         waiter: &mut dyn Waiter,
     ) -> Next {
-        if what == What::Side(Side::Source) && transfer.is_paused() {
+        if target == WaitFor::Side(Side::Source) && transfer.is_paused() {
             return Next::Step;
         }
-        let need = self.ask(transfer, what, waiter);
+        let wait = self.new_wait(transfer, target, waiter);
         if transfer.request.idle.is_none() || !self.idle_left(transfer, waiter).is_zero() {
-            return Next::Wait(need);
+            return Next::Wait(wait);
         }
         // The process may have been stopped for all that time, and a step takes
         // only what was found ready: what is ready now comes before the end.
         if self.spurious <= SPURIOUS
-            && let Ok(awake) = waiter.wait(&need.interest(transfer), Some(Duration::ZERO))
-            && awake != Awake::default()
+            && let Ok(wakeup) = waiter.wait(&wait.interest(transfer), Some(Duration::ZERO))
+            && wakeup != Wakeup::default()
         {
-            return self.resume(transfer, need, awake, waiter);
+            return self.resume(transfer, wait, wakeup, waiter);
         }
         Next::End(Turn::Done(Ended::Idle))
     }
 
-    pub(super) fn ask(
+    pub(super) fn new_wait(
         &mut self,
         transfer: &Transfer<'_>,
-        what: What,
+        target: WaitFor,
         clock: &mut dyn Clock,
-    ) -> Need {
-        if what == What::Resume {
-            return Need {
-                what,
+    ) -> Wait {
+        if target == WaitFor::Resume {
+            return Wait {
+                target,
                 timeout: transfer.pause_interval(),
             };
         }
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
         let silent =
-            what == What::Side(Side::Sink) && shuts_down_in_silence(transfer.flow.sink.kind());
-        let unheard = match what {
-            What::Completions => Need::completions(transfer).timeout,
-            What::Side(Side::Source) => Threshold::of(&transfer.flow)
-                .map(|threshold| threshold.look_after(self.silence(clock))),
-            _ => silent.then_some(LOOK),
+            target == WaitFor::Side(Side::Sink) && hides_shutdown(transfer.flow.sink.kind());
+        let unheard = match target {
+            WaitFor::Completions => Wait::completions(transfer).timeout,
+            WaitFor::Side(Side::Source) => Threshold::of(&transfer.flow)
+                .map(|threshold| threshold.next_check(self.silence(clock))),
+            _ => silent.then_some(FULL_SINK_RETRY),
         };
         let times = [idle, transfer.interval(), unheard];
-        Need {
-            what,
+        Wait {
+            target,
             timeout: times.into_iter().flatten().min(),
         }
     }
@@ -297,11 +299,11 @@ impl Course {
     }
 
     /// What a read would find, of which the wait has told nothing.
-    fn look_below(&mut self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+    fn check_threshold(&mut self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
         match Threshold::of(&transfer.flow) {
             Some(threshold) if !threshold.is_reached(&transfer.flow, self.silence(clock)) => {}
             Some(Threshold::Silence(_)) => {
-                self.is_over = true;
+                self.source_ended = true;
                 transfer.end_here();
             }
             Some(Threshold::Bytes(_)) => transfer.flow.source.ready.marked = true,
@@ -319,53 +321,53 @@ impl Course {
     pub(crate) fn resume(
         &mut self,
         transfer: &mut Transfer<'_>,
-        need: Need,
-        awake: Awake,
+        wait: Wait,
+        wakeup: Wakeup,
         clock: &mut dyn Clock,
     ) -> Next {
-        if awake.woken
+        if wakeup.woken
             && let Some(control) = &mut transfer.control
         {
             control.clear_wake();
         }
-        match need.what {
-            What::Rest(side) if !awake.woken => {
-                return Next::Wait(self.ask(transfer, What::Side(side), clock));
+        match wait.target {
+            WaitFor::Backoff(side) if !wakeup.woken => {
+                return Next::Wait(self.new_wait(transfer, WaitFor::Side(side), clock));
             }
-            What::Rest(_) | What::Completions => {}
-            What::Resume => {
+            WaitFor::Backoff(_) | WaitFor::Completions => {}
+            WaitFor::Resume => {
                 self.spurious = 0;
                 self.silent_since = None;
                 self.last_progress = clock.now();
             }
-            What::Side(Side::Source) if awake == Awake::default() => {
+            WaitFor::Side(Side::Source) if wakeup == Wakeup::default() => {
                 self.spurious = 0;
-                self.look_below(transfer, clock);
+                self.check_threshold(transfer, clock);
             }
-            What::Side(side) => {
+            WaitFor::Side(side) => {
                 // A source that has something to say comes first: it may be its
                 // end, and then nobody needs the sink any more.
-                if !awake.ready && (awake.error || awake.hang_up) {
-                    if let Some(errno) = death(transfer, awake.hang_up) {
+                if !wakeup.ready && (wakeup.error || wakeup.hang_up) {
+                    if let Some(errno) = sink_error(transfer, wakeup.hang_up) {
                         return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
                     }
                     transfer.flow.sink.ready.doubted = true;
                 }
-                if awake.ready
-                    && let Err(errno) = transfer.is_ready(side, awake)
+                if wakeup.ready
+                    && let Err(errno) = transfer.is_ready(side, wakeup)
                 {
                     return Next::End(Turn::Failed(Some(side), Some(errno)));
                 }
                 // What claims to be ready and is not wakes us again and again.
-                let for_nothing = awake.ready || awake.error || awake.hang_up;
+                let for_nothing = wakeup.ready || wakeup.error || wakeup.hang_up;
                 self.spurious = if for_nothing { self.spurious + 1 } else { 0 };
             }
         }
-        self.tell(transfer, clock);
+        self.notify_observer(transfer, clock);
         Next::Step
     }
 
-    pub(super) fn tell(&self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+    pub(super) fn notify_observer(&self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
         if transfer.observer.is_some() {
             let progress = transfer.progress(clock.now().saturating_sub(self.start));
             if let Some(observer) = &mut transfer.observer {
@@ -381,12 +383,12 @@ impl Transfer<'_> {
     /// # Errors
     ///
     /// The source's own error, which a call would have told of.
-    pub(super) fn is_ready(&mut self, side: Side, awake: Awake) -> Result<(), Errno> {
+    pub(super) fn is_ready(&mut self, side: Side, wakeup: Wakeup) -> Result<(), Errno> {
         let kind = self.flow.end(side).kind();
         // Of anything but a socket an error is told by the next call.
-        let mut open = awake.open || !kind.is_socket();
+        let mut open = wakeup.open || !kind.is_socket();
         if !open {
-            self.flow.end_mut(side).ready.doubted |= !awake.unclear;
+            self.flow.end_mut(side).ready.doubted |= !wakeup.unclear;
             // All other calls on sockets have a flag against waiting, and tell.
             if side == Side::Source && self.is_spliced() && !self.flow.source.ready.never_waits {
                 open = self.flow.answers()?;
@@ -445,10 +447,10 @@ impl Transfer<'_> {
     /// since any writer that comes and goes later shows; and only with `O_NONBLOCK`,
     /// without which `open(2)` waits for a writer, since whoever asks waits for the
     /// lock.
-    pub(super) fn finds_a_fifo_over(&mut self) -> bool {
+    pub(super) fn fifo_has_no_writer(&mut self) -> bool {
         let source = &self.flow.source;
         let may_be = source.kind() == Kind::Fifo && source.facts().nonblocking;
-        let due = may_be && !std::mem::replace(&mut self.asked, true);
+        let due = may_be && !std::mem::replace(&mut self.fifo_checked, true);
         // Where nobody tells, the call does.
         due && pipe::fifo_is_over(source.fd()) != Some(false)
     }
@@ -485,12 +487,12 @@ impl Transfer<'_> {
 /// `unix_dgram_poll` (net/unix/af_unix.c) look at the room only, and `vsock_poll`
 /// (net/vmw_vsock/af_vsock.c) shows none then. Only an attempt tells. TCP polls writable
 /// (`tcp_poll`, net/ipv4/tcp.c), and UDP has no peer that could keep it full.
-fn shuts_down_in_silence(kind: Kind) -> bool {
+fn hides_shutdown(kind: Kind) -> bool {
     kind.is_socket() && !matches!(kind, Kind::Tcp | Kind::Udp)
 }
 
 /// What an error or a hang-up on a sink that nobody writes to means.
-fn death(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
+fn sink_error(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
     // A pipe's POLLERR: there is no reader any more. A socket's POLLHUP: both
     // directions are shut down. Why, SO_ERROR would tell once, and it is for
     // whoever reads the socket: without it a reset would be a clean end there.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::errno::Errno;
 
 /// How often something is asked that cannot be waited for.
-pub(super) const REST: Duration = Duration::from_millis(5);
+pub(super) const BACKOFF: Duration = Duration::from_millis(5);
 
 /// What to wait for.
 pub(crate) struct Interest<'a> {
@@ -18,12 +18,12 @@ pub(crate) struct Interest<'a> {
     pub(crate) wake: Option<BorrowedFd<'a>>,
     /// Whether an error of the first two is known, and stays: what counts is a
     /// change.
-    pub(crate) doubted: [bool; 2],
+    pub(crate) edge_triggered: [bool; 2],
 }
 
 /// What came of it. Several can be true at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Awake {
+pub(crate) struct Wakeup {
     /// A call may have something to tell.
     pub(crate) ready: bool,
     /// A call does not wait: it is not only an error that shows.
@@ -52,24 +52,25 @@ pub(crate) trait Clock {
 /// The outside world, as far as waiting goes.
 pub(crate) trait Waiter: Clock {
     /// Looks again and again without going to sleep, for at most `spell`.
-    fn watch(&mut self, interest: &Interest<'_>, spell: Duration) -> Result<Awake, Errno> {
-        let end = self.now() + spell;
+    fn spin(&mut self, interest: &Interest<'_>, limit: Duration) -> Result<Wakeup, Errno> {
+        let end = self.now() + limit;
         loop {
-            let awake = self.wait(interest, Some(Duration::ZERO))?;
-            if awake != Awake::default() || self.now() >= end {
-                return Ok(awake);
+            let wakeup = self.wait(interest, Some(Duration::ZERO))?;
+            if wakeup != Wakeup::default() || self.now() >= end {
+                return Ok(wakeup);
             }
         }
     }
 
     /// Waits, at most for `timeout`. `EINTR` counts as being woken.
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno>;
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>)
+    -> Result<Wakeup, Errno>;
 }
 
 /// A signal has ended the wait.
-pub(super) fn interrupted() -> Awake {
-    Awake {
+pub(super) fn interrupted() -> Wakeup {
+    Wakeup {
         woken: true,
-        ..Awake::default()
+        ..Wakeup::default()
     }
 }

@@ -46,9 +46,9 @@ fn waited(completion: &Shared) -> Taken<Outcome> {
     completion.taken().unwrap()
 }
 
-struct Alarm(EventFd);
+struct Flag(EventFd);
 
-impl Wake for Alarm {
+impl Wake for Flag {
     fn wake(self: Arc<Self>) {
         self.0.signal();
     }
@@ -56,14 +56,14 @@ impl Wake for Alarm {
 
 /// Polls until it has ended, asleep in between.
 fn polled(completion: &Shared) -> Taken<Outcome> {
-    let alarm = Arc::new(Alarm(EventFd::new().unwrap()));
-    let waker = Waker::from(Arc::clone(&alarm));
+    let flag = Arc::new(Flag(EventFd::new().unwrap()));
+    let waker = Waker::from(Arc::clone(&flag));
     loop {
         if let Some(taken) = completion.poll(&waker) {
             return taken;
         }
-        alarm.0.wait();
-        alarm.0.clear();
+        flag.0.wait();
+        flag.0.clear();
     }
 }
 
@@ -126,7 +126,7 @@ fn a_task_that_was_handed_on_is_woken_where_it_is_now() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let end = ends(&completion);
-        let before = Waker::from(Arc::new(Alarm(EventFd::new().unwrap())));
+        let before = Waker::from(Arc::new(Flag(EventFd::new().unwrap())));
         if completion.poll(&before).is_none() {
             assert!(is_whole(&polled(&completion)));
         }
@@ -205,15 +205,15 @@ fn the_descriptor_is_readable_whenever_it_was_made() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let asks = Arc::clone(&completion);
-        let other = thread::spawn(move || asks.bell(|| Ok(())).unwrap().wait());
+        let other = thread::spawn(move || asks.eventfd(|| Ok(())).unwrap().wait());
         let end = ends(&completion);
-        completion.bell(|| Ok(())).unwrap().wait();
+        completion.eventfd(|| Ok(())).unwrap().wait();
         assert!(completion.has_ended(), "rung before the end");
         assert!(completion.try_take().is_some());
         other.join().unwrap();
         end.join().unwrap();
         assert!(
-            completion.bell(|| Ok(())).unwrap().is_signalled(),
+            completion.eventfd(|| Ok(())).unwrap().is_signalled(),
             "and stays so"
         );
     });

@@ -27,21 +27,21 @@ fn reactor(inbox: &Inbox<Message>, cancelled: &AtomicBool, rounds: usize) {
                         return;
                     }
                 }
-                Message::Look if here && cancelled.load(Ordering::Acquire) => return,
-                Message::Look => {}
+                Message::Recheck if here && cancelled.load(Ordering::Acquire) => return,
+                Message::Recheck => {}
             }
         }
         assert!(seen <= rounds);
         if none {
-            inbox.bell().wait();
-            inbox.bell().clear();
+            inbox.eventfd().wait();
+            inbox.eventfd().clear();
         }
     }
 }
 
 enum Message {
     Run,
-    Look,
+    Recheck,
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_cancel_meets_a_transfer_on_its_way_back() {
             let (inbox, cancelled) = (Arc::clone(&inbox), Arc::clone(&cancelled));
             thread::spawn(move || {
                 cancelled.store(true, Ordering::Release);
-                assert!(inbox.push(Message::Look).is_ok());
+                assert!(inbox.push(Message::Recheck).is_ok());
             })
         };
         reactor(&inbox, &cancelled, 1);
@@ -83,8 +83,8 @@ fn every_message_arrives_and_none_comes_after_the_last() {
         while all.len() < 4 {
             inbox.take(&mut some);
             if some.is_empty() {
-                inbox.bell().wait();
-                inbox.bell().clear();
+                inbox.eventfd().wait();
+                inbox.eventfd().clear();
             }
             all.append(&mut some);
         }
@@ -121,8 +121,8 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
             match (some.is_empty(), all.len()) {
                 (false, _) => {}
                 (true, 2) => {
-                    inbox.bell().wait();
-                    inbox.bell().clear();
+                    inbox.eventfd().wait();
+                    inbox.eventfd().clear();
                 }
                 (true, 3) => inbox.wait(Some(Duration::MAX)),
                 (true, _) => inbox.wait(None),

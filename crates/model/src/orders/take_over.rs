@@ -7,13 +7,13 @@ use crate::inbox::Inbox;
 use crate::scheduler::sync::Mutex;
 use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::{in_every_order, thread};
-use crate::seat::{Left, Seat};
+use crate::takeover::{TakenOver, Takeover};
 
 const STEPS: usize = 3;
 
 /// What there is one of.
 #[derive(Default)]
-struct Charge {
+struct WithReactor {
     steps: usize,
     /// Threads that have had it so far.
     threads: usize,
@@ -22,54 +22,54 @@ struct Charge {
 #[derive(Default)]
 struct Threads(Mutex<Vec<thread::JoinHandle<()>>>);
 
-struct Station {
-    seat: Seat<Charge>,
+struct ReactorHandle {
+    takeover: Takeover<WithReactor>,
     inbox: Inbox<()>,
     /// Steps that are being taken, or were.
     taken: AtomicUsize,
     /// Threads that are in charge.
     in_charge: AtomicUsize,
-    crew: Threads,
+    engine: Threads,
 }
 
 /// As `engine/reactor.rs` does it: steps until there are enough, with those that
 /// come back from whoever was held up. Anybody may be taken for that here.
-fn run(station: &Arc<Station>, mut charge: Charge) {
+fn run(handle: &Arc<ReactorHandle>, mut charge: WithReactor) {
     charge.threads += 1;
     let this = charge.threads;
-    watch(station);
-    let mut late = Vec::new();
+    watch(handle);
+    let mut messages = Vec::new();
     loop {
-        assert_eq!(station.in_charge.fetch_add(1, Ordering::SeqCst), 0);
-        station.inbox.take(&mut late);
-        let nothing_new = late.is_empty();
-        charge.steps += late.drain(..).count();
+        assert_eq!(handle.in_charge.fetch_add(1, Ordering::SeqCst), 0);
+        handle.inbox.take(&mut messages);
+        let nothing_new = messages.is_empty();
+        charge.steps += messages.drain(..).count();
         let enough = charge.steps == STEPS;
-        let waits = !enough && station.taken.load(Ordering::SeqCst) == STEPS;
-        station.in_charge.fetch_sub(1, Ordering::SeqCst);
+        let waits = !enough && handle.taken.load(Ordering::SeqCst) == STEPS;
+        handle.in_charge.fetch_sub(1, Ordering::SeqCst);
         if enough {
-            return station.seat.close();
+            return handle.takeover.close();
         }
         if waits {
             if nothing_new {
-                let sleep = station.seat.rest(charge);
-                station.inbox.bell().wait();
-                station.inbox.bell().clear();
+                let sleep = handle.takeover.begin_sleep(charge);
+                handle.inbox.eventfd().wait();
+                handle.inbox.eventfd().clear();
                 // Nobody takes it from a thread that can be woken.
-                charge = station.seat.come_back(sleep).unwrap();
+                charge = handle.takeover.reclaim(sleep).unwrap();
             }
             continue;
         }
-        station.taken.fetch_add(1, Ordering::SeqCst);
-        let step = station.seat.leave(charge);
+        handle.taken.fetch_add(1, Ordering::SeqCst);
+        let step = handle.takeover.begin_step(charge);
         thread::yield_now();
-        match station.seat.come_back(step) {
+        match handle.takeover.reclaim(step) {
             Some(back) => {
                 assert_eq!(back.threads, this, "it is somebody else's by now");
                 charge = back;
             }
             None => {
-                assert!(station.inbox.push(()).is_ok());
+                assert!(handle.inbox.push(()).is_ok());
                 return;
             }
         }
@@ -77,37 +77,37 @@ fn run(station: &Arc<Station>, mut charge: Charge) {
     }
 }
 
-fn watch(station: &Arc<Station>) {
-    let on = Arc::clone(station);
+fn watch(handle: &Arc<ReactorHandle>) {
+    let on = Arc::clone(handle);
     let thread = thread::spawn(move || {
         let second = Duration::from_secs(1);
-        if let Some(Left::HeldUp(charge)) = on.seat.watch(second, || true, || false) {
+        if let Some(TakenOver::Blocked(charge)) = on.takeover.watch(second, || true, || false) {
             run(&on, charge);
         }
     });
-    station.crew.0.lock().unwrap().push(thread);
+    handle.engine.0.lock().unwrap().push(thread);
 }
 
 #[test]
 fn one_is_in_charge_and_no_step_is_lost() {
     in_every_order(|| {
-        let station = Arc::new(Station {
-            seat: Seat::new(),
+        let handle = Arc::new(ReactorHandle {
+            takeover: Takeover::new(),
             inbox: Inbox::new().unwrap(),
             taken: AtomicUsize::new(0),
             in_charge: AtomicUsize::new(0),
-            crew: Threads::default(),
+            engine: Threads::default(),
         });
-        let first = Arc::clone(&station);
-        let thread = thread::spawn(move || run(&first, Charge::default()));
+        let first = Arc::clone(&handle);
+        let thread = thread::spawn(move || run(&first, WithReactor::default()));
         thread.join().unwrap();
         loop {
-            let Some(thread) = station.crew.0.lock().unwrap().pop() else {
+            let Some(thread) = handle.engine.0.lock().unwrap().pop() else {
                 break;
             };
             thread.join().unwrap();
         }
-        assert_eq!(station.taken.load(Ordering::SeqCst), STEPS);
+        assert_eq!(handle.taken.load(Ordering::SeqCst), STEPS);
     });
 }
 
@@ -116,32 +116,32 @@ fn one_is_in_charge_and_no_step_is_lost() {
 #[test]
 fn what_a_sleeping_thread_has_is_taken_once_it_is_gone() {
     in_every_order(|| {
-        let seat = Arc::new(Seat::new());
-        let gone = Arc::new(AtomicUsize::new(0));
+        let takeover = Arc::new(Takeover::new());
+        let cannot_wake = Arc::new(AtomicUsize::new(0));
         let watch = {
-            let (seat, gone) = (Arc::clone(&seat), Arc::clone(&gone));
+            let (takeover, cannot_wake) = (Arc::clone(&takeover), Arc::clone(&cannot_wake));
             thread::spawn(move || {
-                let gone = || gone.load(Ordering::SeqCst) == 1;
-                let left = seat.watch(Duration::from_secs(1), || false, gone);
-                matches!(left, Some(Left::Gone(7)))
+                let cannot_wake = || cannot_wake.load(Ordering::SeqCst) == 1;
+                let left = takeover.watch(Duration::from_secs(1), || false, cannot_wake);
+                matches!(left, Some(TakenOver::Unwakeable(7)))
             })
         };
         let notices = {
-            let seat = Arc::clone(&seat);
+            let takeover = Arc::clone(&takeover);
             thread::spawn(move || {
-                seat.doubt();
-                gone.store(1, Ordering::SeqCst);
-                seat.doubt();
+                takeover.recheck();
+                cannot_wake.store(1, Ordering::SeqCst);
+                takeover.recheck();
             })
         };
         // A step in between is nobody's to take.
-        let step = seat.leave(7);
-        let charge = seat.come_back(step).unwrap();
-        let sleep = seat.rest(charge);
+        let step = takeover.begin_step(7);
+        let charge = takeover.reclaim(step).unwrap();
+        let sleep = takeover.begin_sleep(charge);
         notices.join().unwrap();
-        let back = seat.come_back(sleep);
+        let back = takeover.reclaim(sleep);
         if back.is_some() {
-            seat.close();
+            takeover.close();
         }
         assert_eq!(watch.join().unwrap(), back.is_none());
     });

@@ -5,5 +5,5 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(super) use run::Shift;
+pub(super) use run::EventLoop;
 pub(super) use state::Reactor;

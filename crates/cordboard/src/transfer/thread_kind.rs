@@ -2,7 +2,7 @@
 
 /// The thread that takes a transfer's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Home {
+pub(crate) enum ThreadKind {
     /// The caller's: it takes all of them.
     Anywhere,
     /// An engine's one thread that waits for all its transfers, and must never

@@ -6,25 +6,25 @@ use super::inbox::Inbox;
 use super::message::Message;
 use super::poller::Poller;
 use super::reactor::Reactor;
-use super::seat::Seat;
+use super::takeover::Takeover;
 use crate::errno::Errno;
-use crate::transfer::Home;
+use crate::transfer::ThreadKind;
 
 /// Where transfers are waited for. Its thread may change: see `seat.rs`.
-pub(super) struct Station {
+pub(super) struct ReactorHandle {
     poller: Arc<Poller>,
     inbox: Arc<Inbox<Message>>,
     /// Its thread's state, while the thread is in a step or sleeps.
-    seat: Arc<Seat<Box<Reactor>>>,
+    takeover: Arc<Takeover<Box<Reactor>>>,
 }
 
-impl Station {
-    pub(super) fn new(home: Home) -> Result<Arc<Station>, Errno> {
+impl ReactorHandle {
+    pub(super) fn new(thread_kind: ThreadKind) -> Result<Arc<ReactorHandle>, Errno> {
         let inbox = Arc::new(Inbox::new()?);
-        Ok(Arc::new(Station {
-            poller: Arc::new(Poller::new(home, inbox.bell())?),
+        Ok(Arc::new(ReactorHandle {
+            poller: Arc::new(Poller::new(thread_kind, inbox.eventfd())?),
             inbox,
-            seat: Arc::new(Seat::new()),
+            takeover: Arc::new(Takeover::new()),
         }))
     }
 
@@ -36,7 +36,7 @@ impl Station {
         &self.inbox
     }
 
-    pub(super) fn seat(&self) -> &Arc<Seat<Box<Reactor>>> {
-        &self.seat
+    pub(super) fn takeover(&self) -> &Arc<Takeover<Box<Reactor>>> {
+        &self.takeover
     }
 }
