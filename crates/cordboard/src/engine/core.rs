@@ -1,4 +1,4 @@
-//! What the threads of one engine share.
+//! The state that the threads of one engine share.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,32 +17,32 @@ use crate::sys::{Event, Lock, Spawned, Stamp, Thread};
 use crate::threads::{self, ThreadPool, Work as _};
 use crate::transfer::{Next, Poll, ThreadKind, Turn};
 
-/// How long a step of the main thread's may take, and twice that, before
-/// another one takes over.
+/// The interval at which the watchdog checks the main thread: a step that lasts
+/// longer than one to two intervals may be blocked.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_millis(20);
 
-/// A station of which there is none before it is needed, and its thread.
+/// The reactor for direct copies and its thread, if it has been started.
 pub(super) type Disk = Option<(Arc<ReactorHandle>, Spawned)>;
 
 /// The state of one engine.
 pub(super) struct Core {
-    /// Of this process's engines, this one.
+    /// The number of this engine in this process.
     pub(super) number: usize,
     main: Arc<ReactorHandle>,
-    /// The thread of that one by now; the others have its descriptors, as they
-    /// are started by it or by each other.
+    /// The current thread of the main reactor. The engine's other threads share its
+    /// descriptor table, since it or one of them starts them.
     thread: Lock<Option<Thread>>,
     begun: Event,
-    /// Those that watch over it or have taken over.
+    /// Watchdog threads, including those that have taken over.
     watchdogs: Mutex<Vec<Spawned>>,
-    /// For transfers whose steps must all be taken on one thread, and wait now
-    /// and then for a disk.
+    /// For transfers whose steps must all run on one thread, and may wait for a
+    /// disk.
     disk: Mutex<Disk>,
     pool: Arc<ThreadPool<Task>>,
     ends: Arc<Ends>,
     start: Instant,
     numbers: Numbers,
-    /// Transfers whose end has not been told.
+    /// Transfers whose end has not been reported.
     active: AtomicUsize,
     stopping: AtomicBool,
     /// The host has closed its descriptors.
@@ -72,12 +72,12 @@ impl Core {
         })
     }
 
-    /// The one that all transfers come to first.
+    /// Returns the reactor that receives all new transfers.
     pub(super) fn main(&self) -> &Arc<ReactorHandle> {
         &self.main
     }
 
-    /// Called by the main one's thread, first of all.
+    /// Registers the calling thread as the main reactor's; its first call.
     pub(super) fn set_thread(&self) {
         if let Some(mut known) = self.thread.lock() {
             *known = Some(Thread::this());
@@ -85,8 +85,9 @@ impl Core {
         self.begun.happen();
     }
 
-    /// The main one's thread. It has been started, and this is the first that it
-    /// tells. `None` in a child of `fork(2)`, which it does not come to tell.
+    /// Returns the main reactor's thread, which has been started, and waits until
+    /// it has registered itself. `None` in a child of `fork(2)`, where it never
+    /// does.
     pub(super) fn thread(&self) -> Option<Thread> {
         let begun = self.begun.has_happened() || self.begun.wait_in(self.process);
         begun.then(|| *self.thread.lock()?).flatten()
@@ -98,7 +99,7 @@ impl Core {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What comes there.
+    /// Returns the main reactor's inbox.
     pub(super) fn inbox(&self) -> &Arc<Inbox<Message>> {
         self.main.inbox()
     }
@@ -107,14 +108,14 @@ impl Core {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The other one, if there is one by now.
+    /// Returns the reactor for direct copies, if it has been started.
     pub(super) fn disk_reactor(&self) -> Option<Arc<ReactorHandle>> {
         self.disk().as_ref().map(|(handle, _)| Arc::clone(handle))
     }
 
-    /// The host has closed the descriptors that wake the engine's threads. The
-    /// watch ends the transfers of the sleeping thread; the other threads end
-    /// theirs by themselves.
+    /// Ends all transfers after the host has closed the descriptors that wake the
+    /// engine's threads. The watchdog ends the transfers of the sleeping thread;
+    /// the other threads notice on their own.
     pub(super) fn end_without_waking(&self) {
         while self.is_active() && !self.is_inherited() {
             self.main.takeover().recheck();
@@ -122,16 +123,16 @@ impl Core {
         }
     }
 
-    /// Waits for this to happen; not in a child of `fork(2)`.
+    /// Waits for the event; not in a child of `fork(2)`.
     pub(super) fn waits_for(&self, event: &Event) -> bool {
         event.wait_in(self.process)
     }
 
-    /// Waits for all threads but the first one, which has ended. A child of
-    /// `fork(2)`, which has none, waits for none.
+    /// Waits for all threads but the first, which has ended. A child of `fork(2)`
+    /// has none and returns.
     pub(super) fn join(&self) {
         while !self.is_inherited() {
-            // A thread that takes over gets a watch of its own.
+            // A watchdog that takes over starts another watchdog.
             let watchdogs = std::mem::take(&mut *self.watchdogs());
             if watchdogs.is_empty() {
                 break;
@@ -150,9 +151,9 @@ impl Core {
         self.pool.close();
     }
 
-    /// The threads are the parent's, and not a child's to let go of.
+    /// Forgets the threads in a child, which must not detach its parent's.
     pub(super) fn forget(&self) {
-        // Held at the moment of the fork, it is nobody's any more.
+        // A lock that was held at the fork is never released.
         if let Ok(mut disk) = self.disk.try_lock() {
             std::mem::forget(disk.take());
         }
@@ -161,12 +162,13 @@ impl Core {
         }
     }
 
-    /// What its transfers have, for a child of `fork(2)`.
+    /// Returns the descriptors that a child of `fork(2)` is to close.
     pub(super) fn ends(&self) -> &Arc<Ends> {
         &self.ends
     }
 
-    /// It was inherited over `fork(2)`: its threads are the parent's.
+    /// Returns whether this is a child of the process that created the engine: the
+    /// threads are the parent's.
     pub(super) fn is_inherited(&self) -> bool {
         !self.process.is_here()
     }
@@ -175,8 +177,8 @@ impl Core {
         self.numbers.take()
     }
 
-    /// Whether the host has closed its descriptors, as the calling thread
-    /// sees it: one of the engine's own, or one with the same descriptors.
+    /// Returns whether the host has closed the engine's descriptors. The calling
+    /// thread must share its descriptor table.
     pub(super) fn is_closed(&self) -> bool {
         self.lost.load(Ordering::Acquire) || !self.main.poller().is_intact()
     }
@@ -186,12 +188,12 @@ impl Core {
         self.stop();
     }
 
-    /// Some transfer's end has not been told.
+    /// Returns whether any transfer's end has not been reported.
     pub(super) fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire) > 0
     }
 
-    /// Every transfer is to end.
+    /// Requests the end of all transfers.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.send_stop();
@@ -204,19 +206,18 @@ impl Core {
         }
     }
 
-    /// It shuts down, and nothing is left to do.
+    /// Returns whether the engine shuts down and no transfer is left.
     pub(super) fn is_done(&self) -> bool {
         self.is_stopping() && self.active.load(Ordering::Acquire) == 0
     }
 
-    /// Ends it, once nothing is on its way, for which a transfer that is not
-    /// asked any more waits.
+    /// Settles a transfer, after the operations in flight have completed.
     pub(super) fn settle(self: &Arc<Self>, mut job: Box<Job>) {
         if self.lost.load(Ordering::Acquire) {
             return job.end_without_close();
         }
         if job.transfer.completions().is_some() {
-            // Nothing tells of their end where the bell is gone.
+            // With the eventfd closed, nothing reports their completion.
             if self.is_lost() {
                 return job.end_without_close();
             }
@@ -229,8 +230,8 @@ impl Core {
         }
     }
 
-    /// A step was blocked, and another thread is the reactor by now: it gets the
-    /// transfer back, and gives it to the workers from now on.
+    /// Returns a transfer whose step was blocked to the thread that has taken over.
+    /// Workers take its steps from now on.
     pub(super) fn return_late(self: &Arc<Self>, mut job: Box<Job>, next: Next) {
         job.transfer.was_blocked = true;
         match next {
@@ -242,18 +243,19 @@ impl Core {
             Next::End(turn) => job.ending = Some(turn),
         }
         if let Err(mut job) = self.take_back(job) {
-            // That one has given up.
+            // That thread has given up.
             job.ending
                 .get_or_insert(Turn::Failed(None, Some(Errno::ECANCELED)));
             self.settle(job);
         }
     }
 
-    /// Has the workers do it. Where no thread is to be had, here and now.
+    /// Submits work to the workers; runs it on this thread if no worker is
+    /// available.
     pub(super) fn submit(self: &Arc<Self>, work: Task) {
         for work in self.pool.submit(work) {
             if let Some(Task::Piece(job)) = work.work() {
-                // Not before the others have had their turn.
+                // After the other transfers have had their turn.
                 if let Err(job) = self.take_back(job) {
                     job.finish();
                 }
@@ -267,7 +269,7 @@ impl EngineForJob for Core {
         Poll::since(self.start)
     }
 
-    /// Looked at once a millisecond: a look takes as long as a short step.
+    /// Checked once a millisecond: a check takes as long as a short step.
     fn is_lost(&self) -> bool {
         if !self.lost.load(Ordering::Acquire) && !self.main.poller().was_here(self.start.elapsed())
         {
@@ -311,8 +313,8 @@ impl EngineForHandle for Core {
         self.process
     }
 
-    /// Asked at each start, since `unshare(2)` may come at any time, and the files of
-    /// another table would be read, written and closed.
+    /// Checked at each start, since `unshare(2)` may come at any time, and the
+    /// files of another table would be read, written and closed.
     fn has_other_descriptors(&self) -> bool {
         let other = |thread: Thread| thread.shares_descriptors() == Some(false);
         self.thread().is_some_and(other)
@@ -320,7 +322,7 @@ impl EngineForHandle for Core {
 
     fn recheck(&self, id: u64) {
         if self.inbox().push(Message::Recheck(id)).is_err() {
-            // An engine that has shut down has ended it already.
+            // An engine that has shut down has already ended the transfer.
             self.main.takeover().recheck();
         }
     }
@@ -331,8 +333,9 @@ impl EngineForHandle for Core {
         }
     }
 
-    /// Not where the child has closed all descriptors, since the numbers are its own
-    /// then; nor where it shares them with its parent (`clone(2)`, `CLONE_FILES`).
+    /// Does nothing if the child has closed all descriptors, since the numbers are
+    /// its own then, or if it shares them with its parent (`clone(2)`,
+    /// `CLONE_FILES`).
     fn close_inherited(&self) {
         let known = self.thread.try_lock().and_then(|known| *known);
         let Some(thread) = known else {

@@ -1,4 +1,4 @@
-//! What other threads know of a thread of an engine that waits for transfers.
+//! The part of a reactor that other threads use.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::takeover::Takeover;
 use crate::errno::Errno;
 use crate::transfer::ThreadKind;
 
-/// Where transfers are waited for. Its thread may change: see `seat.rs`.
+/// A reactor's poller and inbox. Its thread may change: see `takeover.rs`.
 pub(super) struct ReactorHandle {
     poller: Arc<Poller>,
     inbox: Arc<Inbox<Message>>,
-    /// Its thread's state, while the thread is in a step or sleeps.
+    /// The thread's state, while the thread is in a step or sleeps.
     takeover: Arc<Takeover<Box<Reactor>>>,
 }
 

@@ -1,5 +1,5 @@
-//! One transfer on an engine. It goes from thread to thread as a whole, and
-//! never belongs to two.
+//! A transfer on an engine. It moves between threads as a whole, and has one owner
+//! at a time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,53 +18,55 @@ use crate::transfer::{
     Clock, Interest, Next, Poll, Settlement, Stepper, Transfer, Turn, Wait, WaitFor, Waiter, Wakeup,
 };
 
-/// What a transfer asks of the engine that runs it.
+/// The operations of the engine that a job uses.
 pub(super) trait EngineForJob: Send + Sync {
-    /// The time as all its transfers count it.
+    /// Returns the clock that all transfers of the engine share.
     fn clock(&self) -> Poll;
 
-    /// The host has closed the engine's descriptors, as of the last millisecond.
+    /// Returns whether the host has closed the engine's descriptors, as of the last
+    /// millisecond.
     fn is_lost(&self) -> bool;
 
-    /// The same, as of now: before descriptors are closed by number.
+    /// Checks the same now: called before descriptors are closed by number.
     fn is_lost_now(&self) -> bool;
 
-    /// Every transfer is to end.
+    /// Returns whether all transfers are to end.
     fn is_stopping(&self) -> bool;
 
-    /// A transfer has begun.
+    /// Counts a transfer that has begun.
     fn job_started(&self);
 
-    /// The end of this transfer has been reported.
+    /// Uncounts a transfer whose end has been reported.
     fn job_ended(&self, id: u64);
 
-    /// Takes a transfer back from a worker, to wait for it or to go on with it.
-    /// Comes back if the engine's thread has given up.
+    /// Sends a transfer from a worker to the reactor, to wait or to continue.
+    /// Returns it if the reactor's thread has given up.
     fn take_back(&self, job: Box<Job>) -> Result<(), Box<Job>>;
 }
 
-/// A transfer and all that its engine knows of it.
+/// A transfer and its state on the engine.
 pub(super) struct Job {
     /// Dropped before the transfer is.
     pub(super) listed: Listed,
     pub(super) transfer: Transfer<'static>,
     pub(super) stepper: Stepper,
-    /// What it waits for.
+    /// The current wait.
     pub(super) wait: Option<Wait>,
-    /// What has come of that so far.
+    /// The events of the current wait so far.
     pub(super) wakeup: Wakeup,
-    /// The wait before this step has found what it waited for.
+    /// The wait before this step found its descriptor ready.
     pub(super) source_polled: bool,
-    /// It is in the reactor's queue.
+    /// Whether the job is in the reactor's queue.
     pub(super) queued: bool,
-    /// How it has ended; left to do is the settling.
+    /// How the transfer has ended; settling remains.
     pub(super) ending: Option<Turn>,
     pub(super) timer: Timer,
-    /// Where it is waited for.
+    /// The poller that waits for it.
     pub(super) poller: Arc<Poller>,
     pub(super) registered: Registrations,
-    /// The wake-up of the caller's own [`Control`](crate::Control): a copy,
-    /// since one is registered once only, and several transfers may share it.
+    /// A copy of the wakeup descriptor of the caller's [`Control`](crate::Control):
+    /// an epoll instance registers a descriptor once only, and several transfers
+    /// may share it.
     pub(super) wake: Option<OwnedFd>,
     pub(super) ticket: Ticket,
 }
@@ -78,13 +80,13 @@ impl Job {
         self.ticket.is_cancelled()
     }
 
-    /// Goes on where the transfer is: after a wait, or with a step.
+    /// Continues the transfer: after a wait, or with a step.
     pub(super) fn advance(&mut self) -> Next {
         let mut clock = self.ticket.engine.clock();
         let cancelled = self.is_cancelled();
         let wakeup = std::mem::take(&mut self.wakeup);
         let (stepper, transfer) = (&mut self.stepper, &mut self.transfer);
-        // A caller's observer may panic; the others' transfers go on.
+        // A caller's observer may panic; the other transfers continue.
         let source_polled = &mut self.source_polled;
         let next = guarded(|| match self.wait.take() {
             Some(wait) => {
@@ -102,19 +104,20 @@ impl Job {
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }
 
-    /// Has it give up what it can do without, which is closed by number.
+    /// Releases what the transfer does not need while it waits. That closes
+    /// descriptors by number.
     pub(super) fn release_idle(&mut self) {
         if !self.ticket.engine.is_lost() {
             self.transfer.release_idle();
         }
     }
 
-    /// Settles, closes the descriptors, and tells everyone: in this order, so
-    /// that whoever has heard of the end can rely on the rest.
+    /// Settles, closes the descriptors, and reports the end: in this order, so that
+    /// the descriptors are closed once the end is known.
     pub(super) fn finish(self: Box<Self>) {
-        // The host may have other files under these numbers: an end that was
-        // found there does not count, and nothing is closed. All that is asked
-        // again behind this is what may have waited since.
+        // The host may have other files under these numbers: then the result does
+        // not count, and nothing is closed. After this point only operations that
+        // may have waited are followed by another check.
         if self.ticket.engine.is_lost_now() || !self.transfer.has_its_descriptors() {
             return self.end_without_close();
         }
@@ -131,10 +134,11 @@ impl Job {
         drop(job.wake);
         let (transfer, start, listed) = (job.transfer, job.stepper.start, job.listed);
         let engine = Arc::clone(&job.ticket.engine);
-        // A caller's observer or stage may panic; the thread is the others' too.
+        // A caller's observer or stage may panic; the thread also serves other
+        // transfers.
         let settled = guarded(|| {
             let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
-            // Not before: the account may take long, for a sync.
+            // Not before: settling may take long, for a sync.
             drop(listed);
             match quick || !engine.is_lost_now() {
                 true => open.close(quick),
@@ -144,13 +148,13 @@ impl Job {
         });
         match settled {
             Some(outcome) => job.ticket.end(outcome),
-            // As the ticket tells it.
+            // Dropping the ticket reports the end.
             None => drop(job.ticket),
         }
     }
 
-    /// Ends it if the host has closed its descriptors: what has
-    /// their numbers by now is not touched.
+    /// Ends the transfer after the host has closed its descriptors, without
+    /// touching the files that have their numbers by now.
     pub(super) fn end_without_close(self: Box<Self>) {
         let job = *self;
         drop(job.listed);
@@ -160,9 +164,9 @@ impl Job {
         job.ticket.end(lost);
     }
 
-    /// Ends it where it was ready, and blocked all the same, because the host has
-    /// a file of its own in a descriptor's place: on Linux 5.10 the end of a
-    /// regular file is `EAGAIN` with `RWF_NOWAIT`, for ever.
+    /// Ends the transfer if it was reported ready and blocked nevertheless because
+    /// the host has another file in a descriptor's place: on Linux 5.10 the end of
+    /// a regular file is `EAGAIN` with `RWF_NOWAIT`, for ever.
     pub(super) fn ends_if_descriptors_are_replaced(&mut self, wait: &Wait) -> bool {
         let ends =
             matches!(wait.target, WaitFor::Backoff(_)) && !self.transfer.has_its_descriptors();
@@ -172,7 +176,7 @@ impl Job {
         ends
     }
 
-    /// It is waited for here from now on.
+    /// Makes this poller wait for the job from now on.
     pub(super) fn move_to(&mut self, poller: &Arc<Poller>) {
         if !Arc::ptr_eq(&self.poller, poller) {
             self.deregister();
@@ -181,7 +185,7 @@ impl Job {
         }
     }
 
-    /// Tells of this descriptor, once.
+    /// Registers this descriptor for one event.
     pub(super) fn register(&mut self, role: Role) -> Result<(), Errno> {
         let Some((fd, flags)) = role.of(&self.transfer, self.wait, self.wake.as_ref()) else {
             return Ok(());
@@ -192,14 +196,14 @@ impl Job {
             true => flags | EventFlags::ET,
             false => flags | EventFlags::ONESHOT,
         };
-        // Registered anew, it would tell of what it told before.
+        // A new registration would report the known state again.
         if self.registered.tells_changes(role, flags) {
             return Ok(());
         }
         let known = self.registered.has(role);
         let done = if known {
             match epoll::modify(epoll, fd, data, flags) {
-                // The path has another one now.
+                // The path has another descriptor now.
                 Err(rustix::io::Errno::NOENT) => epoll::add(epoll, fd, data, flags),
                 done => done,
             }
@@ -211,8 +215,8 @@ impl Job {
         Ok(())
     }
 
-    /// An event of one of its descriptors has come. True if it waits for that:
-    /// what was registered for an earlier wait may still be told.
+    /// Records an event of one of its descriptors. Returns whether the job waits
+    /// for it: an earlier registration may still report.
     pub(super) fn handle_event(&mut self, role: Role, flags: EventFlags) -> bool {
         let Some(wait) = self.wait else {
             return false;
@@ -240,8 +244,8 @@ impl Job {
         true
     }
 
-    /// A descriptor that is only closed stays watched for as long as somebody
-    /// else has a copy of it.
+    /// Removes all registrations. A descriptor that is only closed stays registered
+    /// as long as another copy of it is open.
     fn deregister(&self) {
         for role in Role::ALL {
             if self.registered.has(role)
@@ -253,7 +257,7 @@ impl Job {
     }
 }
 
-/// While an account is closed, it may be cancelled still.
+/// The waiter of a settlement, which may still be cancelled.
 struct Closing<'a> {
     poll: Poll,
     ticket: &'a Ticket,
@@ -279,7 +283,7 @@ impl Waiter for Closing<'_> {
     }
 }
 
-/// What a descriptor is to a transfer.
+/// The use of a descriptor by a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Source,
@@ -303,7 +307,7 @@ impl Role {
         };
         match self {
             Role::Source => Some((transfer.source().fd(), EventFlags::IN)),
-            // Errors and hang-ups are always told, asked for or not.
+            // Errors and hang-ups are always reported.
             Role::Sink if waits(true) => Some((transfer.sink().fd(), EventFlags::OUT)),
             Role::Sink => Some((transfer.sink().fd(), EventFlags::empty())),
             Role::Completions => transfer.completions().map(|fd| (fd, EventFlags::IN)),
@@ -311,7 +315,8 @@ impl Role {
         }
     }
 
-    /// Its error is known, and stays.
+    /// Returns whether its error is known and persists, so that only changes are
+    /// reported.
     fn is_edge_triggered(self, transfer: &Transfer<'static>, wait: Option<Wait>) -> bool {
         let Some(interest) = wait.map(|wait| wait.interest(transfer)) else {
             return false;
@@ -324,7 +329,7 @@ impl Role {
         }
     }
 
-    /// What comes back with an event.
+    /// Returns the user data of the registration.
     fn token(self, id: u64) -> EventData {
         EventData::new_u64(id << 2 | self as u64)
     }
@@ -335,7 +340,7 @@ impl Role {
     }
 }
 
-/// The descriptors that are registered, by role, and how.
+/// The registered descriptors by role, with their flags.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Registrations([Option<EventFlags>; Role::ALL.len()]);
 
@@ -344,7 +349,7 @@ impl Registrations {
         self.0[role as usize].is_some()
     }
 
-    /// So registered, and for more than one event.
+    /// Returns whether it is registered with these flags, edge-triggered.
     fn tells_changes(self, role: Role, flags: EventFlags) -> bool {
         flags.contains(EventFlags::ET) && self.0[role as usize] == Some(flags)
     }
@@ -354,7 +359,7 @@ impl Registrations {
     }
 }
 
-/// The promise that somebody is told of the end, whatever happens.
+/// Reports the end of a transfer exactly once, also after a panic.
 pub(super) struct Ticket {
     pub(super) shared: Arc<Shared>,
     pub(super) engine: Arc<dyn EngineForJob>,
@@ -392,7 +397,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.told {
-            // A panic took the transfer along.
+            // A panic has dropped the transfer.
             let lost = self.shared.lost(Errno::ECANCELED);
             self.tell(lost);
         }

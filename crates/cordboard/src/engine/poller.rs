@@ -1,4 +1,4 @@
-//! What one thread of an engine waits with.
+//! The epoll instance of one reactor thread.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,20 +12,20 @@ use crate::errno::Errno;
 use crate::sys::{EventFd, beyond};
 use crate::transfer::{self, ThreadKind};
 
-/// The token of the wake-up: transfers' numbers do not reach it.
+/// The token of the wakeup eventfd: transfer numbers do not reach it.
 pub(super) const WAKE: EventData = EventData::new_u64(u64::MAX);
 
-/// How long a check of the wake-up is trusted.
+/// The time for which a check of the eventfd stays valid.
 pub(super) const FRESH: Duration = Duration::from_millis(1);
 
-/// An epoll instance, and the wake-up that is registered in it.
+/// An epoll instance, and the wakeup eventfd that is registered in it.
 pub(super) struct Poller {
     /// `None` once it is dropped.
     epoll: Option<OwnedFd>,
     wake: Arc<EventFd>,
-    /// The transfers whose steps its thread takes.
+    /// The kind of thread that waits with it.
     pub(super) thread_kind: ThreadKind,
-    /// The time of the last check of the wake-up, in milliseconds.
+    /// The time of the last check of the eventfd, in milliseconds.
     last_check: AtomicU64,
 }
 
@@ -41,7 +41,7 @@ impl Poller {
         })
     }
 
-    /// A message has come, and the thread reads it.
+    /// Clears the eventfd; called before the messages are read.
     pub(super) fn clear_wake(&self) {
         let _ = self.wake.clear();
     }
@@ -50,8 +50,8 @@ impl Poller {
         self.epoll.as_ref().expect("it is not dropped yet").as_fd()
     }
 
-    /// The events that have come by then; none where a signal has, of which only
-    /// a debugger's comes here.
+    /// Waits for events. Returns none after `EINTR`: signals are blocked, so only a
+    /// debugger causes it.
     pub(super) fn fetch<'a>(
         &self,
         events: &'a mut [MaybeUninit<Event>],
@@ -63,13 +63,13 @@ impl Poller {
         }
     }
 
-    /// Its wake-up is open, as of the last millisecond.
+    /// Returns whether the eventfd is open, as of the last millisecond.
     pub(super) fn was_here(&self, now: Duration) -> bool {
         let now = millisecond(now);
         self.last_check.load(Ordering::Relaxed) == now || self.looks(now)
     }
 
-    /// The same at this moment.
+    /// Returns whether the eventfd is open now.
     pub(super) fn is_here(&self, now: Duration) -> bool {
         self.looks(millisecond(now))
     }
@@ -82,10 +82,10 @@ impl Poller {
         here
     }
 
-    /// Whether its descriptors are still its own: the host may have closed all
-    /// that it did not open, and reused their numbers. The epoll instance is
-    /// this poller's if the wake-up is registered in it; any other says `ENOENT`,
-    /// and is not changed.
+    /// Returns whether its descriptors are still its own: the host may have closed
+    /// all that it did not open, and reused their numbers. The epoll instance is
+    /// this poller's if the eventfd is registered in it; any other fails with
+    /// `ENOENT` and is not changed.
     pub(super) fn is_intact(&self) -> bool {
         use rustix::io::Errno as Refused;
         let wake = &self.wake;
@@ -93,7 +93,7 @@ impl Poller {
             && match epoll::modify(self.epoll(), wake, WAKE, EventFlags::IN) {
                 Ok(()) => true,
                 Err(Refused::NOENT | Refused::INVAL | Refused::BADF) => false,
-                // From a filter: it says nothing about the descriptor.
+                // From a seccomp filter: it says nothing about the descriptor.
                 Err(_) => true,
             }
     }
@@ -106,7 +106,7 @@ fn millisecond(now: Duration) -> u64 {
 impl Drop for Poller {
     fn drop(&mut self) {
         if !self.is_intact() {
-            // The numbers may be other files by now.
+            // The numbers may refer to other files by now.
             std::mem::forget(self.epoll.take());
         }
     }

@@ -1,30 +1,30 @@
-//! When a sleeping transfer is to be looked at again.
+//! The timers of sleeping transfers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Moments by transfer, the earliest first.
+/// Timer entries, the earliest first.
 ///
-/// A transfer has one entry at most, [`Timer::set`]. An entry whose moment is
-/// postponed stays until its first moment, so that a transfer that sleeps and
-/// wakes a thousand times within its idle limit makes one entry, not a
-/// thousand. It is removed with the transfer: [`Timers::forget`].
+/// A transfer has at most one entry, [`Timer::set`]. An entry that is postponed
+/// stays until its first deadline, so a transfer that sleeps and wakes a thousand
+/// times within its idle limit makes one entry. [`Timers::forget`] removes it with
+/// the transfer.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     entries: BTreeSet<(Duration, u64)>,
 }
 
-/// One transfer's part of it.
+/// The timer of one transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Timer {
-    /// When it is to be woken.
+    /// The deadline.
     pub(super) at: Option<Duration>,
-    /// The moment of its entry.
+    /// The time of its entry, which may be earlier.
     set: Option<Duration>,
 }
 
 impl Timers {
-    /// Wakes the transfer then, or not at all.
+    /// Sets the deadline; `None`: no deadline.
     pub(super) fn arm(&mut self, id: u64, timer: &mut Timer, at: Option<Duration>) {
         timer.at = at;
         if let Some(at) = at
@@ -36,7 +36,7 @@ impl Timers {
         }
     }
 
-    /// The transfer has ended, or goes on elsewhere.
+    /// Removes the timer: the transfer has ended, or continues on another thread.
     pub(super) fn forget(&mut self, id: u64, timer: &mut Timer) {
         self.remove(id, timer);
         timer.at = None;
@@ -48,12 +48,12 @@ impl Timers {
         }
     }
 
-    /// The next moment of any.
+    /// Returns the time of the earliest entry.
     pub(super) fn next(&self) -> Option<Duration> {
         self.entries.first().map(|(at, _)| *at)
     }
 
-    /// The transfer and the moment of an entry whose moment has come.
+    /// Removes an entry that has expired; returns its time and its transfer.
     pub(super) fn pop(&mut self, now: Duration) -> Option<(Duration, u64)> {
         match self.entries.first() {
             Some((at, _)) if *at <= now => self.entries.pop_first(),
@@ -61,8 +61,8 @@ impl Timers {
         }
     }
 
-    /// Whether the transfer is to be woken now that this entry's moment has
-    /// come; if it is to be later, it is entered again.
+    /// Returns whether the deadline has passed now that this entry has expired; if
+    /// not, inserts an entry for the deadline.
     pub(super) fn is_due(&mut self, id: u64, timer: &mut Timer, entry: Duration) -> bool {
         timer.set = None;
         match timer.at {

@@ -1,4 +1,4 @@
-//! A thread that is held up in a step, and one that takes over from it.
+//! A thread that blocks in a step, and a watchdog that takes over from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,108 +11,109 @@ use crate::takeover::{TakenOver, Takeover};
 
 const STEPS: usize = 3;
 
-/// What there is one of.
+/// The state that one thread owns at a time.
 #[derive(Default)]
-struct WithReactor {
+struct Owned {
     steps: usize,
-    /// Threads that have had it so far.
+    /// Threads that have owned it so far.
     threads: usize,
 }
 
 #[derive(Default)]
 struct Threads(Mutex<Vec<thread::JoinHandle<()>>>);
 
-struct ReactorHandle {
-    takeover: Takeover<WithReactor>,
+struct Shared {
+    takeover: Takeover<Owned>,
     inbox: Inbox<()>,
-    /// Steps that are being taken, or were.
+    /// Steps that have begun.
     taken: AtomicUsize,
-    /// Threads that are in charge.
-    in_charge: AtomicUsize,
-    engine: Threads,
+    /// Threads that own the state.
+    owners: AtomicUsize,
+    watchdogs: Threads,
 }
 
-/// As `engine/reactor.rs` does it: steps until there are enough, with those that
-/// come back from whoever was held up. Anybody may be taken for that here.
-fn run(handle: &Arc<ReactorHandle>, mut charge: WithReactor) {
-    charge.threads += 1;
-    let this = charge.threads;
-    watch(handle);
+/// As `engine/reactor/run.rs` does it: takes steps until there are enough,
+/// including those that blocked threads send back. Any thread may count as blocked
+/// here.
+fn run(shared: &Arc<Shared>, mut state: Owned) {
+    state.threads += 1;
+    let this = state.threads;
+    watch(shared);
     let mut messages = Vec::new();
     loop {
-        assert_eq!(handle.in_charge.fetch_add(1, Ordering::SeqCst), 0);
-        handle.inbox.take(&mut messages);
+        assert_eq!(shared.owners.fetch_add(1, Ordering::SeqCst), 0);
+        shared.inbox.take(&mut messages);
         let nothing_new = messages.is_empty();
-        charge.steps += messages.drain(..).count();
-        let enough = charge.steps == STEPS;
-        let waits = !enough && handle.taken.load(Ordering::SeqCst) == STEPS;
-        handle.in_charge.fetch_sub(1, Ordering::SeqCst);
+        state.steps += messages.drain(..).count();
+        let enough = state.steps == STEPS;
+        let waits = !enough && shared.taken.load(Ordering::SeqCst) == STEPS;
+        shared.owners.fetch_sub(1, Ordering::SeqCst);
         if enough {
-            return handle.takeover.close();
+            return shared.takeover.close();
         }
         if waits {
             if nothing_new {
-                let sleep = handle.takeover.begin_sleep(charge);
-                handle.inbox.eventfd().wait();
-                handle.inbox.eventfd().clear();
-                // Nobody takes it from a thread that can be woken.
-                charge = handle.takeover.reclaim(sleep).unwrap();
+                let sleep = shared.takeover.begin_sleep(state);
+                shared.inbox.eventfd().wait();
+                shared.inbox.eventfd().clear();
+                // The watchdog takes no state from a thread that can be woken.
+                state = shared.takeover.reclaim(sleep).unwrap();
             }
             continue;
         }
-        handle.taken.fetch_add(1, Ordering::SeqCst);
-        let step = handle.takeover.begin_step(charge);
+        shared.taken.fetch_add(1, Ordering::SeqCst);
+        let step = shared.takeover.begin_step(state);
         thread::yield_now();
-        match handle.takeover.reclaim(step) {
+        match shared.takeover.reclaim(step) {
             Some(back) => {
-                assert_eq!(back.threads, this, "it is somebody else's by now");
-                charge = back;
+                assert_eq!(back.threads, this, "another thread owns it");
+                state = back;
             }
             None => {
-                assert!(handle.inbox.push(()).is_ok());
+                assert!(shared.inbox.push(()).is_ok());
                 return;
             }
         }
-        charge.steps += 1;
+        state.steps += 1;
     }
 }
 
-fn watch(handle: &Arc<ReactorHandle>) {
-    let on = Arc::clone(handle);
+fn watch(shared: &Arc<Shared>) {
+    let on = Arc::clone(shared);
     let thread = thread::spawn(move || {
         let second = Duration::from_secs(1);
-        if let Some(TakenOver::Blocked(charge)) = on.takeover.watch(second, || true, || false) {
-            run(&on, charge);
+        if let Some(TakenOver::Blocked(state)) = on.takeover.watch(second, || true, || false) {
+            run(&on, state);
         }
     });
-    handle.engine.0.lock().unwrap().push(thread);
+    shared.watchdogs.0.lock().unwrap().push(thread);
 }
 
 #[test]
-fn one_is_in_charge_and_no_step_is_lost() {
+fn one_thread_owns_the_state_and_no_step_is_lost() {
     in_every_order(|| {
-        let handle = Arc::new(ReactorHandle {
+        let shared = Arc::new(Shared {
             takeover: Takeover::new(),
             inbox: Inbox::new().unwrap(),
             taken: AtomicUsize::new(0),
-            in_charge: AtomicUsize::new(0),
-            engine: Threads::default(),
+            owners: AtomicUsize::new(0),
+            watchdogs: Threads::default(),
         });
-        let first = Arc::clone(&handle);
-        let thread = thread::spawn(move || run(&first, WithReactor::default()));
+        let first = Arc::clone(&shared);
+        let thread = thread::spawn(move || run(&first, Owned::default()));
         thread.join().unwrap();
         loop {
-            let Some(thread) = handle.engine.0.lock().unwrap().pop() else {
+            let Some(thread) = shared.watchdogs.0.lock().unwrap().pop() else {
                 break;
             };
             thread.join().unwrap();
         }
-        assert_eq!(handle.taken.load(Ordering::SeqCst), STEPS);
+        assert_eq!(shared.taken.load(Ordering::SeqCst), STEPS);
     });
 }
 
-/// Somebody notices that the thread in charge cannot be woken any more, before
-/// it sleeps or after: if it sleeps, the watch has what it had.
+/// Another thread notices that the owner can no longer be woken, before it sleeps
+/// or after: if it sleeps, the watchdog gets the state.
 #[test]
 fn what_a_sleeping_thread_has_is_taken_once_it_is_gone() {
     in_every_order(|| {
@@ -134,10 +135,10 @@ fn what_a_sleeping_thread_has_is_taken_once_it_is_gone() {
                 takeover.recheck();
             })
         };
-        // A step in between is nobody's to take.
+        // The watchdog takes no state during this step.
         let step = takeover.begin_step(7);
-        let charge = takeover.reclaim(step).unwrap();
-        let sleep = takeover.begin_sleep(charge);
+        let state = takeover.reclaim(step).unwrap();
+        let sleep = takeover.begin_sleep(state);
         notices.join().unwrap();
         let back = takeover.reclaim(sleep);
         if back.is_some() {

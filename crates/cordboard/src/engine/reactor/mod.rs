@@ -1,4 +1,4 @@
-//! A thread that waits for many transfers, and takes their steps.
+//! A thread that waits for many transfers and takes their steps.
 
 mod run;
 mod state;

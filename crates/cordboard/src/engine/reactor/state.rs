@@ -1,4 +1,4 @@
-//! What a thread that waits for transfers knows of them, and no other thread sees.
+//! The state of a reactor thread, which no other thread uses meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::engine::workers::ready_already;
 use crate::errno::Errno;
 use crate::transfer::{Clock, Wait, WaitFor, Wakeup};
 
-/// The transfers of one thread: asleep, or in the queue.
+/// The transfers of one thread: sleeping, or in the queue.
 pub(in crate::engine) struct Reactor {
     pub(super) poller: Arc<Poller>,
     pub(super) inbox: Arc<Inbox<Message>>,
@@ -47,7 +47,7 @@ impl Reactor {
     pub(super) fn admit(&mut self, mut job: Box<Job>) {
         job.transfer.runs_on = self.poller.thread_kind;
         job.move_to(&self.poller);
-        // It may have rung without effect, while a step was blocked.
+        // The timer may have expired unnoticed while a step was blocked.
         self.timers.forget(job.id(), &mut job.timer);
         match job.wait {
             Some(wait) => self.park(job, wait),
@@ -61,7 +61,7 @@ impl Reactor {
         self.jobs.put(job.id(), job);
     }
 
-    /// Not to sleep on, for a reason that the transfer finds out.
+    /// Wakes a transfer, which finds out the reason by itself.
     pub(super) fn wake(&mut self, id: u64) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.wakeup.woken = true;
@@ -69,7 +69,7 @@ impl Reactor {
         }
     }
 
-    /// Into the queue, if it is not there.
+    /// Queues a transfer, unless it is queued already.
     pub(super) fn schedule(&mut self, id: u64) {
         if let Some(job) = self.jobs.get_mut(id)
             && !job.queued
@@ -79,8 +79,7 @@ impl Reactor {
         }
     }
 
-    /// Puts one to sleep that comes from elsewhere, and has nothing that it can
-    /// do without.
+    /// Puts a transfer from another thread to sleep, unless it is ready.
     pub(super) fn park(&mut self, mut job: Box<Job>, wait: Wait) {
         match ready_already(&mut job, &wait) {
             Some(wakeup) => {
@@ -97,7 +96,7 @@ impl Reactor {
         }
         self.arm_timer(&mut job, &wait);
         self.register(&mut job, &wait);
-        // It may have been cancelled on its way here, when nobody saw it.
+        // It may have been cancelled while no thread's table had it.
         if job.is_cancelled() {
             job.wakeup.woken = true;
         }
@@ -139,8 +138,7 @@ impl Reactor {
         if ready {
             match job.register(main) {
                 Ok(()) => {}
-                // A file or a device without poll: always ready, as poll(2)
-                // has it.
+                // A file or a device without poll: always ready, as for poll(2).
                 Err(Errno::EPERM) => (job.wakeup.ready, job.wakeup.open) = (true, true),
                 Err(_) => self.poll_by_timer(job),
             }
@@ -148,15 +146,15 @@ impl Reactor {
         if watch && job.register(Role::Sink).is_err() {
             self.poll_by_timer(job);
         }
-        // One that is ending need not be told so again.
+        // A transfer that is ending ignores it.
         let wakes = job.wake.is_some() && job.ending.is_none();
         if wakes && job.register(Role::Wake).is_err() {
             self.poll_by_timer(job);
         }
     }
 
-    /// ENOSPC, the user's share of watches (`/proc/sys/fs/epoll`), or ENOMEM:
-    /// it is looked at every so often instead.
+    /// Polls at intervals after ENOSPC, the user's limit of watches
+    /// (`/proc/sys/fs/epoll`), or ENOMEM.
     pub(super) fn poll_by_timer(&mut self, job: &mut Job) {
         const EVERY: Duration = Duration::from_millis(5);
         let soon = job.ticket.engine.clock().now() + EVERY;
@@ -166,7 +164,7 @@ impl Reactor {
 }
 
 impl Drop for Reactor {
-    /// What comes too late is given back to its sender.
+    /// Messages that arrive later are returned to their senders.
     fn drop(&mut self) {
         drop(self.inbox.close());
         self.takeover.close();

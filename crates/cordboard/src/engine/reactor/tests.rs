@@ -19,9 +19,9 @@ use crate::sys;
 use crate::transfer::Clock;
 use crate::transfer::Transfer;
 
-/// The host has closed the engine's descriptors while a transfer keeps the
-/// thread busy, and has an epoll instance of its own under the old one's
-/// number: no event is taken from it.
+/// The host has closed the engine's descriptors while a transfer keeps the thread
+/// busy, and has an epoll instance of its own under the old number: the engine
+/// takes no event from it.
 #[test]
 fn a_busy_thread_takes_no_event_of_the_hosts() {
     assert!(child::in_a_child(|| {
@@ -38,7 +38,7 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
         for number in handle.inbox().eventfd().numbers() {
             child::replace(number, reader.as_fd());
         }
-        // As it is after the first millisecond.
+        // The state after the first millisecond.
         while core.clock().now() < FRESH {
             std::thread::yield_now();
         }
@@ -51,7 +51,7 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
     }));
 }
 
-/// The host closes the engine's descriptors in the same millisecond as they
+/// The host closes the engine's descriptors in the same millisecond in which they
 /// were checked: they are checked again before a close by number.
 #[test]
 fn what_is_closed_by_number_is_looked_at_before() {
@@ -67,8 +67,8 @@ fn what_is_closed_by_number_is_looked_at_before() {
 }
 
 /// The host has closed the engine's descriptors, and its thread is ending and has
-/// none at all. The engine is not taken for another table's, which it would be
-/// usable for: a new one is made.
+/// none at all. The engine is not mistaken for one with another descriptor table,
+/// which would count as usable: a new one is made.
 #[test]
 fn an_engine_whose_thread_is_ending_is_not_usable() {
     use crate::engine::{Backend, Engine};
@@ -77,7 +77,7 @@ fn an_engine_whose_thread_is_ending_is_not_usable() {
         assert!(child::in_a_child(|| {
             let core = Arc::new(Core::new(1).unwrap());
             core.set_thread();
-            // Without a thread, there is none to wait for.
+            // There is no thread to wait for.
             let shut = sys::Event::new();
             shut.happen();
             let engine = Engine {
@@ -105,8 +105,8 @@ fn an_engine_whose_thread_is_ending_is_not_usable() {
     }
 }
 
-/// A signal's handler forks in a thread that waits for the engine's first thread to
-/// begin: it does not in the child.
+/// A signal handler forks in a thread that waits for the engine's first thread to
+/// register itself: the child does not wait.
 #[test]
 fn a_child_does_not_wait_for_the_engine_s_thread() {
     let core = Core::new(1).unwrap();
