@@ -5,8 +5,9 @@ use rustix::thread::nanosleep;
 
 use super::poll::Poll;
 use super::spin::SPIN_TIME;
+use super::stepper::Stepper;
 use super::transfer::Transfer;
-use super::turn::{Next, Stepper, Turn, Wait, WaitFor};
+use super::turn::{Next, Turn, Wait, WaitFor};
 use super::wait::{BACKOFF, Waiter, Wakeup};
 use crate::endpoint::Side;
 use crate::errno::Errno;

@@ -12,7 +12,7 @@ use rustix::net::{
 use rustix::pipe::{SpliceFlags, splice};
 
 use super::poll::Poll;
-use super::turn::FULL_SINK_RETRY;
+use super::stepper::FULL_SINK_RETRY;
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Transfer, drive};
 use crate::errno::Errno;

@@ -14,6 +14,7 @@ mod own;
 #[cfg(test)]
 mod pause_tests;
 mod poll;
+mod readiness;
 mod reopened;
 mod settle;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod settle_tests;
 mod spin;
 mod stages;
 mod step;
+mod stepper;
 #[cfg(test)]
 mod sync_tests;
 #[cfg(test)]
@@ -29,6 +31,7 @@ mod thread_kind;
 mod threshold;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod transfer;
+
 mod turn;
 mod wait;
 mod writeback;
@@ -41,8 +44,9 @@ pub(crate) use poll::Poll;
 pub(crate) use settle::Settled;
 pub(crate) use settle::Settlement;
 pub(crate) use spin::SPIN_TIME;
+pub(crate) use stepper::Stepper;
 pub(crate) use thread_kind::ThreadKind;
 
 pub use transfer::Transfer;
-pub(crate) use turn::{Next, Stepper, Turn, Wait, WaitFor};
+pub(crate) use turn::{Next, Turn, Wait, WaitFor};
 pub(crate) use wait::{Clock, Interest, Waiter, Wakeup};

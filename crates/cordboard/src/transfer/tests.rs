@@ -125,7 +125,7 @@ fn what_is_ready_and_is_not_so_gets_a_rest() {
 
 #[test]
 fn a_kernel_that_does_not_answer_counts_as_idle_too() {
-    use super::turn::{Next, Stepper, Turn, Wait, WaitFor};
+    use super::{Next, Stepper, Turn, Wait, WaitFor};
     let source = tempfile::tempfile().unwrap();
     let (_reader, sink) = std::io::pipe().unwrap();
     let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();

@@ -1,76 +1,28 @@
-//! A thread that waits for many transfers, and takes the steps of those that
-//! are at home there: a step each, in turn. An engine has one for all that it
-//! runs, which takes the steps of those that never wait inside the kernel; and
-//! one for direct copies, which keep to one thread and do wait, at their heads
-//! and tails, for a disk.
-//!
-//! A step between pipes and sockets can still block, on a pipe's lock. Before
-//! each step the thread puts its state into its station's seat, from which the
-//! watch takes it if the step does not end: the blocked thread then sends its
-//! transfer to the new reactor, and ends. It is there too while the thread sleeps
-//! on descriptors, which the host may close (`close_range(2)`): the watch then
-//! ends the transfers in its place.
+//! The loop: messages, timers, one step of each queued transfer, a sleep.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::epoll::Event;
-
+use super::event_loop::EventLoop;
 use super::state::Reactor;
 use crate::engine::core::{BLOCKED_AFTER, Core};
 use crate::engine::handle::ReactorHandle;
-use crate::engine::job::{EngineForJob, Job, Role};
+use crate::engine::job::{EngineForJob, Job};
 use crate::engine::message::Message;
-use crate::engine::poller::WAKE;
 use crate::engine::takeover::TakenOver;
 use crate::engine::workers::{Task, ready_already};
 use crate::errno::Errno;
 use crate::sys;
 use crate::threads;
-use crate::transfer::{Clock, Next, ThreadKind, Turn, Wait};
+use crate::transfer::{Clock, Next, ThreadKind, Wait};
 
-/// How long a thread that sleeps with transfers under way goes without checking
-/// that its descriptors are still its own.
-const LONGEST: Duration = Duration::from_secs(60);
-/// The same for the thread for direct copies, which has no watch. A block takes
-/// less time.
-const DISK: Duration = Duration::from_secs(1);
 /// Events that are fetched at a time.
 const EVENTS: usize = 256;
 /// Messages that a reactor keeps room for while there are none.
 const MESSAGES: usize = 256;
 
-/// A thread at its station.
-pub(in crate::engine) struct EventLoop {
-    core: Arc<Core>,
-    handle: Arc<ReactorHandle>,
-}
-
 impl EventLoop {
-    pub(in crate::engine) fn new(core: &Arc<Core>, handle: &Arc<ReactorHandle>) -> EventLoop {
-        EventLoop {
-            core: Arc::clone(core),
-            handle: Arc::clone(handle),
-        }
-    }
-
-    /// What a new thread begins with.
-    ///
-    /// # Errors
-    ///
-    /// What a filter says of `epoll_pwait(2)`.
-    pub(in crate::engine) fn begin(&self) -> Result<Box<Reactor>, Errno> {
-        let poller = self.handle.poller();
-        // A filter may allow all else: it is reported here and not found out later.
-        poller.fetch(&mut [MaybeUninit::uninit()], Some(Duration::ZERO))?;
-        Ok(Box::new(Reactor::new(
-            poller,
-            self.handle.inbox(),
-            self.handle.takeover(),
-        )))
-    }
-
     /// Until the engine has shut down, or another thread has taken over.
     pub(in crate::engine) fn run(&self, reactor: Box<Reactor>) {
         let core = &self.core;
@@ -105,41 +57,6 @@ impl EventLoop {
                 Some((back, Err(errno))) => return self.give_up(*back, errno),
                 None => return,
             }
-        }
-    }
-
-    fn thread_kind(&self) -> ThreadKind {
-        self.handle.poller().thread_kind
-    }
-
-    fn longest_sleep(&self, this: &Reactor) -> Option<Duration> {
-        let now = self.core.clock().now();
-        let timer = this.timers.next().map(|at| at.saturating_sub(now));
-        // Where the host closes the wake-up nothing else may wake it.
-        let disk = self.thread_kind() == ThreadKind::Disk && !this.jobs.is_empty();
-        let most = if disk { DISK } else { LONGEST };
-        let look = self.core.is_active().then_some(most);
-        timer.into_iter().chain(look).min()
-    }
-
-    /// Does something that may hold up this thread. `Err`: it has, and another
-    /// one is in charge by now. `stays`: no other may be, because a ring belongs
-    /// to its thread.
-    fn with_takeover<T>(
-        &self,
-        this: Box<Reactor>,
-        stays: bool,
-        f: impl FnOnce() -> T,
-    ) -> Result<WithReactor<T>, T> {
-        if stays || self.thread_kind() == ThreadKind::Disk {
-            return Ok((this, f()));
-        }
-        let takeover = self.handle.takeover();
-        let step = takeover.begin_step(this);
-        let result = f();
-        match takeover.reclaim(step) {
-            Some(this) => Ok((this, result)),
-            None => Err(result),
         }
     }
 
@@ -295,89 +212,6 @@ impl EventLoop {
         let settled = self.with_takeover(this, false, || self.core.settle(job));
         settled.ok().map(|(this, ())| this)
     }
-
-    /// Waits for messages, and for descriptors where any transfer is here. The
-    /// error is what a filter says, that came after the start: it will always;
-    /// or `EBADF`. `None`: another thread is in charge.
-    pub(super) fn pause(
-        &self,
-        mut this: Box<Reactor>,
-        timeout: Option<Duration>,
-        events: &mut [MaybeUninit<Event>],
-    ) -> Option<WithReactor<Result<(), Errno>>> {
-        let handle = &self.handle;
-        // A busy thread never sleeps, and could take events of the host's epoll.
-        if !self.is_here() {
-            return Some((this, Err(Errno::EBADF)));
-        }
-        if timeout == Some(Duration::ZERO) {
-            let events = handle.poller().fetch(events, timeout);
-            let result = events.and_then(|events| self.handle_events(&mut this, events));
-            return Some((this, result));
-        }
-        if this.jobs.is_empty() && this.timers.next().is_none() {
-            // Without a descriptor: no close can take this wake-up away.
-            handle.inbox().wait(timeout);
-            let result = self.handle_events(&mut this, &[]);
-            return Some((this, result));
-        }
-        let step = handle.takeover().begin_sleep(this);
-        let events = handle.poller().fetch(events, timeout);
-        let mut this = handle.takeover().reclaim(step)?;
-        let result = events.and_then(|events| self.handle_events(&mut this, events));
-        Some((this, result))
-    }
-
-    /// Its descriptors are its own, as of the last millisecond.
-    fn is_here(&self) -> bool {
-        match self.thread_kind() {
-            // Others ask too.
-            ThreadKind::Reactor => !self.core.is_lost(),
-            _ => self.handle.poller().was_here(self.core.clock().now()),
-        }
-    }
-
-    fn handle_events(&self, this: &mut Reactor, events: &[Event]) -> Result<(), Errno> {
-        if !self.is_here() {
-            return Err(Errno::EBADF);
-        }
-        let mut ready: Vec<u64> = Vec::new();
-        for event in events {
-            let (data, flags) = (event.data, event.flags);
-            if data == WAKE {
-                self.handle.poller().clear_wake();
-                continue;
-            }
-            let (id, role) = Role::from_token(data);
-            if let Some(job) = this.jobs.get_mut(id)
-                && job.handle_event(role, flags)
-            {
-                ready.push(id);
-            }
-        }
-        ready.into_iter().for_each(|id| this.schedule(id));
-        Ok(())
-    }
-
-    /// Nothing can be waited for any more: whatever is here fails, and the
-    /// engine shuts down, which ends what is elsewhere.
-    pub(in crate::engine) fn give_up(&self, mut this: Reactor, errno: Errno) {
-        if !self.handle.poller().is_intact() {
-            self.core.mark_lost();
-        } else if self.thread_kind() == ThreadKind::Reactor {
-            self.core.stop();
-        }
-        let mut all = this.jobs.drain();
-        for message in this.inbox.close() {
-            if let Message::Run(job) = message {
-                all.push(job);
-            }
-        }
-        for mut job in all {
-            job.ending.get_or_insert(Turn::Failed(None, Some(errno)));
-            self.core.settle(job);
-        }
-    }
 }
 
 /// Starts the watch, which takes over whenever the main thread is blocked in a
@@ -426,6 +260,3 @@ fn open_disk_reactor(core: &Arc<Core>) -> Option<Arc<ReactorHandle>> {
     }
     disk.as_ref().map(|(handle, _)| Arc::clone(handle))
 }
-
-/// The reactor again, and what was done aside.
-type WithReactor<T> = (Box<Reactor>, T);

@@ -1,0 +1,332 @@
+//! What a transfer does next, whoever runs it: the synchronous driver on its
+//! caller's thread, or an engine. Only the waiting itself is theirs.
+
+use std::time::Duration;
+
+use super::readiness::{hides_shutdown, sink_error};
+use super::threshold::Threshold;
+use super::turn::{Next, Turn, Wait, WaitFor};
+use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup};
+use super::{Control, Progress, Transfer};
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::report::Ended;
+
+/// Ready according to `poll(2)`, and not so according to the call: so many
+/// times in a row are a coincidence, more are a descriptor that would keep
+/// the processor busy for nothing, and is then asked again after a rest.
+const SPURIOUS: u32 = 32;
+
+/// How often a full sink is tried if no wait tells of its shutdown.
+pub(super) const FULL_SINK_RETRY: Duration = Duration::from_secs(1);
+
+/// How a transfer has fared so far, as far as its runner needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stepper {
+    pub(crate) start: Duration,
+    last_progress: Duration,
+    spurious: u32,
+    /// The source was silent for too long, and what is in hand goes on.
+    flushing: bool,
+    /// It has been waited for since, and nothing has moved.
+    silent_since: Option<Duration>,
+    /// The source has ended by its silence.
+    source_ended: bool,
+}
+
+impl Stepper {
+    pub(crate) fn begin(now: Duration) -> Stepper {
+        Stepper {
+            start: now,
+            last_progress: now,
+            spurious: 0,
+            flushing: false,
+            silent_since: None,
+            source_ended: false,
+        }
+    }
+
+    /// One step, and what follows from it.
+    pub(crate) fn step(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        cancelled: bool,
+        waiter: &mut dyn Waiter,
+    ) -> Next {
+        if cancelled || transfer.control.as_ref().is_some_and(Control::is_cancelled) {
+            return Next::End(Turn::Done(Ended::Cancelled));
+        }
+        let before = transfer.flow.read() + transfer.flow.written();
+        let tries = [Side::Source, Side::Sink].map(|side| transfer.calls_at_once(side));
+        transfer.flow.clear_interrupted();
+        match transfer.step() {
+            Turn::Moved(_) => {
+                // Bytes that are only gathered so far are progress too.
+                if transfer.flow.read() + transfer.flow.written() > before {
+                    self.spurious = 0;
+                    self.silent_since = None;
+                    if let Err(errno) = transfer.start_writeback() {
+                        return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                    }
+                    if transfer.is_timed() {
+                        self.last_progress = waiter.now();
+                    }
+                } else if let Some(side) = transfer.flow.interrupted()
+                    && transfer.is_timed()
+                    && self.idle_left(transfer, waiter).is_zero()
+                    && let Next::End(end) = self.blocked(transfer, side, waiter)
+                {
+                    return Next::End(end);
+                }
+                self.notify_observer(transfer, waiter);
+                Next::Step
+            }
+            // There is nothing to wait for.
+            Turn::Blocked(side) if self.spurious > SPURIOUS && tries[side as usize] => {
+                Next::End(Turn::Failed(Some(side), Some(Errno::EAGAIN)))
+            }
+            Turn::Blocked(side) => self.blocked(transfer, side, waiter),
+            Turn::Pending => self.unless_idle(transfer, WaitFor::Completions, waiter),
+            Turn::Elsewhere => Next::Elsewhere,
+            Turn::Paused => Next::Wait(self.new_wait(transfer, WaitFor::Resume, waiter)),
+            Turn::Done(_) if self.source_ended => Next::End(Turn::Done(Ended::Eof)),
+            Turn::Done(_) if self.flushing => Next::End(Turn::Done(Ended::Idle)),
+            end => Next::End(end),
+        }
+    }
+
+    /// On an engine, before a step that may wait for the lock of the source: the
+    /// wait for the source itself, where it has nothing yet.
+    pub(crate) fn poll_source_first(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        waiter: &mut dyn Waiter,
+    ) -> Option<Next> {
+        // The first step of a path asks how large the pipe is.
+        let due = transfer.is_between_paths() || transfer.was_blocked;
+        if !due || !transfer.source_may_be_locked() {
+            return None;
+        }
+        let source = Interest {
+            ready: Some((transfer.flow.source.fd(), false)),
+            watch: None,
+            wake: None,
+            edge_triggered: [false; 2],
+        };
+        match waiter.wait(&source, Some(Duration::ZERO)) {
+            Ok(wakeup) if !wakeup.ready && !transfer.fifo_has_no_writer() => {
+                Some(self.unless_idle(transfer, WaitFor::Side(Side::Source), waiter))
+            }
+            _ => None,
+        }
+    }
+
+    fn blocked(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        side: Side,
+        waiter: &mut dyn Waiter,
+    ) -> Next {
+        match self.unless_idle(transfer, WaitFor::Side(side), waiter) {
+            Next::Wait(wait) if self.spurious > SPURIOUS => Next::Wait(Wait {
+                target: WaitFor::Backoff(side),
+                timeout: Some(wait.timeout.map_or(BACKOFF, |t| t.min(BACKOFF))),
+            }),
+            // What is in hand was not offered to the sink yet, which has the same
+            // time for each part of it.
+            Next::End(Turn::Done(Ended::Idle))
+                if side == Side::Source && !self.flushing && transfer.holds() =>
+            {
+                self.flushing = true;
+                self.last_progress = waiter.now();
+                transfer.flow.allowance.close();
+                Next::Step
+            }
+            next => next,
+        }
+    }
+
+    /// Waits for this, unless it has been waited long enough.
+    pub(super) fn unless_idle(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        target: WaitFor,
+        waiter: &mut dyn Waiter,
+    ) -> Next {
+        if target == WaitFor::Side(Side::Source) && transfer.is_paused() {
+            return Next::Step;
+        }
+        let wait = self.new_wait(transfer, target, waiter);
+        if transfer.request.idle.is_none() || !self.idle_left(transfer, waiter).is_zero() {
+            return Next::Wait(wait);
+        }
+        // The process may have been stopped for all that time, and a step takes
+        // only what was found ready: what is ready now comes before the end.
+        if self.spurious <= SPURIOUS
+            && let Ok(wakeup) = waiter.wait(&wait.interest(transfer), Some(Duration::ZERO))
+            && wakeup != Wakeup::default()
+        {
+            return self.resume(transfer, wait, wakeup, waiter);
+        }
+        Next::End(Turn::Done(Ended::Idle))
+    }
+
+    pub(super) fn new_wait(
+        &mut self,
+        transfer: &Transfer<'_>,
+        target: WaitFor,
+        clock: &mut dyn Clock,
+    ) -> Wait {
+        if target == WaitFor::Resume {
+            return Wait {
+                target,
+                timeout: transfer.pause_interval(),
+            };
+        }
+        let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
+        let silent =
+            target == WaitFor::Side(Side::Sink) && hides_shutdown(transfer.flow.sink.kind());
+        let unheard = match target {
+            WaitFor::Completions => Wait::completions(transfer).timeout,
+            WaitFor::Side(Side::Source) => Threshold::of(&transfer.flow)
+                .map(|threshold| threshold.next_check(self.silence(clock))),
+            _ => silent.then_some(FULL_SINK_RETRY),
+        };
+        let times = [idle, transfer.interval(), unheard];
+        Wait {
+            target,
+            timeout: times.into_iter().flatten().min(),
+        }
+    }
+
+    /// How long the source has been waited for.
+    fn silence(&mut self, clock: &mut dyn Clock) -> Duration {
+        let now = clock.now();
+        now.saturating_sub(*self.silent_since.get_or_insert(now))
+    }
+
+    /// What a read would find, of which the wait has told nothing.
+    fn check_threshold(&mut self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+        match Threshold::of(&transfer.flow) {
+            Some(threshold) if !threshold.is_reached(&transfer.flow, self.silence(clock)) => {}
+            Some(Threshold::Silence(_)) => {
+                self.source_ended = true;
+                transfer.end_here();
+            }
+            Some(Threshold::Bytes(_)) => transfer.flow.source.ready.marked = true,
+            None => {}
+        }
+    }
+
+    /// Until the transfer counts as idle.
+    fn idle_left(&self, transfer: &Transfer<'_>, clock: &mut dyn Clock) -> Duration {
+        let idle = transfer.request.idle.unwrap_or(Duration::MAX);
+        (self.last_progress.saturating_add(idle)).saturating_sub(clock.now())
+    }
+
+    /// The wait is over.
+    pub(crate) fn resume(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        wait: Wait,
+        wakeup: Wakeup,
+        clock: &mut dyn Clock,
+    ) -> Next {
+        if wakeup.woken
+            && let Some(control) = &mut transfer.control
+        {
+            control.clear_wake();
+        }
+        match wait.target {
+            WaitFor::Backoff(side) if !wakeup.woken => {
+                return Next::Wait(self.new_wait(transfer, WaitFor::Side(side), clock));
+            }
+            WaitFor::Backoff(_) | WaitFor::Completions => {}
+            WaitFor::Resume => {
+                self.spurious = 0;
+                self.silent_since = None;
+                self.last_progress = clock.now();
+            }
+            WaitFor::Side(Side::Source) if wakeup == Wakeup::default() => {
+                self.spurious = 0;
+                self.check_threshold(transfer, clock);
+            }
+            WaitFor::Side(side) => {
+                // A source that has something to say comes first: it may be its
+                // end, and then nobody needs the sink any more.
+                if !wakeup.ready && (wakeup.error || wakeup.hang_up) {
+                    if let Some(errno) = sink_error(transfer, wakeup.hang_up) {
+                        return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                    }
+                    transfer.flow.sink.ready.doubted = true;
+                }
+                if wakeup.ready
+                    && let Err(errno) = transfer.is_ready(side, wakeup)
+                {
+                    return Next::End(Turn::Failed(Some(side), Some(errno)));
+                }
+                // What claims to be ready and is not wakes us again and again.
+                let for_nothing = wakeup.ready || wakeup.error || wakeup.hang_up;
+                self.spurious = if for_nothing { self.spurious + 1 } else { 0 };
+            }
+        }
+        self.notify_observer(transfer, clock);
+        Next::Step
+    }
+
+    pub(super) fn notify_observer(&self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+        if transfer.observer.is_some() {
+            let progress = transfer.progress(clock.now().saturating_sub(self.start));
+            if let Some(observer) = &mut transfer.observer {
+                observer.progress(&progress);
+            }
+        }
+    }
+}
+
+impl Transfer<'_> {
+    fn is_timed(&self) -> bool {
+        self.request.idle.is_some()
+    }
+
+    /// How long the observer lets it wait without a call, or it goes without a
+    /// look at a control that cannot wake it.
+    pub(super) fn interval(&self) -> Option<Duration> {
+        let told = self.observer.as_ref().and_then(|o| o.interval());
+        let looks = self.control.as_ref().and_then(Control::interval);
+        told.into_iter().chain(looks).min()
+    }
+
+    /// The same for one that is paused.
+    fn pause_interval(&self) -> Option<Duration> {
+        let told = self.observer.as_ref().and_then(|o| o.interval());
+        let looks = self.control.as_ref().and_then(Control::pause_interval);
+        told.into_iter().chain(looks).min()
+    }
+
+    fn start_writeback(&mut self) -> Result<(), Errno> {
+        // What goes past the page cache is with the device already.
+        if self.completions().is_some() {
+            return Ok(());
+        }
+        let (sink, written) = (self.flow.sink.fd(), self.flow.written());
+        if let Some(writeback) = &mut self.writeback
+            && !writeback.advance(sink, written)?
+        {
+            self.writeback = None;
+        }
+        Ok(())
+    }
+
+    fn progress(&self, elapsed: Duration) -> Progress {
+        let (pending_reads, pending_writes) = self.pending();
+        Progress {
+            pending_reads,
+            pending_writes,
+            read: self.flow.read(),
+            written: self.flow.written(),
+            path: self.path(),
+            elapsed,
+        }
+    }
+}
