@@ -37,14 +37,15 @@ impl EventLoop {
         }
     }
 
-    /// What a new thread begins with.
+    /// Returns the state of a new thread.
     ///
     /// # Errors
     ///
-    /// What a filter says of `epoll_pwait(2)`.
+    /// Any errno that a seccomp filter returns for `epoll_pwait(2)`.
     pub(in crate::engine) fn begin(&self) -> Result<Box<Reactor>, Errno> {
         let poller = self.handle.poller();
-        // A filter may allow all else: it is reported here and not found out later.
+        // A filter may allow everything else: reported here and not found out
+        // later.
         poller.fetch(&mut [MaybeUninit::uninit()], Some(Duration::ZERO))?;
         Ok(Box::new(Reactor::new(
             poller,
@@ -57,9 +58,9 @@ impl EventLoop {
         self.handle.poller().thread_kind
     }
 
-    /// Does something that may hold up this thread. `Err`: it has, and another
-    /// one is in charge by now. `stays`: no other may be, because a ring belongs
-    /// to its thread.
+    /// Runs `f`, which may block this thread, while the watchdog can take the
+    /// reactor over. `Err`: another thread has taken over. `stays`: no other thread
+    /// may, because a ring belongs to its thread.
     pub(super) fn with_takeover<T>(
         &self,
         this: Box<Reactor>,

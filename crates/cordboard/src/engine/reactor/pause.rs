@@ -21,9 +21,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 const DISK: Duration = Duration::from_secs(1);
 
 impl EventLoop {
-    /// Waits for messages, and for descriptors where any transfer is here. The
-    /// error is what a filter says, that came after the start: it will always;
-    /// or `EBADF`. `None`: another thread is in charge.
+    /// Waits for messages, and for descriptors if any transfer is here. The error
+    /// is `EBADF`, or what a seccomp filter returns that was installed after the
+    /// start, and will return each time. `None`: another thread has taken over.
     pub(super) fn pause(
         &self,
         mut this: Box<Reactor>,
@@ -31,7 +31,8 @@ impl EventLoop {
         events: &mut [MaybeUninit<Event>],
     ) -> Option<WithReactor<Result<(), Errno>>> {
         let handle = &self.handle;
-        // A busy thread never sleeps, and could take events of the host's epoll.
+        // Checked here because a busy thread never sleeps, and could take events of
+        // the host's epoll instance.
         if !self.is_here() {
             return Some((this, Err(Errno::EBADF)));
         }
@@ -41,7 +42,7 @@ impl EventLoop {
             return Some((this, result));
         }
         if this.jobs.is_empty() && this.timers.next().is_none() {
-            // Without a descriptor: no close can take this wake-up away.
+            // A condition variable, not a descriptor: the host cannot close it.
             handle.inbox().wait(timeout);
             let result = self.handle_events(&mut this, &[]);
             return Some((this, result));
@@ -56,17 +57,18 @@ impl EventLoop {
     pub(super) fn longest_sleep(&self, this: &Reactor) -> Option<Duration> {
         let now = self.core.clock().now();
         let timer = this.timers.next().map(|at| at.saturating_sub(now));
-        // Where the host closes the wake-up nothing else may wake it.
+        // If the host closes the eventfd nothing else may wake it.
         let disk = self.thread_kind() == ThreadKind::Disk && !this.jobs.is_empty();
         let most = if disk { DISK } else { LONGEST };
         let look = self.core.is_active().then_some(most);
         timer.into_iter().chain(look).min()
     }
 
-    /// Its descriptors are its own, as of the last millisecond.
+    /// Returns whether its descriptors are still its own, as of the last
+    /// millisecond.
     fn is_here(&self) -> bool {
         match self.thread_kind() {
-            // Others ask too.
+            // Other threads share this check.
             ThreadKind::Reactor => !self.core.is_lost(),
             _ => self.handle.poller().was_here(self.core.clock().now()),
         }
@@ -94,8 +96,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Nothing can be waited for any more: whatever is here fails, and the
-    /// engine shuts down, which ends what is elsewhere.
+    /// Fails all transfers here after waiting has become impossible, and shuts the
+    /// engine down, which ends all others.
     pub(in crate::engine) fn give_up(&self, mut this: Reactor, errno: Errno) {
         if !self.handle.poller().is_intact() {
             self.core.mark_lost();

@@ -17,13 +17,13 @@ use crate::sys;
 use crate::threads;
 use crate::transfer::{Clock, Next, ThreadKind, Wait};
 
-/// Events that are fetched at a time.
+/// The number of events that are fetched at a time.
 const EVENTS: usize = 256;
-/// Messages that a reactor keeps room for while there are none.
+/// The capacity for messages that an idle reactor keeps.
 const MESSAGES: usize = 256;
 
 impl EventLoop {
-    /// Until the engine has shut down, or another thread has taken over.
+    /// Runs until the engine has shut down, or another thread has taken over.
     pub(in crate::engine) fn run(&self, reactor: Box<Reactor>) {
         let core = &self.core;
         if self.thread_kind() == ThreadKind::Reactor {
@@ -37,7 +37,7 @@ impl EventLoop {
                 sys::keep_an_arena(!this.jobs.is_empty());
             }
             this.expire_timers(core.clock().now());
-            // Those that are in the queue now; what they put there waits.
+            // Only those that are queued now; what they queue waits.
             for _ in 0..this.queue.len() {
                 if let Some(id) = this.queue.pop_front() {
                     match self.turn(this, id) {
@@ -46,7 +46,7 @@ impl EventLoop {
                     }
                 }
             }
-            // Asked again rather than waited for in vain: that is no call.
+            // Checked again before a sleep: that is no system call.
             let nothing_new = nothing_new || this.queue.is_empty() && self.read_messages(&mut this);
             let timeout = match !nothing_new || !this.queue.is_empty() {
                 true => Some(Duration::ZERO),
@@ -60,7 +60,7 @@ impl EventLoop {
         }
     }
 
-    /// True if there were none.
+    /// Handles all messages. Returns true if there were none.
     fn read_messages(&self, this: &mut Reactor) -> bool {
         let mut messages = std::mem::take(&mut this.messages);
         this.inbox.take(&mut messages);
@@ -75,7 +75,7 @@ impl EventLoop {
                 }
             }
         }
-        // Many that have come at once leave no memory behind.
+        // A burst of messages leaves no memory behind.
         messages.shrink_to(MESSAGES);
         this.messages = messages;
         this.jobs.shrink();
@@ -92,8 +92,8 @@ impl EventLoop {
         }
     }
 
-    /// One transfer's turn: what its wait has come to, and one step. `None`:
-    /// another thread is in charge.
+    /// Handles the wakeup of one transfer and takes one step. `None`: another
+    /// thread has taken over.
     fn turn(&self, mut this: Box<Reactor>, id: u64) -> Option<Box<Reactor>> {
         let core = &self.core;
         let Some(mut job) = this.jobs.take(id) else {
@@ -107,12 +107,12 @@ impl EventLoop {
         loop {
             let steps = job.wait.is_none();
             let thread_kind = job.transfer.thread_kind();
-            // What the kernel does for a transfer is told to one thread only.
+            // The kernel reports completions to one thread only.
             let movable = job.transfer.completions().is_none();
             if steps && movable {
                 if matches!(thread_kind, ThreadKind::Worker | ThreadKind::Anywhere) {
                     this.timers.forget(id, &mut job.timer);
-                    // If no worker is available, it is done here.
+                    // If no worker is available, the step runs here.
                     let done = self.with_takeover(this, false, || core.submit(Task::Piece(job)));
                     return done.ok().map(|(this, ())| this);
                 }
@@ -145,8 +145,8 @@ impl EventLoop {
         }
     }
 
-    /// To the one of these threads that takes its steps. Comes back where that
-    /// is this one, or no other can be had.
+    /// Sends a transfer to the reactor that takes its steps. Returns it if that is
+    /// this one, or no other is available.
     fn move_to_thread(
         &self,
         this: &mut Reactor,
@@ -170,8 +170,8 @@ impl EventLoop {
         None
     }
 
-    /// Puts a transfer to sleep after a step. What it can do without meanwhile
-    /// may be an end of a caller's pipe, whose lock closing it waits for.
+    /// Puts a transfer to sleep after a step. Releasing what it does not need may
+    /// close an end of a caller's pipe, which waits for the pipe's lock.
     fn put_to_sleep(
         &self,
         mut this: Box<Reactor>,
@@ -197,10 +197,10 @@ impl EventLoop {
         }
     }
 
-    /// Settles, here if that cannot take long.
+    /// Settles a transfer, on this thread if that cannot take long.
     fn end(&self, mut this: Box<Reactor>, mut job: Box<Job>) -> Option<Box<Reactor>> {
         this.timers.forget(job.id(), &mut job.timer);
-        // Only this thread may ask for what is still on its way.
+        // Only this thread may reap what is in flight.
         if job.transfer.completions().is_some() && job.transfer.reap_completions() {
             let wait = Wait::completions(&job.transfer);
             job.wait = Some(wait);
@@ -214,9 +214,9 @@ impl EventLoop {
     }
 }
 
-/// Starts the watch, which takes over whenever the main thread is blocked in a
-/// step, or sleeps and cannot be woken any more. If no thread is available, there is
-/// no watch.
+/// Starts the watchdog, which takes over when the main thread is blocked in a step,
+/// or sleeps and can no longer be woken. Without a free thread there is no
+/// watchdog.
 fn start_watchdog(core: &Arc<Core>) {
     let body = {
         let core = Arc::clone(core);
@@ -246,8 +246,8 @@ fn start_watchdog(core: &Arc<Core>) {
     }
 }
 
-/// The station for direct copies; `None` if no descriptors or no thread are
-/// available.
+/// Returns the reactor for direct copies, and starts it if necessary; `None` if no
+/// descriptors or no thread are available.
 fn open_disk_reactor(core: &Arc<Core>) -> Option<Arc<ReactorHandle>> {
     let mut disk = core.disk();
     if disk.is_none() {
