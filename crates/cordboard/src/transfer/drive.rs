@@ -1,4 +1,4 @@
-//! Running a transfer step by step on the caller's thread.
+//! Runs a transfer step by step on the caller's thread.
 
 use rustix::event::Timespec;
 use rustix::thread::nanosleep;
@@ -16,8 +16,8 @@ use crate::request::{Declined, Why};
 use crate::sys::{SignalGuard, file_size_limit, sigpipe_is_ignored};
 
 impl Transfer<'_> {
-    /// Whether the thread may sleep inside system calls: nobody needs it back
-    /// before they return, or somebody interrupts them.
+    /// Returns whether the thread may sleep inside system calls: nothing needs it
+    /// before they return, or a signal interrupts them.
     fn may_sleep(&self) -> bool {
         let interval = self.observer.as_ref().and_then(|o| o.interval());
         self.request.idle.is_none()
@@ -27,26 +27,26 @@ impl Transfer<'_> {
             }
     }
 
-    /// Somebody wants the thread back, and may want it while a step waits for
-    /// the lock of a pipe.
+    /// Returns whether the source is polled before each step: the thread may be
+    /// needed while a step waits for the lock of a pipe.
     fn polls_source_first(&self) -> bool {
         let interval = self.observer.as_ref().and_then(|o| o.interval());
         let timed = self.request.idle.is_some() || interval.is_some();
         (timed || self.control.is_some()) && self.source_may_be_locked()
     }
 
-    /// Finds out whether its control can wake it.
+    /// Determines whether its control can wake it.
     pub(crate) fn listen(&mut self) {
         if let Some(control) = &mut self.control {
             control.listen();
         }
     }
 
-    /// The sink raises signals where it fails.
+    /// Returns whether writing to the sink may raise a signal.
     fn needs_hold(&self) -> bool {
         let kind = self.flow.sink.kind();
         if kind.is_cached() {
-            // Where nobody says, there may be one.
+            // If it cannot be read, assumes that there is one.
             file_size_limit().map_or(true, |limit| limit.is_some())
         } else {
             kind.can_block() && !sigpipe_is_ignored()
@@ -55,18 +55,18 @@ impl Transfer<'_> {
 }
 
 impl Transfer<'_> {
-    /// Moves the bytes on the caller's thread, and says how it went.
+    /// Moves the bytes on the caller's thread and returns the outcome.
     ///
-    /// A signal handled by the caller's own handler does not end it; see
+    /// A signal that the caller's own handler handles does not end it; see
     /// [`Control`] for what does.
     ///
-    /// The transfer sleeps inside its system calls if it has no
-    /// [`Request::idle`], no [`Control`] and no observer with an interval, or
-    /// if its `Control` [interrupts](Control::interrupting) it. While it sleeps in
-    /// a call on its source, it does not notice that its sink is dead. So if
-    /// `poll(2)` shows that of the sink, it polls a source that is a pipe, a socket
-    /// or a terminal instead; but it sleeps in `splice(2)` from a blocking TCP
-    /// connection that has just given a full step, which is 1 MiB.
+    /// The transfer sleeps inside its system calls if it has no [`Request::idle`],
+    /// no [`Control`] and no observer with an interval, or if its `Control`
+    /// [interrupts](Control::interrupting) it. While it sleeps in a call on its
+    /// source, it does not notice that its sink has failed. If `poll(2)` can show
+    /// that of the sink, it therefore polls a source that is a pipe, a socket or a
+    /// terminal instead; but it sleeps in `splice(2)` from a blocking TCP
+    /// connection that has just delivered a full step, which is 1 MiB.
     ///
     /// [`Control::cancel`] and [`Request::idle`] take effect only after a
     /// system call that blocks and cannot be interrupted has returned; see
@@ -76,7 +76,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Runs to the end.
+/// Runs the transfer to its end.
 pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcome {
     let mut stepper = Stepper::begin(waiter.now());
     transfer.listen();
@@ -96,7 +96,7 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
     outcome
 }
 
-/// Step after step, and waiting in between, until there is an end.
+/// Takes steps, and waits in between, until the transfer ends.
 fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Waiter) -> Turn {
     let mut next = Next::Step;
     let mut source_polled = false;
@@ -120,7 +120,7 @@ fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Wa
                         source_polled = wakeup.ready;
                         stepper.resume(transfer, wait, wakeup, waiter)
                     }
-                    // A filter's word, which says nothing of the pipe.
+                    // From a seccomp filter: it says nothing about the pipe.
                     Err(_) => {
                         source_polled = true;
                         Next::Step
@@ -144,7 +144,7 @@ fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Wa
     }
 }
 
-/// Waits for what a transfer needs.
+/// Waits as the transfer requires.
 fn pause(
     transfer: &mut Transfer<'_>,
     waiter: &mut dyn Waiter,
@@ -169,9 +169,9 @@ fn pause(
 }
 
 impl Transfer<'_> {
-    /// A filter refuses each call that tells what is ready. A call that may wait
-    /// does so itself, and one that never waits is made again after a rest. `None`:
-    /// it would wait, and the thread is wanted back.
+    /// Continues although a filter refuses every call that reports readiness. A
+    /// call that may block waits itself, and one that never blocks is repeated
+    /// after a pause. `None`: a call would block, and the thread may be needed.
     fn continue_without_poll(&mut self, wait: &Wait) -> Option<Wakeup> {
         let asks_itself = self.step_checked_readiness(wait);
         if asks_itself {
@@ -179,7 +179,7 @@ impl Transfer<'_> {
             let _ = Timespec::try_from(rest).map(|rest| nanosleep(&rest));
         }
         if self.flow.mode.may_sleep() {
-            // No call tells whether the sink dies meanwhile, either.
+            // No call reports a failure of the sink meanwhile, either.
             self.flow.source.ready.may_sleep = true;
         }
         (asks_itself || self.flow.mode.may_sleep()).then_some(Wakeup {
@@ -189,7 +189,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// The failure is neither side's.
+    /// Ends the transfer with a failure of neither side.
     fn cannot_wait(&mut self, errno: Errno) -> Turn {
         self.declined.push(Declined {
             path: self.path(),

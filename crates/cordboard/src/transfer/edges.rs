@@ -1,4 +1,4 @@
-//! Waiting for a change, where `poll(2)` would return at once.
+//! Waits for a change, if `poll(2)` would return immediately.
 //!
 //! An entry in a socket's error queue (a transmit timestamp, a `MSG_ZEROCOPY`
 //! notification) shows as `POLLERR` until the program that requested it reads
@@ -16,7 +16,7 @@ use super::wait::{Interest, Wakeup, interrupted};
 use crate::errno::Errno;
 use crate::sys::beyond;
 
-/// An epoll instance of one transfer's own, with what it has waited for so far.
+/// The epoll instance of one transfer, with its registrations.
 pub(super) struct Edges {
     epoll: OwnedFd,
     known: Vec<(RawFd, EventFlags)>,
@@ -30,9 +30,9 @@ impl Edges {
         })
     }
 
-    /// Waits for a change of one of these since it was first waited for. To be
-    /// asked by `poll(2)` before: a change may have been told of in a wait for
-    /// another one.
+    /// Waits for a change of a descriptor since its first wait. The caller polls
+    /// with `poll(2)` before: a wait for another descriptor may already have
+    /// reported the change.
     pub(super) fn wait(
         &mut self,
         interest: &Interest<'_>,
@@ -48,7 +48,7 @@ impl Edges {
         let ready = interest.ready.map(|(fd, write)| (fd, direction(write)));
         let ready_number = number(interest.ready.map(|(fd, _)| fd));
         let watch_number = number(interest.watch);
-        // An error and a hang-up of one that is both are told in any case.
+        // For a descriptor that is both, errors and hang-ups are reported anyway.
         let watch = interest.watch.filter(|_| watch_number != ready_number);
         let none = EventFlags::empty();
         for (fd, flags) in [ready, watch.map(|fd| (fd, none))].into_iter().flatten() {
@@ -80,7 +80,7 @@ impl Edges {
         Ok(wakeup)
     }
 
-    /// Registers it, once: each time tells of what there is already.
+    /// Registers a descriptor once: each registration reports the present state.
     fn know(&mut self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Errno> {
         let number = fd.as_raw_fd();
         let data = EventData::new_u64(number as u64);
@@ -103,7 +103,7 @@ fn number(fd: Option<BorrowedFd<'_>>) -> Option<u64> {
     fd.map(|fd| fd.as_raw_fd() as u64)
 }
 
-/// The events that have come by then.
+/// Waits for events.
 ///
 /// # Errors
 ///
@@ -113,8 +113,8 @@ pub(crate) fn fetch<'a>(
     events: &'a mut [MaybeUninit<Event>],
     timeout: Option<Duration>,
 ) -> Result<&'a [Event], Errno> {
-    // Rounded up: whole milliseconds are what old kernels have
-    // (epoll_pwait2 is of Linux 5.11), and too early is for nothing.
+    // Rounded up: old kernels have whole milliseconds only (epoll_pwait2 is of
+    // Linux 5.11), and an early return would be useless.
     let timeout = timeout.map(|timeout| {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
         let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(86_400_000);

@@ -1,5 +1,5 @@
-//! One running splice: the paper's splice descriptor. All its state is in one
-//! value, so that whoever runs it needs nobody's context.
+//! One running splice: the paper's splice descriptor. All state of a transfer is in
+//! one value, so any thread can run it.
 
 mod call;
 mod control;

@@ -1,4 +1,4 @@
-//! Waiting by `poll(2)`, and the monotonic clock.
+//! Waits with `poll(2)`; reads the monotonic clock.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ impl Poll {
         Poll::since(Instant::now())
     }
 
-    /// With its time counted from this moment.
+    /// Counts time from `start`.
     pub(crate) fn since(start: Instant) -> Poll {
         Poll { start, edges: None }
     }
@@ -46,8 +46,7 @@ impl Waiter for Poll {
             return Ok(wakeup);
         }
         match self.wait_for_change(interest, timeout) {
-            // Without a descriptor for it, or room for more watches, it is asked
-            // every so often.
+            // Without a descriptor or room for more watches, polls at intervals.
             Err(_) => {
                 let wake = Interest {
                     ready: None,
@@ -81,7 +80,7 @@ fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Er
         let flags = if write { PollFlags::OUT } else { PollFlags::IN };
         PollFd::from_borrowed_fd(fd, flags)
     });
-    // Errors and hang-ups are always told, asked for or not.
+    // Errors and hang-ups are always reported.
     let watch = interest
         .watch
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
@@ -99,8 +98,8 @@ fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Er
     match sys::poll_for(&mut fds, timeout.as_ref()) {
         Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
-        // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
-        // have 0 of it (`do_sys_poll` in fs/select.c).
+        // More descriptors than RLIMIT_NOFILE now permits: sandboxes set it to 0
+        // (`do_sys_poll` in fs/select.c).
         Err(rustix::io::Errno::INVAL) => return select(interest, timeout.as_ref()),
         Err(errno) if Errno::from(errno).is_refusal() => {
             return select(interest, timeout.as_ref()).map_err(|_| errno.into());
@@ -122,9 +121,9 @@ fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Er
     })
 }
 
-/// The same by `select(2)`, which tells no error from readiness, and cannot
-/// watch for an end alone: a sink that dies meanwhile is found out by the next
-/// write.
+/// Waits with `select(2)`, which does not distinguish an error from readiness, and
+/// cannot watch for an end alone: the next write detects a sink that fails
+/// meanwhile.
 fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Wakeup, Errno> {
     let wake = interest.wake.map(|fd| (fd, false));
     let fds: Vec<_> = [interest.ready, wake].into_iter().flatten().collect();

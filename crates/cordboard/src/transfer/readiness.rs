@@ -7,18 +7,19 @@ use crate::errno::Errno;
 use crate::pipe;
 
 impl Transfer<'_> {
-    /// A side was found ready; or, if it is not open, to have an error.
+    /// Records that a side is ready, or, if it is not open, has an error.
     ///
     /// # Errors
     ///
-    /// The source's own error, which a call would have told of.
+    /// The source's own error, which a call would have returned.
     pub(super) fn is_ready(&mut self, side: Side, wakeup: Wakeup) -> Result<(), Errno> {
         let kind = self.flow.end(side).kind();
-        // Of anything but a socket an error is told by the next call.
+        // For anything but a socket the next call returns the error.
         let mut open = wakeup.open || !kind.is_socket();
         if !open {
             self.flow.end_mut(side).ready.doubted |= !wakeup.unclear;
-            // All other calls on sockets have a flag against waiting, and tell.
+            // All other calls on sockets have a flag against waiting, and return
+            // the error.
             if side == Side::Source && self.is_spliced() && !self.flow.source.ready.never_waits {
                 open = self.flow.answers()?;
             }
@@ -29,9 +30,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// A file whose next call may wait, and is not polled before: `EAGAIN` of it
-    /// is an error, as of a FUSE server or a sysfs attribute, and `poll(2)`
-    /// always finds the file ready. The error may last for a moment only.
+    /// Returns whether a side is a file whose next call may block, and which is not
+    /// polled before: its `EAGAIN` is an error, as of a FUSE server or a sysfs
+    /// attribute, and `poll(2)` always finds the file ready. The error may be
+    /// temporary.
     pub(super) fn calls_at_once(&self, side: Side) -> bool {
         let end = self.flow.end(side);
         let facts = end.facts();
@@ -41,9 +43,10 @@ impl Transfer<'_> {
         ready && (known.marked || known.never_waits || known.may_sleep)
     }
 
-    /// A step may wait for the lock of a source that is a pipe: whoever splices
-    /// a silent socket into it holds that, and no signal ends the wait. `poll(2)`
-    /// takes no lock, and a pipe that it finds empty need not be touched.
+    /// Returns whether a step may wait for the lock of a source that is a pipe: a
+    /// process that splices a silent socket into it holds that lock, and no signal
+    /// ends the wait. `poll(2)` takes no lock, and a pipe that it finds empty need
+    /// not be touched.
     pub(super) fn source_may_be_locked(&self) -> bool {
         let wanted = |control: &Control| !control.is_cancelled() && !control.is_paused();
         self.flow.source.kind().is_pipe()
@@ -52,37 +55,39 @@ impl Transfer<'_> {
             && self.control.as_ref().is_none_or(wanted)
     }
 
-    /// The source is a FIFO without a writer, which `poll(2)` need not show: the next
-    /// call tells of its end, as `read(2)` does. Asked once, before the first step,
-    /// since any writer that comes and goes later shows; and only with `O_NONBLOCK`,
-    /// without which `open(2)` waits for a writer, since whoever asks waits for the
-    /// lock.
+    /// Returns whether the source is a FIFO without a writer, which `poll(2)` need
+    /// not show: the next call reports its end, as `read(2)` does. Checked once,
+    /// before the first step, since any writer that comes and goes later shows; and
+    /// only with `O_NONBLOCK`, without which `open(2)` waits for a writer, since
+    /// the check waits for the lock.
     pub(super) fn fifo_has_no_writer(&mut self) -> bool {
         let source = &self.flow.source;
         let may_be = source.kind() == Kind::Fifo && source.facts().nonblocking;
         let due = may_be && !std::mem::replace(&mut self.fifo_checked, true);
-        // Where nobody tells, the call does.
+        // If the check fails, the step's call reports the end.
         due && pipe::fifo_is_over(source.fd()) != Some(false)
     }
 }
 
-/// A full socket whose writes fail since it was shut down, by the peer for reading or
-/// here for writing, and which `poll(2)` shows as full all the same: `unix_poll` and
-/// `unix_dgram_poll` (net/unix/af_unix.c) look at the room only, and `vsock_poll`
-/// (net/vmw_vsock/af_vsock.c) shows none then. Only an attempt tells. TCP polls writable
-/// (`tcp_poll`, net/ipv4/tcp.c), and UDP has no peer that could keep it full.
+/// Returns whether `poll(2)` may show a socket as full whose writes fail since it
+/// was shut down, by the peer for reading or here for writing: `unix_poll` and
+/// `unix_dgram_poll` (net/unix/af_unix.c) check for room only, and `vsock_poll`
+/// (net/vmw_vsock/af_vsock.c) shows none then. Only an attempt reveals it. TCP
+/// polls writable (`tcp_poll`, net/ipv4/tcp.c), and UDP has no peer that could keep
+/// it full.
 pub(super) fn hides_shutdown(kind: Kind) -> bool {
     kind.is_socket() && !matches!(kind, Kind::Tcp | Kind::Udp)
 }
 
-/// What an error or a hang-up on a sink that nobody writes to means.
+/// Returns the errno for an error or a hang-up on a sink while nothing is written
+/// to it.
 pub(super) fn sink_error(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
-    // A pipe's POLLERR: there is no reader any more. A socket's POLLHUP: both
-    // directions are shut down. Why, SO_ERROR would tell once, and it is for
-    // whoever reads the socket: without it a reset would be a clean end there.
+    // A pipe's POLLERR: there is no reader. A socket's POLLHUP: both directions are
+    // shut down. SO_ERROR would return the reason once, and it is for the process
+    // that reads the socket: without it a reset would look like a clean end there.
     // A socket's POLLERR alone may be its error queue; a write will tell.
     match transfer.flow.sink.kind() {
-        // What a write says (`hung_up_tty_write`, drivers/tty/tty_io.c).
+        // The errno of a write (`hung_up_tty_write`, drivers/tty/tty_io.c).
         Kind::Tty => hang_up.then_some(Errno::EIO),
         kind => (hang_up || kind.is_pipe()).then_some(Errno::EPIPE),
     }

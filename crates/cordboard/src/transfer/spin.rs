@@ -1,24 +1,24 @@
-//! Waiting for a fast reader without going to sleep.
+//! Waits for a fast reader without going to sleep.
 //!
-//! A reader that empties a pipe of 1 MiB needs some 20 µs for it. Going to
-//! sleep and being woken takes as long, and then the reader waits in turn: the
-//! two take turns instead of working at the same time. So a full pipe is
-//! looked at for a short while before the thread sleeps, as long as that pays.
+//! A reader that empties a pipe of 1 MiB needs some 20 µs for it. Going to sleep
+//! and being woken takes as long, and then the reader waits in turn: the two
+//! alternate instead of working concurrently. So the thread polls a full pipe for a
+//! short while before it sleeps, as long as that pays.
 
 use std::time::Duration;
 
 use crate::path::Flow;
 use crate::sys::Known;
 
-/// How long it is looked at: a little longer than a reader takes for a pipe
-/// full of pages that it does not copy.
+/// How long it polls: a little longer than a reader takes for a pipe full of pages
+/// that it does not copy.
 pub(crate) const SPIN_TIME: Duration = Duration::from_micros(40);
-/// Spells in vain in a row after which a reader counts as slow …
+/// Consecutive failures after which a reader counts as slow …
 const FAILURES: u32 = 4;
 /// … and is given another try only so often.
 const TRY_AGAIN: u32 = 64;
 
-/// Whether looking has paid so far.
+/// Whether spinning has paid so far.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
     failures: u32,
@@ -26,8 +26,8 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// From a file, which is always ready, to a pipe, whose reader runs on a
-    /// processor of its own.
+    /// Returns whether to spin: from a file, which is always ready, to a pipe,
+    /// whose reader runs on another processor.
     pub(crate) fn worth_it(&mut self, flow: &Flow<'_>) -> bool {
         if !flow.sink.kind().is_pipe() || !flow.source.kind().is_cached() || !several_processors() {
             return false;
@@ -36,7 +36,7 @@ impl Spin {
         self.failures < FAILURES || self.pauses.is_multiple_of(TRY_AGAIN)
     }
 
-    /// Whether the sink became ready meanwhile.
+    /// Records whether the sink became ready.
     pub(crate) fn learn(&mut self, ready: bool) {
         self.failures = if ready {
             0

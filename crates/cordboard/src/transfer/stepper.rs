@@ -1,5 +1,5 @@
-//! What a transfer does next, whoever runs it: the synchronous driver on its
-//! caller's thread, or an engine. Only the waiting itself is theirs.
+//! Decides what a transfer does next. The synchronous driver and the engine share
+//! it; they only wait differently.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 
-/// Ready according to `poll(2)`, and not so according to the call: so many
-/// times in a row are a coincidence, more are a descriptor that would keep
-/// the processor busy for nothing, and is then asked again after a rest.
+/// How often in a row a descriptor may be ready according to `poll(2)` and not
+/// according to the call: more are no coincidence and would keep the processor
+/// busy, so each further try follows a pause.
 const SPURIOUS: u32 = 32;
 
-/// How often a full sink is tried if no wait tells of its shutdown.
+/// How often a full sink is tried if no wait reports its shutdown.
 pub(super) const FULL_SINK_RETRY: Duration = Duration::from_secs(1);
 
-/// How a transfer has fared so far, as far as its runner needs to know.
+/// The state of a transfer that its runner needs between steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stepper {
     pub(crate) start: Duration,
     last_progress: Duration,
     spurious: u32,
-    /// The source was silent for too long, and what is in hand goes on.
+    /// The source was idle for too long, and buffered bytes are written.
     flushing: bool,
-    /// It has been waited for since, and nothing has moved.
+    /// The start of the wait for the source since which nothing has moved.
     silent_since: Option<Duration>,
     /// The source has ended by its silence.
     source_ended: bool,
@@ -46,7 +46,7 @@ impl Stepper {
         }
     }
 
-    /// One step, and what follows from it.
+    /// Takes one step and decides what follows.
     pub(crate) fn step(
         &mut self,
         transfer: &mut Transfer<'_>,
@@ -61,7 +61,7 @@ impl Stepper {
         transfer.flow.clear_interrupted();
         match transfer.step() {
             Turn::Moved(_) => {
-                // Bytes that are only gathered so far are progress too.
+                // Bytes that are only buffered so far are progress too.
                 if transfer.flow.read() + transfer.flow.written() > before {
                     self.spurious = 0;
                     self.silent_since = None;
@@ -95,14 +95,14 @@ impl Stepper {
         }
     }
 
-    /// On an engine, before a step that may wait for the lock of the source: the
-    /// wait for the source itself, where it has nothing yet.
+    /// On an engine, before a step that may wait for the lock of the source:
+    /// returns the wait for the source, if it has no bytes yet.
     pub(crate) fn poll_source_first(
         &mut self,
         transfer: &mut Transfer<'_>,
         waiter: &mut dyn Waiter,
     ) -> Option<Next> {
-        // The first step of a path asks how large the pipe is.
+        // The first step of a path reads the pipe's capacity.
         let due = transfer.is_between_paths() || transfer.was_blocked;
         if !due || !transfer.source_may_be_locked() {
             return None;
@@ -132,8 +132,8 @@ impl Stepper {
                 target: WaitFor::Backoff(side),
                 timeout: Some(wait.timeout.map_or(BACKOFF, |t| t.min(BACKOFF))),
             }),
-            // What is in hand was not offered to the sink yet, which has the same
-            // time for each part of it.
+            // Buffered bytes were not offered to the sink yet, which has the same
+            // time for each part of them.
             Next::End(Turn::Done(Ended::Idle))
                 if side == Side::Source && !self.flushing && transfer.holds() =>
             {
@@ -146,7 +146,8 @@ impl Stepper {
         }
     }
 
-    /// Waits for this, unless it has been waited long enough.
+    /// Returns the wait for `target`, or the end if the transfer has been idle too
+    /// long.
     pub(super) fn unless_idle(
         &mut self,
         transfer: &mut Transfer<'_>,
@@ -160,8 +161,8 @@ impl Stepper {
         if transfer.request.idle.is_none() || !self.idle_left(transfer, waiter).is_zero() {
             return Next::Wait(wait);
         }
-        // The process may have been stopped for all that time, and a step takes
-        // only what was found ready: what is ready now comes before the end.
+        // The process may have been stopped for all that time, and a step moves
+        // only what was found ready: what is ready now is moved before the end.
         if self.spurious <= SPURIOUS
             && let Ok(wakeup) = waiter.wait(&wait.interest(transfer), Some(Duration::ZERO))
             && wakeup != Wakeup::default()
@@ -199,13 +200,13 @@ impl Stepper {
         }
     }
 
-    /// How long the source has been waited for.
+    /// Returns how long the source has been silent.
     fn silence(&mut self, clock: &mut dyn Clock) -> Duration {
         let now = clock.now();
         now.saturating_sub(*self.silent_since.get_or_insert(now))
     }
 
-    /// What a read would find, of which the wait has told nothing.
+    /// Checks for what a read would return although the wait has not reported it.
     fn check_threshold(&mut self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
         match Threshold::of(&transfer.flow) {
             Some(threshold) if !threshold.is_reached(&transfer.flow, self.silence(clock)) => {}
@@ -218,13 +219,13 @@ impl Stepper {
         }
     }
 
-    /// Until the transfer counts as idle.
+    /// Returns the time until the transfer counts as idle.
     fn idle_left(&self, transfer: &Transfer<'_>, clock: &mut dyn Clock) -> Duration {
         let idle = transfer.request.idle.unwrap_or(Duration::MAX);
         (self.last_progress.saturating_add(idle)).saturating_sub(clock.now())
     }
 
-    /// The wait is over.
+    /// Continues after a wait.
     pub(crate) fn resume(
         &mut self,
         transfer: &mut Transfer<'_>,
@@ -252,8 +253,8 @@ impl Stepper {
                 self.check_threshold(transfer, clock);
             }
             WaitFor::Side(side) => {
-                // A source that has something to say comes first: it may be its
-                // end, and then nobody needs the sink any more.
+                // A readable source comes first: it may be its end, and then the
+                // sink is not needed any more.
                 if !wakeup.ready && (wakeup.error || wakeup.hang_up) {
                     if let Some(errno) = sink_error(transfer, wakeup.hang_up) {
                         return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
@@ -265,7 +266,8 @@ impl Stepper {
                 {
                     return Next::End(Turn::Failed(Some(side), Some(errno)));
                 }
-                // What claims to be ready and is not wakes us again and again.
+                // A descriptor that is reported ready and is not wakes us again and
+                // again.
                 let for_nothing = wakeup.ready || wakeup.error || wakeup.hang_up;
                 self.spurious = if for_nothing { self.spurious + 1 } else { 0 };
             }
@@ -289,15 +291,15 @@ impl Transfer<'_> {
         self.request.idle.is_some()
     }
 
-    /// How long the observer lets it wait without a call, or it goes without a
-    /// look at a control that cannot wake it.
+    /// Returns the longest wait without a call of the observer, or without a check
+    /// of a control that cannot wake it.
     pub(super) fn interval(&self) -> Option<Duration> {
         let told = self.observer.as_ref().and_then(|o| o.interval());
         let looks = self.control.as_ref().and_then(Control::interval);
         told.into_iter().chain(looks).min()
     }
 
-    /// The same for one that is paused.
+    /// Returns the same for a paused transfer.
     fn pause_interval(&self) -> Option<Duration> {
         let told = self.observer.as_ref().and_then(|o| o.interval());
         let looks = self.control.as_ref().and_then(Control::pause_interval);
@@ -305,7 +307,7 @@ impl Transfer<'_> {
     }
 
     fn start_writeback(&mut self) -> Result<(), Errno> {
-        // What goes past the page cache is with the device already.
+        // Direct I/O has reached the device already.
         if self.completions().is_some() {
             return Ok(());
         }

@@ -1,16 +1,15 @@
-//! Which thread takes the steps of a transfer.
+//! The kinds of threads that take the steps of a transfer.
 
-/// The thread that takes a transfer's steps.
+/// The kind of thread that takes a transfer's steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
-    /// The caller's: it takes all of them.
+    /// The caller's thread: it takes all of them.
     Anywhere,
-    /// An engine's one thread that waits for all its transfers, and must never
-    /// wait for one of them.
+    /// An engine's reactor thread, which waits for all its transfers and must never
+    /// block on one of them.
     Reactor,
-    /// An engine's one thread for transfers past the page cache, which all take
-    /// their steps there.
+    /// An engine's thread for direct copies, which take all their steps there.
     Disk,
-    /// One of those that may wait inside the kernel.
+    /// A worker, which may block in the kernel.
     Worker,
 }

@@ -8,28 +8,29 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 
-/// A step as the transfer's runner sees it: hand-overs between paths are over.
+/// The result of a step, for the transfer's runner. Hand-overs between paths are
+/// done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
     Moved(u64),
     Blocked(Side),
-    /// It is paused, and nothing is in flight.
+    /// The transfer is paused, and nothing is in flight.
     Paused,
     /// Wait for [`Transfer::completions`].
     Pending,
-    /// The next path is for another of the engine's threads: see
-    /// [`ThreadKind`](super::Home).
+    /// The next path runs on another of the engine's threads: see
+    /// [`ThreadKind`](super::ThreadKind).
     Elsewhere,
     Done(Ended),
     Failed(Option<Side>, Option<Errno>),
 }
 
-/// What the runner is to do next.
+/// What the runner does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Take another step; others may have their turn first.
+    /// Take another step; other transfers may have their turn first.
     Step,
-    /// Wait, and come back with [`Stepper::resume`].
+    /// Wait, then call `Stepper::resume`.
     Wait(Wait),
     /// Take another step on another of the engine's threads.
     Elsewhere,
@@ -37,16 +38,16 @@ pub(crate) enum Next {
     End(Turn),
 }
 
-/// What is waited for.
+/// What a wait is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitFor {
-    /// This side becoming ready.
+    /// Readiness of this side.
     Side(Side),
-    /// Time: this side has claimed to be ready too often without being so.
+    /// Time: this side was reported ready too often without being so.
     Backoff(Side),
-    /// The kernel, which is at work on the transfer's behalf.
+    /// Completions of operations in flight.
     Completions,
-    /// Being resumed.
+    /// The end of a pause.
     Resume,
 }
 
@@ -54,12 +55,13 @@ pub(crate) enum WaitFor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) target: WaitFor,
-    /// It goes on then at the latest. `None`: no need to.
+    /// The longest wait. `None`: no limit.
     pub(crate) timeout: Option<Duration>,
 }
 
 impl Wait {
-    /// The kernel, or the threads that work for a transfer.
+    /// A wait for completions, of the kernel or of threads that work for a
+    /// transfer.
     pub(crate) fn completions(transfer: &Transfer<'_>) -> Wait {
         Wait {
             target: WaitFor::Completions,
@@ -67,12 +69,13 @@ impl Wait {
         }
     }
 
-    /// The descriptors that go with it.
+    /// Returns the descriptors to wait for.
     pub(crate) fn interest<'a>(&self, transfer: &'a Transfer<'_>) -> Interest<'a> {
         let flow = &transfer.flow;
         let (ready, watch) = match self.target {
             WaitFor::Side(Side::Sink) => (Some((flow.sink.fd(), true)), false),
-            // While the source is silent, a sink that dies must not go unnoticed.
+            // While the source is silent, a failure of the sink must not go
+            // unnoticed.
             WaitFor::Side(Side::Source) => {
                 (Some((flow.source.fd(), false)), flow.sink_is_watched())
             }
@@ -93,7 +96,7 @@ impl Wait {
         }
     }
 
-    /// The side whose fault it is if the wait itself fails.
+    /// Returns the side that counts as failed if the wait itself fails.
     pub(crate) fn side(&self) -> Option<Side> {
         match self.target {
             WaitFor::Side(side) | WaitFor::Backoff(side) => Some(side),
