@@ -271,7 +271,7 @@ impl EngineForJob for Core {
 
     /// Checked once a millisecond: a check takes as long as a short step.
     fn is_lost(&self) -> bool {
-        if !self.lost.load(Ordering::Acquire) && !self.main.poller().was_here(self.start.elapsed())
+        if !self.lost.load(Ordering::Acquire) && !self.main.poller().was_open(self.start.elapsed())
         {
             self.mark_lost();
         }
@@ -279,7 +279,7 @@ impl EngineForJob for Core {
     }
 
     fn is_lost_now(&self) -> bool {
-        if !self.lost.load(Ordering::Acquire) && !self.main.poller().is_here(self.start.elapsed()) {
+        if !self.lost.load(Ordering::Acquire) && !self.main.poller().is_open(self.start.elapsed()) {
             self.mark_lost();
         }
         self.lost.load(Ordering::Acquire)

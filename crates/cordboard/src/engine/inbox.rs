@@ -56,12 +56,12 @@ impl<T> Inbox<T> {
             return Err(item);
         }
         queue.items.push(item);
-        let ring = std::mem::take(&mut queue.asleep);
+        let signal = std::mem::take(&mut queue.asleep);
         let waits = std::mem::take(&mut queue.waits);
         drop(queue);
         if waits {
             self.arrived.notify_one();
-        } else if ring && !self.eventfd.signal_unchecked() {
+        } else if signal && !self.eventfd.signal_unchecked() {
             // The next sender finds the reader asleep, as before.
             self.lock().asleep = true;
         }

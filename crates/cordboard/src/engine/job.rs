@@ -197,7 +197,7 @@ impl Job {
             false => flags | EventFlags::ONESHOT,
         };
         // A new registration would report the known state again.
-        if self.registered.tells_changes(role, flags) {
+        if self.registered.reports_changes(role, flags) {
             return Ok(());
         }
         let known = self.registered.has(role);
@@ -350,7 +350,7 @@ impl Registrations {
     }
 
     /// Returns whether it is registered with these flags, edge-triggered.
-    fn tells_changes(self, role: Role, flags: EventFlags) -> bool {
+    fn reports_changes(self, role: Role, flags: EventFlags) -> bool {
         flags.contains(EventFlags::ET) && self.0[role as usize] == Some(flags)
     }
 
@@ -363,7 +363,7 @@ impl Registrations {
 pub(super) struct Ticket {
     pub(super) shared: Arc<Shared>,
     pub(super) engine: Arc<dyn EngineForJob>,
-    told: bool,
+    reported: bool,
 }
 
 impl Ticket {
@@ -372,7 +372,7 @@ impl Ticket {
         Ticket {
             shared,
             engine,
-            told: false,
+            reported: false,
         }
     }
 
@@ -385,7 +385,7 @@ impl Ticket {
     }
 
     fn tell(&mut self, outcome: Outcome) {
-        self.told = true;
+        self.reported = true;
         let report = &outcome.report;
         let live = &self.shared.live;
         live.end(report.read, report.written, report.elapsed);
@@ -396,7 +396,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.told {
+        if !self.reported {
             // A panic has dropped the transfer.
             let lost = self.shared.lost(Errno::ECANCELED);
             self.tell(lost);

@@ -64,22 +64,22 @@ impl Poller {
     }
 
     /// Returns whether the eventfd is open, as of the last millisecond.
-    pub(super) fn was_here(&self, now: Duration) -> bool {
+    pub(super) fn was_open(&self, now: Duration) -> bool {
         let now = millisecond(now);
-        self.last_check.load(Ordering::Relaxed) == now || self.looks(now)
+        self.last_check.load(Ordering::Relaxed) == now || self.check(now)
     }
 
     /// Returns whether the eventfd is open now.
-    pub(super) fn is_here(&self, now: Duration) -> bool {
-        self.looks(millisecond(now))
+    pub(super) fn is_open(&self, now: Duration) -> bool {
+        self.check(millisecond(now))
     }
 
-    fn looks(&self, now: u64) -> bool {
-        let here = self.wake.is_still_open();
-        if here {
+    fn check(&self, now: u64) -> bool {
+        let open = self.wake.is_still_open();
+        if open {
             self.last_check.store(now, Ordering::Relaxed);
         }
-        here
+        open
     }
 
     /// Returns whether its descriptors are still its own: the host may have closed

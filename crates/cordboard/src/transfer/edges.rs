@@ -19,14 +19,14 @@ use crate::sys::beyond;
 /// The epoll instance of one transfer, with its registrations.
 pub(super) struct Edges {
     epoll: OwnedFd,
-    known: Vec<(RawFd, EventFlags)>,
+    registered: Vec<(RawFd, EventFlags)>,
 }
 
 impl Edges {
     pub(super) fn new() -> Result<Edges, Errno> {
         Ok(Edges {
             epoll: beyond(epoll::create(CreateFlags::CLOEXEC)?)?,
-            known: Vec::new(),
+            registered: Vec::new(),
         })
     }
 
@@ -52,10 +52,10 @@ impl Edges {
         let watch = interest.watch.filter(|_| watch_number != ready_number);
         let none = EventFlags::empty();
         for (fd, flags) in [ready, watch.map(|fd| (fd, none))].into_iter().flatten() {
-            self.know(fd, flags | EventFlags::ET)?;
+            self.register(fd, flags | EventFlags::ET)?;
         }
         if let Some(fd) = interest.wake {
-            self.know(fd, EventFlags::IN)?;
+            self.register(fd, EventFlags::IN)?;
         }
         let mut events = [const { MaybeUninit::uninit() }; 4];
         let events = match fetch(self.epoll.as_fd(), &mut events, timeout) {
@@ -65,26 +65,30 @@ impl Edges {
         };
         let mut wakeup = Wakeup::default();
         for Event { data, flags } in events.iter().copied() {
-            let told = Some(data.u64());
-            if told == ready_number {
+            let id = Some(data.u64());
+            if id == ready_number {
                 wakeup.ready = true;
                 let open = ready.map_or(none, |(_, flags)| flags) | EventFlags::HUP;
                 wakeup.open |= flags.intersects(open);
             }
-            if told == watch_number {
+            if id == watch_number {
                 wakeup.error |= flags.contains(EventFlags::ERR);
                 wakeup.hang_up |= flags.contains(EventFlags::HUP);
             }
-            wakeup.woken |= told == number(interest.wake);
+            wakeup.woken |= id == number(interest.wake);
         }
         Ok(wakeup)
     }
 
     /// Registers a descriptor once: each registration reports the present state.
-    fn know(&mut self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Errno> {
+    fn register(&mut self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Errno> {
         let number = fd.as_raw_fd();
         let data = EventData::new_u64(number as u64);
-        match self.known.iter_mut().find(|(known, _)| *known == number) {
+        match self
+            .registered
+            .iter_mut()
+            .find(|(other, _)| *other == number)
+        {
             Some((_, known)) if *known == flags => {}
             Some((_, known)) => {
                 epoll::modify(&self.epoll, fd, data, flags)?;
@@ -92,7 +96,7 @@ impl Edges {
             }
             None => {
                 epoll::add(&self.epoll, fd, data, flags)?;
-                self.known.push((number, flags));
+                self.registered.push((number, flags));
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! What an idle limit leaves behind, with time that passes only in waits of
-//! which `poll(2)` says that nothing comes of them.
+//! The result of an idle limit, with time that passes only in waits for which
+//! `poll(2)` reports nothing.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,13 +25,13 @@ use testkit::pattern::noise;
 
 const LIMIT: Duration = Duration::from_secs(7);
 
-/// The real `poll(2)`, without its waiting.
+/// The real `poll(2)`, without waiting.
 struct Wakes<F> {
     now: Duration,
     poll: Poll,
     waits: u32,
-    /// What others do while the transfer sleeps for want of this side (the
-    /// sink: `true`), and how much of the time until its end that takes.
+    /// What other processes do while the transfer waits for this side (the sink:
+    /// `true`); returns the time that passes.
     meanwhile: F,
 }
 
@@ -59,7 +59,7 @@ impl<F: FnMut(bool) -> Duration> Waiter for Wakes<F> {
         timeout: Option<Duration>,
     ) -> Result<Wakeup, Errno> {
         self.waits += 1;
-        assert!(self.waits < 10_000, "it waits without end");
+        assert!(self.waits < 10_000, "it waits for ever");
         let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
         if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
             return Ok(wakeup);
@@ -78,22 +78,22 @@ fn request() -> Request {
     }
 }
 
-/// One of 64 KiB, however large a page is.
+/// A pipe of 64 KiB, for any page size.
 fn pipe() -> std::io::Result<(std::io::PipeReader, std::io::PipeWriter)> {
     let (reader, writer) = std::io::pipe()?;
     rustix::pipe::fcntl_setpipe_size(&writer, 64 << 10)?;
     Ok((reader, writer))
 }
 
-/// A silent source with these bytes in it, and the end that keeps it open.
+/// A silent source with these bytes, and the end that keeps it open.
 fn silent(bytes: &[u8]) -> (UnixStream, UnixStream) {
     let (source, mut feed) = UnixStream::pair().unwrap();
     feed.write_all(bytes).unwrap();
     (source, feed)
 }
 
-/// A frame's end of more than the sink takes at once goes on as long as the sink
-/// takes a part within the limit.
+/// Writing the end of a frame continues as long as the sink accepts a part of it
+/// within the limit.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
@@ -125,7 +125,7 @@ fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
     assert!(zstd::decode_all(&got[..]).unwrap() == data);
 }
 
-/// One that is stuck is waited for as long as the source was, and once.
+/// A reader that stops is waited for as long as the source was, once.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_reader_that_is_stuck_gets_one_more_limit() {
@@ -151,7 +151,7 @@ fn a_reader_that_is_stuck_gets_one_more_limit() {
     assert!(zstd::decode_all(&all[..]).unwrap() == data);
 }
 
-/// Part of a block is in hand, and no room for its message.
+/// Part of a block is buffered, and there is no room for its message.
 #[test]
 fn a_part_of_a_block_waits_for_room_too() {
     let data = noise(700);
@@ -162,13 +162,13 @@ fn a_part_of_a_block_waits_for_room_too() {
     while sink.send(b"before").is_ok() {
         before += 1;
     }
-    let mut told = 0;
+    let mut received = 0;
     let mut time = Wakes::new(|sink| {
         if sink {
             let mut message = [0; 6];
-            while told < before {
+            while received < before {
                 assert_eq!(reader.recv(&mut message).unwrap(), 6);
-                told += 1;
+                received += 1;
             }
         }
         LIMIT / 2
@@ -186,7 +186,7 @@ fn a_part_of_a_block_waits_for_room_too() {
     assert!(message[..700] == data);
 }
 
-/// What is unpacked and stops within a frame is not complete, as at the end of a
+/// Decompressed data that stops within a frame is incomplete, as at the end of a
 /// file.
 #[cfg(feature = "zstd")]
 #[test]
@@ -247,13 +247,13 @@ fn what_became_ready_while_the_process_was_stopped_is_moved() {
     }
 }
 
-/// The real `poll(2)`, and time that a wait takes whole.
+/// The real `poll(2)`, with waits that take their whole timeout.
 struct Sleeps<F> {
     now: Duration,
     poll: Poll,
-    /// How long each wait for the sink was to take at most.
+    /// The timeout of each wait for the sink.
     for_sink: Vec<Option<Duration>>,
-    /// What others do before the end of a wait for the sink.
+    /// What other processes do before the end of a wait for the sink.
     meanwhile: F,
 }
 
@@ -296,13 +296,13 @@ impl<F: FnMut(usize)> Waiter for Sleeps<F> {
         self.for_sink.push(timeout);
         let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
         if wakeup == Wakeup::default() {
-            self.now += timeout.expect("it would wait without end");
+            self.now += timeout.expect("it would wait for ever");
         }
         Ok(wakeup)
     }
 }
 
-/// A UNIX socket that takes no more, and its peer.
+/// A full UNIX socket, and its peer.
 fn full(kind: SocketType, nonblocking: bool) -> (OwnedFd, OwnedFd) {
     let flags = SocketFlags::CLOEXEC;
     let (sink, peer) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
@@ -323,8 +323,8 @@ fn full(kind: SocketType, nonblocking: bool) -> (OwnedFd, OwnedFd) {
 
 const UNIX: [SocketType; 3] = [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM];
 
-/// `poll(2)` shows nothing of a full UNIX socket that is shut down, and a write
-/// fails: it is tried every second.
+/// `poll(2)` does not show that a full UNIX socket is shut down, and a write fails:
+/// the transfer tries every second.
 #[test]
 fn a_full_socket_that_is_shut_down_is_found_out() {
     for kind in UNIX {
@@ -341,7 +341,7 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
                     feed.write_all(b"hello").unwrap();
                     let end = sink.try_clone().unwrap();
                     let mut time = Sleeps::new(|past| {
-                        assert!(past < looks, "{kind:?}: it was not found out");
+                        assert!(past < looks, "{kind:?}: the shutdown was not detected");
                         if past + 1 == looks && by_peer {
                             shutdown(&peer, Shutdown::Read).unwrap();
                         } else if past + 1 == looks {
@@ -361,7 +361,7 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
     }
 }
 
-/// To try it is no progress.
+/// A try is no progress.
 #[test]
 fn a_full_socket_that_is_tried_is_idle_all_the_same() {
     for kind in UNIX {
@@ -386,7 +386,7 @@ fn a_full_socket_that_is_tried_is_idle_all_the_same() {
     }
 }
 
-/// What tells of its end is waited for, and nothing else wakes the thread.
+/// A wait reports its end, and nothing else wakes the thread.
 #[test]
 fn a_full_pipe_is_not_tried() {
     let (_reader, sink) = pipe().unwrap();

@@ -1,4 +1,4 @@
-//! A settlement that is taken in turns.
+//! A settlement in turns.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use crate::report::Ended;
 use crate::request::{DataPath, Request, Switches};
 use testkit::pattern::noise;
 
-/// Asks and does not wait.
+/// A waiter that only polls.
 struct NeverWaits(Poll);
 
 impl Clock for NeverWaits {
@@ -32,7 +32,7 @@ impl Waiter for NeverWaits {
     }
 }
 
-/// Blocks that are in flight come home in turns, and the runner waits for them.
+/// Blocks in flight complete in turns, and the runner waits for them.
 #[test]
 fn blocks_come_home_while_the_runner_does_something_else() {
     let data = noise(48 << 20);
@@ -76,7 +76,7 @@ fn blocks_come_home_while_the_runner_does_something_else() {
             Settled::Done => break,
         }
     }
-    assert!(turns >= 4, "home, drain, close, sync: {turns}");
+    assert!(turns >= 4, "reap, drain, close, sync: {turns}");
     assert_eq!(settlement.turn(&mut waiter, false), Settled::Done);
     let (outcome, open) = settlement.finish(&mut waiter);
     open.close(false);

@@ -114,7 +114,9 @@ impl Transfer<'_> {
                 Verdict::Ended if path.knows_the_end() => return self.end(name),
                 // A first 0 can mean "not by this path": on procfs, on FUSE.
                 Verdict::Ended => match self.flow.source_goes_on() {
-                    Ok(Some(true)) => self.hand_over(name, "it ended before the source".into()),
+                    Ok(Some(true)) => {
+                        self.hand_over(name, "it returned 0 before the end of the source".into())
+                    }
                     Ok(None) if self.flow.ends_unseen() => {
                         self.hand_over(name, "it ended where nobody can look behind".into());
                     }

@@ -185,15 +185,15 @@ impl Stepper {
             };
         }
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
-        let silent =
+        let hidden =
             target == WaitFor::Side(Side::Sink) && hides_shutdown(transfer.flow.sink.kind());
-        let unheard = match target {
+        let retry = match target {
             WaitFor::Completions => Wait::completions(transfer).timeout,
             WaitFor::Side(Side::Source) => Threshold::of(&transfer.flow)
                 .map(|threshold| threshold.next_check(self.silence(clock))),
-            _ => silent.then_some(FULL_SINK_RETRY),
+            _ => hidden.then_some(FULL_SINK_RETRY),
         };
-        let times = [idle, transfer.interval(), unheard];
+        let times = [idle, transfer.interval(), retry];
         Wait {
             target,
             timeout: times.into_iter().flatten().min(),
@@ -268,8 +268,8 @@ impl Stepper {
                 }
                 // A descriptor that is reported ready and is not wakes us again and
                 // again.
-                let for_nothing = wakeup.ready || wakeup.error || wakeup.hang_up;
-                self.spurious = if for_nothing { self.spurious + 1 } else { 0 };
+                let claimed = wakeup.ready || wakeup.error || wakeup.hang_up;
+                self.spurious = if claimed { self.spurious + 1 } else { 0 };
             }
         }
         self.notify_observer(transfer, clock);
@@ -294,16 +294,16 @@ impl Transfer<'_> {
     /// Returns the longest wait without a call of the observer, or without a check
     /// of a control that cannot wake it.
     pub(super) fn interval(&self) -> Option<Duration> {
-        let told = self.observer.as_ref().and_then(|o| o.interval());
-        let looks = self.control.as_ref().and_then(Control::interval);
-        told.into_iter().chain(looks).min()
+        let observer = self.observer.as_ref().and_then(|o| o.interval());
+        let control = self.control.as_ref().and_then(Control::interval);
+        observer.into_iter().chain(control).min()
     }
 
     /// Returns the same for a paused transfer.
     fn pause_interval(&self) -> Option<Duration> {
-        let told = self.observer.as_ref().and_then(|o| o.interval());
-        let looks = self.control.as_ref().and_then(Control::pause_interval);
-        told.into_iter().chain(looks).min()
+        let observer = self.observer.as_ref().and_then(|o| o.interval());
+        let control = self.control.as_ref().and_then(Control::pause_interval);
+        observer.into_iter().chain(control).min()
     }
 
     fn start_writeback(&mut self) -> Result<(), Errno> {

@@ -33,7 +33,7 @@ impl EventLoop {
         let handle = &self.handle;
         // Checked here because a busy thread never sleeps, and could take events of
         // the host's epoll instance.
-        if !self.is_here() {
+        if !self.has_its_descriptors() {
             return Some((this, Err(Errno::EBADF)));
         }
         if timeout == Some(Duration::ZERO) {
@@ -66,16 +66,16 @@ impl EventLoop {
 
     /// Returns whether its descriptors are still its own, as of the last
     /// millisecond.
-    fn is_here(&self) -> bool {
+    fn has_its_descriptors(&self) -> bool {
         match self.thread_kind() {
             // Other threads share this check.
             ThreadKind::Reactor => !self.core.is_lost(),
-            _ => self.handle.poller().was_here(self.core.clock().now()),
+            _ => self.handle.poller().was_open(self.core.clock().now()),
         }
     }
 
     fn handle_events(&self, this: &mut Reactor, events: &[Event]) -> Result<(), Errno> {
-        if !self.is_here() {
+        if !self.has_its_descriptors() {
             return Err(Errno::EBADF);
         }
         let mut ready: Vec<u64> = Vec::new();
