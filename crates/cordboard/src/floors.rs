@@ -1,13 +1,13 @@
-//! The order of the rooms, which docs/architecture.md states: what a room imports
-//! lies below it, and no two files import each other, not even by others between
-//! them. Compiled for tests only.
+//! Tests the order of the rooms that docs/architecture.md states: a room imports
+//! only from rooms below it, and no two files import each other, directly or
+//! indirectly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 type Module = Vec<String>;
 
-/// The files of the crate by module, without those of tests.
+/// Returns the source files of the crate by module, except tests.
 fn modules() -> BTreeMap<Module, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut found, mut folders) = (BTreeMap::new(), vec![root.clone()]);
@@ -36,7 +36,7 @@ fn module_of(file: &Path) -> Module {
     names.collect()
 }
 
-/// Identifiers and signs, without comments, strings and tests.
+/// Returns identifiers and punctuation, without comments, strings and tests.
 fn tokens(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let (mut all, mut rest) = (Vec::new(), text);
@@ -75,8 +75,8 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// What a file names: the paths that it uses itself, and those that it hands on
-/// (`pub use`), by the name that others use.
+/// The names in a file: the paths that it uses, and those that it re-exports (`pub
+/// use`), by their exported name.
 #[derive(Default)]
 struct Named {
     used: Vec<Vec<String>>,
@@ -100,7 +100,7 @@ fn named(tokens: &[String]) -> Named {
                 named.used.extend(all);
             }
         } else if is_path && is_name(&tokens[at]) {
-            // `pub(in crate::path)` names who may see, and uses nothing.
+            // `pub(in crate::path)` is a visibility, not a use.
             let is_visibility = at > 1 && tokens[at - 1] == "in" && tokens[at - 2] == "(";
             let path = path(tokens, &mut at);
             if !is_visibility {
@@ -129,7 +129,7 @@ fn path(tokens: &[String], at: &mut usize) -> Vec<String> {
     path
 }
 
-/// One tree of an import, from behind what is before it.
+/// Parses one tree of an import, after the prefix `before`.
 fn tree(tokens: &[String], at: &mut usize, before: &[String], all: &mut Vec<Vec<String>>) {
     let mut here = before.to_vec();
     if tokens.get(*at).is_some_and(|t| is_name(t)) {
@@ -161,8 +161,9 @@ fn tree(tokens: &[String], at: &mut usize, before: &[String], all: &mut Vec<Vec<
     }
 }
 
-/// The module that defines what a path in `home` names; `None`: none of the crate's.
-/// A name that a folder's `mod.rs` hands on is of the file that it comes from.
+/// Returns the module that defines what a path in `home` names; `None` if the crate
+/// has none. A name that a folder's `mod.rs` re-exports belongs to the file that
+/// defines it.
 fn target(all: &BTreeMap<Module, Named>, home: &[String], path: &[String]) -> Option<Module> {
     let mut base = home.to_vec();
     let mut rest = path;
@@ -200,7 +201,7 @@ fn target(all: &BTreeMap<Module, Named>, home: &[String], path: &[String]) -> Op
     all.contains_key(&base).then_some(base)
 }
 
-/// Which module imports which.
+/// Returns the imports of each module.
 fn arrows() -> BTreeMap<Module, BTreeSet<Module>> {
     let parse = |(module, text): (Module, String)| (module, named(&tokens(&text)));
     let all: BTreeMap<Module, Named> = modules().into_iter().map(parse).collect();
@@ -211,7 +212,7 @@ fn arrows() -> BTreeMap<Module, BTreeSet<Module>> {
     all.keys().map(|home| (home.clone(), of(home))).collect()
 }
 
-/// The rooms from top to bottom, as docs/architecture.md has them.
+/// Returns the rooms from top to bottom, as docs/architecture.md lists them.
 fn order() -> Vec<Vec<String>> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/architecture.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -244,7 +245,7 @@ fn no_room_imports_from_one_above_it() {
         let is_there = arrows.keys().any(|m| m.first() == Some(room));
         assert!(
             is_there,
-            "docs/architecture.md has a room {room}, the crate none"
+            "docs/architecture.md lists {room}, which the crate does not have"
         );
     }
 }

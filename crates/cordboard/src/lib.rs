@@ -1,13 +1,13 @@
-//! Any descriptor to any descriptor: one call that moves bytes unchanged by
-//! the fastest path this kernel has for the pair, with a correct fallback
-//! everywhere and an exact account of every byte.
+//! Any descriptor to any descriptor: one call that moves bytes unchanged by the
+//! fastest path that the kernel has for the pair, with a fallback that always works
+//! and an exact account of every byte.
 //!
-//! The call is the `splice(source, sink, size)` that Fall and Pasquale
-//! proposed in 1993 ("Exploiting In-Kernel Data Paths to Improve I/O
-//! Throughput and CPU Availability"): any two I/O objects, a size or end of
-//! file. Linux has since grown several in-kernel ways to carry bytes, each of
-//! which takes some pairs and refuses the rest in its own way; this crate
-//! knows which to ask, in which order, and what each refusal means.
+//! The call is the `splice(source, sink, size)` that Fall and Pasquale proposed in
+//! 1993 ("Exploiting In-Kernel Data Paths to Improve I/O Throughput and CPU
+//! Availability"): any two I/O objects, a size or end of file. Linux now has
+//! several in-kernel ways to move bytes. Each takes some pairs and refuses the rest
+//! in its own way; this crate knows which to try, in which order, and what each
+//! refusal means.
 //!
 //! ```
 //! use cordboard::{Size, splice};
@@ -28,42 +28,57 @@
 //! # }
 //! ```
 //!
-//! # The layers
+//! # Structure
 //!
-//! `endpoint → route → path → sys` for one step, and [`Transfer`] to run the
-//! steps. Dependencies point one way; `route` does no I/O; `unsafe` is in
-//! `sys`, and once in `transfer`, which lends itself the descriptors it owns.
+//! | module | content |
+//! |---|---|
+//! | [`engine`] | runs transfers beside their callers, with `epoll(7)` |
+//! | [`transfer`] | one running transfer: steps, waits, hand-over, settling, control |
+//! | [`plan`] | examines both descriptors and decides the route |
+//! | `path` | the data paths |
+//! | [`report`] | the result: counts, refusals, failures, stranded bytes |
+//! | [`pair`] | the facts about both descriptors together |
+//! | `pipe` | private pipes and socket pairs, packets |
+//! | [`stage`] | modules between read and write: hashes, zstd, counting |
+//! | `threads` | threads for calls that block in the kernel |
+//! | [`endpoint`] | the facts about one descriptor |
+//! | [`request`] | what the caller asks for |
+//! | `sys` | system calls without a safe wrapper |
+//!
+//! A module imports only from those below it. `unsafe` is in `sys`, and once in
+//! `transfer`, which lends itself the descriptors that it owns. [`splice`] and
+//! [`Transfer::run`] take the steps on the caller's thread, [`start`] on an engine's.
 //!
 //! # Stack
 //!
-//! A call needs a thread with a stack of 64 KiB or more. What observers and
-//! stages of the caller's need comes on top. Threads of an [`Engine`] have 2 MiB.
+//! A call needs a stack of 64 KiB or more, plus what the caller's observers and
+//! stages need. Threads of an [`Engine`] have 2 MiB.
 //!
 //! # What it never does
 //!
-//! * It changes no status flag of a descriptor it was given: `O_NONBLOCK` set
-//!   on an inherited standard input would leak into the parent's shell. What
-//!   does change is this: a pipe's capacity may be enlarged; `SO_PASSCRED` is
-//!   set on a sequenced-packet socket that is the source, for the length of
-//!   the transfer; and `O_DIRECT` is taken off a file for the one call that
-//!   cannot be aligned, where no second descriptor of it can be had.
-//! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are held back
-//!   from the calling thread while a transfer runs, so that a closed reader
-//!   or a file-size limit is an errno in the report and not the host's end.
-//! * It does not cut off what other processes write past its own bytes in the
-//!   sink. One exception: a direct copy that ends early truncates the file to
-//!   what it has filled, if the file still has the length that the copy gave
-//!   it. No call compares and truncates at once, so bytes that another process
-//!   appends between the two calls are lost.
-//! * It takes no part in locks. By `fcntl_locking(2)` a process loses its own
-//!   record locks on a file with any descriptor of it that is closed: those of
-//!   an engine's transfers, and the second ones of direct copies, are.
-//!   `F_OFD_SETLK` and `flock(2)` locks stay.
-//! * It does not keep two transfers apart that read one open description at its
-//!   position at once: `splice(2)` does not lock it, and bytes can come twice.
-//!   Give each an offset.
+//! * It changes no status flag of a descriptor that it was given: `O_NONBLOCK` set
+//!   on an inherited standard input would affect the parent's shell. It does change
+//!   the following: a pipe's capacity may be enlarged; `SO_PASSCRED` is set on a
+//!   sequenced-packet socket that is the source, for the duration of the transfer;
+//!   and `O_DIRECT` is cleared on a file for the one call that cannot be aligned,
+//!   if no second descriptor of the file is available.
+//! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are blocked in the
+//!   calling thread while a transfer runs, so that a closed reader or a file-size
+//!   limit is an errno in the report and does not kill the process.
+//! * It does not truncate what other processes write past its own bytes in the
+//!   sink. One exception: a direct copy that ends early truncates the file to what
+//!   it has filled, if the file still has the length that the copy gave it. No call
+//!   compares and truncates atomically, so bytes that another process appends
+//!   between the two calls are lost.
+//! * It takes no file locks, and may release the caller's. By `fcntl_locking(2)` a
+//!   process loses its own record locks on a file when it closes any descriptor of
+//!   the file: the engine closes those of its transfers, and direct copies close
+//!   their second ones. `F_OFD_SETLK` and `flock(2)` locks stay.
+//! * It does not synchronize two transfers that read one open description at its
+//!   position concurrently: `splice(2)` does not lock it, and bytes can be read
+//!   twice. Give each an offset.
 //! * It passes no ancillary data: descriptors sent over a UNIX socket
-//!   (`SCM_RIGHTS`) are not carried along, as with `read(2)`.
+//!   (`SCM_RIGHTS`) are not transferred, as with `read(2)`.
 
 #![deny(unsafe_code)]
 

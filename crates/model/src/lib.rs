@@ -1,12 +1,13 @@
 //! The engine's shared state, compiled from the engine's own files against a
-//! scheduler that tries the orders in which its threads can meet: Burckhardt et
-//! al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs"
-//! (ASPLOS 2010), as shuttle has it.
+//! scheduler that tries interleavings of its threads: Burckhardt et al., "A
+//! Randomized Scheduler with Probabilistic Guarantees of Finding Bugs" (ASPLOS
+//! 2010), as implemented by shuttle.
 //!
-//! A lost wake-up shows as a deadlock, which shuttle finds at once. It takes
-//! every atomic operation for sequentially consistent; the engine's lie under a
-//! lock, but for one flag that a queue's lock carries along. Miri, which runs
-//! the same (`tools/sanitize miri`), lets them see what older values they may.
+//! A lost wakeup shows as a deadlock, which shuttle detects. Shuttle treats every
+//! atomic operation as sequentially consistent; the engine's are made under a lock,
+//! except one flag that a queue's lock publishes. Miri, which runs the same tests
+//! (`tools/sanitize miri`), lets loads return the older values that the memory
+//! model permits.
 
 #![cfg(test)]
 
@@ -20,6 +21,6 @@ mod orders;
 #[path = "../../cordboard/src/threads/queue.rs"]
 mod queue;
 mod scheduler;
-#[path = "../../cordboard/src/engine/seat.rs"]
-mod seat;
 mod sync;
+#[path = "../../cordboard/src/engine/takeover.rs"]
+mod takeover;

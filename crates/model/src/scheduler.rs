@@ -1,16 +1,16 @@
-//! Who decides which thread goes on: shuttle, or Miri.
+//! The scheduler that chooses the next thread: shuttle, or Miri.
 
 #[cfg(not(miri))]
 pub(crate) use shuttle::{sync, thread};
 #[cfg(miri)]
 pub(crate) use std::{sync, thread};
 
-/// Orders tried of each kind.
+/// Interleavings that each scheduler tries.
 #[cfg(not(miri))]
 const ORDERS: usize = 600;
 
-/// In random orders, and in those that differ from one thread after the other
-/// by a few well-aimed changes.
+/// Runs the scenario in random interleavings, and in those of PCT, which have few
+/// preemptions at random points.
 #[cfg(not(miri))]
 pub(crate) fn in_every_order(scenario: impl Fn() + Send + Sync + Clone + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -21,19 +21,19 @@ pub(crate) fn in_every_order(scenario: impl Fn() + Send + Sync + Clone + 'static
     Runner::new(PctScheduler::new(3, ORDERS), config).run(scenario);
 }
 
-/// In one order; it tries as many as it is given seeds.
+/// Runs the scenario once; Miri tries one interleaving for each seed.
 #[cfg(miri)]
 pub(crate) fn in_every_order(scenario: impl Fn() + Send + Sync + Clone + 'static) {
     scenario();
 }
 
-/// Half the time, as the order has it.
+/// Returns true half the time, as the interleaving decides.
 #[cfg(not(miri))]
 pub(crate) fn by_chance() -> bool {
     shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.5)
 }
 
-/// Half the time, as the seed has it.
+/// Returns true half the time, as the seed decides.
 #[cfg(miri)]
 pub(crate) fn by_chance() -> bool {
     use std::hash::{BuildHasher, RandomState};

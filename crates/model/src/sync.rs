@@ -1,4 +1,4 @@
-//! What the engine's `sync.rs` has, made of the scheduler's parts.
+//! The same names as the engine's `sync.rs`, from the scheduler's primitives.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::scheduler::{by_chance, sync};
 
 pub(crate) type Errno = std::convert::Infallible;
 
-/// A flag that can be waited for, in the place of an eventfd.
+/// A flag that threads can wait for, in place of an eventfd.
 #[derive(Debug)]
 pub(crate) struct EventFd {
     signalled: Mutex<bool>,
@@ -44,7 +44,7 @@ impl EventFd {
         true
     }
 
-    /// As `poll(2)` without a timeout.
+    /// Waits as `poll(2)` without a timeout.
     pub(crate) fn wait(&self) {
         let signalled = self.signalled.lock().unwrap();
         drop(
@@ -63,10 +63,10 @@ impl EventFd {
     }
 }
 
-/// What it is that a thread reads first is not modelled: it sleeps under a lock.
+/// The value that a thread reads first is not modelled: it sleeps under a lock.
 pub(crate) struct Mark;
 
-/// Something that happens once. Of the sleeps some are interrupted.
+/// A one-time event. Some of the sleeps are interrupted.
 #[derive(Debug)]
 pub(crate) struct Event {
     happened: Mutex<bool>,
@@ -102,7 +102,7 @@ impl Event {
     }
 }
 
-/// The scheduler's, of which some waits time out.
+/// The scheduler's condition variable; some timed waits time out.
 #[derive(Debug)]
 pub(crate) struct Condvar(sync::Condvar);
 

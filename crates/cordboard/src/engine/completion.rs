@@ -1,10 +1,9 @@
-//! The end of one transfer, told in every way that somebody may have asked
-//! for, once: to a thread that waits, a future's waker, callbacks, a
-//! descriptor.
+//! The end of one transfer, reported exactly once: to waiting threads, a future's
+//! waker, callbacks and an eventfd.
 //!
-//! Everything is under one lock that is held for a few instructions and never
-//! while somebody else's code runs, so that each order of "it ends" and "I want
-//! to know" comes to the same. `crates/model` tries the orders.
+//! One lock protects the state. It is held for a few instructions and never while
+//! callbacks or wakers run, so every order of an end and a registration has the
+//! same result. `crates/model` tries the interleavings.
 
 use std::sync::OnceLock;
 use std::task::Waker;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use super::sync::{AtomicBool, Errno, Event, EventFd, Mutex, MutexGuard, Ordering, guarded};
 
-/// What an end has to tell again and again, after it was taken once.
+/// An outcome with a report, which stays available after the outcome is taken.
 pub(crate) trait Ending {
     type Report: Clone;
 
@@ -21,12 +20,12 @@ pub(crate) trait Ending {
 
 type Callback<R> = Box<dyn FnOnce(&R) + Send>;
 
-/// The end of one transfer, which may yet be to come.
+/// The completion state of one transfer.
 pub(crate) struct Completion<O: Ending> {
     state: Mutex<State<O>>,
     ended: Event,
-    /// Made when somebody first asks for it.
-    bell: OnceLock<EventFd>,
+    /// Created on first use.
+    eventfd: OnceLock<EventFd>,
     cancelled: AtomicBool,
 }
 
@@ -36,19 +35,18 @@ struct State<O: Ending> {
     callbacks: Vec<Callback<O::Report>>,
 }
 
-/// What there is only at the end is not kept room for before it: there may be
-/// thousands that are idle.
+/// The outcome is boxed: there may be thousands of idle transfers.
 enum Phase<O: Ending> {
     Running,
     Ended(Box<O>),
-    /// Somebody has it; this much is kept.
+    /// The outcome has been taken; the report is kept.
     Taken(Box<O::Report>),
 }
 
-/// What is there of an end.
+/// The result of taking an end.
 pub(crate) enum Taken<O: Ending> {
     Whole(O),
-    /// It was taken before.
+    /// The outcome has already been taken.
     Again(O::Report),
 }
 
@@ -61,19 +59,19 @@ impl<O: Ending> Completion<O> {
                 callbacks: Vec::new(),
             }),
             ended: Event::new(),
-            bell: OnceLock::new(),
+            eventfd: OnceLock::new(),
             cancelled: AtomicBool::new(false),
         }
     }
 
-    /// A panic of somebody's callback does not happen under this lock.
+    /// No callback runs under this lock, so none can poison it.
     fn lock(&self) -> MutexGuard<'_, State<O>> {
         self.state
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Asks whoever runs it to end it. True for the first to ask.
+    /// Requests cancellation. Returns true for the first request.
     pub(crate) fn cancel(&self) -> bool {
         !self.cancelled.swap(true, Ordering::AcqRel)
     }
@@ -82,12 +80,13 @@ impl<O: Ending> Completion<O> {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// It has ended, like this. Called once, by whoever ran it.
+    /// Stores the outcome and notifies all. Called once, by the thread that ran the
+    /// transfer.
     pub(crate) fn end(&self, outcome: O) {
         let outcome = Box::new(outcome);
         let mut state = self.lock();
-        // Callbacks first: after them somebody else has the outcome. One that
-        // is added meanwhile has its turn too.
+        // Callbacks first: afterwards another thread may take the outcome. A
+        // callback that is added meanwhile also runs.
         while !state.callbacks.is_empty() {
             let callbacks = std::mem::take(&mut state.callbacks);
             drop(state);
@@ -98,11 +97,11 @@ impl<O: Ending> Completion<O> {
         }
         state.phase = Phase::Ended(outcome);
         let waker = state.waker.take();
-        if let Some(bell) = self.bell.get() {
-            bell.signal();
+        if let Some(eventfd) = self.eventfd.get() {
+            eventfd.signal();
         }
         drop(state);
-        // Not under the lock: a thread that wakes up may want it next.
+        // Not under the lock: the woken thread may lock it next.
         self.ended.happen();
         if let Some(waker) = waker {
             let _ = guarded(|| waker.wake());
@@ -113,7 +112,7 @@ impl<O: Ending> Completion<O> {
         !matches!(self.lock().phase, Phase::Running)
     }
 
-    /// The end, if it has come and nobody has taken it.
+    /// Returns the outcome if the transfer has ended and it has not been taken.
     pub(crate) fn try_take(&self) -> Option<O> {
         match take(&mut self.lock()) {
             Some(Taken::Whole(outcome)) => Some(outcome),
@@ -121,18 +120,18 @@ impl<O: Ending> Completion<O> {
         }
     }
 
-    /// The end, if it has come.
+    /// Returns the end if the transfer has ended.
     pub(crate) fn taken(&self) -> Option<Taken<O>> {
         take(&mut self.lock())
     }
 
-    /// Waits for the end, and leaves it to be taken. `most` says before
-    /// each sleep how long that may be; it is asked again after a signal's
-    /// handler. `false`: it has said `None`. No lock is taken.
+    /// Waits for the end without taking it. Before each sleep, `most` returns the
+    /// longest time to sleep; a signal handler's return also leads to a new call.
+    /// Returns `false` if `most` returns `None`. Takes no lock.
     pub(crate) fn wait_for_end(&self, mut most: impl FnMut() -> Option<Duration>) -> bool {
         loop {
-            // Before both looks: what happens after them, a fork too, is not
-            // slept through.
+            // Read before both checks: an event after them, a fork included, ends
+            // the sleep.
             let mark = self.ended.mark();
             if self.ended.has_happened() {
                 return true;
@@ -142,9 +141,8 @@ impl<O: Ending> Completion<O> {
         }
     }
 
-    /// The end, or a promise to wake this task when it comes. The waker is
-    /// cloned and dropped without the lock: both are the executor's code, which
-    /// may ask for the status.
+    /// Returns the end, or registers the waker. The waker is cloned and dropped
+    /// without the lock: both run the executor's code, which may call `status`.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<Taken<O>> {
         let mut state = self.lock();
         if let Some(taken) = take(&mut state) {
@@ -157,10 +155,10 @@ impl<O: Ending> Completion<O> {
         drop(state);
         let mut fresh = Some(waker.clone());
         let mut state = self.lock();
-        // It may have ended since, and then no waker is called any more.
+        // It may have ended since, and then no waker is called.
         let taken = take(&mut state);
         if taken.is_none() {
-            // The one before may be a task that is no longer interested.
+            // The previous waker may belong to a task that has lost interest.
             std::mem::swap(&mut state.waker, &mut fresh);
         }
         drop(state);
@@ -168,8 +166,9 @@ impl<O: Ending> Completion<O> {
         taken
     }
 
-    /// Calls this at the end: on the thread that ended it, before anybody else
-    /// is told; at once and here, where it has ended.
+    /// Calls `callback` at the end, on the thread that ended the transfer and
+    /// before any other notification; immediately on this thread if it has already
+    /// ended.
     pub(crate) fn on_end(&self, callback: Callback<O::Report>) {
         let mut state = self.lock();
         let report = match &state.phase {
@@ -184,21 +183,25 @@ impl<O: Ending> Completion<O> {
         callback(&report);
     }
 
-    /// What is readable once it has ended. `may` says whether the calling thread
-    /// can make it so that the engine's threads can ring it.
-    pub(crate) fn bell(&self, may: impl FnOnce() -> Result<(), Errno>) -> Result<&EventFd, Errno> {
+    /// Returns a descriptor that is readable once the transfer has ended. `may`
+    /// fails if the engine's threads could not signal a descriptor that this thread
+    /// creates.
+    pub(crate) fn eventfd(
+        &self,
+        may: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<&EventFd, Errno> {
         let state = self.lock();
-        if let Some(bell) = self.bell.get() {
-            return Ok(bell);
+        if let Some(eventfd) = self.eventfd.get() {
+            return Ok(eventfd);
         }
         may()?;
-        // The program has its number, and may close it with all others.
-        let bell = EventFd::distinct()?;
+        // The caller gets the number, and may close it with all others.
+        let eventfd = EventFd::distinct()?;
         if !matches!(state.phase, Phase::Running) {
-            bell.signal();
+            eventfd.signal();
         }
         // Set under the lock only, so never twice.
-        Ok(self.bell.get_or_init(|| bell))
+        Ok(self.eventfd.get_or_init(|| eventfd))
     }
 }
 

@@ -1,7 +1,6 @@
-//! The ends of pipes and sockets that an engine's transfers have, listed for a
-//! child of `fork(2)`. The child inherits them all, and as long as it has them no
-//! reader in another process sees the end. So it closes them at its first call
-//! of the library.
+//! The pipe and socket descriptors of an engine's transfers, listed for a child of
+//! `fork(2)`. The child inherits them, and until it closes them a reader in another
+//! process sees no end of file. It closes them at its first call of the library.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use crate::transfer::Transfer;
 /// The two descriptors of a transfer: number, device and inode.
 type Pair = [Option<(RawFd, Identity)>; 2];
 
-/// Those of one engine's transfers, by the transfer's number.
+/// The pairs of one engine's transfers, by transfer number.
 #[derive(Default)]
 pub(super) struct Ends(Mutex<Map<u64, Pair>>);
 
@@ -23,8 +22,9 @@ impl Ends {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a child: closes what is still there. Not files: no process waits for their
-    /// end, and with a descriptor of one the child loses its record locks on it.
+    /// In a child: closes the descriptors that are still open. Not files: no
+    /// process waits for their end, and closing a descriptor of a file releases the
+    /// child's record locks on it.
     pub(super) fn close(&self) {
         // A thread that held the lock at the fork does not exist here.
         let Ok(mut all) = self.0.try_lock() else {
@@ -36,15 +36,15 @@ impl Ends {
     }
 }
 
-/// A transfer that is in the list until this is dropped: before its descriptors
-/// are closed, since the numbers may be somebody else's from then on.
+/// Keeps a transfer in the list until dropped, which happens before its descriptors
+/// are closed: their numbers may be reused from then on.
 pub(super) struct Listed {
     ends: Arc<Ends>,
     id: u64,
 }
 
 impl Listed {
-    /// The transfer has its own descriptors by now.
+    /// `transfer` owns its descriptors by now.
     pub(super) fn new(ends: &Arc<Ends>, id: u64, transfer: &Transfer<'static>) -> Listed {
         let pair = [transfer.source(), transfer.sink()].map(listed);
         if pair.iter().any(Option::is_some) {

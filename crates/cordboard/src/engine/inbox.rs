@@ -1,5 +1,5 @@
-//! Messages to the thread that waits for everything, which is woken when the
-//! first comes while it sleeps. `crates/model` tries the orders.
+//! The queue of messages to a reactor thread. The first message that arrives while
+//! the thread sleeps wakes it. `crates/model` tries the interleavings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use super::sync::{Condvar, Errno, EventFd, Mutex, MutexGuard};
 /// A queue with one reader.
 pub(crate) struct Inbox<T> {
     queue: Mutex<Queue<T>>,
-    /// Rung for a reader that waits for descriptors as well.
-    bell: Arc<EventFd>,
-    /// Told to a reader that waits for messages only.
+    /// Wakes a reader that also waits for descriptors.
+    eventfd: Arc<EventFd>,
+    /// Wakes a reader that waits for messages only.
     arrived: Condvar,
 }
 
 struct Queue<T> {
     items: Vec<T>,
-    /// The reader found nothing and goes to sleep: the next message rings.
+    /// The reader found the queue empty and goes to sleep: the next message signals
+    /// the eventfd.
     asleep: bool,
     /// The reader waits for messages only.
     waits: bool,
@@ -27,7 +28,7 @@ struct Queue<T> {
 impl<T> Inbox<T> {
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the bell is available.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the eventfd is available.
     pub(crate) fn new() -> Result<Inbox<T>, Errno> {
         Ok(Inbox {
             queue: Mutex::new(Queue {
@@ -36,7 +37,7 @@ impl<T> Inbox<T> {
                 waits: false,
                 closed: false,
             }),
-            bell: Arc::new(EventFd::distinct()?),
+            eventfd: Arc::new(EventFd::distinct()?),
             arrived: Condvar::new(),
         })
     }
@@ -47,35 +48,36 @@ impl<T> Inbox<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Gives the message back if the reader has closed it, or the bell is gone.
+    /// Returns the message if the reader has closed the queue, or the eventfd is
+    /// closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut queue = self.lock();
-        if queue.closed || !self.bell.is_still_open() {
+        if queue.closed || !self.eventfd.is_still_open() {
             return Err(item);
         }
         queue.items.push(item);
-        let ring = std::mem::take(&mut queue.asleep);
+        let signal = std::mem::take(&mut queue.asleep);
         let waits = std::mem::take(&mut queue.waits);
         drop(queue);
         if waits {
             self.arrived.notify_one();
-        } else if ring && !self.bell.signal_unchecked() {
+        } else if signal && !self.eventfd.signal_unchecked() {
             // The next sender finds the reader asleep, as before.
             self.lock().asleep = true;
         }
         Ok(())
     }
 
-    /// All that has come, into `items`, which is empty. If that is nothing the
-    /// reader may sleep until the bell rings.
+    /// Moves all messages into `items`, which is empty. If there are none the
+    /// reader may sleep until the eventfd is signalled.
     pub(crate) fn take(&self, items: &mut Vec<T>) {
         let mut queue = self.lock();
         std::mem::swap(&mut queue.items, items);
         queue.asleep = items.is_empty();
     }
 
-    /// Sleeps until a message comes, which wakes the reader even where the bell
-    /// is gone by then; for so long at most.
+    /// Sleeps until a message arrives, for at most `most`. The wakeup does not
+    /// depend on the eventfd, which may be closed by then.
     pub(crate) fn wait(&self, most: Option<Duration>) {
         let mut queue = self.lock();
         while queue.items.is_empty() && !queue.closed {
@@ -95,14 +97,14 @@ impl<T> Inbox<T> {
         queue.waits = false;
     }
 
-    /// The last that has come; no more will.
+    /// Closes the queue and returns the remaining messages.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut queue = self.lock();
         queue.closed = true;
         std::mem::take(&mut queue.items)
     }
 
-    pub(crate) fn bell(&self) -> &Arc<EventFd> {
-        &self.bell
+    pub(crate) fn eventfd(&self) -> &Arc<EventFd> {
+        &self.eventfd
     }
 }

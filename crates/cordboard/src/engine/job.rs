@@ -1,5 +1,5 @@
-//! One transfer on an engine. It goes from thread to thread as a whole, and
-//! never belongs to two.
+//! A transfer on an engine. It moves between threads as a whole, and has one owner
+//! at a time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,61 +10,63 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::ends::Listed;
 use super::poller::Poller;
 use super::running::Shared;
-use super::timers::Alarm;
+use super::timers::Timer;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::report::Outcome;
 use crate::transfer::{
-    Awake, Clock, Course, Interest, Need, Next, Poll, Settlement, Transfer, Turn, Waiter, What,
+    Clock, Interest, Next, Poll, Settlement, Stepper, Transfer, Turn, Wait, WaitFor, Waiter, Wakeup,
 };
 
-/// What a transfer asks of the engine that runs it.
-pub(super) trait Crew: Send + Sync {
-    /// The time as all its transfers count it.
+/// The operations of the engine that a job uses.
+pub(super) trait EngineForJob: Send + Sync {
+    /// Returns the clock that all transfers of the engine share.
     fn clock(&self) -> Poll;
 
-    /// The host has closed the engine's descriptors, as of the last millisecond.
+    /// Returns whether the host has closed the engine's descriptors, as of the last
+    /// millisecond.
     fn is_lost(&self) -> bool;
 
-    /// The same, as of now: before descriptors are closed by number.
-    fn is_lost_by_now(&self) -> bool;
+    /// Checks the same now: called before descriptors are closed by number.
+    fn is_lost_now(&self) -> bool;
 
-    /// Every transfer is to end.
+    /// Returns whether all transfers are to end.
     fn is_stopping(&self) -> bool;
 
-    /// A transfer has begun.
-    fn one_more(&self);
+    /// Counts a transfer that has begun.
+    fn job_started(&self);
 
-    /// The end of this transfer has been reported.
-    fn one_less(&self, id: u64);
+    /// Uncounts a transfer whose end has been reported.
+    fn job_ended(&self, id: u64);
 
-    /// Takes a transfer back from a worker, to wait for it or to go on with it.
-    /// Comes back if the engine's thread has given up.
+    /// Sends a transfer from a worker to the reactor, to wait or to continue.
+    /// Returns it if the reactor's thread has given up.
     fn take_back(&self, job: Box<Job>) -> Result<(), Box<Job>>;
 }
 
-/// A transfer and all that its engine knows of it.
+/// A transfer and its state on the engine.
 pub(super) struct Job {
     /// Dropped before the transfer is.
     pub(super) listed: Listed,
     pub(super) transfer: Transfer<'static>,
-    pub(super) course: Course,
-    /// What it waits for.
-    pub(super) need: Option<Need>,
-    /// What has come of that so far.
-    pub(super) awake: Awake,
-    /// The wait before this step has found what it waited for.
-    pub(super) looked: bool,
-    /// It is in the reactor's queue.
+    pub(super) stepper: Stepper,
+    /// The current wait.
+    pub(super) wait: Option<Wait>,
+    /// The events of the current wait so far.
+    pub(super) wakeup: Wakeup,
+    /// The wait before this step found its descriptor ready.
+    pub(super) source_polled: bool,
+    /// Whether the job is in the reactor's queue.
     pub(super) queued: bool,
-    /// How it has ended; left to do is the settling.
+    /// How the transfer has ended; settling remains.
     pub(super) ending: Option<Turn>,
-    pub(super) alarm: Alarm,
-    /// Where it is waited for.
+    pub(super) timer: Timer,
+    /// The poller that waits for it.
     pub(super) poller: Arc<Poller>,
-    pub(super) watched: Watched,
-    /// The wake-up of the caller's own [`Control`](crate::Control): a copy,
-    /// since one is registered once only, and several transfers may share it.
+    pub(super) registered: Registrations,
+    /// A copy of the wakeup descriptor of the caller's [`Control`](crate::Control):
+    /// an epoll instance registers a descriptor once only, and several transfers
+    /// may share it.
     pub(super) wake: Option<OwnedFd>,
     pub(super) ticket: Ticket,
 }
@@ -78,126 +80,130 @@ impl Job {
         self.ticket.is_cancelled()
     }
 
-    /// Goes on where the transfer is: after a wait, or with a step.
+    /// Continues the transfer: after a wait, or with a step.
     pub(super) fn advance(&mut self) -> Next {
-        let mut clock = self.ticket.crew.clock();
+        let mut clock = self.ticket.engine.clock();
         let cancelled = self.is_cancelled();
-        let awake = std::mem::take(&mut self.awake);
-        let (course, transfer) = (&mut self.course, &mut self.transfer);
-        // A caller's observer may panic; the others' transfers go on.
-        let looked = &mut self.looked;
-        let next = guarded(|| match self.need.take() {
-            Some(need) => {
-                *looked = awake.ready;
-                course.resume(transfer, need, awake, &mut clock)
+        let wakeup = std::mem::take(&mut self.wakeup);
+        let (stepper, transfer) = (&mut self.stepper, &mut self.transfer);
+        // A caller's observer may panic; the other transfers continue.
+        let source_polled = &mut self.source_polled;
+        let next = guarded(|| match self.wait.take() {
+            Some(wait) => {
+                *source_polled = wakeup.ready;
+                stepper.resume(transfer, wait, wakeup, &mut clock)
             }
             None => {
-                let looked = std::mem::take(looked) || cancelled;
-                let look = (!looked).then(|| course.look_first(transfer, &mut clock));
-                (look.flatten()).unwrap_or_else(|| course.step(transfer, cancelled, &mut clock))
+                let source_polled = std::mem::take(source_polled) || cancelled;
+                let look =
+                    (!source_polled).then(|| stepper.poll_source_first(transfer, &mut clock));
+                (look.flatten()).unwrap_or_else(|| stepper.step(transfer, cancelled, &mut clock))
             }
         });
-        self.ticket.shared.live.show(&self.transfer);
+        self.ticket.shared.live.update(&self.transfer);
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }
 
-    /// Has it give up what it can do without, which is closed by number.
-    pub(super) fn rest(&mut self) {
-        if !self.ticket.crew.is_lost() {
-            self.transfer.rest();
+    /// Releases what the transfer does not need while it waits. That closes
+    /// descriptors by number.
+    pub(super) fn release_idle(&mut self) {
+        if !self.ticket.engine.is_lost() {
+            self.transfer.release_idle();
         }
     }
 
-    /// Settles, closes the descriptors, and tells everyone: in this order, so
-    /// that whoever has heard of the end can rely on the rest.
+    /// Settles, closes the descriptors, and reports the end: in this order, so that
+    /// the descriptors are closed once the end is known.
     pub(super) fn finish(self: Box<Self>) {
-        // The host may have other files under these numbers: an end that was
-        // found there does not count, and nothing is closed. All that is asked
-        // again behind this is what may have waited since.
-        if self.ticket.crew.is_lost_by_now() || !self.transfer.has_its_own() {
-            return self.let_go();
+        // The host may have other files under these numbers: then the result does
+        // not count, and nothing is closed. After this point only operations that
+        // may have waited are followed by another check.
+        if self.ticket.engine.is_lost_now() || !self.transfer.has_its_descriptors() {
+            return self.end_without_close();
         }
-        let quick = self.transfer.ends_at_once();
-        self.unwatch();
+        let quick = self.transfer.end_never_blocks();
+        self.deregister();
         let job = *self;
         let mut waiter = Closing {
-            poll: job.ticket.crew.clock(),
+            poll: job.ticket.engine.clock(),
             ticket: &job.ticket,
         };
         let turn = job
             .ending
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
-        let (transfer, start, listed) = (job.transfer, job.course.start, job.listed);
-        let crew = Arc::clone(&job.ticket.crew);
-        // A caller's observer or stage may panic; the thread is the others' too.
+        let (transfer, start, listed) = (job.transfer, job.stepper.start, job.listed);
+        let engine = Arc::clone(&job.ticket.engine);
+        // A caller's observer or stage may panic; the thread also serves other
+        // transfers.
         let settled = guarded(|| {
             let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
-            // Not before: the account may take long, for a sync.
+            // Not before: settling may take long, for a sync.
             drop(listed);
-            match quick || !crew.is_lost_by_now() {
+            match quick || !engine.is_lost_now() {
                 true => open.close(quick),
-                false => open.let_go(),
+                false => open.drop_without_close(),
             }
             outcome
         });
         match settled {
             Some(outcome) => job.ticket.end(outcome),
-            // As the ticket tells it.
+            // Dropping the ticket reports the end.
             None => drop(job.ticket),
         }
     }
 
-    /// Ends it if the host has closed its descriptors: what has
-    /// their numbers by now is not touched.
-    pub(super) fn let_go(self: Box<Self>) {
+    /// Ends the transfer after the host has closed its descriptors, without
+    /// touching the files that have their numbers by now.
+    pub(super) fn end_without_close(self: Box<Self>) {
         let job = *self;
         drop(job.listed);
         std::mem::forget(job.wake);
-        guarded(|| job.transfer.let_go());
+        guarded(|| job.transfer.drop_without_close());
         let lost = job.ticket.shared.lost(Errno::EBADF);
         job.ticket.end(lost);
     }
 
-    /// Ends it where it was ready, and blocked all the same, because the host has
-    /// a file of its own in a descriptor's place: on Linux 5.10 the end of a
-    /// regular file is `EAGAIN` with `RWF_NOWAIT`, for ever.
-    pub(super) fn ends_for_want_of_its_own(&mut self, need: &Need) -> bool {
-        let ends = matches!(need.what, What::Rest(_)) && !self.transfer.has_its_own();
+    /// Ends the transfer if it was reported ready and blocked nevertheless because
+    /// the host has another file in a descriptor's place: on Linux 5.10 the end of
+    /// a regular file is `EAGAIN` with `RWF_NOWAIT`, for ever.
+    pub(super) fn ends_if_descriptors_are_replaced(&mut self, wait: &Wait) -> bool {
+        let ends =
+            matches!(wait.target, WaitFor::Backoff(_)) && !self.transfer.has_its_descriptors();
         if ends {
             self.ending = Some(Turn::Failed(None, Some(Errno::EBADF)));
         }
         ends
     }
 
-    /// It is waited for here from now on.
-    pub(super) fn settle_at(&mut self, poller: &Arc<Poller>) {
+    /// Makes this poller wait for the job from now on.
+    pub(super) fn move_to(&mut self, poller: &Arc<Poller>) {
         if !Arc::ptr_eq(&self.poller, poller) {
-            self.unwatch();
-            self.watched = Watched::default();
+            self.deregister();
+            self.registered = Registrations::default();
             self.poller = Arc::clone(poller);
         }
     }
 
-    /// Tells of this descriptor, once.
-    pub(super) fn watch(&mut self, role: Role) -> Result<(), Errno> {
-        let Some((fd, flags)) = role.of(&self.transfer, self.need, self.wake.as_ref()) else {
+    /// Registers this descriptor for one event.
+    pub(super) fn register(&mut self, role: Role) -> Result<(), Errno> {
+        let Some((fd, flags)) = role.of(&self.transfer, self.wait, self.wake.as_ref()) else {
             return Ok(());
         };
         let epoll = self.poller.epoll();
         let data = role.token(self.id());
-        let flags = match role.is_doubted(&self.transfer, self.need) {
+        let flags = match role.is_edge_triggered(&self.transfer, self.wait) {
             true => flags | EventFlags::ET,
             false => flags | EventFlags::ONESHOT,
         };
-        // Registered anew, it would tell of what it told before.
-        if self.watched.tells_changes(role, flags) {
+        // A new registration would report the known state again.
+        if self.registered.reports_changes(role, flags) {
             return Ok(());
         }
-        let known = self.watched.has(role);
+        let known = self.registered.has(role);
         let done = if known {
             match epoll::modify(epoll, fd, data, flags) {
-                // The path has another one now.
+                // The path has another descriptor now.
                 Err(rustix::io::Errno::NOENT) => epoll::add(epoll, fd, data, flags),
                 done => done,
             }
@@ -205,43 +211,45 @@ impl Job {
             epoll::add(epoll, fd, data, flags)
         };
         done?;
-        self.watched.add(role, flags);
+        self.registered.add(role, flags);
         Ok(())
     }
 
-    /// An event of one of its descriptors has come. True if it waits for that:
-    /// what was registered for an earlier wait may still be told.
-    pub(super) fn hears(&mut self, role: Role, flags: EventFlags) -> bool {
-        let Some(need) = self.need else {
+    /// Records an event of one of its descriptors. Returns whether the job waits
+    /// for it: an earlier registration may still report.
+    pub(super) fn handle_event(&mut self, role: Role, flags: EventFlags) -> bool {
+        let Some(wait) = self.wait else {
             return false;
         };
-        let interest = need.interest(&self.transfer);
+        let interest = wait.interest(&self.transfer);
         match (role, interest.ready) {
-            (Role::Source, Some((_, false))) if matches!(need.what, What::Side(_)) => {
-                self.awake.ready = true;
-                self.awake.open |= flags.intersects(EventFlags::IN | EventFlags::HUP);
+            (Role::Source, Some((_, false))) if matches!(wait.target, WaitFor::Side(_)) => {
+                self.wakeup.ready = true;
+                self.wakeup.open |= flags.intersects(EventFlags::IN | EventFlags::HUP);
             }
             (Role::Sink, Some((_, true))) => {
-                self.awake.ready = true;
-                self.awake.open |= flags.intersects(EventFlags::OUT | EventFlags::HUP);
+                self.wakeup.ready = true;
+                self.wakeup.open |= flags.intersects(EventFlags::OUT | EventFlags::HUP);
             }
             (Role::Sink, _) if interest.watch.is_some() => {
-                self.awake.error |= flags.contains(EventFlags::ERR);
-                self.awake.hang_up |= flags.contains(EventFlags::HUP);
+                self.wakeup.error |= flags.contains(EventFlags::ERR);
+                self.wakeup.hang_up |= flags.contains(EventFlags::HUP);
             }
-            (Role::Completions, _) if need.what == What::Completions => self.awake.ready = true,
-            (Role::Wake, _) => self.awake.woken = true,
+            (Role::Completions, _) if wait.target == WaitFor::Completions => {
+                self.wakeup.ready = true
+            }
+            (Role::Wake, _) => self.wakeup.woken = true,
             _ => return false,
         }
         true
     }
 
-    /// A descriptor that is only closed stays watched for as long as somebody
-    /// else has a copy of it.
-    fn unwatch(&self) {
+    /// Removes all registrations. A descriptor that is only closed stays registered
+    /// as long as another copy of it is open.
+    fn deregister(&self) {
         for role in Role::ALL {
-            if self.watched.has(role)
-                && let Some((fd, _)) = role.of(&self.transfer, self.need, self.wake.as_ref())
+            if self.registered.has(role)
+                && let Some((fd, _)) = role.of(&self.transfer, self.wait, self.wake.as_ref())
             {
                 let _ = epoll::delete(self.poller.epoll(), fd);
             }
@@ -249,7 +257,7 @@ impl Job {
     }
 }
 
-/// While an account is closed, it may be cancelled still.
+/// The waiter of a settlement, which may still be cancelled.
 struct Closing<'a> {
     poll: Poll,
     ticket: &'a Ticket,
@@ -266,12 +274,16 @@ impl Clock for Closing<'_> {
 }
 
 impl Waiter for Closing<'_> {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         self.poll.wait(interest, timeout)
     }
 }
 
-/// What a descriptor is to a transfer.
+/// The use of a descriptor by a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Source,
@@ -286,16 +298,16 @@ impl Role {
     fn of<'a>(
         self,
         transfer: &'a Transfer<'static>,
-        need: Option<Need>,
+        wait: Option<Wait>,
         wake: Option<&'a OwnedFd>,
     ) -> Option<(BorrowedFd<'a>, EventFlags)> {
         let waits = |write| {
-            let interest = need.map(|need| need.interest(transfer));
+            let interest = wait.map(|wait| wait.interest(transfer));
             interest.is_some_and(|i| matches!(i.ready, Some((_, w)) if w == write))
         };
         match self {
             Role::Source => Some((transfer.source().fd(), EventFlags::IN)),
-            // Errors and hang-ups are always told, asked for or not.
+            // Errors and hang-ups are always reported.
             Role::Sink if waits(true) => Some((transfer.sink().fd(), EventFlags::OUT)),
             Role::Sink => Some((transfer.sink().fd(), EventFlags::empty())),
             Role::Completions => transfer.completions().map(|fd| (fd, EventFlags::IN)),
@@ -303,12 +315,13 @@ impl Role {
         }
     }
 
-    /// Its error is known, and stays.
-    fn is_doubted(self, transfer: &Transfer<'static>, need: Option<Need>) -> bool {
-        let Some(interest) = need.map(|need| need.interest(transfer)) else {
+    /// Returns whether its error is known and persists, so that only changes are
+    /// reported.
+    fn is_edge_triggered(self, transfer: &Transfer<'static>, wait: Option<Wait>) -> bool {
+        let Some(interest) = wait.map(|wait| wait.interest(transfer)) else {
             return false;
         };
-        let [ready, watch] = interest.doubted;
+        let [ready, watch] = interest.edge_triggered;
         match (self, interest.ready) {
             (Role::Source, Some((_, false))) | (Role::Sink, Some((_, true))) => ready,
             (Role::Sink, _) => watch,
@@ -316,7 +329,7 @@ impl Role {
         }
     }
 
-    /// What comes back with an event.
+    /// Returns the user data of the registration.
     fn token(self, id: u64) -> EventData {
         EventData::new_u64(id << 2 | self as u64)
     }
@@ -327,17 +340,17 @@ impl Role {
     }
 }
 
-/// The descriptors that are registered, by role, and how.
+/// The registered descriptors by role, with their flags.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Watched([Option<EventFlags>; Role::ALL.len()]);
+pub(super) struct Registrations([Option<EventFlags>; Role::ALL.len()]);
 
-impl Watched {
+impl Registrations {
     fn has(self, role: Role) -> bool {
         self.0[role as usize].is_some()
     }
 
-    /// So registered, and for more than one event.
-    fn tells_changes(self, role: Role, flags: EventFlags) -> bool {
+    /// Returns whether it is registered with these flags, edge-triggered.
+    fn reports_changes(self, role: Role, flags: EventFlags) -> bool {
         flags.contains(EventFlags::ET) && self.0[role as usize] == Some(flags)
     }
 
@@ -346,25 +359,25 @@ impl Watched {
     }
 }
 
-/// The promise that somebody is told of the end, whatever happens.
+/// Reports the end of a transfer exactly once, also after a panic.
 pub(super) struct Ticket {
     pub(super) shared: Arc<Shared>,
-    pub(super) crew: Arc<dyn Crew>,
-    told: bool,
+    pub(super) engine: Arc<dyn EngineForJob>,
+    reported: bool,
 }
 
 impl Ticket {
-    pub(super) fn new(shared: Arc<Shared>, crew: Arc<dyn Crew>) -> Ticket {
-        crew.one_more();
+    pub(super) fn new(shared: Arc<Shared>, engine: Arc<dyn EngineForJob>) -> Ticket {
+        engine.job_started();
         Ticket {
             shared,
-            crew,
-            told: false,
+            engine,
+            reported: false,
         }
     }
 
     fn is_cancelled(&self) -> bool {
-        self.shared.completion.is_cancelled() || self.crew.is_stopping()
+        self.shared.completion.is_cancelled() || self.engine.is_stopping()
     }
 
     fn end(mut self, outcome: Outcome) {
@@ -372,19 +385,19 @@ impl Ticket {
     }
 
     fn tell(&mut self, outcome: Outcome) {
-        self.told = true;
+        self.reported = true;
         let report = &outcome.report;
         let live = &self.shared.live;
         live.end(report.read, report.written, report.elapsed);
         self.shared.completion.end(outcome);
-        self.crew.one_less(self.shared.id);
+        self.engine.job_ended(self.shared.id);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.told {
-            // A panic took the transfer along.
+        if !self.reported {
+            // A panic has dropped the transfer.
             let lost = self.shared.lost(Errno::ECANCELED);
             self.tell(lost);
         }

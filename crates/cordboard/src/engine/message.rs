@@ -1,15 +1,15 @@
-//! What the reactor is told by others.
+//! The messages that other threads send to a reactor.
 
 use super::job::Job;
 
-/// To the reactor.
+/// A message to a reactor.
 pub(super) enum Message {
-    /// A transfer to run: a new one, or one that comes back from a worker and
-    /// waits, or goes on here.
+    /// Run this transfer: a new one, or one that a worker returns.
     Run(Box<Job>),
-    /// This transfer was cancelled: it is not to sleep on. One that is with a
-    /// worker finds out by itself.
-    Look(u64),
-    /// The engine shuts down, or the last transfer of one that does has ended.
+    /// This transfer was cancelled: do not sleep on it. One that a worker runs
+    /// finds out by itself.
+    Recheck(u64),
+    /// The engine shuts down, or the last transfer of an engine that shuts down has
+    /// ended.
     Stop,
 }

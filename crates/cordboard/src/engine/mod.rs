@@ -1,26 +1,26 @@
-//! What runs transfers while their callers go on: the paper's handlers and
-//! callout list.
+//! Runs transfers while their callers continue: the handlers and the callout list
+//! of the paper.
 //!
 //! One thread waits for all transfers (`epoll(7)`) and takes the steps of those
-//! between pipes and sockets, a step each in turn; another one, when needed,
-//! does the same for direct copies, and a few more are there for what waits
-//! inside the kernel. No signal reaches any of them. If one of them is blocked
-//! in the kernel, another thread takes its place.
+//! between pipes and sockets, one step each in turn. A second one, started when
+//! needed, does the same for direct copies. A pool of workers runs what may block
+//! in the kernel. All signals are blocked in these threads. If the first thread
+//! blocks in the kernel, another thread takes its place.
 
 mod completion;
 mod core;
 mod ends;
+mod handle;
 mod inbox;
 mod job;
 mod message;
 mod poller;
 mod reactor;
 mod running;
-mod seat;
 mod slab;
-mod station;
 mod status;
 mod sync;
+mod takeover;
 mod timers;
 mod workers;
 
@@ -34,38 +34,38 @@ pub use crate::request::Backend;
 
 use self::core::Core;
 use self::ends::Listed;
-use self::job::{Crew, Job, Ticket, Watched};
+use self::job::{EngineForJob, Job, Registrations, Ticket};
 use self::message::Message;
-use self::reactor::Shift;
-use self::running::{Runner, Shared};
+use self::reactor::EventLoop;
+use self::running::{EngineForHandle, Shared};
 use self::status::Live;
-use self::timers::Alarm;
+use self::timers::Timer;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Failure, Refusal};
 use crate::request::Request;
 use crate::sys::{self, Event, PerProcess, Spawned, duplicate};
 use crate::threads;
-use crate::transfer::{Awake, Clock, Control, Course, Transfer};
+use crate::transfer::{Clock, Control, Stepper, Transfer, Wakeup};
 
-/// How an engine is to be.
+/// The configuration of an engine.
 ///
 /// Write it as a literal that ends in `..Options::default()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// How the kernel is given work that it does on its own. Unless this is
+    /// The interface by which the kernel is given asynchronous work. Unless this is
     /// [`Backend::Auto`], it takes precedence over `CORDBOARD_ENGINE`.
     pub backend: Backend,
-    /// Threads for what waits inside the kernel, at most, and one at least.
-    /// They are started when they are needed, and leave when there is nothing
-    /// to do. If all are blocked and work waits, additional threads are
-    /// started.
+    /// The maximum number of worker threads, at least one. They start when they are
+    /// needed and exit after a period without work. If all are blocked and work
+    /// waits, additional threads are started.
     pub workers: usize,
 }
 
 impl Default for Options {
-    /// Four workers for each processor, but no more than 16: they wait for
-    /// disks more than they compute, and a disk wants several to wait for it.
+    /// Four workers for each processor, but no more than 16: they wait for disks
+    /// more than they compute, and a disk benefits from several concurrent
+    /// requests.
     fn default() -> Options {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Options {
@@ -75,42 +75,42 @@ impl Default for Options {
     }
 }
 
-/// Runs any number of transfers on a few threads of its own.
+/// Runs any number of transfers on a few threads.
 ///
-/// Most programs need none: [`start`] and [`Transfer::start`] use
-/// one that is there for the whole process, from its first use on. A child of
-/// `fork(2)` gets a new one, and so does a host that has closed all descriptors
-/// but its own (`close_range(2)`): transfers that were running end with `EBADF`
-/// when they are cancelled, waited for or looked at, when their engine is shut
-/// down, and within a minute otherwise, and do not touch files that have their
-/// numbers by then, not even if these are the same files. A system call that begins within the millisecond before the
-/// engine finds out uses the old number all the same. It may read or write a
-/// file that the host has opened since, or block on one: an empty pipe that has
-/// the number of a regular file. [`Running::cancel`] does not interrupt that
-/// call, and the transfer ends after it. A host that ends its transfers before it
-/// closes rules that out.
+/// Most programs need none: [`start`] and [`Transfer::start`] use one engine for
+/// the whole process, which the first use creates. A child of `fork(2)` gets a new
+/// one, and so does a host that has closed all descriptors but its own
+/// (`close_range(2)`). Transfers that were running then end with `EBADF`: when they
+/// are cancelled, waited for or queried, when their engine is shut down, and within
+/// a minute otherwise. They do not touch files that have their numbers by then, not
+/// even if these are the same files. One exception: a system call that begins
+/// within the millisecond before the engine notices uses the old number. It may
+/// read or write a file that the host has opened since, or block on one: an empty
+/// pipe that has the number of a regular file. [`Running::cancel`] does not
+/// interrupt that call, and the transfer ends after it. A host that ends its
+/// transfers before it closes their descriptors rules that out.
 ///
-/// Its threads have the descriptors of the thread that made it. A thread with
-/// a table of its own (`unshare(2)`, `CLONE_FILES`) can make itself an engine,
-/// and must then keep it, and what it starts there, to itself.
+/// Its threads share the descriptor table of the thread that created it. A thread
+/// with a table of its own (`unshare(2)`, `CLONE_FILES`) can create its own engine,
+/// and must then use that engine and its transfers in this thread only.
 ///
-/// Dropped, it [shuts down](Engine::shutdown).
+/// Dropping it [shuts it down](Engine::shutdown).
 pub struct Engine {
     core: Arc<Core>,
     backend: Backend,
     reactor: Mutex<Option<Spawned>>,
-    /// Its threads have ended.
+    /// All threads have ended.
     shut: Event,
 }
 
 impl Engine {
-    /// Starts one. `epoll_create1(2)`, since Linux 2.6.27.
+    /// Starts an engine. Uses `epoll_create1(2)`, since Linux 2.6.27.
     ///
     /// # Errors
     ///
     /// * `EINVAL`: `CORDBOARD_ENGINE` names no backend.
-    /// * `ENOSYS`, `EPERM`: [`Backend::Uring`], and io_uring is not available,
-    ///   or `eventfd2(2)`, which it needs.
+    /// * `ENOSYS`, `EPERM`: the backend is [`Backend::Uring`], and io_uring, or
+    ///   `eventfd2(2)`, which it needs, is not available.
     /// * `EMFILE`, `ENFILE`, `ENOMEM`: three descriptors, or memory, are not
     ///   available.
     /// * `EAGAIN`: no thread is available.
@@ -125,13 +125,13 @@ impl Engine {
             sys::try_io_uring()?;
         }
         let core = Arc::new(Core::new(options.workers)?);
-        let shift = Shift::new(&core, core.main());
-        let reactor = shift.begin()?;
+        let event_loop = EventLoop::new(&core, core.main());
+        let reactor = event_loop.begin()?;
         let body = {
             let core = Arc::clone(&core);
             move || {
-                core.begins();
-                shift.run(reactor);
+                core.set_thread();
+                event_loop.run(reactor);
             }
         };
         let thread = threads::start(c"cordboard", core.number, body)?;
@@ -143,11 +143,10 @@ impl Engine {
         })
     }
 
-    /// Starts a transfer and returns at once.
+    /// Starts a transfer and returns immediately.
     ///
-    /// A transfer whose descriptors are borrowed gets copies of them (`dup(2)`),
-    /// which share position and flags with the caller's and are closed at its
-    /// end.
+    /// A transfer with borrowed descriptors gets copies of them (`dup(2)`), which
+    /// share position and flags with the caller's and are closed at its end.
     ///
     /// # Errors
     ///
@@ -158,26 +157,26 @@ impl Engine {
     }
 
     fn admit(&self, transfer: Transfer<'static>) -> Result<Running, Refusal> {
-        self.take_up(transfer)?
+        self.try_start(transfer)?
             .map_err(|(errno, _)| Refusal::NoEngine { errno })
     }
 
-    /// Starts it, or gives it back if this engine starts nothing any more.
-    fn take_up(&self, mut transfer: Transfer<'static>) -> Result<TakenUp, Refusal> {
+    /// Starts a transfer, or returns it if this engine starts none any more.
+    fn try_start(&self, mut transfer: Transfer<'static>) -> Result<Started, Refusal> {
         if self.core.is_inherited() {
             self.core.close_inherited();
             return Ok(Err((Errno::ECHILD, Box::new(transfer))));
         }
         if self.core.is_stopping() {
-            return Ok(Err((self.ended_by(), Box::new(transfer))));
+            return Ok(Err((self.stop_errno(), Box::new(transfer))));
         }
-        // Before anything is duplicated: this thread alone could close it.
+        // Before anything is duplicated: only this thread could close the copies.
         if self.core.has_other_descriptors() {
-            // A thread that has ended has none at all, and a child that a signal's
-            // handler has made by now has its own.
+            // A thread that has ended has no descriptors, and a child that a signal
+            // handler has forked by now has its own.
             return match (self.core.is_inherited(), self.core.is_stopping()) {
                 (true, _) => Ok(Err((Errno::ECHILD, Box::new(transfer)))),
-                (_, true) => Ok(Err((self.ended_by(), Box::new(transfer)))),
+                (_, true) => Ok(Err((self.stop_errno(), Box::new(transfer)))),
                 _ => Err(Refusal::OtherDescriptors),
             };
         }
@@ -193,48 +192,50 @@ impl Engine {
         let job = Job {
             listed: Listed::new(self.core.ends(), id, &transfer),
             transfer,
-            course: Course::begin(self.core.clock().now()),
-            need: None,
-            awake: Awake::default(),
-            looked: false,
+            stepper: Stepper::begin(self.core.clock().now()),
+            wait: None,
+            wakeup: Wakeup::default(),
+            source_polled: false,
             queued: false,
             ending: None,
-            alarm: Alarm::default(),
+            timer: Timer::default(),
             poller: Arc::clone(self.core.main().poller()),
-            watched: Watched::default(),
+            registered: Registrations::default(),
             wake,
-            ticket: Ticket::new(Arc::clone(&shared), Arc::clone(&self.core) as Arc<dyn Crew>),
+            ticket: Ticket::new(
+                Arc::clone(&shared),
+                Arc::clone(&self.core) as Arc<dyn EngineForJob>,
+            ),
         };
         match self.core.inbox().push(Message::Run(Box::new(job))) {
             Ok(()) => Ok(Ok(Running::new(shared))),
-            Err(Message::Run(job)) => Ok(Err((self.ended_by(), Box::new(job.transfer)))),
+            Err(Message::Run(job)) => Ok(Err((self.stop_errno(), Box::new(job.transfer)))),
             Err(_) => Err(Refusal::NoEngine {
                 errno: Errno::ESHUTDOWN,
             }),
         }
     }
 
-    /// Why nothing can be started any more.
-    fn ended_by(&self) -> Errno {
+    /// Returns why no transfer can be started any more.
+    fn stop_errno(&self) -> Errno {
         match self.core.is_closed() {
             true => Errno::EBADF,
             false => Errno::ESHUTDOWN,
         }
     }
 
-    /// It can start transfers, as far as its descriptors are concerned; or
-    /// another thread has to say so, of which these are.
+    /// Returns whether its descriptors are intact, or belong to another table, so
+    /// that only a thread with that table can tell.
     fn is_usable(&self) -> bool {
         !self.core.is_closed() || self.core.has_other_descriptors()
     }
 
-    /// Cancels what runs, waits until every outcome has been delivered, and
-    /// ends the threads. Later starts are refused with `ESHUTDOWN`.
+    /// Cancels all transfers, waits until every outcome has been delivered, and
+    /// ends the threads. Later starts fail with `ESHUTDOWN`.
     ///
-    /// On one of this engine's own threads, as in an
-    /// [`on_end`](Running::on_end), it returns without waiting. In a child of
-    /// `fork(2)` it only closes what the child has inherited, also where a
-    /// signal's handler has made that child meanwhile.
+    /// On one of this engine's own threads, as in an [`on_end`](Running::on_end)
+    /// callback, it returns without waiting. In a child of `fork(2)`, also one that
+    /// a signal handler forks meanwhile, it only closes the inherited descriptors.
     pub fn shutdown(&self) {
         if self.core.is_inherited() {
             return self.core.close_inherited();
@@ -245,22 +246,22 @@ impl Engine {
         }
         let mut thread = (self.reactor.lock()).unwrap_or_else(PoisonError::into_inner);
         let first = thread.take();
-        // Not held meanwhile: a child of fork(2) would wait for it for ever.
+        // Released before the wait: a child of fork(2) would wait for it for ever.
         drop(thread);
         match first {
-            // It sleeps, and nothing wakes it any more.
+            // It sleeps and cannot be woken.
             Some(_) if self.core.is_closed() => self.core.end_without_waking(),
             Some(thread) => {
                 thread.join();
                 self.core.join();
             }
-            // A second caller waits as well.
+            // A second caller waits too.
             None => {
                 self.core.waits_for(&self.shut);
             }
         }
         if self.core.is_inherited() {
-            // A signal's handler has forked meanwhile.
+            // A signal handler has forked meanwhile.
             return self.core.close_inherited();
         }
         self.shut.happen();
@@ -271,7 +272,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.shutdown();
         if self.core.is_inherited() {
-            // A thread of the parent's is not the child's to detach.
+            // A child must not detach a thread of its parent.
             let thread = self.reactor.get_mut();
             std::mem::forget(thread.unwrap_or_else(PoisonError::into_inner).take());
             self.core.forget();
@@ -287,13 +288,13 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// A transfer that runs, or has come back.
-type TakenUp = Result<Running, (Errno, Box<Transfer<'static>>)>;
+/// A running transfer, or one that was returned.
+type Started = Result<Running, (Errno, Box<Transfer<'static>>)>;
 
-/// The process's own.
+/// The engine of the process.
 static ENGINE: PerProcess<Engine> = PerProcess::new();
 
-/// That one, if it is usable; another one, if not.
+/// Returns the engine of the process; a new one if that is not usable.
 fn default_engine(usable: impl Fn(&Engine) -> bool) -> Result<&'static Engine, Refusal> {
     let fresh = || Engine::new(Options::default());
     ENGINE.get_usable(usable, |before| {
@@ -304,10 +305,10 @@ fn default_engine(usable: impl Fn(&Engine) -> bool) -> Result<&'static Engine, R
     })
 }
 
-/// In a child of `fork(2)`: closes what its parent's transfers have of pipes and
-/// sockets, as the first [`start`] does.
+/// In a child of `fork(2)`: closes the pipe and socket descriptors of its parent's
+/// transfers, as the first [`start`] does.
 ///
-/// Public for the C library alone, and no part of the interface.
+/// Public for the C library only; not part of the interface.
 pub fn close_inherited() {
     if let Some(before) = ENGINE.inherited() {
         before.core.close_inherited();
@@ -315,7 +316,7 @@ pub fn close_inherited() {
 }
 
 impl Transfer<'static> {
-    /// Starts it on the process's own [`Engine`] and returns at once.
+    /// Starts it on the process's [`Engine`] and returns immediately.
     ///
     /// # Errors
     ///
@@ -324,9 +325,9 @@ impl Transfer<'static> {
         let start = || {
             let (mut engine, mut transfer) = (default_engine(|_| true)?, self);
             loop {
-                transfer = match engine.take_up(transfer)? {
-                    // The host has closed all descriptors, perhaps once more; or
-                    // this is a child since.
+                transfer = match engine.try_start(transfer)? {
+                    // The host has closed all descriptors, perhaps again; or this
+                    // process is a child since.
                     Err((Errno::EBADF | Errno::ECHILD, transfer)) => *transfer,
                     done => return done.map_err(|(errno, _)| Refusal::NoEngine { errno }),
                 };
@@ -342,8 +343,9 @@ impl Transfer<'static> {
     }
 }
 
-/// Starts moving what `request` says from `source` to `sink`, and returns at
-/// once. Both descriptors may be closed then: the transfer has its own.
+/// Starts moving the bytes that `request` selects from `source` to `sink`, and
+/// returns immediately. The caller may close both descriptors then: the transfer
+/// has copies.
 ///
 /// # Errors
 ///

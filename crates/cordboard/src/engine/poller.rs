@@ -1,4 +1,4 @@
-//! What one thread of an engine waits with.
+//! The epoll instance of one reactor thread.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,38 +10,38 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
 use crate::errno::Errno;
 use crate::sys::{EventFd, beyond};
-use crate::transfer::{self, Home};
+use crate::transfer::{self, ThreadKind};
 
-/// The token of the wake-up: transfers' numbers do not reach it.
+/// The token of the wakeup eventfd: transfer numbers do not reach it.
 pub(super) const WAKE: EventData = EventData::new_u64(u64::MAX);
 
-/// How long a check of the wake-up is trusted.
+/// The time for which a check of the eventfd stays valid.
 pub(super) const FRESH: Duration = Duration::from_millis(1);
 
-/// An epoll instance, and the wake-up that is registered in it.
+/// An epoll instance, and the wakeup eventfd that is registered in it.
 pub(super) struct Poller {
     /// `None` once it is dropped.
     epoll: Option<OwnedFd>,
     wake: Arc<EventFd>,
-    /// The transfers whose steps its thread takes.
-    pub(super) home: Home,
-    /// The time of the last check of the wake-up, in milliseconds.
-    looked: AtomicU64,
+    /// The kind of thread that waits with it.
+    pub(super) thread_kind: ThreadKind,
+    /// The time of the last check of the eventfd, in milliseconds.
+    last_check: AtomicU64,
 }
 
 impl Poller {
-    pub(super) fn new(home: Home, wake: &Arc<EventFd>) -> Result<Poller, Errno> {
+    pub(super) fn new(thread_kind: ThreadKind, wake: &Arc<EventFd>) -> Result<Poller, Errno> {
         let epoll = beyond(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         epoll::add(&epoll, wake, WAKE, EventFlags::IN)?;
         Ok(Poller {
             epoll: Some(epoll),
             wake: Arc::clone(wake),
-            home,
-            looked: AtomicU64::new(u64::MAX),
+            thread_kind,
+            last_check: AtomicU64::new(u64::MAX),
         })
     }
 
-    /// A message has come, and the thread reads it.
+    /// Clears the eventfd; called before the messages are read.
     pub(super) fn clear_wake(&self) {
         let _ = self.wake.clear();
     }
@@ -50,8 +50,8 @@ impl Poller {
         self.epoll.as_ref().expect("it is not dropped yet").as_fd()
     }
 
-    /// The events that have come by then; none where a signal has, of which only
-    /// a debugger's comes here.
+    /// Waits for events. Returns none after `EINTR`: signals are blocked, so only a
+    /// debugger causes it.
     pub(super) fn fetch<'a>(
         &self,
         events: &'a mut [MaybeUninit<Event>],
@@ -63,29 +63,29 @@ impl Poller {
         }
     }
 
-    /// Its wake-up is open, as of the last millisecond.
-    pub(super) fn was_here(&self, now: Duration) -> bool {
+    /// Returns whether the eventfd is open, as of the last millisecond.
+    pub(super) fn was_open(&self, now: Duration) -> bool {
         let now = millisecond(now);
-        self.looked.load(Ordering::Relaxed) == now || self.looks(now)
+        self.last_check.load(Ordering::Relaxed) == now || self.check(now)
     }
 
-    /// The same at this moment.
-    pub(super) fn is_here(&self, now: Duration) -> bool {
-        self.looks(millisecond(now))
+    /// Returns whether the eventfd is open now.
+    pub(super) fn is_open(&self, now: Duration) -> bool {
+        self.check(millisecond(now))
     }
 
-    fn looks(&self, now: u64) -> bool {
-        let here = self.wake.is_still_open();
-        if here {
-            self.looked.store(now, Ordering::Relaxed);
+    fn check(&self, now: u64) -> bool {
+        let open = self.wake.is_still_open();
+        if open {
+            self.last_check.store(now, Ordering::Relaxed);
         }
-        here
+        open
     }
 
-    /// Whether its descriptors are still its own: the host may have closed all
-    /// that it did not open, and reused their numbers. The epoll instance is
-    /// this poller's if the wake-up is registered in it; any other says `ENOENT`,
-    /// and is not changed.
+    /// Returns whether its descriptors are still its own: the host may have closed
+    /// all that it did not open, and reused their numbers. The epoll instance is
+    /// this poller's if the eventfd is registered in it; any other fails with
+    /// `ENOENT` and is not changed.
     pub(super) fn is_intact(&self) -> bool {
         use rustix::io::Errno as Refused;
         let wake = &self.wake;
@@ -93,7 +93,7 @@ impl Poller {
             && match epoll::modify(self.epoll(), wake, WAKE, EventFlags::IN) {
                 Ok(()) => true,
                 Err(Refused::NOENT | Refused::INVAL | Refused::BADF) => false,
-                // From a filter: it says nothing about the descriptor.
+                // From a seccomp filter: it says nothing about the descriptor.
                 Err(_) => true,
             }
     }
@@ -106,7 +106,7 @@ fn millisecond(now: Duration) -> u64 {
 impl Drop for Poller {
     fn drop(&mut self) {
         if !self.is_intact() {
-            // The numbers may be other files by now.
+            // The numbers may refer to other files by now.
             std::mem::forget(self.epoll.take());
         }
     }

@@ -1,4 +1,4 @@
-//! The handle of one transfer that runs on an engine.
+//! The handle of a transfer that runs on an engine.
 
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,77 +22,81 @@ impl Ending for Outcome {
     }
 }
 
-/// What a handle asks of the engine that runs its transfer.
-pub(super) trait Runner: Send + Sync {
-    /// The process that its threads belong to.
+/// The operations of the engine that a handle uses.
+pub(super) trait EngineForHandle: Send + Sync {
+    /// Returns the process that its threads belong to.
     fn process(&self) -> Stamp;
 
-    /// Numbers of descriptors refer to other files in the calling thread than in
-    /// the engine's.
+    /// Returns whether the calling thread's descriptor table differs from the
+    /// engine's.
     fn has_other_descriptors(&self) -> bool;
 
-    /// Has this transfer looked at again: it was cancelled.
-    fn look(&self, id: u64);
+    /// Makes the engine check this transfer, which was cancelled.
+    fn recheck(&self, id: u64);
 
-    /// Has the engine find out whether the host has closed its descriptors: the
-    /// thread that sleeps on them does so within a minute only.
+    /// Makes the engine check whether the host has closed its descriptors: the
+    /// thread that sleeps on them notices only within a minute.
     fn check(&self);
 
-    /// In a child of `fork(2)`: closes what the child has inherited.
+    /// In a child of `fork(2)`: closes the inherited descriptors.
     fn close_inherited(&self);
 }
 
-/// What a transfer on an engine and its handle have in common.
+/// The state that a transfer on an engine shares with its handle.
 pub(super) struct Shared {
     pub(super) id: u64,
-    /// The process that it runs in.
+    /// The process that the transfer runs in.
     process: Stamp,
     pub(super) live: Live,
     pub(super) completion: Completion<Outcome>,
-    runner: Weak<dyn Runner>,
+    engine: Weak<dyn EngineForHandle>,
     /// When the engine's descriptors were last checked through this handle, in
     /// milliseconds since the start.
     checked: AtomicU64,
 }
 
-/// How long a thread waits for an end before it checks that the engine's
+/// How long a thread waits for an end before it first checks that the engine's
 /// descriptors are still its own.
 const SOON: Duration = Duration::from_millis(20);
 /// The longest such time: it doubles with each check.
 const LATER: Duration = Duration::from_secs(60);
 
 impl Shared {
-    pub(super) fn new(id: u64, live: Live, runner: &Arc<impl Runner + 'static>) -> Arc<Shared> {
-        let weak = Arc::downgrade(runner);
+    pub(super) fn new(
+        id: u64,
+        live: Live,
+        engine: &Arc<impl EngineForHandle + 'static>,
+    ) -> Arc<Shared> {
+        let weak = Arc::downgrade(engine);
         Arc::new(Shared {
             id,
-            // Not the one that this is in by now: a signal's handler may have
-            // forked in the midst of the start.
-            process: runner.process(),
+            // Not the current process: a signal handler may have forked during the
+            // start.
+            process: engine.process(),
             live,
             completion: Completion::new(),
-            runner: weak,
+            engine: weak,
             checked: AtomicU64::new(0),
         })
     }
 
-    /// Whether the engine has the descriptors that the calling thread opens.
-    fn is_in_reach(&self) -> Result<(), Errno> {
-        let runner = self.runner.upgrade();
-        match runner.is_some_and(|runner| runner.has_other_descriptors()) {
+    /// Fails if the engine does not share the calling thread's descriptor table.
+    fn check_table(&self) -> Result<(), Errno> {
+        let engine = self.engine.upgrade();
+        match engine.is_some_and(|engine| engine.has_other_descriptors()) {
             true => Err(Errno::EBADF),
             false => Ok(()),
         }
     }
 
-    /// See [`Runner::check`].
+    /// See [`EngineForHandle::check`].
     fn check(&self) {
-        if let Some(runner) = self.runner.upgrade() {
-            runner.check();
+        if let Some(engine) = self.engine.upgrade() {
+            engine.check();
         }
     }
 
-    /// The same, if the last time is long ago.
+    /// Calls [`Shared::check`] if the last check is long ago.
     fn check_now_and_then(&self, elapsed: Duration) {
         let now = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let before = self.checked.load(Ordering::Relaxed);
@@ -102,9 +106,10 @@ impl Shared {
         }
     }
 
-    /// The counts, for an outcome that no thread reports.
+    /// Returns an outcome with the current counts, for a transfer whose thread
+    /// reports none.
     pub(super) fn lost(&self, errno: Errno) -> Outcome {
-        let status = self.live.look(true);
+        let status = self.live.snapshot(true);
         let mut report = Report::nothing(None, Some(errno));
         report.read = status.read;
         report.written = status.written;
@@ -117,22 +122,22 @@ impl Shared {
     }
 }
 
-/// One transfer that runs on an [`Engine`](super::Engine): to be waited for, as
-/// a [`Future`] by any executor or by [`Running::wait`], polled by descriptor,
-/// looked at, cancelled, or [let go](Running::detach).
+/// A transfer that runs on an [`Engine`](super::Engine). It can be awaited as a
+/// [`Future`] by any executor, waited for by [`Running::wait`], polled by
+/// descriptor, queried, cancelled, or [detached](Running::detach).
 ///
-/// Dropped, it cancels the transfer: what the sink takes at once of what had
-/// been read is still written, a seekable source is rewound, and the rest is
-/// lost with the outcome. [`Running::cancel`] followed by [`Running::wait`]
-/// loses nothing.
+/// Dropping it cancels the transfer: of the bytes that had been read, those that
+/// the sink accepts without blocking are still written, a seekable source is
+/// rewound, and the rest is lost with the outcome. [`Running::cancel`] followed by
+/// [`Running::wait`] loses nothing.
 ///
-/// It belongs to the process that started it. In a child of `fork(2)` the
-/// transfer does not run (it goes on in the parent), and every way of waiting
-/// says so at once: `ECHILD`, with the counts at the moment of the fork. The
-/// child inherits the transfer's descriptors. While it has them, a reader in
-/// another process does not see the end. It closes those of pipes and sockets
-/// when it first starts a transfer on an engine or uses a handle or an engine of
-/// its parent's, and the others when it executes a program.
+/// It belongs to the process that started it. In a child of `fork(2)` the transfer
+/// does not run (it continues in the parent), and every way of waiting returns
+/// `ECHILD` immediately, with the counts at the time of the fork. The child
+/// inherits the transfer's descriptors. While it has them, a reader in another
+/// process sees no end of file. It closes those of pipes and sockets when it first
+/// starts a transfer on an engine or uses a handle or an engine of its parent, and
+/// the others when it executes a program.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -152,7 +157,7 @@ impl Shared {
 #[must_use = "dropping it cancels the transfer"]
 pub struct Running {
     shared: Arc<Shared>,
-    /// Its end is not the transfer's.
+    /// Dropping the handle does not cancel the transfer.
     released: bool,
 }
 
@@ -164,144 +169,149 @@ impl Running {
         }
     }
 
-    /// It is not this process that runs the transfer.
-    fn is_orphan(&self) -> bool {
+    /// Returns whether another process runs the transfer.
+    fn is_inherited(&self) -> bool {
         !self.shared.process.is_here()
     }
 
     /// In a child of `fork(2)`.
     fn close_inherited(&self) {
-        if let Some(runner) = self.shared.runner.upgrade() {
-            runner.close_inherited();
+        if let Some(engine) = self.shared.engine.upgrade() {
+            engine.close_inherited();
         }
     }
 
-    fn orphan(&self) -> Outcome {
+    fn inherited_outcome(&self) -> Outcome {
         self.close_inherited();
         self.shared.lost(Errno::ECHILD)
     }
 
-    /// The transfer at this moment.
+    /// Returns a snapshot of the transfer.
     pub fn status(&self) -> Status {
-        let orphan = self.is_orphan();
-        if orphan {
+        let inherited_outcome = self.is_inherited();
+        if inherited_outcome {
             self.close_inherited();
         }
-        let ended = orphan || self.shared.completion.has_ended();
-        let status = self.shared.live.look(ended);
+        let ended = inherited_outcome || self.shared.completion.has_ended();
+        let status = self.shared.live.snapshot(ended);
         if !ended {
             self.shared.check_now_and_then(status.elapsed);
         }
         status
     }
 
-    /// Ends it with [`Ended::Cancelled`](crate::Ended::Cancelled), soon: a
-    /// piece of a file copy that is under way is finished first. Returns at
-    /// once; [`wait`](Running::wait) and the other ways to wait give the
-    /// outcome. It is [`Ended::Eof`](crate::Ended::Eof) if the transfer found
-    /// the end of its source before it was cancelled.
+    /// Ends the transfer with [`Ended::Cancelled`](crate::Ended::Cancelled), after
+    /// the current piece of a file copy is finished. Returns immediately;
+    /// [`wait`](Running::wait) and the other ways to wait return the outcome. It is
+    /// [`Ended::Eof`](crate::Ended::Eof) if the transfer found the end of its
+    /// source before the cancellation.
     ///
-    /// A system call that blocks and cannot be interrupted returns first, since
-    /// the counts are exact only then. The same holds for
-    /// [`Request::idle`](crate::Request::idle). Such calls are: reads and writes
-    /// of a file system whose server does not answer (NFS, FUSE); calls on a
-    /// pipe into which another process splices a silent socket or a slow file,
-    /// which holds the pipe's lock (an empty source is not read); a write of up
-    /// to 4096 bytes to a blocking serial line that accepts only a part of it.
-    /// Other transfers go on meanwhile.
+    /// A system call that blocks and cannot be interrupted returns first, since the
+    /// counts are exact only then. The same holds for
+    /// [`Request::idle`](crate::Request::idle). Such calls are: reads and writes of
+    /// a file system whose server does not answer (NFS, FUSE); calls on a pipe
+    /// whose lock another process holds while it splices a silent socket or a slow
+    /// file into the pipe (an empty source is not read); a write of up to 4096
+    /// bytes to a blocking serial line that accepts only a part of it. Other
+    /// transfers continue meanwhile.
     pub fn cancel(&self) {
-        if !self.is_orphan()
+        if !self.is_inherited()
             && self.shared.completion.cancel()
-            // An engine that is gone has ended it already.
-            && let Some(runner) = self.shared.runner.upgrade()
+            // An engine that has been dropped has already ended it.
+            && let Some(engine) = self.shared.engine.upgrade()
         {
-            runner.look(self.shared.id);
+            engine.recheck(self.shared.id);
         }
     }
 
-    /// The outcome, once, if it has ended.
+    /// Returns the outcome once, if the transfer has ended.
     pub fn try_wait(&self) -> Option<Outcome> {
-        if self.is_orphan() {
-            return Some(self.orphan());
+        if self.is_inherited() {
+            return Some(self.inherited_outcome());
         }
         let outcome = self.shared.completion.try_take();
         if outcome.is_none() {
-            // It may be asked for in a loop.
+            // The caller may poll in a loop: `status` checks the descriptors.
             self.status();
         }
         outcome
     }
 
-    /// Waits for its end. What [`Running::try_wait`] has given away comes
-    /// without the stranded bytes.
+    /// Waits for the end. If [`Running::try_wait`] has already returned the
+    /// outcome, this one has no stranded bytes.
     pub fn wait(mut self) -> Outcome {
         self.released = true;
         let ended = self.waited();
         let taken = ended.then(|| self.shared.completion.taken()).flatten();
-        taken.map_or_else(|| self.orphan(), whole)
+        taken.map_or_else(|| self.inherited_outcome(), whole)
     }
 
-    /// Waits for its end and leaves the outcome where it is, for
-    /// [`Running::try_wait`]: for any number of threads that share a handle.
-    /// It needs no descriptor, which [`Running::fd`] does.
+    /// Waits for the end without taking the outcome, which [`Running::try_wait`]
+    /// then returns. Any number of threads that share a handle may wait. Needs no
+    /// descriptor, unlike [`Running::fd`].
     pub fn wait_for_end(&self) {
         self.waited();
     }
 
-    /// Waits for its end. `false`: this is another process, perhaps since a
-    /// `fork(2)` of a signal's handler.
+    /// Waits for the end. `false`: this is another process, perhaps because a
+    /// signal handler has forked.
     fn waited(&self) -> bool {
         let mut next = SOON;
         self.shared.completion.wait_for_end(|| {
-            if self.is_orphan() {
+            if self.is_inherited() {
                 return None;
             }
-            // A handler may fork between that look and the sleep: the child then
-            // does not sleep. (Before Linux 4.14 it sleeps no longer than the
-            // wait has taken so far.)
+            // A handler may fork between that check and the sleep: the child then
+            // does not sleep. (Before Linux 4.14 it sleeps no longer than the wait
+            // has taken so far.)
             let most = next;
             next = (2 * next).min(LATER);
             if most > SOON {
                 self.shared.check();
             }
             Some(most)
-        }) && !self.is_orphan()
+        }) && !self.is_inherited()
     }
 
-    /// A descriptor that polls readable (`POLLIN`) once it has ended, and stays
-    /// so: for an event loop. Read nothing from it, and write nothing to it. It
-    /// is made at the first call, and takes two descriptors (`pipe2(2)`).
+    /// Returns a descriptor for an event loop: it polls readable (`POLLIN`) from
+    /// the end on. The caller must not read from it or write to it. The first call
+    /// creates it, which takes two descriptors (`pipe2(2)`).
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
-    /// `ECHILD`: it is the parent's. `EBADF`: the host has closed it; or it is
-    /// another file, or none, in this thread, which has descriptors of its own
-    /// (`unshare(2)`, `CLONE_FILES`).
+    /// `ECHILD`: the parent process runs the transfer. `EBADF`: the host has closed
+    /// the descriptor; or the number is another file, or none, in the calling
+    /// thread, which has a descriptor table of its own (`unshare(2)`,
+    /// `CLONE_FILES`).
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
-        if self.is_orphan() {
+        if self.is_inherited() {
             return Err(Errno::ECHILD);
         }
-        let bell = self.shared.completion.bell(|| self.shared.is_in_reach())?;
-        match bell.is_here() {
-            true => Ok(bell.as_fd()),
+        let eventfd = self
+            .shared
+            .completion
+            .eventfd(|| self.shared.check_table())?;
+        match eventfd.is_here() {
+            true => Ok(eventfd.as_fd()),
             false => Err(Errno::EBADF),
         }
     }
 
-    /// Calls this at the end, before waiters are woken: on one of the engine's
-    /// threads, which it must not block; or at once on the calling thread, if
-    /// the transfer has ended. Several are called in their order.
+    /// Calls `callback` at the end, before waiters are woken: on one of the
+    /// engine's threads, which it must not block; or immediately on the calling
+    /// thread, if the transfer has ended. Callbacks run in the order of their
+    /// registration.
     pub fn on_end(&self, callback: impl FnOnce(&Report) + Send + 'static) {
-        if self.is_orphan() {
-            callback(&self.orphan().report);
+        if self.is_inherited() {
+            callback(&self.inherited_outcome().report);
         } else {
             self.shared.completion.on_end(Box::new(callback));
         }
     }
 
-    /// Lets it run on without a handle. What was registered with
-    /// [`Running::on_end`] is still called.
+    /// Lets the transfer continue without a handle. Callbacks of
+    /// [`Running::on_end`] are still called.
     pub fn detach(mut self) {
         self.released = true;
     }
@@ -321,8 +331,8 @@ impl Future for Running {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        if self.is_orphan() {
-            return Poll::Ready(self.orphan());
+        if self.is_inherited() {
+            return Poll::Ready(self.inherited_outcome());
         }
         match self.shared.completion.poll(context.waker()) {
             Some(taken) => Poll::Ready(whole(taken)),
@@ -333,7 +343,7 @@ impl Future for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.released && !self.is_orphan() && !self.shared.completion.has_ended() {
+        if !self.released && !self.is_inherited() && !self.shared.completion.has_ended() {
             self.cancel();
         }
     }

@@ -1,28 +1,28 @@
-//! Transfers by number, without a search.
+//! A slab of transfers, indexed by transfer number.
 
 use crate::sys::Lock;
 
-/// A number's lower bits are an index, the upper ones tell how often the index was
-/// used before. An engine's transfers at a time are fewer than that.
+/// The lower bits of a number are an index; the upper bits count how often the
+/// index was used before. An engine runs fewer than 2^24 transfers at a time.
 const INDEX: u32 = 24;
 
-/// Slots that are kept while nothing is there.
+/// Slots that are kept allocated while the slab is empty.
 const KEPT: usize = 256;
 
 fn index(number: u64) -> usize {
     (number & ((1 << INDEX) - 1)) as usize
 }
 
-/// The numbers of an engine's transfers. No number is used twice; indices are, so
-/// that they stay small.
+/// Allocates transfer numbers. No number is reused; indices are, so that they stay
+/// small.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(Lock<Free>);
 
 #[derive(Debug, Default)]
 struct Free {
-    /// What the indices that are free are to be used with.
+    /// The next number of each free index.
     numbers: Vec<u64>,
-    /// Indices that were used so far.
+    /// Indices that have been allocated so far.
     used: u64,
 }
 
@@ -38,7 +38,7 @@ impl Numbers {
         })
     }
 
-    /// The transfer of this number has ended.
+    /// Frees the index of an ended transfer.
     pub(super) fn give_back(&self, number: u64) {
         if let Some(mut free) = self.0.lock() {
             free.numbers.push(number + (1 << INDEX));
@@ -67,13 +67,13 @@ impl<T> Slab<T> {
         self.count == 0
     }
 
-    /// The slot is free: an index has one number at a time.
+    /// Inserts a value. The slot is free: an index belongs to one number at a time.
     pub(super) fn put(&mut self, number: u64, value: T) {
         let index = index(number);
         if index >= self.slots.len() {
             self.slots.resize_with(index + 1, || None);
         }
-        debug_assert!(self.slots[index].is_none(), "two of one index");
+        debug_assert!(self.slots[index].is_none(), "the slot is occupied");
         self.slots[index] = Some((number, value));
         self.count += 1;
     }
@@ -104,8 +104,8 @@ impl<T> Slab<T> {
         slots.flatten().map(|(_, value)| value).collect()
     }
 
-    /// Leaves no memory behind for many that were there, if none is.
-    pub(super) fn rest(&mut self) {
+    /// Frees the slots if the slab is empty and was large.
+    pub(super) fn shrink(&mut self) {
         if self.is_empty() && self.slots.len() > KEPT {
             self.slots = Vec::new();
         }
@@ -127,7 +127,7 @@ mod tests {
         assert_ne!(first, third);
         assert!(
             third.leading_zeros() >= 2,
-            "an event's token has two bits more"
+            "an event's token needs two more bits"
         );
     }
 
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(slab.drain(), ["second"]);
         assert!(slab.is_empty() && slab.take(second).is_none());
         slab.put(second, "again");
-        slab.rest();
+        slab.shrink();
         assert_eq!(slab.take(second), Some("again"));
     }
 }

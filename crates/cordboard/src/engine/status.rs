@@ -1,4 +1,4 @@
-//! What a running transfer shows of itself.
+//! The counters of a running transfer.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::request::DataPath;
 use crate::transfer::Transfer;
 
-/// A transfer at one moment.
+/// A snapshot of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
@@ -14,29 +14,29 @@ pub struct Status {
     /// ([`DataPath::Direct`]), a block counts as read and as written once it and
     /// all blocks before it are in the sink.
     pub read: u64,
-    /// Bytes the sink accepted so far.
+    /// Bytes that the sink has accepted so far.
     pub written: u64,
-    /// Reads that are on their way, or wait for their turn.
+    /// Reads in flight or queued.
     pub pending_reads: u32,
-    /// Writes that are on their way, or wait for the sink.
+    /// Writes in flight, or waiting for the sink.
     pub pending_writes: u32,
-    /// The path in use; the last one, of a transfer that has ended.
+    /// The path in use; the last one if the transfer has ended.
     pub path: DataPath,
-    /// Since the start, and to the end where it has come.
+    /// The time since the start, up to the end if it has ended.
     pub elapsed: Duration,
-    /// It has ended.
+    /// Whether the transfer has ended.
     pub ended: bool,
 }
 
 impl Status {
-    /// Bytes taken from the source that the sink has not accepted yet: `read -
-    /// written`; none, where a stage makes more bytes of fewer. The two are not
-    /// the same bytes then.
+    /// Returns the bytes taken from the source that the sink has not accepted yet:
+    /// `read - written`, or 0 if a stage has produced more bytes than were read.
+    /// With such a stage the two count different bytes.
     pub fn in_transit(&self) -> u64 {
         self.read.saturating_sub(self.written)
     }
 
-    /// Bytes a second that the sink has accepted, from the start on.
+    /// Returns the average rate since the start, in bytes written per second.
     pub fn rate(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 {
@@ -47,18 +47,18 @@ impl Status {
     }
 }
 
-/// The counts that one thread writes and all may read.
+/// Counters that one thread writes and all threads may read.
 #[derive(Debug)]
 pub(super) struct Live {
     start: Instant,
-    /// More can be written than read.
+    /// A stage changes the bytes: more may be written than read.
     transforms: bool,
     read: AtomicU64,
     written: AtomicU64,
     pending_reads: AtomicU32,
     pending_writes: AtomicU32,
     path: AtomicU8,
-    /// Nanoseconds from start to end; 0 until then.
+    /// Nanoseconds from start to end; 0 while it runs.
     elapsed: AtomicU64,
 }
 
@@ -74,12 +74,12 @@ impl Live {
             path: AtomicU8::new(0),
             elapsed: AtomicU64::new(0),
         };
-        live.show(transfer);
+        live.update(transfer);
         live
     }
 
-    /// After each step.
-    pub(super) fn show(&self, transfer: &Transfer<'_>) {
+    /// Updates the counters; called after each step.
+    pub(super) fn update(&self, transfer: &Transfer<'_>) {
         let (reads, writes) = transfer.pending();
         self.pending_reads.store(reads, Ordering::Relaxed);
         self.pending_writes.store(writes, Ordering::Relaxed);
@@ -88,23 +88,24 @@ impl Live {
     }
 
     fn count(&self, (read, written): (u64, u64)) {
-        // In this order, and looked at in the other: nobody sees more written
+        // Stored in this order and loaded in the other: no thread sees more written
         // than read.
         self.read.store(read, Ordering::Release);
         self.written.store(written, Ordering::Release);
     }
 
-    /// The last counts.
+    /// Stores the final counts.
     pub(super) fn end(&self, read: u64, written: u64, elapsed: Duration) {
         self.pending_reads.store(0, Ordering::Relaxed);
         self.pending_writes.store(0, Ordering::Relaxed);
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         self.elapsed.store(nanos.max(1), Ordering::Relaxed);
-        // What went back to the source counts as not read: fewer than before.
+        // Bytes that went back to the source count as not read: `read` may
+        // decrease.
         self.count((read, written));
     }
 
-    pub(super) fn look(&self, ended: bool) -> Status {
+    pub(super) fn snapshot(&self, ended: bool) -> Status {
         let written = self.written.load(Ordering::Acquire);
         let mut read = self.read.load(Ordering::Acquire);
         if !self.transforms {

@@ -1,5 +1,5 @@
-//! What the state that the engine's threads share is made of. The model check
-//! (`crates/model`) compiles the files that use it against its own.
+//! The synchronization primitives of the engine's shared state. The model
+//! (`crates/model`) compiles the files that use this module against its own.
 
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};

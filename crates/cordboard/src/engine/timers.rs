@@ -1,59 +1,59 @@
-//! When a sleeping transfer is to be looked at again.
+//! The timers of sleeping transfers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Moments by transfer, the earliest first.
+/// Timer entries, the earliest first.
 ///
-/// A transfer has one entry at most, [`Alarm::set`]. An entry whose moment is
-/// postponed stays until its first moment, so that a transfer that sleeps and
-/// wakes a thousand times within its idle limit makes one entry, not a
-/// thousand. It is removed with the transfer: [`Timers::forget`].
+/// A transfer has at most one entry, [`Timer::set`]. An entry that is postponed
+/// stays until its first deadline, so a transfer that sleeps and wakes a thousand
+/// times within its idle limit makes one entry. [`Timers::forget`] removes it with
+/// the transfer.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     entries: BTreeSet<(Duration, u64)>,
 }
 
-/// One transfer's part of it.
+/// The timer of one transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Alarm {
-    /// When it is to be woken.
+pub(super) struct Timer {
+    /// The deadline.
     pub(super) at: Option<Duration>,
-    /// The moment of its entry.
+    /// The time of its entry, which may be earlier.
     set: Option<Duration>,
 }
 
 impl Timers {
-    /// Wakes the transfer then, or not at all.
-    pub(super) fn arm(&mut self, id: u64, alarm: &mut Alarm, at: Option<Duration>) {
-        alarm.at = at;
+    /// Sets the deadline; `None`: no deadline.
+    pub(super) fn arm(&mut self, id: u64, timer: &mut Timer, at: Option<Duration>) {
+        timer.at = at;
         if let Some(at) = at
-            && alarm.set.is_none_or(|set| at < set)
+            && timer.set.is_none_or(|set| at < set)
         {
-            self.remove(id, alarm);
-            alarm.set = Some(at);
+            self.remove(id, timer);
+            timer.set = Some(at);
             self.entries.insert((at, id));
         }
     }
 
-    /// The transfer has ended, or goes on elsewhere.
-    pub(super) fn forget(&mut self, id: u64, alarm: &mut Alarm) {
-        self.remove(id, alarm);
-        alarm.at = None;
+    /// Removes the timer: the transfer has ended, or continues on another thread.
+    pub(super) fn forget(&mut self, id: u64, timer: &mut Timer) {
+        self.remove(id, timer);
+        timer.at = None;
     }
 
-    fn remove(&mut self, id: u64, alarm: &mut Alarm) {
-        if let Some(set) = alarm.set.take() {
+    fn remove(&mut self, id: u64, timer: &mut Timer) {
+        if let Some(set) = timer.set.take() {
             self.entries.remove(&(set, id));
         }
     }
 
-    /// The next moment of any.
+    /// Returns the time of the earliest entry.
     pub(super) fn next(&self) -> Option<Duration> {
         self.entries.first().map(|(at, _)| *at)
     }
 
-    /// The transfer and the moment of an entry whose moment has come.
+    /// Removes an entry that has expired; returns its time and its transfer.
     pub(super) fn pop(&mut self, now: Duration) -> Option<(Duration, u64)> {
         match self.entries.first() {
             Some((at, _)) if *at <= now => self.entries.pop_first(),
@@ -61,17 +61,17 @@ impl Timers {
         }
     }
 
-    /// Whether the transfer is to be woken now that this entry's moment has
-    /// come; if it is to be later, it is entered again.
-    pub(super) fn is_due(&mut self, id: u64, alarm: &mut Alarm, entry: Duration) -> bool {
-        alarm.set = None;
-        match alarm.at {
+    /// Returns whether the deadline has passed now that this entry has expired; if
+    /// not, inserts an entry for the deadline.
+    pub(super) fn is_due(&mut self, id: u64, timer: &mut Timer, entry: Duration) -> bool {
+        timer.set = None;
+        match timer.at {
             Some(at) if at <= entry => {
-                alarm.at = None;
+                timer.at = None;
                 true
             }
             later => {
-                self.arm(id, alarm, later);
+                self.arm(id, timer, later);
                 false
             }
         }
@@ -88,45 +88,45 @@ mod tests {
 
     #[test]
     fn an_alarm_that_moves_on_leaves_one_entry() {
-        let (mut timers, mut alarm) = (Timers::default(), Alarm::default());
+        let (mut timers, mut timer) = (Timers::default(), Timer::default());
         for n in 1..1000 {
-            timers.arm(7, &mut alarm, seconds(n));
-            timers.arm(7, &mut alarm, None);
+            timers.arm(7, &mut timer, seconds(n));
+            timers.arm(7, &mut timer, None);
         }
-        timers.arm(7, &mut alarm, seconds(1000));
+        timers.arm(7, &mut timer, seconds(1000));
         assert_eq!((timers.entries.len(), timers.next()), (1, seconds(1)));
         let (entry, id) = timers.pop(Duration::from_secs(2)).unwrap();
         assert_eq!((entry, id), (Duration::from_secs(1), 7));
-        assert!(!timers.is_due(id, &mut alarm, entry), "it has moved on");
+        assert!(!timers.is_due(id, &mut timer, entry), "it has moved on");
         assert_eq!(timers.next(), seconds(1000));
         assert_eq!(timers.pop(Duration::from_secs(999)), None);
         let (entry, id) = timers.pop(Duration::from_secs(1000)).unwrap();
-        assert!(timers.is_due(id, &mut alarm, entry));
-        assert_eq!((timers.next(), alarm), (None, Alarm::default()));
+        assert!(timers.is_due(id, &mut timer, entry));
+        assert_eq!((timers.next(), timer), (None, Timer::default()));
     }
 
     #[test]
     fn an_earlier_alarm_takes_the_place_of_the_later_one() {
-        let (mut timers, mut alarm) = (Timers::default(), Alarm::default());
-        timers.arm(7, &mut alarm, seconds(9));
-        timers.arm(7, &mut alarm, seconds(2));
+        let (mut timers, mut timer) = (Timers::default(), Timer::default());
+        timers.arm(7, &mut timer, seconds(9));
+        timers.arm(7, &mut timer, seconds(2));
         assert_eq!(timers.entries.len(), 1);
         let (entry, id) = timers.pop(Duration::from_secs(2)).unwrap();
-        assert!(timers.is_due(id, &mut alarm, entry));
-        assert_eq!((timers.next(), alarm), (None, Alarm::default()));
+        assert!(timers.is_due(id, &mut timer, entry));
+        assert_eq!((timers.next(), timer), (None, Timer::default()));
     }
 
     #[test]
     fn what_has_ended_leaves_nothing() {
-        let (mut timers, mut alarm) = (Timers::default(), Alarm::default());
-        timers.arm(7, &mut alarm, seconds(3600));
-        timers.arm(7, &mut alarm, None);
-        let mut other = Alarm::default();
+        let (mut timers, mut timer) = (Timers::default(), Timer::default());
+        timers.arm(7, &mut timer, seconds(3600));
+        timers.arm(7, &mut timer, None);
+        let mut other = Timer::default();
         timers.arm(8, &mut other, seconds(3600));
-        timers.forget(7, &mut alarm);
+        timers.forget(7, &mut timer);
         assert_eq!(timers.entries.len(), 1, "the other's");
-        assert_eq!(alarm, Alarm::default());
-        timers.forget(7, &mut alarm);
+        assert_eq!(timer, Timer::default());
+        timers.forget(7, &mut timer);
         timers.forget(8, &mut other);
         assert_eq!(timers.next(), None);
     }

@@ -1,8 +1,9 @@
-//! What an engine's threads do for what waits inside the kernel: anything with a file, a block
-//! device or a terminal, and the end of a transfer that syncs.
+//! The work of an engine's worker threads, which may block in the kernel: steps of
+//! transfers with a file, a block device or a terminal, and the settling of
+//! transfers that sync.
 //!
-//! A piece of work is bounded and goes back behind the others, so that one huge
-//! copy never holds up a small one.
+//! A piece of work is bounded and is queued again behind the others, so a large
+//! copy does not delay a small one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +11,18 @@ use std::time::Duration;
 use super::job::Job;
 use crate::endpoint::Side;
 use crate::threads;
-use crate::transfer::{Awake, Home, Need, Next, SPELL, Waiter, What};
+use crate::transfer::{Next, SPIN_TIME, ThreadKind, Wait, WaitFor, Waiter, Wakeup};
 
-/// Bytes after which others have their turn.
+/// Bytes per piece.
 const PIECE: u64 = 4 << 20;
-/// The same, in steps.
+/// Steps per piece.
 const STEPS: u32 = 64;
 
-/// Something for a worker to do.
+/// A task for a worker.
 pub(super) enum Task {
-    /// Some steps of a transfer.
+    /// Take some steps of a transfer.
     Piece(Box<Job>),
-    /// The end of one.
+    /// Settle a transfer.
     Settle(Box<Job>),
 }
 
@@ -37,27 +38,27 @@ impl threads::Work for Task {
     }
 }
 
-/// Some steps of a transfer: until it waits, has ended, or has had its share.
+/// Takes steps of a transfer until it waits or ends, or the piece is complete.
 fn piece(mut job: Box<Job>) -> Option<Task> {
-    job.transfer.runs_on = Home::Worker;
-    let crew = Arc::clone(&job.ticket.crew);
+    job.transfer.runs_on = ThreadKind::Worker;
+    let engine = Arc::clone(&job.ticket.engine);
     let moved = |job: &Job| job.transfer.counts().0 + job.transfer.counts().1;
     let enough = moved(&job).saturating_add(2 * PIECE);
     for _ in 0..STEPS {
-        // Before each step: some take as long as a disk does.
-        if crew.is_lost() {
-            job.let_go();
+        // Before each step, since a step may take long.
+        if engine.is_lost() {
+            job.end_without_close();
             return None;
         }
         match job.advance() {
             Next::Step if moved(&job) >= enough => break,
             Next::Step => {}
-            Next::Wait(need) => {
-                job.need = Some(need);
-                match glance(&mut job, &need) {
-                    Some(awake) => job.awake = awake,
+            Next::Wait(wait) => {
+                job.wait = Some(wait);
+                match poll_now(&mut job, &wait) {
+                    Some(wakeup) => job.wakeup = wakeup,
                     None => {
-                        job.rest();
+                        job.release_idle();
                         return back(job);
                     }
                 }
@@ -73,44 +74,45 @@ fn piece(mut job: Box<Job>) -> Option<Task> {
     Some(Task::Piece(job))
 }
 
-/// To the reactor, which waits for it or goes on with it.
+/// Returns the transfer to the reactor, which waits for it or continues it.
 fn back(job: Box<Job>) -> Option<Task> {
-    let crew = Arc::clone(&job.ticket.crew);
-    // It reads until the last transfer has ended, this one included, or has
-    // given up.
-    if let Err(job) = crew.take_back(job) {
+    let engine = Arc::clone(&job.ticket.engine);
+    // The reactor reads messages until the last transfer has ended, this one
+    // included, or until it gives up.
+    if let Err(job) = engine.take_back(job) {
         job.finish();
     }
     None
 }
 
-/// What there is already of what a transfer would wait for.
-pub(super) fn at_once(job: &mut Job, need: &Need) -> Option<Awake> {
-    // A blocking descriptor is polled before each use, ready or not.
-    match job.transfer.tells_by_itself(need) {
+/// Polls before a sleep, unless the step has just found the descriptor not ready.
+pub(super) fn ready_already(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
+    // A blocking descriptor is polled before each use, and a step does not touch it
+    // otherwise.
+    match job.transfer.step_checked_readiness(wait) {
         true => None,
-        false => glance(job, need),
+        false => poll_now(job, wait),
     }
 }
 
-/// The same, also of what would tell by itself: a worker may look
-/// for a short while before it gives the transfer back.
-fn glance(job: &mut Job, need: &Need) -> Option<Awake> {
-    let What::Side(side) = need.what else {
+/// Polls without sleeping. A worker that waits for the sink may spin for a short
+/// time before it returns the transfer.
+fn poll_now(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
+    let WaitFor::Side(side) = wait.target else {
         return None;
     };
-    let mut clock = job.ticket.crew.clock();
+    let mut clock = job.ticket.engine.clock();
     let transfer = &mut job.transfer;
-    let patient = transfer.runs_on == Home::Worker
+    let patient = transfer.runs_on == ThreadKind::Worker
         && side == Side::Sink
         && transfer.spin.worth_it(&transfer.flow);
-    let awake = if patient {
-        let awake = clock.watch(&need.interest(transfer), SPELL).ok()?;
-        transfer.spin.learn(awake.ready);
-        awake
+    let wakeup = if patient {
+        let wakeup = clock.spin(&wait.interest(transfer), SPIN_TIME).ok()?;
+        transfer.spin.learn(wakeup.ready);
+        wakeup
     } else {
-        let at_once = Some(Duration::ZERO);
-        clock.wait(&need.interest(transfer), at_once).ok()?
+        let no_wait = Some(Duration::ZERO);
+        clock.wait(&wait.interest(transfer), no_wait).ok()?
     };
-    (awake != Awake::default()).then_some(awake)
+    (wakeup != Wakeup::default()).then_some(wakeup)
 }

@@ -1,4 +1,4 @@
-//! The one call: [`splice`].
+//! The function [`splice`].
 
 use std::os::fd::AsFd;
 
@@ -6,13 +6,13 @@ use super::{Transfer, fast_path};
 use crate::report::{Failure, Report};
 use crate::request::{Request, Size};
 
-/// Moves `size` bytes, or all there are, from `source` to `sink`; returns when
-/// it is done.
+/// Moves `size` bytes, or all bytes up to the end of `source`, to `sink`. Returns
+/// when the transfer has ended.
 ///
 /// # Errors
 ///
-/// [`Failure`]: which side failed, with which errno, what had been moved, and
-/// the bytes that were read and could not be written.
+/// [`Failure`]: the side that failed, the errno, the counts, and the bytes that
+/// were read and could not be written.
 pub fn splice(
     source: impl AsFd,
     sink: impl AsFd,

@@ -1,4 +1,4 @@
-//! Ending or pausing a transfer from elsewhere, and watching it.
+//! Cancelling or pausing a transfer from another thread, and observing it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,64 +9,66 @@ use crate::errno::Errno;
 use crate::request::DataPath;
 use crate::sys::EventFd;
 
-/// The handle by which another thread, or a signal handler, ends, pauses or
+/// A handle by which another thread, or a signal handler, cancels, pauses or
 /// resumes a transfer.
 ///
-/// Clones share one state. A transfer that waits is woken at once; one that
-/// is inside a system call on a file ends when that bounded piece is done.
+/// Clones share one state. A transfer that waits is woken immediately; one that is
+/// inside a system call on a file stops when that bounded piece is done.
 ///
-/// The wake-up is a descriptor of the thread that makes the handle. A transfer
-/// that runs where its number is another file (`unshare(2)`, `CLONE_FILES`)
-/// checks every 20 ms. A thread that had descriptors of its own before the
-/// handle was made cannot wake the transfer, which then ends at its next step.
+/// The wakeup is a descriptor in the table of the thread that creates the handle. A
+/// transfer that runs where its number refers to another file (`unshare(2)`,
+/// `CLONE_FILES`) checks every 20 ms. A thread whose descriptor table was unshared
+/// before the handle was created cannot wake the transfer, which then notices at
+/// its next step.
 #[derive(Debug, Clone)]
 pub struct Control {
     shared: Arc<Shared>,
     interrupting: bool,
-    /// The wake-up's numbers are other files where the transfer runs, or it cannot
-    /// be read there.
-    deaf: bool,
+    /// Where the transfer runs, the wakeup's numbers refer to other files, or it
+    /// cannot be read.
+    cannot_wake: bool,
 }
 
 #[derive(Debug)]
 struct Shared {
     cancelled: AtomicBool,
     paused: AtomicBool,
-    /// Transfers that have begun to listen.
+    /// Transfers that have begun to use the wakeup.
     listeners: AtomicU32,
-    /// `None`: a transfer that waits checks every so often.
+    /// `None`: a waiting transfer polls.
     wake: Option<EventFd>,
 }
 
-/// How often that is.
-const LOOK: Duration = Duration::from_millis(20);
+/// The interval at which a transfer polls if nothing can wake it.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Control {
-    /// A fresh handle, of two descriptors. Since Linux 2.6.27 (`pipe2(2)`).
+    /// Creates a handle, which uses two descriptors. Since Linux 2.6.27
+    /// (`pipe2(2)`).
     ///
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the wake-up was to be
-    /// had. `EPERM`, `ENOSYS`, or what else a filter says: `pipe2(2)` and
-    /// `eventfd2(2)` are refused, or `write(2)` and `writev(2)`, or `read(2)` and
-    /// `readv(2)`.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the wakeup is available.
+    /// `EPERM`, `ENOSYS`, or another errno of a seccomp filter: it refuses
+    /// `pipe2(2)` and `eventfd2(2)`, or `write(2)` and `writev(2)`, or `read(2)`
+    /// and `readv(2)`.
     pub fn new() -> Result<Control, Errno> {
         Ok(Control::with(Some(EventFd::distinct()?)))
     }
 
-    /// The same of one descriptor, for a program that closes none that it does
-    /// not know: under its number, another anonymous file could not be told
-    /// from it.
+    /// Creates a handle that uses one descriptor, for a program that closes no
+    /// unknown descriptors: under its number, another anonymous file could not be
+    /// told from it.
     ///
-    /// Public for the command alone, and no part of the interface.
+    /// Public for the command only; not part of the interface.
     #[doc(hidden)]
     pub fn of_one_descriptor() -> Result<Control, Errno> {
         Ok(Control::with(Some(EventFd::new()?)))
     }
 
-    /// The same without a descriptor, for when none is available: a transfer
-    /// that waits checks every 20 ms whether it was cancelled or woken, unless
-    /// it is [interrupted](Control::interrupting).
+    /// Creates a handle without a descriptor, if none is available: a transfer that
+    /// waits checks every 20 ms whether it was cancelled or woken, unless it is
+    /// [interrupted](Control::interrupting).
     pub fn without_descriptor() -> Control {
         Control::with(None)
     }
@@ -80,15 +82,15 @@ impl Control {
                 wake,
             }),
             interrupting: false,
-            deaf: false,
+            cannot_wake: false,
         }
     }
 
-    /// Promises that the code that cancels or wakes also interrupts the
-    /// transfer's thread by a signal whose handler does not restart system
-    /// calls (no `SA_RESTART`), repeatedly until the transfer has noticed.
-    /// Then a transfer between blocking descriptors may sleep inside its
-    /// system calls instead of in `poll(2)`, which saves a call a step.
+    /// Declares that the code that cancels or wakes also interrupts the transfer's
+    /// thread by a signal whose handler does not restart system calls (no
+    /// `SA_RESTART`), repeatedly until the transfer has noticed. A transfer between
+    /// blocking descriptors may then sleep inside its system calls instead of in
+    /// `poll(2)`, which saves one call per step.
     #[must_use]
     pub fn interrupting(mut self) -> Control {
         self.interrupting = true;
@@ -99,27 +101,25 @@ impl Control {
         self.interrupting
     }
 
-    /// Ends the transfer with [`Ended::Cancelled`](crate::Ended::Cancelled).
-    /// A transfer that has found its end by then ends as it would have, unless
-    /// its `fsync(2)` is interrupted (`EINTR`); one that has not been run yet
-    /// moves nothing.
-    /// Async-signal-safe: one atomic store and one `write(2)`.
+    /// Ends the transfer with [`Ended::Cancelled`](crate::Ended::Cancelled). A
+    /// transfer that has already found its end keeps that result, unless its
+    /// `fsync(2)` is interrupted (`EINTR`). One that has not been run yet moves
+    /// nothing. Async-signal-safe: one atomic store and one `write(2)`.
     pub fn cancel(&self) {
         self.shared.cancelled.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Whether [`Control::cancel`] was called.
+    /// Returns whether [`Control::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.shared.cancelled.load(Ordering::Acquire)
     }
 
-    /// Pauses the transfer: it takes nothing more from its source until it is
-    /// [resumed](Control::resume). What it has taken goes to the sink, and blocks
-    /// that are in flight on the direct path come home. A system call that is in
+    /// Pauses the transfer: it reads nothing more from its source until it is
+    /// [resumed](Control::resume). Bytes that it has read are written to the sink,
+    /// and blocks in flight on the direct path complete. A system call that is in
     /// progress ends first. The idle limit does not run while the transfer is
-    /// paused, and begins anew when it is resumed. A paused transfer can be
-    /// cancelled.
+    /// paused, and restarts when it is resumed. A paused transfer can be cancelled.
     ///
     /// Async-signal-safe: one atomic store and one `write(2)`.
     pub fn pause(&self) {
@@ -127,71 +127,77 @@ impl Control {
         self.wake();
     }
 
-    /// Lets a paused transfer go on. Transfers that share this handle with another
-    /// one may notice up to 20 ms later. Async-signal-safe, as
-    /// [`Control::pause`].
+    /// Resumes a paused transfer. Transfers that share this handle with another one
+    /// may notice up to 20 ms later. Async-signal-safe, as [`Control::pause`].
     pub fn resume(&self) {
         self.shared.paused.store(false, Ordering::Release);
         self.wake();
     }
 
-    /// Whether [`Control::pause`] was called, and not [`Control::resume`] since.
+    /// Returns whether [`Control::pause`] was called, and not [`Control::resume`]
+    /// since.
     pub fn is_paused(&self) -> bool {
         self.shared.paused.load(Ordering::Acquire)
     }
 
-    /// Makes a waiting transfer call its observer now. Of several that share
-    /// this handle it wakes one, whichever is first to notice; give each its
-    /// own where all are to be woken. Async-signal-safe.
+    /// Makes a waiting transfer call its observer now. Of several that share this
+    /// handle it wakes only the first to notice; to wake all, give each its own
+    /// handle. Async-signal-safe.
     pub fn wake(&self) {
-        if let Some(bell) = &self.shared.wake {
-            bell.signal();
+        if let Some(eventfd) = &self.shared.wake {
+            eventfd.signal();
         }
     }
 
-    /// A transfer begins, on a thread with these descriptors.
+    /// Registers a transfer that begins on the calling thread.
     pub(crate) fn listen(&mut self) {
         self.shared.listeners.fetch_add(1, Ordering::Relaxed);
-        self.deaf = !self.shared.wake.as_ref().is_some_and(EventFd::is_here);
+        self.cannot_wake = !self.shared.wake.as_ref().is_some_and(EventFd::is_here);
     }
 
     pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         let wake = self.shared.wake.as_ref();
-        wake.filter(|_| !self.deaf).map(AsFd::as_fd)
+        wake.filter(|_| !self.cannot_wake).map(AsFd::as_fd)
     }
 
-    /// How often a transfer that waits looks at it, because nothing wakes it.
+    /// Returns the interval at which a waiting transfer polls this handle because
+    /// nothing wakes it.
     pub(crate) fn interval(&self) -> Option<Duration> {
-        let hears = self.shared.wake.is_some() && !self.deaf;
-        (!hears && !self.interrupting).then_some(LOOK)
+        let can_wake = self.shared.wake.is_some() && !self.cannot_wake;
+        (!can_wake && !self.interrupting).then_some(POLL_INTERVAL)
     }
 
-    /// How often a paused transfer checks whether it was resumed: the wake-up may
-    /// reach only one of several that share this handle.
+    /// Returns the interval at which a paused transfer checks whether it was
+    /// resumed: the wakeup may reach only one of several that share this handle.
     pub(crate) fn pause_interval(&self) -> Option<Duration> {
         let shared = self.shared.listeners.load(Ordering::Relaxed) > 1;
-        if shared { Some(LOOK) } else { self.interval() }
+        if shared {
+            Some(POLL_INTERVAL)
+        } else {
+            self.interval()
+        }
     }
 
     pub(crate) fn clear_wake(&mut self) {
-        // Once cancelled it stays readable, for every transfer that shares it.
+        // Once cancelled it stays readable, for all transfers that share it.
         if self.is_cancelled() {
             return;
         }
-        // It would wake without a cause from here on, and no idle limit would end that.
-        if let Some(bell) = &self.shared.wake
-            && bell.clear().is_err()
+        // If it cannot be cleared it would wake the transfer again and again, and
+        // no idle limit would end that.
+        if let Some(eventfd) = &self.shared.wake
+            && eventfd.clear().is_err()
         {
-            self.deaf = true;
+            self.cannot_wake = true;
         }
-        // A cancel that came in between: its wake-up was for all who share it.
+        // A cancel in between: its wakeup was for all that share the handle.
         if self.is_cancelled() {
             self.wake();
         }
     }
 }
 
-/// A transfer's state while it runs.
+/// The progress of a running transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -199,33 +205,34 @@ pub struct Progress {
     /// ([`DataPath::Direct`]), a block counts as read and as written once it and
     /// all blocks before it are in the sink.
     pub read: u64,
-    /// Bytes the sink accepted so far.
+    /// Bytes that the sink has accepted so far.
     pub written: u64,
-    /// Reads that are on their way at this moment.
+    /// Reads in flight.
     pub pending_reads: u32,
-    /// Writes that are on their way.
+    /// Writes in flight.
     pub pending_writes: u32,
     /// The path in use.
     pub path: DataPath,
-    /// Since the start.
+    /// The time since the start.
     pub elapsed: Duration,
 }
 
 impl Progress {
-    /// Bytes taken from the source that the sink has not accepted yet: `read -
-    /// written`; none, where a stage makes more bytes of fewer. The two are not
-    /// the same bytes then.
+    /// Returns the bytes taken from the source that the sink has not accepted yet:
+    /// `read - written`, or 0 if a stage has produced more bytes than were read.
+    /// With such a stage the two count different bytes.
     pub fn in_transit(&self) -> u64 {
         self.read.saturating_sub(self.written)
     }
 }
 
-/// Told of a transfer's progress, on the transfer's own thread.
+/// Receives the progress of a transfer, on the transfer's own thread.
 pub trait Observer {
-    /// Called after steps that moved bytes, and on every wake-up.
+    /// Called after steps that moved bytes, and on every wakeup.
     fn progress(&mut self, progress: &Progress);
 
-    /// How long the transfer may wait without a call. `None`: for ever.
+    /// Returns the longest time between two calls while the transfer waits. `None`:
+    /// no limit.
     fn interval(&self) -> Option<Duration> {
         None
     }

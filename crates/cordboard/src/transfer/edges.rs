@@ -1,4 +1,4 @@
-//! Waiting for a change, where `poll(2)` would return at once.
+//! Waits for a change, if `poll(2)` would return immediately.
 //!
 //! An entry in a socket's error queue (a transmit timestamp, a `MSG_ZEROCOPY`
 //! notification) shows as `POLLERR` until the program that requested it reads
@@ -12,32 +12,32 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use super::wait::{Awake, Interest, interrupted};
+use super::wait::{Interest, Wakeup, interrupted};
 use crate::errno::Errno;
 use crate::sys::beyond;
 
-/// An epoll instance of one transfer's own, with what it has waited for so far.
+/// The epoll instance of one transfer, with its registrations.
 pub(super) struct Edges {
     epoll: OwnedFd,
-    known: Vec<(RawFd, EventFlags)>,
+    registered: Vec<(RawFd, EventFlags)>,
 }
 
 impl Edges {
     pub(super) fn new() -> Result<Edges, Errno> {
         Ok(Edges {
             epoll: beyond(epoll::create(CreateFlags::CLOEXEC)?)?,
-            known: Vec::new(),
+            registered: Vec::new(),
         })
     }
 
-    /// Waits for a change of one of these since it was first waited for. To be
-    /// asked by `poll(2)` before: a change may have been told of in a wait for
-    /// another one.
+    /// Waits for a change of a descriptor since its first wait. The caller polls
+    /// with `poll(2)` before: a wait for another descriptor may already have
+    /// reported the change.
     pub(super) fn wait(
         &mut self,
         interest: &Interest<'_>,
         timeout: Option<Duration>,
-    ) -> Result<Awake, Errno> {
+    ) -> Result<Wakeup, Errno> {
         let direction = |write| {
             if write {
                 EventFlags::OUT
@@ -48,14 +48,14 @@ impl Edges {
         let ready = interest.ready.map(|(fd, write)| (fd, direction(write)));
         let ready_number = number(interest.ready.map(|(fd, _)| fd));
         let watch_number = number(interest.watch);
-        // An error and a hang-up of one that is both are told in any case.
+        // For a descriptor that is both, errors and hang-ups are reported anyway.
         let watch = interest.watch.filter(|_| watch_number != ready_number);
         let none = EventFlags::empty();
         for (fd, flags) in [ready, watch.map(|fd| (fd, none))].into_iter().flatten() {
-            self.know(fd, flags | EventFlags::ET)?;
+            self.register(fd, flags | EventFlags::ET)?;
         }
         if let Some(fd) = interest.wake {
-            self.know(fd, EventFlags::IN)?;
+            self.register(fd, EventFlags::IN)?;
         }
         let mut events = [const { MaybeUninit::uninit() }; 4];
         let events = match fetch(self.epoll.as_fd(), &mut events, timeout) {
@@ -63,28 +63,32 @@ impl Edges {
             Err(Errno::EINTR) => return Ok(interrupted()),
             Err(errno) => return Err(errno),
         };
-        let mut awake = Awake::default();
+        let mut wakeup = Wakeup::default();
         for Event { data, flags } in events.iter().copied() {
-            let told = Some(data.u64());
-            if told == ready_number {
-                awake.ready = true;
+            let id = Some(data.u64());
+            if id == ready_number {
+                wakeup.ready = true;
                 let open = ready.map_or(none, |(_, flags)| flags) | EventFlags::HUP;
-                awake.open |= flags.intersects(open);
+                wakeup.open |= flags.intersects(open);
             }
-            if told == watch_number {
-                awake.error |= flags.contains(EventFlags::ERR);
-                awake.hang_up |= flags.contains(EventFlags::HUP);
+            if id == watch_number {
+                wakeup.error |= flags.contains(EventFlags::ERR);
+                wakeup.hang_up |= flags.contains(EventFlags::HUP);
             }
-            awake.woken |= told == number(interest.wake);
+            wakeup.woken |= id == number(interest.wake);
         }
-        Ok(awake)
+        Ok(wakeup)
     }
 
-    /// Registers it, once: each time tells of what there is already.
-    fn know(&mut self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Errno> {
+    /// Registers a descriptor once: each registration reports the present state.
+    fn register(&mut self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Errno> {
         let number = fd.as_raw_fd();
         let data = EventData::new_u64(number as u64);
-        match self.known.iter_mut().find(|(known, _)| *known == number) {
+        match self
+            .registered
+            .iter_mut()
+            .find(|(other, _)| *other == number)
+        {
             Some((_, known)) if *known == flags => {}
             Some((_, known)) => {
                 epoll::modify(&self.epoll, fd, data, flags)?;
@@ -92,7 +96,7 @@ impl Edges {
             }
             None => {
                 epoll::add(&self.epoll, fd, data, flags)?;
-                self.known.push((number, flags));
+                self.registered.push((number, flags));
             }
         }
         Ok(())
@@ -103,7 +107,7 @@ fn number(fd: Option<BorrowedFd<'_>>) -> Option<u64> {
     fd.map(|fd| fd.as_raw_fd() as u64)
 }
 
-/// The events that have come by then.
+/// Waits for events.
 ///
 /// # Errors
 ///
@@ -113,8 +117,8 @@ pub(crate) fn fetch<'a>(
     events: &'a mut [MaybeUninit<Event>],
     timeout: Option<Duration>,
 ) -> Result<&'a [Event], Errno> {
-    // Rounded up: whole milliseconds are what old kernels have
-    // (epoll_pwait2 is of Linux 5.11), and too early is for nothing.
+    // Rounded up: old kernels have whole milliseconds only (epoll_pwait2 is of
+    // Linux 5.11), and an early return would be useless.
     let timeout = timeout.map(|timeout| {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
         let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(86_400_000);

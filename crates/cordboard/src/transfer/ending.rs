@@ -1,11 +1,11 @@
-//! How a transfer ended, as its report will have it.
+//! How a transfer ended, for its report.
 
 use super::turn::Turn;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 
-/// Why a transfer ended, and what failed.
+/// The reason for the end of a transfer, and what failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) ended: Ended,
@@ -14,7 +14,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// What the last turn came to. A turn that is no end counts as cancelled.
+    /// Converts the last turn. A turn that is no end counts as cancelled.
     pub(super) fn of(turn: &Turn) -> Ending {
         let (ended, failed, errno) = match *turn {
             Turn::Done(ended) => (ended, None, None),
@@ -30,7 +30,7 @@ impl Ending {
         }
     }
 
-    /// The first failure is the one that is reported.
+    /// Records a failure. The report has the first one.
     pub(super) fn fail(&mut self, side: impl Into<Option<Side>>, errno: Errno) {
         if self.ended != Ended::Error {
             (self.ended, self.failed, self.errno) = (Ended::Error, side.into(), Some(errno));

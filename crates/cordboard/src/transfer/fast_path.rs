@@ -1,12 +1,11 @@
-//! A little from one pipe to another: one call, before anything else is asked.
+//! A short transfer between two pipes: one call, before anything else is checked.
 //!
-//! Looking at two descriptors takes longer than moving 4 KiB between them. Of
-//! two pipes little needs to be known that `splice(2)` would not say itself:
-//! which is not open for its direction (`EBADF`), that both are one (`EINVAL`),
-//! that one is empty or full (`EAGAIN`). It does not say that there are packets
-//! in the source, or that the sink is in packet mode. Whatever it says but "all
-//! is moved" is for the transfer that follows, with everything that belongs to
-//! it.
+//! Examining two descriptors takes longer than moving 4 KiB between them. Of two
+//! pipes `splice(2)` itself reports nearly all that matters: which is not open for
+//! its direction (`EBADF`), that both are one (`EINVAL`), that one is empty or full
+//! (`EAGAIN`). It does not report packets in the source, or that the sink is in
+//! packet mode. Any result but "all is moved" is left to the full transfer that
+//! follows.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,18 +19,18 @@ use crate::report::{Ended, Failure, Report};
 use crate::request::{DataPath, Switches};
 use crate::sys::{SignalGuard, page_size, sigpipe_is_ignored, unsent};
 
-/// Up to what a pipe holds by default: more is not moved by one call, and a
-/// larger pipe then pays.
+/// The default capacity of a pipe: more cannot be moved by one call, and a larger
+/// pipe then pays.
 const MOST: u64 = 64 << 10;
 
-/// What was moved before anything was asked.
+/// The result of the fast path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FastPath {
     pub(super) moved: u64,
     elapsed: Duration,
 }
 
-/// Moves what can be moved at once, if these are two pipes.
+/// Moves what one call can move without blocking, if both are pipes.
 pub(super) fn fast_path(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -> FastPath {
     let start = Instant::now();
     let moved = if size == 0 || size > MOST {
@@ -46,13 +45,13 @@ pub(super) fn fast_path(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64)
 }
 
 fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -> Option<u64> {
-    // Not of a pipe: EBADF, at half the price of an fstat.
+    // EBADF for anything but a pipe, at half the price of an fstat.
     fcntl_getpipe_size(sink).ok()?;
-    // What is spliced is no packet, and its reader expects packets.
+    // Spliced bytes form no packet, and the reader expects packets.
     if fcntl_getfl(sink).ok()?.contains(OFlags::DIRECT) {
         return None;
     }
-    // It would use up a slot, where a write goes on in the last page.
+    // It would use up a slot, while a write continues the last page.
     if size < page_size() as u64 && unsent(sink) != Ok(0) {
         return None;
     }
@@ -60,7 +59,7 @@ fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -
         return None;
     }
     let length = is_a_stream(source, size as usize, now)?;
-    // Two calls less, or one more: it was so the last time.
+    // Saves two calls if SIGPIPE is still ignored; costs one if not.
     let hold = if IGNORED.load(Ordering::Relaxed) && sigpipe_is_ignored() {
         None
     } else {
@@ -73,19 +72,19 @@ fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -
     if let Some(hold) = hold
         && done == Ok(length)
     {
-        // Readers are looked for before each buffer is moved, and none was
-        // missing (`splice_pipe_to_pipe`, fs/splice.c): nothing was raised.
+        // Readers are checked before each buffer is moved, and none was missing
+        // (`splice_pipe_to_pipe`, fs/splice.c): no signal was raised.
         hold.end_quietly();
     }
     done.ok().map(|n| n as u64)
 }
 
-/// The host ignores `SIGPIPE`, which is all that a pipe raises, as far as is
-/// known.
+/// Whether the host ignores `SIGPIPE`, the only signal that a pipe raises, as far
+/// as is known.
 static IGNORED: AtomicBool = AtomicBool::new(true);
 
 impl FastPath {
-    /// The whole account, where nothing is left to do.
+    /// Returns the report if nothing is left to do.
     pub(super) fn report(self) -> Report {
         self.add(Report {
             ended: Ended::Size,
@@ -94,7 +93,7 @@ impl FastPath {
         })
     }
 
-    /// What was moved before the rest was.
+    /// Adds the bytes moved here to the result of the rest.
     pub(super) fn before(self, rest: Result<Report, Failure>) -> Result<Report, Failure> {
         match rest {
             Ok(report) => Ok(self.add(report)),
@@ -127,7 +126,7 @@ mod tests {
     use crate::errno::Errno;
     use crate::{Size, splice};
 
-    /// Whether pages can be moved here at all.
+    /// Returns whether `splice(2)` works here.
     fn splices() -> bool {
         testkit::needs::Need::Splice.is_met()
     }
@@ -173,7 +172,7 @@ mod tests {
         let failure = splice(&source, &sink, Size::Bytes(page_size() as u64)).unwrap_err();
         assert_eq!(failure.report.failed, Some(Side::Sink));
         assert_eq!(failure.report.errno, Some(Errno::EPIPE));
-        // A buffer has to be filled before its write finds the reader gone.
+        // Read/write fills a buffer before its write finds no reader.
         let taken = if splices() { 0 } else { page_size() as u64 };
         assert_eq!(
             (failure.report.read, failure.report.stranded),

@@ -1,21 +1,22 @@
-//! What was read and not written: back to the source, or to the caller.
+//! Returns bytes that were read and not written to the source or to the caller.
 
 use super::Transfer;
 use crate::pipe::Channel;
 use crate::report::Stranded;
 
-/// What is handed back, and how many bytes of the account that is.
+/// What is returned, and its size in bytes.
 pub(super) struct HandedBack {
     pub(super) stranded: Option<Stranded>,
     pub(super) bytes: u64,
 }
 
 impl Transfer<'_> {
-    /// Rewinds the source, and hands back what cannot return to it.
+    /// Rewinds the source, and returns what cannot go back to it.
     pub(super) fn hand_back(&mut self) -> HandedBack {
         let unreadable = (self.flow.unreadable.as_ref()).map_or(0, |rest| rest.pipe.held());
         let stranded = self.give_back();
-        // Of other bytes than were read, where stages change them.
+        // With stages that change the bytes, these are not the bytes that were
+        // read.
         let bytes = match &stranded {
             Some(Stranded::Buffer(bytes)) if self.transforms() => bytes.len() as u64,
             Some(Stranded::Pipe(_)) if self.transforms() => unreadable,
@@ -31,7 +32,7 @@ impl Transfer<'_> {
             .filter(|(_, path)| path.holds())
             .and_then(|(_, path)| path.strand());
         match self.flow.unreadable.take() {
-            // Not behind what the stages have made.
+            // Not after output of the stages.
             Some(unreadable) if held.is_none() || !self.flow.stages.transforms() => {
                 Some(Stranded::before(held, unreadable.pipe))
             }
@@ -45,10 +46,10 @@ impl Transfer<'_> {
             return;
         };
         let held = path.held();
-        // Not what is made up on the fly: reading some of it consumes it
-        // (/proc/kmsg), and some says something else the next time.
+        // Not generated content: reading some of it consumes it (/proc/kmsg), and
+        // some differs the next time.
         let cached = path.holds() && self.flow.source.kind().is_cached();
-        // What stages would make of a little could fill all memory.
+        // The stages' output from a small input could fill all memory.
         let rewinds = cached && (self.flow.stages.transforms() || !self.flow.source_is_astray());
         if rewinds && self.flow.source.move_by(-(held as i64)).is_ok() {
             path.forget();

@@ -1,5 +1,5 @@
-//! What an idle limit leaves behind, with time that passes only in waits of
-//! which `poll(2)` says that nothing comes of them.
+//! The result of an idle limit, with time that passes only in waits for which
+//! `poll(2)` reports nothing.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
 use super::poll::Poll;
-use super::turn::LOOK;
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::stepper::FULL_SINK_RETRY;
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Transfer, drive};
 use crate::errno::Errno;
 use crate::report::Ended;
@@ -23,13 +23,13 @@ use testkit::pattern::noise;
 
 const LIMIT: Duration = Duration::from_secs(7);
 
-/// The real `poll(2)`, without its waiting.
+/// The real `poll(2)`, without waiting.
 struct Wakes<F> {
     now: Duration,
     poll: Poll,
     waits: u32,
-    /// What others do while the transfer sleeps for want of this side (the
-    /// sink: `true`), and how much of the time until its end that takes.
+    /// What other processes do while the transfer waits for this side (the sink:
+    /// `true`); returns the time that passes.
     meanwhile: F,
 }
 
@@ -51,12 +51,16 @@ impl<F> Clock for Wakes<F> {
 }
 
 impl<F: FnMut(bool) -> Duration> Waiter for Wakes<F> {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         self.waits += 1;
-        assert!(self.waits < 10_000, "it waits without end");
-        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
-        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
-            return Ok(awake);
+        assert!(self.waits < 10_000, "it waits for ever");
+        let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
+            return Ok(wakeup);
         }
         let sink = interest.ready.is_some_and(|(_, sink)| sink);
         self.now += (self.meanwhile)(sink);
@@ -72,22 +76,22 @@ fn request() -> Request {
     }
 }
 
-/// One of 64 KiB, however large a page is.
+/// A pipe of 64 KiB, for any page size.
 fn pipe() -> std::io::Result<(std::io::PipeReader, std::io::PipeWriter)> {
     let (reader, writer) = std::io::pipe()?;
     rustix::pipe::fcntl_setpipe_size(&writer, 64 << 10)?;
     Ok((reader, writer))
 }
 
-/// A silent source with these bytes in it, and the end that keeps it open.
+/// A silent source with these bytes, and the end that keeps it open.
 fn silent(bytes: &[u8]) -> (UnixStream, UnixStream) {
     let (source, mut feed) = UnixStream::pair().unwrap();
     feed.write_all(bytes).unwrap();
     (source, feed)
 }
 
-/// A frame's end of more than the sink takes at once goes on as long as the sink
-/// takes a part within the limit.
+/// Writing the end of a frame continues as long as the sink accepts a part of it
+/// within the limit.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
@@ -119,7 +123,7 @@ fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
     assert!(zstd::decode_all(&got[..]).unwrap() == data);
 }
 
-/// One that is stuck is waited for as long as the source was, and once.
+/// A reader that stops is waited for as long as the source was, once.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_reader_that_is_stuck_gets_one_more_limit() {
@@ -145,7 +149,7 @@ fn a_reader_that_is_stuck_gets_one_more_limit() {
     assert!(zstd::decode_all(&all[..]).unwrap() == data);
 }
 
-/// Part of a block is in hand, and no room for its message.
+/// Part of a block is buffered, and there is no room for its message.
 #[test]
 fn a_part_of_a_block_waits_for_room_too() {
     let data = noise(700);
@@ -156,13 +160,13 @@ fn a_part_of_a_block_waits_for_room_too() {
     while sink.send(b"before").is_ok() {
         before += 1;
     }
-    let mut told = 0;
+    let mut received = 0;
     let mut time = Wakes::new(|sink| {
         if sink {
             let mut message = [0; 6];
-            while told < before {
+            while received < before {
                 assert_eq!(reader.recv(&mut message).unwrap(), 6);
-                told += 1;
+                received += 1;
             }
         }
         LIMIT / 2
@@ -180,7 +184,7 @@ fn a_part_of_a_block_waits_for_room_too() {
     assert!(message[..700] == data);
 }
 
-/// What is unpacked and stops within a frame is not complete, as at the end of a
+/// Decompressed data that stops within a frame is incomplete, as at the end of a
 /// file.
 #[cfg(feature = "zstd")]
 #[test]
@@ -241,13 +245,13 @@ fn what_became_ready_while_the_process_was_stopped_is_moved() {
     }
 }
 
-/// The real `poll(2)`, and time that a wait takes whole.
+/// The real `poll(2)`, with waits that take their whole timeout.
 struct Sleeps<F> {
     now: Duration,
     poll: Poll,
-    /// How long each wait for the sink was to take at most.
+    /// The timeout of each wait for the sink.
     for_sink: Vec<Option<Duration>>,
-    /// What others do before the end of a wait for the sink.
+    /// What other processes do before the end of a wait for the sink.
     meanwhile: F,
 }
 
@@ -269,14 +273,18 @@ impl<F> Clock for Sleeps<F> {
 }
 
 impl<F: FnMut(usize)> Waiter for Sleeps<F> {
-    fn watch(&mut self, interest: &Interest<'_>, _: Duration) -> Result<Awake, Errno> {
+    fn spin(&mut self, interest: &Interest<'_>, _: Duration) -> Result<Wakeup, Errno> {
         self.poll.wait(interest, Some(Duration::ZERO))
     }
 
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
-        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
-        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
-            return Ok(awake);
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
+            return Ok(wakeup);
         }
         assert!(
             interest.ready.is_some_and(|(_, sink)| sink),
@@ -284,18 +292,18 @@ impl<F: FnMut(usize)> Waiter for Sleeps<F> {
         );
         (self.meanwhile)(self.for_sink.len());
         self.for_sink.push(timeout);
-        let awake = self.poll.wait(interest, Some(Duration::ZERO))?;
-        if awake == Awake::default() {
-            self.now += timeout.expect("it would wait without end");
+        let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if wakeup == Wakeup::default() {
+            self.now += timeout.expect("it would wait for ever");
         }
-        Ok(awake)
+        Ok(wakeup)
     }
 }
 
 const UNIX: [SocketType; 3] = [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM];
 
-/// `poll(2)` shows nothing of a full UNIX socket that is shut down, and a write
-/// fails: it is tried every second.
+/// `poll(2)` does not show that a full UNIX socket is shut down, and a write fails:
+/// the transfer tries every second.
 #[test]
 fn a_full_socket_that_is_shut_down_is_found_out() {
     for kind in UNIX {
@@ -312,7 +320,7 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
                     feed.write_all(b"hello").unwrap();
                     let end = sink.try_clone().unwrap();
                     let mut time = Sleeps::new(|past| {
-                        assert!(past < looks, "{kind:?}: it was not found out");
+                        assert!(past < looks, "{kind:?}: the shutdown was not detected");
                         if past + 1 == looks && by_peer {
                             shutdown(&peer, Shutdown::Read).unwrap();
                         } else if past + 1 == looks {
@@ -324,15 +332,15 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
                     let end = (report.failed, report.errno, report.written);
                     let expected = (Some(Side::Sink), Some(Errno::EPIPE), 0);
                     assert_eq!(end, expected, "{kind:?} {nonblocking} {by_peer}");
-                    assert_eq!(time.for_sink, vec![Some(LOOK); looks]);
-                    assert_eq!(report.elapsed, LOOK * looks as u32);
+                    assert_eq!(time.for_sink, vec![Some(FULL_SINK_RETRY); looks]);
+                    assert_eq!(report.elapsed, FULL_SINK_RETRY * looks as u32);
                 }
             }
         }
     }
 }
 
-/// To try it is no progress.
+/// A try is no progress.
 #[test]
 fn a_full_socket_that_is_tried_is_idle_all_the_same() {
     for kind in UNIX {
@@ -340,7 +348,7 @@ fn a_full_socket_that_is_tried_is_idle_all_the_same() {
             let (sink, _peer) = full::unix(kind, 4096, nonblocking);
             let (source, mut feed) = pipe().unwrap();
             feed.write_all(b"hello").unwrap();
-            let limit = LOOK * 5 / 2;
+            let limit = FULL_SINK_RETRY * 5 / 2;
             let request = Request {
                 idle: Some(limit),
                 ..request()
@@ -351,13 +359,13 @@ fn a_full_socket_that_is_tried_is_idle_all_the_same() {
             let counts = (report.ended, report.failed, report.written);
             assert_eq!(counts, (Ended::Idle, None, 0), "{kind:?} {nonblocking}");
             assert_eq!(report.elapsed, limit);
-            let waits = [LOOK, LOOK, LOOK / 2].map(Some);
+            let waits = [FULL_SINK_RETRY, FULL_SINK_RETRY, FULL_SINK_RETRY / 2].map(Some);
             assert_eq!(time.for_sink, waits, "{kind:?} {nonblocking}");
         }
     }
 }
 
-/// What tells of its end is waited for, and nothing else wakes the thread.
+/// A wait reports its end, and nothing else wakes the thread.
 #[test]
 fn a_full_pipe_is_not_tried() {
     let (_reader, sink) = pipe().unwrap();

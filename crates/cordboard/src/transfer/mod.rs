@@ -1,5 +1,5 @@
-//! One running splice: the paper's splice descriptor. All its state is in one
-//! value, so that whoever runs it needs nobody's context.
+//! One running splice: the paper's splice descriptor. All state of a transfer is in
+//! one value, so any thread can run it.
 
 mod call;
 mod control;
@@ -8,13 +8,13 @@ mod edges;
 mod ending;
 mod fast_path;
 mod give_back;
-mod home;
 #[cfg(test)]
 mod idle_tests;
 mod own;
 #[cfg(test)]
 mod pause_tests;
 mod poll;
+mod readiness;
 mod reopened;
 mod settle;
 #[cfg(test)]
@@ -22,13 +22,16 @@ mod settle_tests;
 mod spin;
 mod stages;
 mod step;
+mod stepper;
 #[cfg(test)]
 mod sync_tests;
 #[cfg(test)]
 mod tests;
+mod thread_kind;
 mod threshold;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod transfer;
+
 mod turn;
 mod wait;
 mod writeback;
@@ -36,13 +39,14 @@ mod writeback;
 pub use call::splice;
 pub use control::{Control, Observer, Progress};
 pub(crate) use edges::fetch;
-pub(crate) use home::Home;
 pub(crate) use poll::Poll;
 #[cfg(test)]
 pub(crate) use settle::Settled;
 pub(crate) use settle::Settlement;
-pub(crate) use spin::SPELL;
+pub(crate) use spin::SPIN_TIME;
+pub(crate) use stepper::Stepper;
+pub(crate) use thread_kind::ThreadKind;
 
 pub use transfer::Transfer;
-pub(crate) use turn::{Course, Need, Next, Turn, What};
-pub(crate) use wait::{Awake, Clock, Interest, Waiter};
+pub(crate) use turn::{Next, Turn, Wait, WaitFor};
+pub(crate) use wait::{Clock, Interest, Waiter, Wakeup};

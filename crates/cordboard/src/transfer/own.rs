@@ -1,5 +1,5 @@
-//! The descriptors that a transfer has for itself. The host may close them, and
-//! open files of its own under their numbers.
+//! The descriptors that a transfer owns. The host may close them, and open files of
+//! its own under their numbers.
 
 use std::os::fd::OwnedFd;
 
@@ -11,10 +11,11 @@ use crate::pipe::Channel;
 use crate::sys::identity;
 
 impl Transfer<'_> {
-    /// The descriptors that it owns are still what they were, as far as that can
-    /// be told. An open file's inode number may change on an overlay (by a copy
-    /// up) and where a server gives it, and asking a server may take for ever.
-    pub(crate) fn has_its_own(&self) -> bool {
+    /// Returns whether the descriptors that it owns still refer to the same files,
+    /// as far as can be determined. An open file's inode number may change on an
+    /// overlay (by a copy up) and where a server gives it, and querying a server
+    /// may block for ever.
+    pub(crate) fn has_its_descriptors(&self) -> bool {
         let owned = self.owned.iter().flatten();
         let walks = (self.walk.as_ref()).and_then(holes::Walk::own);
         (owned.zip([self.source(), self.sink()]))
@@ -23,32 +24,32 @@ impl Transfer<'_> {
             && self.reopened.iter().all(Reopened::is_still)
     }
 
-    /// Drops it, and closes the descriptors that it owns, where they are still
-    /// its own: the host may have closed them. `known`: they were found to be so
-    /// a moment ago, and nothing has waited since.
+    /// Drops the transfer and closes the descriptors that it owns, if they are
+    /// still its own: the host may have closed them. `known`: they have just been
+    /// checked, and nothing has blocked since.
     pub(crate) fn close(mut self, known: bool) {
-        if !known && !self.has_its_own() {
-            return self.let_go();
+        if !known && !self.has_its_descriptors() {
+            return self.drop_without_close();
         }
-        // They borrow them.
+        // Both borrow the descriptors.
         (self.current, self.walk) = (None, None);
         self.reopened.clear();
         let Some([source, sink]) = self.owned.take() else {
             return;
         };
-        // The last close of a file may take a while, and so may one of a pipe,
-        // whose lock another process holds.
+        // The last close of a file may block, and so may one of a pipe, whose lock
+        // another process holds.
         drop(source);
         if !is_still(&sink, self.sink()) {
             std::mem::forget(sink);
         }
     }
 
-    /// Drops it, where somebody else has closed a descriptor of the library's: by
-    /// number, none is closed any more. Whoever closes one has often closed all,
-    /// and the same file may be open under the same number again, as the host's
-    /// own (`dup(2)`, `open(2)`), which nothing tells from the transfer's.
-    pub(crate) fn let_go(mut self) {
+    /// Drops the transfer after the host has closed a descriptor of the library:
+    /// closes none by number. A host that closes one has often closed all, and the
+    /// same file may be open under the same number again, as the host's own
+    /// (`dup(2)`, `open(2)`), which nothing tells from the transfer's.
+    pub(crate) fn drop_without_close(mut self) {
         if let Some((_, step)) = self.current.take() {
             step.let_go();
         }
@@ -59,9 +60,9 @@ impl Transfer<'_> {
         std::mem::forget((self.walk.take(), reopened, self.owned.take()));
     }
 
-    /// For a thread that must not sleep inside a call: a terminal has no flag
-    /// against that but `O_NONBLOCK`, which is not set on a descriptor that was
-    /// lent.
+    /// Reopens terminals for a thread that must not sleep inside a call: only
+    /// `O_NONBLOCK` prevents that for a terminal, and the library does not set it
+    /// on a descriptor that was lent.
     pub(crate) fn reopen_terminals(&mut self) {
         for side in [Side::Source, Side::Sink] {
             let end = self.flow.end_mut(side);
@@ -83,7 +84,7 @@ impl Transfer<'_> {
     }
 }
 
-/// As far as that can be told, for [`Transfer::has_its_own`].
+/// Checks one descriptor for [`Transfer::has_its_descriptors`].
 fn is_still(fd: &OwnedFd, end: &Endpoint<'_>) -> bool {
     let facts = end.facts();
     let stays = match facts.filesystem {
@@ -94,7 +95,7 @@ fn is_still(fd: &OwnedFd, end: &Endpoint<'_>) -> bool {
     let now = known.and_then(|_| identity(fd));
     match (known, now) {
         (Some(id), Some(now)) => now == (id.device, id.inode),
-        // Closed, and nothing else has the number.
+        // Detects a closed descriptor whose number is free.
         _ => rustix::io::fcntl_getfd(fd) != Err(rustix::io::Errno::BADF),
     }
 }

@@ -1,4 +1,4 @@
-//! A pause: nothing more is taken, what was taken is given on, and nothing is lost.
+//! A pause: nothing more is read, what was read is written, and nothing is lost.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::poll::Poll;
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Observer, Progress, Transfer, drive};
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
 use crate::request::{DataPath, Request, Size, Switches};
 use testkit::pattern::noise;
 
-/// Bytes read and written as of the last call of the observer.
+/// Bytes read and written at the last call of the observer.
 #[derive(Default)]
 struct Counts {
     read: AtomicU64,
     written: AtomicU64,
 }
 
-/// Pauses the transfer as soon as it has moved anything.
+/// Pauses the transfer once it has moved bytes.
 struct Pauses {
     control: Control,
     counts: Arc<Counts>,
@@ -39,16 +39,16 @@ impl Observer for Pauses {
     }
 }
 
-/// The real `poll(2)`. The first wait of a paused transfer is repeated as if it had
+/// The real `poll(2)`. The first wait of a paused transfer returns as if it had
 /// been woken without a cause; the second one resumes it.
 struct Resumes {
     control: Control,
     counts: Arc<Counts>,
     poll: Poll,
     now: Duration,
-    /// What was written at each wait of a paused transfer.
+    /// The bytes written at each wait of a paused transfer.
     paused_at: Vec<u64>,
-    /// At least so much time passes in each of them.
+    /// The time that passes in each of them.
     passes: Duration,
 }
 
@@ -59,7 +59,11 @@ impl Clock for Resumes {
 }
 
 impl Waiter for Resumes {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         if interest.ready.is_some() || !self.control.is_paused() {
             return self.poll.wait(interest, timeout);
         }
@@ -69,15 +73,15 @@ impl Waiter for Resumes {
         if self.paused_at.len() >= 2 {
             self.control.resume();
         }
-        Ok(Awake {
+        Ok(Wakeup {
             woken: true,
-            ..Awake::default()
+            ..Wakeup::default()
         })
     }
 }
 
-/// Runs a transfer by this path alone, paused after its first step. Returns its
-/// report, and how much was written while it was paused.
+/// Runs a transfer by this path only, paused after its first step. Returns its
+/// report, and the bytes written when it was paused.
 fn paused(source: impl AsFd, sink: impl AsFd, path: DataPath, size: Size) -> (Report, u64) {
     let control = Control::new().unwrap();
     let counts = Arc::new(Counts::default());
@@ -99,7 +103,7 @@ fn paused(source: impl AsFd, sink: impl AsFd, path: DataPath, size: Size) -> (Re
         poll: Poll::new(),
         now: Duration::ZERO,
         paused_at: Vec::new(),
-        // A pause is no idleness.
+        // A pause does not count as idle.
         passes: Duration::from_secs(60),
     };
     let report = drive::run(transfer, &mut waiter).report;
@@ -118,7 +122,7 @@ fn file_with(bytes: &[u8]) -> std::fs::File {
 }
 
 /// From file to file by each path that moves a file in pieces. Direct blocks in
-/// flight come home: no more than the 8 MiB that a transfer has there.
+/// flight complete: at most the 8 MiB that a transfer has there.
 #[test]
 fn a_file_is_paused_on_each_path() {
     let data = noise(48 << 20);
@@ -158,7 +162,7 @@ fn a_file_is_paused_on_each_path() {
     }
 }
 
-/// The size is reached exactly, although it was paused within it.
+/// The size is reached exactly, despite a pause before it.
 #[test]
 fn a_stream_is_paused_within_its_size() {
     for path in [DataPath::Splice, DataPath::ReadWrite] {
@@ -202,7 +206,7 @@ fn datagrams_are_paused_between_two() {
     let _ = sender.join().unwrap();
 }
 
-/// What ends a paused transfer: a cancellation, which loses nothing.
+/// A paused transfer can be cancelled, and loses nothing.
 #[test]
 fn a_paused_transfer_is_cancelled() {
     let (source, mut feed) = std::io::pipe().unwrap();
@@ -223,7 +227,7 @@ fn a_paused_transfer_is_cancelled() {
     assert_eq!(&left, b"hello");
 }
 
-/// On an engine, several that share one control.
+/// On an engine, several transfers that share one control.
 #[test]
 fn an_engine_resumes_all_that_share_a_control() {
     let control = Control::new().unwrap();

@@ -1,11 +1,11 @@
-//! Waiting by `poll(2)`, and the monotonic clock.
+//! Waits with `poll(2)`; reads the monotonic clock.
 
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::edges::Edges;
-use super::wait::{Awake, Clock, Interest, REST, Waiter, interrupted};
+use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup, interrupted};
 use crate::errno::Errno;
 use crate::sys;
 
@@ -20,7 +20,7 @@ impl Poll {
         Poll::since(Instant::now())
     }
 
-    /// With its time counted from this moment.
+    /// Counts time from `start`.
     pub(crate) fn since(start: Instant) -> Poll {
         Poll { start, edges: None }
     }
@@ -33,24 +33,27 @@ impl Clock for Poll {
 }
 
 impl Waiter for Poll {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
-        if interest.doubted == [false; 2] {
-            return ask(interest, timeout);
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        if interest.edge_triggered == [false; 2] {
+            return poll(interest, timeout);
         }
-        let awake = ask(interest, Some(Duration::ZERO))?;
-        if awake != Awake::default() || timeout == Some(Duration::ZERO) {
-            return Ok(awake);
+        let wakeup = poll(interest, Some(Duration::ZERO))?;
+        if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
+            return Ok(wakeup);
         }
         match self.wait_for_change(interest, timeout) {
-            // Without a descriptor for it, or room for more watches, it is asked
-            // every so often.
+            // Without a descriptor or room for more watches, polls at intervals.
             Err(_) => {
                 let wake = Interest {
                     ready: None,
                     watch: None,
                     ..*interest
                 };
-                ask(&wake, Some(timeout.map_or(REST, |t| t.min(REST))))
+                poll(&wake, Some(timeout.map_or(BACKOFF, |t| t.min(BACKOFF))))
             }
             done => done,
         }
@@ -62,7 +65,7 @@ impl Poll {
         &mut self,
         interest: &Interest<'_>,
         timeout: Option<Duration>,
-    ) -> Result<Awake, Errno> {
+    ) -> Result<Wakeup, Errno> {
         let edges = match &mut self.edges {
             Some(edges) => edges,
             none => none.insert(Edges::new()?),
@@ -72,12 +75,12 @@ impl Poll {
 }
 
 /// `poll(2)`.
-fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Errno> {
     let ready = interest.ready.map(|(fd, write)| {
         let flags = if write { PollFlags::OUT } else { PollFlags::IN };
         PollFd::from_borrowed_fd(fd, flags)
     });
-    // Errors and hang-ups are always told, asked for or not.
+    // Errors and hang-ups are always reported.
     let watch = interest
         .watch
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
@@ -95,8 +98,8 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
     match sys::poll_for(&mut fds, timeout.as_ref()) {
         Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
-        // More descriptors than there may be now, RLIMIT_NOFILE: sandboxes
-        // have 0 of it (`do_sys_poll` in fs/select.c).
+        // More descriptors than RLIMIT_NOFILE now permits: sandboxes set it to 0
+        // (`do_sys_poll` in fs/select.c).
         Err(rustix::io::Errno::INVAL) => return select(interest, timeout.as_ref()),
         Err(errno) if Errno::from(errno).is_refusal() => {
             return select(interest, timeout.as_ref()).map_err(|_| errno.into());
@@ -107,8 +110,8 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
         there && fds[index].revents().intersects(flags)
     };
     let open = shows(has.0, ready_at, PollFlags::all() - PollFlags::ERR);
-    let [ready_doubted, watch_doubted] = interest.doubted;
-    Ok(Awake {
+    let [ready_doubted, watch_doubted] = interest.edge_triggered;
+    Ok(Wakeup {
         ready: open || !ready_doubted && shows(has.0, ready_at, PollFlags::ERR),
         open,
         unclear: false,
@@ -118,18 +121,18 @@ fn ask(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errn
     })
 }
 
-/// The same by `select(2)`, which tells no error from readiness, and cannot
-/// watch for an end alone: a sink that dies meanwhile is found out by the next
-/// write.
-fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Awake, Errno> {
+/// Waits with `select(2)`, which does not distinguish an error from readiness, and
+/// cannot watch for an end alone: the next write detects a sink that fails
+/// meanwhile.
+fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Wakeup, Errno> {
     let wake = interest.wake.map(|fd| (fd, false));
     let fds: Vec<_> = [interest.ready, wake].into_iter().flatten().collect();
     match sys::wait_for(&fds, timeout) {
-        Ok(seen) => Ok(Awake {
+        Ok(seen) => Ok(Wakeup {
             ready: interest.ready.is_some() && seen[0],
             unclear: interest.ready.is_some() && seen[0],
             woken: wake.is_some() && seen.last() == Some(&true),
-            ..Awake::default()
+            ..Wakeup::default()
         }),
         Err(Errno::EINTR) => Ok(interrupted()),
         Err(errno) => Err(errno),

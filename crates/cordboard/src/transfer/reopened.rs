@@ -1,10 +1,10 @@
-//! Terminals that a transfer has opened again.
+//! Terminals that a transfer has reopened.
 
 use std::os::fd::OwnedFd;
 
 use crate::sys::{Identity, identity};
 
-/// A terminal that was opened again, and which file that was.
+/// A reopened terminal, and its identity.
 pub(super) struct Reopened {
     pub(super) fd: OwnedFd,
     pub(super) id: Option<Identity>,

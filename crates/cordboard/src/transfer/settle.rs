@@ -1,16 +1,16 @@
-//! The end of a transfer: nothing that was read is lost, and the account is
-//! closed.
+//! Settling: the end of a transfer. No byte that was read is lost, and the counts
+//! become final.
 //!
-//! A settlement is taken in turns, as the transfer itself is: blocks in flight come
-//! home, what is in hand goes to the sink, the rest goes back, the sink gets its
-//! length, it is synced. A runner may do something else between two turns.
+//! A settlement takes turns, as the transfer does: blocks in flight complete,
+//! buffered bytes go to the sink, the rest goes back, the sink gets its length and
+//! is synced. A runner may do other work between two turns.
 
 use std::time::Duration;
 
 use super::ending::Ending;
 use super::give_back::HandedBack;
 use super::step::note_use;
-use super::turn::{Need, Turn};
+use super::turn::{Turn, Wait};
 use super::wait::{Interest, Waiter};
 use super::{Control, Transfer};
 use crate::endpoint::{Side, resets};
@@ -19,16 +19,16 @@ use crate::path;
 use crate::report::{Ended, Outcome, Report};
 use crate::request::{DataPath, Declined, Why};
 
-/// So many calls in a row may be interrupted while what is in hand is passed on,
-/// or synced: more are a file system's way to refuse.
+/// The number of consecutive interruptions that are retried while buffered bytes
+/// are written or the sink is synced: more are a file system's way to refuse.
 const INTERRUPTIONS: u32 = 32;
 
-/// What is left to do.
+/// The remaining work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// What is in flight comes home.
-    Home,
-    /// What is in hand goes to the sink, as long as the sink takes it at once.
+    /// Operations in flight complete.
+    Reap,
+    /// Buffered bytes go to the sink, as long as it accepts them without blocking.
     Drain { interruptions: u32 },
     /// The rest goes back to the source or to the caller, and the sink gets its
     /// length.
@@ -38,18 +38,18 @@ enum Phase {
         since: Option<Duration>,
         interruptions: u32,
     },
-    /// The account.
+    /// The report.
     Report,
 }
 
-/// What a turn of a settlement came to.
+/// The result of one turn of a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
-    /// Another turn is due.
+    /// Take another turn.
     Again,
-    /// Blocks are in flight: a turn is due once they have come home.
-    Wait(Need),
-    /// The account can be closed.
+    /// Blocks are in flight: take another turn when they have completed.
+    Wait(Wait),
+    /// The report can be made.
     Done,
 }
 
@@ -63,12 +63,13 @@ pub(crate) struct Settlement<'a> {
 }
 
 impl<'a> Settlement<'a> {
-    /// Of a transfer that was begun at `start` and has ended with this turn.
+    /// Begins to settle a transfer that was started at `start` and has ended with
+    /// this turn.
     pub(crate) fn new(transfer: Transfer<'a>, turn: &Turn, start: Duration) -> Settlement<'a> {
         Settlement {
             transfer,
             ending: Ending::of(turn),
-            phase: Phase::Home,
+            phase: Phase::Reap,
             start,
             back: HandedBack {
                 stranded: None,
@@ -77,22 +78,22 @@ impl<'a> Settlement<'a> {
         }
     }
 
-    /// What is waited for is the transfer's.
+    /// The transfer, whose descriptors are waited for.
     #[cfg(test)]
     pub(crate) fn transfer(&self) -> &Transfer<'a> {
         &self.transfer
     }
 
-    /// One turn. `may_wait`: it may wait for blocks in flight instead of returning
-    /// [`Settled::Wait`]. Calls on files may wait inside the kernel all the same:
-    /// see [`Transfer::waits_at_the_end`].
+    /// Takes one turn. `may_wait`: it may wait for blocks in flight instead of
+    /// returning [`Settled::Wait`]. Calls on files may block in the kernel
+    /// nevertheless: see [`Transfer::end_may_block`].
     pub(crate) fn turn(&mut self, waiter: &mut dyn Waiter, may_wait: bool) -> Settled {
         self.phase = match self.phase {
-            Phase::Home => {
-                if !may_wait && self.transfer.winds_down() {
-                    return Settled::Wait(Need::completions(&self.transfer));
+            Phase::Reap => {
+                if !may_wait && self.transfer.reap_completions() {
+                    return Settled::Wait(Wait::completions(&self.transfer));
                 }
-                self.come_home()
+                self.reap()
             }
             Phase::Drain { interruptions } => match self.drain(waiter, interruptions) {
                 Some(interruptions) => Phase::Drain { interruptions },
@@ -111,7 +112,7 @@ impl<'a> Settlement<'a> {
         }
     }
 
-    /// Closes the account; the transfer is still to be [closed](Transfer::close).
+    /// Makes the report; the caller still [closes](Transfer::close) the transfer.
     pub(crate) fn finish(mut self, waiter: &mut dyn Waiter) -> (Outcome, Transfer<'a>) {
         while self.turn(waiter, true) != Settled::Done {}
         let Settlement {
@@ -139,8 +140,8 @@ impl<'a> Settlement<'a> {
         (Outcome { report, stranded }, transfer)
     }
 
-    /// Nothing of it is in the kernel's hands any more.
-    fn come_home(&mut self) -> Phase {
+    /// Waits until no operation is in flight.
+    fn reap(&mut self) -> Phase {
         let (transfer, ending) = (&mut self.transfer, &mut self.ending);
         transfer.quiesce();
         if let Some(path::Verdict::Failed(side, errno)) = transfer.quiesced {
@@ -154,8 +155,8 @@ impl<'a> Settlement<'a> {
             return Phase::Close;
         }
         if transfer.transforms() {
-            // Once in the stages it cannot go back, and a few bytes that are
-            // unpacked can be gigabytes.
+            // In the stages it can no longer go back, and a few compressed bytes
+            // can become gigabytes.
             transfer.put_back();
         }
         transfer.flow.allowance.cut_short();
@@ -163,9 +164,9 @@ impl<'a> Settlement<'a> {
         Phase::Drain { interruptions: 0 }
     }
 
-    /// One step of what is in hand. Nothing more is read, so that there is an end
-    /// to it: one buffer, or what the stages make of what is inside them. Returns
-    /// how many steps in a row were interrupted; `None`: the sink takes no more.
+    /// Writes buffered bytes, one step. Nothing more is read, so it terminates:
+    /// there is one buffer, or what the stages make of what is inside them. Returns
+    /// how many steps in a row were interrupted; `None`: the sink accepts no more.
     fn drain(&mut self, waiter: &mut dyn Waiter, interruptions: u32) -> Option<u32> {
         let transfer = &mut self.transfer;
         if !transfer.holds() {
@@ -175,12 +176,12 @@ impl<'a> Settlement<'a> {
             ready: Some((transfer.flow.sink.fd(), true)),
             watch: None,
             wake: None,
-            doubted: [false; 2],
+            edge_triggered: [false; 2],
         };
         match waiter.wait(&interest, Some(Duration::ZERO)) {
-            // Of a sink there is no error to be told before a step.
-            Ok(awake) if awake.ready => {
-                let _ = transfer.is_ready(Side::Sink, awake);
+            // A sink has no error to report before a step.
+            Ok(wakeup) if wakeup.ready => {
+                let _ = transfer.is_ready(Side::Sink, wakeup);
             }
             _ => return None,
         }
@@ -189,9 +190,9 @@ impl<'a> Settlement<'a> {
             Turn::Moved(0) if transfer.flow.interrupted().is_some() => {
                 (interruptions < INTERRUPTIONS).then_some(interruptions + 1)
             }
-            // Of no bytes too: a message may have none.
+            // Also for no bytes: a message may be empty.
             Turn::Moved(_) => Some(0),
-            // Not that no path is left, of which nothing came.
+            // Not that no path is left, after which nothing was written.
             Turn::Failed(side, Some(errno)) if transfer.current.is_some() => {
                 self.ending.fail(side, errno);
                 None
@@ -206,7 +207,7 @@ impl<'a> Settlement<'a> {
         if let Some(walk) = &mut transfer.walk
             && let Err(errno) = walk.end(&mut transfer.flow)
         {
-            // The hole that was not made does not count.
+            // A hole that was not made does not count.
             ending.fail(Side::Sink, errno);
         }
         if let Some((_, path)) = &mut transfer.current {
@@ -223,7 +224,7 @@ impl<'a> Settlement<'a> {
         if ending.ended == Ended::Eof && transfer.source_was_truncated() {
             ending.fail(Side::Source, Errno::ENODATA);
         }
-        // A caller that cancels wants the thread back.
+        // A caller that cancels needs the thread.
         match transfer.request.sync && !matches!(ending.ended, Ended::Error | Ended::Cancelled) {
             true => Phase::Sync {
                 since: None,
@@ -233,9 +234,10 @@ impl<'a> Settlement<'a> {
         }
     }
 
-    /// One `fsync(2)`. A caller's signal is no failure of the device, unless that
-    /// was to end it: a sync may take longer than the idle limit before one comes.
-    /// But some file systems in user space answer with `EINTR` each time.
+    /// Calls `fsync(2)` once. A signal of the caller is no failure of the device,
+    /// unless it was to cancel the transfer: a sync may take longer than the idle
+    /// limit before one comes. But some file systems in user space return `EINTR`
+    /// each time.
     fn sync(
         &mut self,
         waiter: &mut dyn Waiter,
@@ -269,14 +271,14 @@ impl<'a> Settlement<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    /// Closes the account, and the descriptors.
+    /// Settles the transfer and closes the descriptors.
     pub(crate) fn settle(self, turn: &Turn, waiter: &mut dyn Waiter, start: Duration) -> Outcome {
         let (outcome, open) = Settlement::new(self, turn, start).finish(waiter);
         open.close(false);
         outcome
     }
 
-    /// Waits until nothing of it is in the kernel's hands any more.
+    /// Waits until no operation of it is in flight.
     pub(crate) fn quiesce(&mut self) {
         if self.quiesced.is_none()
             && let Some((name, path)) = &mut self.current
@@ -287,9 +289,9 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Takes back what the kernel has done with; true if there is more, which
-    /// [`Transfer::completions`] will tell of.
-    pub(crate) fn winds_down(&mut self) -> bool {
+    /// Reaps completed operations; returns true if there are more, which
+    /// [`Transfer::completions`] reports.
+    pub(crate) fn reap_completions(&mut self) -> bool {
         let Some((name, path)) = &mut self.current else {
             return false;
         };
@@ -299,23 +301,23 @@ impl<'a> Transfer<'a> {
         more
     }
 
-    /// Closing the account, or the descriptors, may wait inside the kernel.
-    pub(crate) fn waits_at_the_end(&self) -> bool {
+    /// Returns whether settling, or closing the descriptors, may block.
+    pub(crate) fn end_may_block(&self) -> bool {
         let lingers = |fd| matches!(rustix::net::sockopt::socket_linger(fd), Ok(Some(_)));
         let sockets = [&self.flow.source, &self.flow.sink];
-        !self.ends_at_once()
+        !self.end_never_blocks()
             || (sockets.iter()).any(|end| end.kind().is_socket() && lingers(end.fd()))
     }
 
-    /// Closing the account does not wait: nothing is synced, and nothing of it is a
-    /// file, of which any call may.
-    pub(crate) fn ends_at_once(&self) -> bool {
-        self.never_waits() && !self.request.sync
+    /// Returns whether settling never blocks: nothing is synced, and neither side
+    /// is a file, on which any call may block.
+    pub(crate) fn end_never_blocks(&self) -> bool {
+        self.never_blocks() && !self.request.sync
     }
 
-    /// The source ended before the size it had when the transfer began, and
-    /// its size says so too: it was truncated. (A file system whose sizes are
-    /// false still claims the old one.)
+    /// Returns whether the source was truncated: it ended before the size that it
+    /// had when the transfer began, and its present size agrees. (A file system
+    /// with false sizes still reports the old one.)
     fn source_was_truncated(&self) -> bool {
         let facts = self.flow.source.facts();
         let (true, Some(size)) = (facts.kind.is_file(), facts.size) else {
@@ -338,8 +340,8 @@ impl<'a> Transfer<'a> {
         matches!((now, here), (Ok(now), Some(here)) if now < size && here < size)
     }
 
-    /// The paths that were ranked before the last one used: those that the
-    /// route excluded for a reason of this very pair, then those that declined.
+    /// Returns the paths that were ranked before the last one used: those that the
+    /// route excluded for a reason of this pair, then those that declined.
     fn declined(&self) -> Vec<Declined> {
         let mut all: Vec<Declined> = self
             .route

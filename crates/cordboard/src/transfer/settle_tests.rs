@@ -1,18 +1,18 @@
-//! A settlement that is taken in turns.
+//! A settlement in turns.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::poll::Poll;
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Settled, Settlement, Transfer, Turn};
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Switches};
 use testkit::pattern::noise;
 
-/// Asks and does not wait.
+/// A waiter that only polls.
 struct NeverWaits(Poll);
 
 impl Clock for NeverWaits {
@@ -22,13 +22,17 @@ impl Clock for NeverWaits {
 }
 
 impl Waiter for NeverWaits {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         assert_eq!(timeout, Some(Duration::ZERO), "it waits");
         self.0.wait(interest, timeout)
     }
 }
 
-/// Blocks that are in flight come home in turns, and the runner waits for them.
+/// Blocks in flight complete in turns, and the runner waits for them.
 #[test]
 fn blocks_come_home_while_the_runner_does_something_else() {
     let data = noise(48 << 20);
@@ -64,15 +68,15 @@ fn blocks_come_home_while_the_runner_does_something_else() {
         turns += 1;
         match settlement.turn(&mut waiter, false) {
             Settled::Again => {}
-            Settled::Wait(need) => {
-                let interest = need.interest(settlement.transfer());
-                let timeout = need.timeout.or(Some(Duration::from_secs(60)));
+            Settled::Wait(wait) => {
+                let interest = wait.interest(settlement.transfer());
+                let timeout = wait.timeout.or(Some(Duration::from_secs(60)));
                 Poll::new().wait(&interest, timeout).unwrap();
             }
             Settled::Done => break,
         }
     }
-    assert!(turns >= 4, "home, drain, close, sync: {turns}");
+    assert!(turns >= 4, "reap, drain, close, sync: {turns}");
     assert_eq!(settlement.turn(&mut waiter, false), Settled::Done);
     let (outcome, open) = settlement.finish(&mut waiter);
     open.close(false);

@@ -1,47 +1,47 @@
-//! Waiting for a fast reader without going to sleep.
+//! Waits for a fast reader without going to sleep.
 //!
-//! A reader that empties a pipe of 1 MiB needs some 20 µs for it. Going to
-//! sleep and being woken takes as long, and then the reader waits in turn: the
-//! two take turns instead of working at the same time. So a full pipe is
-//! looked at for a short while before the thread sleeps, as long as that pays.
+//! A reader that empties a pipe of 1 MiB needs some 20 µs for it. Going to sleep
+//! and being woken takes as long, and then the reader waits in turn: the two
+//! alternate instead of working concurrently. So the thread polls a full pipe for a
+//! short while before it sleeps, as long as that pays.
 
 use std::time::Duration;
 
 use crate::path::Flow;
 use crate::sys::Known;
 
-/// How long it is looked at: a little longer than a reader takes for a pipe
-/// full of pages that it does not copy.
-pub(crate) const SPELL: Duration = Duration::from_micros(40);
-/// Spells in vain in a row after which a reader counts as slow …
-const IN_VAIN: u32 = 4;
+/// How long it polls: a little longer than a reader takes for a pipe full of pages
+/// that it does not copy.
+pub(crate) const SPIN_TIME: Duration = Duration::from_micros(40);
+/// Consecutive failures after which a reader counts as slow …
+const FAILURES: u32 = 4;
 /// … and is given another try only so often.
 const TRY_AGAIN: u32 = 64;
 
-/// Whether looking has paid so far.
+/// Whether spinning has paid so far.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
-    in_vain: u32,
+    failures: u32,
     pauses: u32,
 }
 
 impl Spin {
-    /// From a file, which is always ready, to a pipe, whose reader runs on a
-    /// processor of its own.
+    /// Returns whether to spin: from a file, which is always ready, to a pipe,
+    /// whose reader runs on another processor.
     pub(crate) fn worth_it(&mut self, flow: &Flow<'_>) -> bool {
         if !flow.sink.kind().is_pipe() || !flow.source.kind().is_cached() || !several_processors() {
             return false;
         }
         self.pauses = self.pauses.wrapping_add(1);
-        self.in_vain < IN_VAIN || self.pauses.is_multiple_of(TRY_AGAIN)
+        self.failures < FAILURES || self.pauses.is_multiple_of(TRY_AGAIN)
     }
 
-    /// Whether the sink became ready meanwhile.
+    /// Records whether the sink became ready.
     pub(crate) fn learn(&mut self, ready: bool) {
-        self.in_vain = if ready {
+        self.failures = if ready {
             0
         } else {
-            self.in_vain.saturating_add(1)
+            self.failures.saturating_add(1)
         };
     }
 }
@@ -71,7 +71,7 @@ mod tests {
             assert!(!several_processors());
             return;
         }
-        for _ in 0..IN_VAIN {
+        for _ in 0..FAILURES {
             spin.learn(false);
         }
         let tries = (0..TRY_AGAIN).filter(|_| spin.worth_it(&transfer.flow));

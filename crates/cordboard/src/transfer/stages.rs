@@ -6,24 +6,25 @@ use crate::report::Failure;
 use crate::stage::Stage;
 
 impl<'a> Transfer<'a> {
-    /// Puts a stage into the path, behind those that are there already. Of
-    /// all paths only read/write is left; see [`stage`](crate::stage) for what
-    /// becomes of the account.
+    /// Appends a stage. Of all paths only read/write remains; see
+    /// [`stage`](crate::stage) for the effect on the counts.
     ///
     /// # Errors
     ///
-    /// A [`Refusal`](crate::Refusal), in a [`Failure`] whose report says that nothing moved:
-    /// [`NoPath`](crate::Refusal::NoPath) where read/write is turned off; for a stage that
-    /// changes the bytes, [`StagedMessages`](crate::Refusal::StagedMessages) between datagrams, whose
-    /// boundaries would be lost, and [`StagedOntoItself`](crate::Refusal::StagedOntoItself) within one
-    /// file, because what is overwritten when would be undefined.
+    /// A [`Refusal`](crate::Refusal), in a [`Failure`] whose report says that
+    /// nothing moved: [`NoPath`](crate::Refusal::NoPath) if read/write is turned
+    /// off; for a stage that changes the bytes,
+    /// [`StagedMessages`](crate::Refusal::StagedMessages) between datagrams, whose
+    /// boundaries would be lost, and
+    /// [`StagedOntoItself`](crate::Refusal::StagedOntoItself) within one file,
+    /// where the order of reads and overwrites would be undefined.
     pub fn stage(mut self, stage: Stage) -> Result<Transfer<'a>, Failure> {
         let (source, sink) = (self.flow.source.endpoint(), self.flow.sink.endpoint());
         plan::admit(&stage, source, sink, &self.request, &mut self.route)
             .map_err(Failure::refused)?;
         if stage.transforms() {
-            // Bytes come out elsewhere than they go in: a hole is read as
-            // zeros, and how much room the sink needs is not known.
+            // Output offsets differ from input offsets: holes are read as zeros,
+            // and the space that the sink needs is unknown.
             self.walk = None;
             self.preallocation = None;
         }
@@ -31,7 +32,7 @@ impl<'a> Transfer<'a> {
         Ok(self)
     }
 
-    /// What is written is not what is read.
+    /// Returns whether a stage changes the bytes.
     pub(crate) fn transforms(&self) -> bool {
         self.flow.stages.transforms()
     }

@@ -1,10 +1,10 @@
-//! One step of a transfer: the path at work, and the hand-over to the next.
+//! One step of a transfer: the current path, and the hand-over to the next.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::home::Home;
-use super::turn::{Need, Turn, What};
+use super::thread_kind::ThreadKind;
+use super::turn::{Turn, Wait, WaitFor};
 use super::{Control, Transfer};
 use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
@@ -13,14 +13,14 @@ use crate::path::{self, Holes, Verdict};
 use crate::report::Ended;
 use crate::request::{DataPath, Declined, Why};
 
-/// The next path is for another thread.
+/// The next path runs on another kind of thread.
 struct NotHere;
 
-/// How often an end is doubted: with the rests in between, for a second. What is
-/// waited for is a call on a dead connection, which returns at once.
-const DOUBTS: u32 = 232;
+/// How often an unconfirmed end is checked again: with the pauses in between, for a
+/// second. The call that confirms it on a dead connection returns immediately.
+const END_RETRIES: u32 = 232;
 
-/// Adds a path to those that were used, if it has moved anything.
+/// Adds a path to those used, if it has moved anything.
 pub(super) fn note_use(used: &mut Vec<DataPath>, name: DataPath, moved: bool) {
     if moved && !used.contains(&name) {
         used.push(name);
@@ -28,12 +28,12 @@ pub(super) fn note_use(used: &mut Vec<DataPath>, name: DataPath, moved: bool) {
 }
 
 impl Transfer<'_> {
-    /// One step of the current path; of the next one, where it declines.
+    /// Takes one step of the current path, or of the next one if it declines.
     pub(crate) fn step(&mut self) -> Turn {
         self.flow.look_again();
         let paused = self.is_paused();
         self.flow.allowance.set_paused(paused);
-        // What was taken goes to the sink, and what is in flight comes home.
+        // Bytes that were read still go to the sink, and blocks in flight complete.
         if paused && self.pending() == (0, 0) && !self.flow.allowance.is_over() {
             return Turn::Paused;
         }
@@ -83,15 +83,15 @@ impl Transfer<'_> {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => {
                     if side == Side::Source {
-                        // What was to be written there may be another reader's, and
-                        // who else writes would leave a gap.
+                        // The bytes at this position may be read by another reader,
+                        // and another writer would leave a gap.
                         self.flow.lend_sink_back();
                     }
                     return Turn::Blocked(side);
                 }
                 Verdict::Pending => return Turn::Pending,
-                // Found before anything was read: of a source that has ended
-                // there is nothing to write, and nobody misses the reader.
+                // Found before anything was read: if the source has ended there is
+                // nothing to write, and no reader is needed.
                 Verdict::Failed(Side::Sink, Errno::EPIPE) if !path.holds() => {
                     return match self.flow.source_has_ended() {
                         Ok(Some(true)) => self.end(name),
@@ -99,8 +99,8 @@ impl Transfer<'_> {
                         Err(errno) => Turn::Failed(Some(Side::Source), Some(errno)),
                     };
                 }
-                // For want of room, where there may be nothing left to write:
-                // `copy_file_range(2)` looks at RLIMIT_FSIZE first.
+                // For lack of space, though nothing may be left to write:
+                // `copy_file_range(2)` checks RLIMIT_FSIZE first.
                 Verdict::Declined(Why::Errno(errno))
                     if path::needs_room(errno)
                         && self.flow.source.kind().is_cached()
@@ -114,7 +114,9 @@ impl Transfer<'_> {
                 Verdict::Ended if path.knows_the_end() => return self.end(name),
                 // A first 0 can mean "not by this path": on procfs, on FUSE.
                 Verdict::Ended => match self.flow.source_goes_on() {
-                    Ok(Some(true)) => self.hand_over(name, "it ended before the source".into()),
+                    Ok(Some(true)) => {
+                        self.hand_over(name, "it returned 0 before the end of the source".into())
+                    }
                     Ok(None) if self.flow.ends_unseen() => {
                         self.hand_over(name, "it ended where nobody can look behind".into());
                     }
@@ -133,9 +135,9 @@ impl Transfer<'_> {
         match resets::end_of(self.flow.source.endpoint()) {
             End::Clean => {}
             End::Died(errno) => return Turn::Failed(Some(Side::Source), Some(errno)),
-            // It is asked again at once, and then after a rest each time.
-            End::Unknown if self.doubts < DOUBTS => {
-                self.doubts += 1;
+            // Checked again immediately, and then after a pause each time.
+            End::Unknown if self.end_retries < END_RETRIES => {
+                self.end_retries += 1;
                 return Turn::Blocked(Side::Source);
             }
             End::Unknown => {}
@@ -146,7 +148,7 @@ impl Transfer<'_> {
         Turn::Done(Ended::Eof)
     }
 
-    /// Nothing more is read: the source has ended, and no call has told.
+    /// Ends the reading: the source has ended, though no call has reported it.
     pub(super) fn end_here(&mut self) {
         self.flow.allowance.close();
         if self.used.is_empty()
@@ -156,30 +158,31 @@ impl Transfer<'_> {
         }
     }
 
-    /// The path at work has something in hand that the sink has not taken.
+    /// Returns whether the current path holds bytes that the sink has not accepted.
     pub(super) fn holds(&self) -> bool {
         match &self.current {
             Some((_, path)) => path.holds(),
-            // Of nothing, too, there is something to be made: an empty frame.
+            // Stages may produce output from no input: an empty frame.
             None => self.flow.stages.transforms() && self.next < self.route.choices.len(),
         }
     }
 
-    /// Its control has paused it.
+    /// Returns whether its control has paused it.
     pub(super) fn is_paused(&self) -> bool {
         self.control.as_ref().is_some_and(Control::is_paused)
     }
 
-    /// Readable when what the kernel does for the path at work is done.
+    /// Returns a descriptor that is readable when operations of the current path
+    /// have completed.
     pub(crate) fn completions(&self) -> Option<BorrowedFd<'_>> {
         (self.current.as_ref()).and_then(|(_, path)| path.completions())
     }
 
-    pub(super) fn looks_each(&self) -> Option<Duration> {
+    pub(super) fn completion_poll_interval(&self) -> Option<Duration> {
         (self.current.as_ref()).and_then(|(_, path)| path.looks_each())
     }
 
-    /// Skips a hole on both sides, where the sink shall have it too.
+    /// Skips a hole on both sides, if the sink is to have it too.
     fn walk_holes(&mut self) -> Result<(), (Side, Errno)> {
         if self.holds() || self.flow.allowance.is_paused() {
             return Ok(());
@@ -197,26 +200,25 @@ impl Transfer<'_> {
         walk.advance(&mut self.flow, by_write)
     }
 
-    /// Where its next step is to be taken, if an engine runs it.
-    pub(crate) fn home(&self) -> Home {
+    /// Returns the kind of thread on which an engine takes its next step.
+    pub(crate) fn thread_kind(&self) -> ThreadKind {
         let next = self.route.choices.get(self.next).map(|choice| choice.path);
         match self.current.as_ref().map(|(name, _)| *name).or(next) {
-            Some(path) if path::row(path).one_thread => Home::Disk,
-            _ if self.never_waits() => Home::Reactor,
-            _ => Home::Worker,
+            Some(path) if path::row(path).one_thread => ThreadKind::Disk,
+            _ if self.never_blocks() => ThreadKind::Reactor,
+            _ => ThreadKind::Worker,
         }
     }
 
-    /// No step of its paths takes long: both sides are pipes or sockets, which
-    /// are polled, and no stage has to think in between. One did all the same,
-    /// where it was held up.
-    pub(crate) fn never_waits(&self) -> bool {
+    /// Returns whether steps never block: both sides are pipes or sockets, which
+    /// are polled, no stage computes in between, and no step has blocked so far.
+    pub(crate) fn never_blocks(&self) -> bool {
         let never = |kind: Kind| kind.is_pipe() || kind.is_socket();
         let polled = never(self.flow.source.kind()) && never(self.flow.sink.kind());
-        polled && !self.flow.stages.transforms() && !self.was_held_up
+        polled && !self.flow.stages.transforms() && !self.was_blocked
     }
 
-    /// The path at work; starts the next one of the route if there is none.
+    /// Returns the current path; starts the next one of the route if there is none.
     fn current_path(&mut self) -> Result<Option<DataPath>, NotHere> {
         loop {
             if let Some((name, _)) = &self.current {
@@ -225,7 +227,7 @@ impl Transfer<'_> {
             let Some(choice) = self.route.choices.get(self.next).copied() else {
                 return Ok(None);
             };
-            if self.runs_on != Home::Anywhere && self.runs_on != self.home() {
+            if self.runs_on != ThreadKind::Anywhere && self.runs_on != self.thread_kind() {
                 return Err(NotHere);
             }
             self.next += 1;
@@ -241,7 +243,7 @@ impl Transfer<'_> {
     }
 
     fn hand_over(&mut self, name: DataPath, why: Why) {
-        debug_assert!(!self.holds(), "{name} declined with something in hand");
+        debug_assert!(!self.holds(), "{name} declined with buffered bytes");
         if let Some((_, mut path)) = self.current.take() {
             path.finish(&mut self.flow);
         }
@@ -257,7 +259,7 @@ impl Transfer<'_> {
         else {
             return Turn::Failed(None, Some(Errno::EOPNOTSUPP));
         };
-        // What could not even begin with a source whose device is gone.
+        // A path could not start on a source whose device is gone.
         let side = match self.flow.source_goes_on() {
             Err(says) if says == errno => Some(Side::Source),
             _ => self.without_room(path, errno),
@@ -273,13 +275,13 @@ impl Transfer<'_> {
         }
     }
 
-    /// Reads and writes that are on their way.
+    /// Returns the number of reads and writes in flight.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (self.current.as_ref()).map_or((0, 0), |(_, path)| path.pending())
     }
 
-    /// It goes to sleep: with nothing in hand, it needs no memory meanwhile.
-    pub(crate) fn rest(&mut self) {
+    /// Releases memory before a sleep, if no bytes are buffered.
+    pub(crate) fn release_idle(&mut self) {
         if let Some((_, path)) = &mut self.current
             && !path.holds()
         {
@@ -288,32 +290,33 @@ impl Transfer<'_> {
         }
     }
 
-    /// Whether a step that was blocked has asked the descriptor itself: a
-    /// blocking one is not asked, as long as `poll(2)` has not found it ready.
-    pub(crate) fn tells_by_itself(&self, need: &Need) -> bool {
-        let end = match need.what {
-            What::Side(side) => self.flow.end(side),
-            What::Rest(_) | What::Completions | What::Resume => return true,
+    /// Returns whether a step that was blocked has itself found the descriptor not
+    /// ready: a step does not touch a blocking one before `poll(2)` has found it
+    /// ready.
+    pub(crate) fn step_checked_readiness(&self, wait: &Wait) -> bool {
+        let end = match wait.target {
+            WaitFor::Side(side) => self.flow.end(side),
+            WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => return true,
         };
-        // Of one that shows an error all the time, a change may have been told
-        // while nobody waited for it.
-        if need.interest(self).doubted != [false; 2] {
+        // If it shows an error permanently, a change may have been reported while
+        // no thread waited for it.
+        if wait.interest(self).edge_triggered != [false; 2] {
             return false;
         }
         end.ready.never_waits || (end.kind().is_pipe() && self.is_spliced())
     }
 
-    /// The path at work splices.
+    /// Returns whether the current path splices.
     pub(super) fn is_spliced(&self) -> bool {
         (self.current.as_ref()).is_some_and(|(name, _)| path::row(*name).splices)
     }
 
-    /// The next step starts a path.
+    /// Returns whether the next step starts a path.
     pub(super) fn is_between_paths(&self) -> bool {
         self.current.is_none()
     }
 
-    /// The path at work, or the one it begins with.
+    /// Returns the current path, or the first one of the route.
     pub(crate) fn path(&self) -> DataPath {
         (self.current.as_ref()).map_or(self.route.choices[0].path, |(name, _)| *name)
     }

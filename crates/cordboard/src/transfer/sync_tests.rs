@@ -1,16 +1,16 @@
-//! The sync at the end, which signals interrupt.
+//! The final sync, which signals interrupt.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Transfer, Turn};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
 use crate::request::Request;
 
-/// A minute passes whenever it is asked.
+/// A clock that advances a minute at each call.
 #[derive(Default)]
 struct Slow {
     now: Duration,
@@ -29,13 +29,13 @@ impl Clock for Slow {
 }
 
 impl Waiter for Slow {
-    fn wait(&mut self, _: &Interest<'_>, _: Option<Duration>) -> Result<Awake, Errno> {
-        panic!("it has nothing to wait for");
+    fn wait(&mut self, _: &Interest<'_>, _: Option<Duration>) -> Result<Wakeup, Errno> {
+        panic!("it must not wait");
     }
 }
 
-/// What a transfer comes to whose first so many syncs are interrupted, and the
-/// number of its syncs; `None` where calls cannot be refused.
+/// Returns the report of a transfer whose first `interrupted` syncs return `EINTR`,
+/// and the number of its syncs; `None` if system calls cannot be intercepted.
 fn synced(interrupted: usize, cancelled: bool) -> Option<(Report, usize)> {
     let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     let mut report = None;

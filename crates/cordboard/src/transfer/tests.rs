@@ -1,21 +1,21 @@
-//! Waiting, with time that passes only when somebody waits.
+//! Waiting, with time that passes only in waits.
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::wait::{Awake, Clock, Interest, Waiter};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Observer, Progress, Transfer, Turn, drive};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::Request;
 
-/// Says of everything that it is ready, or of nothing.
+/// A waiter that reports everything as ready, or nothing.
 struct Fake {
     now: Duration,
     claims_ready: bool,
-    /// The timeout of each wait, and whether it asked for a side.
+    /// The timeout of each wait, and whether it waited for a side.
     waits: Vec<(Option<Duration>, bool)>,
 }
 
@@ -36,16 +36,20 @@ impl Clock for Fake {
 }
 
 impl Waiter for Fake {
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno> {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
         self.waits.push((timeout, interest.ready.is_some()));
-        assert!(self.waits.len() < 10_000, "it waits without end");
+        assert!(self.waits.len() < 10_000, "it waits for ever");
         let ready = self.claims_ready && interest.ready.is_some();
         if !ready {
-            self.now += timeout.expect("nobody would ever wake it");
+            self.now += timeout.expect("nothing would wake it");
         }
-        Ok(Awake {
+        Ok(Wakeup {
             ready,
-            ..Awake::default()
+            ..Wakeup::default()
         })
     }
 }
@@ -60,7 +64,7 @@ fn idle_after(seconds: u64) -> Request {
 
 #[test]
 fn idle_time_counts_from_the_last_byte() {
-    // Not a pipe, which is not read before somebody says that it is ready.
+    // Not a pipe, which is not read before a wait reports it ready.
     let (source, mut feed) = std::os::unix::net::UnixStream::pair().unwrap();
     source.set_nonblocking(true).unwrap();
     let (_reader, sink) = std::io::pipe().unwrap();
@@ -70,7 +74,7 @@ fn idle_time_counts_from_the_last_byte() {
     let report = drive::run(transfer, &mut time).report;
     assert_eq!((report.ended, report.written), (Ended::Idle, 5));
     assert_eq!(report.elapsed, Duration::from_secs(7));
-    // And a last look.
+    // And a last check.
     let waits = [7, 0].map(|seconds| (Some(Duration::from_secs(seconds)), true));
     assert_eq!(time.waits, waits);
 }
@@ -97,9 +101,8 @@ fn an_observer_is_called_while_nothing_moves() {
     assert_eq!(every.1, 5);
 }
 
-/// A descriptor that polls ready and answers `EAGAIN` would keep the
-/// processor busy: after a while it is left alone for some time before each
-/// further question.
+/// A descriptor that polls ready and returns `EAGAIN` would keep the processor
+/// busy: after some tries each further one follows a pause.
 #[test]
 fn what_is_ready_and_is_not_so_gets_a_rest() {
     let (source, _feed) = std::io::pipe().unwrap();
@@ -108,38 +111,38 @@ fn what_is_ready_and_is_not_so_gets_a_rest() {
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(1)).unwrap();
     let report = drive::run(transfer, &mut time).report;
     assert_eq!(report.ended, Ended::Idle);
-    let asked = time.waits.iter().filter(|(_, asks)| *asks).count();
-    let rested = time.waits.len() - asked;
-    assert_eq!(rested, 200, "a second in rests of 5 ms");
-    // At once as long as it may be a coincidence, then once after each rest.
+    let polls = time.waits.iter().filter(|(_, asks)| *asks).count();
+    let rested = time.waits.len() - polls;
+    assert_eq!(rested, 200, "a second in pauses of 5 ms");
+    // Immediately as long as it may be a coincidence, then once after each pause.
     let coincidence = time.waits.iter().take_while(|(_, asks)| *asks).count();
     assert!(coincidence <= 40, "{coincidence}");
-    assert_eq!(asked, coincidence + rested);
+    assert_eq!(polls, coincidence + rested);
     let mut then = time.waits[coincidence..].chunks(2);
     assert!(then.all(|pair| !pair[0].1 && pair[1].1));
 }
 
 #[test]
 fn a_kernel_that_does_not_answer_counts_as_idle_too() {
-    use super::turn::{Course, Need, Next, Turn, What};
+    use super::{Next, Stepper, Turn, Wait, WaitFor};
     let source = tempfile::tempfile().unwrap();
     let (_reader, sink) = std::io::pipe().unwrap();
     let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
     let mut time = Fake::new(false);
-    let mut course = Course::begin(time.now);
+    let mut stepper = Stepper::begin(time.now);
     time.now += Duration::from_secs(3);
-    let four_more = Next::Wait(Need {
-        what: What::Completions,
+    let four_more = Next::Wait(Wait {
+        target: WaitFor::Completions,
         timeout: Some(Duration::from_secs(4)),
     });
-    let next = course.unless_idle(&mut transfer, What::Completions, &mut time);
+    let next = stepper.unless_idle(&mut transfer, WaitFor::Completions, &mut time);
     assert_eq!(next, four_more);
     time.now += Duration::from_secs(4);
-    let next = course.unless_idle(&mut transfer, What::Completions, &mut time);
+    let next = stepper.unless_idle(&mut transfer, WaitFor::Completions, &mut time);
     assert_eq!(next, Next::End(Turn::Done(Ended::Idle)));
 }
 
-/// `/proc/kmsg` and its like wait in a read; nobody waits for memory.
+/// `/proc/kmsg` and similar files block in a read; memory devices never block.
 #[test]
 fn what_may_wait_is_polled_before() {
     let never_waits = |source: &str, sink: &str| {
@@ -153,13 +156,13 @@ fn what_may_wait_is_polled_before() {
     assert_eq!(never_waits("/dev/zero", "/dev/full"), (true, true));
 }
 
-/// Whoever shares a socket may take `O_NONBLOCK` off it at any time.
+/// A process that shares a socket may clear `O_NONBLOCK` at any time.
 #[test]
 fn what_waits_since_is_polled_since() {
     let (source, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
     let (_reader, sink) = std::io::pipe().unwrap();
     source.set_nonblocking(true).unwrap();
-    // It would wait no longer than this, were it to wait.
+    // Limits the wait if the test fails.
     source
         .set_read_timeout(Some(Duration::from_millis(500)))
         .unwrap();
@@ -172,8 +175,8 @@ fn what_waits_since_is_polled_since() {
     assert!(!transfer.flow.source.facts().nonblocking);
 }
 
-/// The two ends of a terminal, both with `O_NONBLOCK`: the terminal itself, of
-/// which a read without that flag waits for a tenth of a second, and its master.
+/// The two ends of a terminal, both with `O_NONBLOCK`: the terminal, of which a
+/// read without that flag waits for a tenth of a second, and its master.
 fn pty() -> [OwnedFd; 2] {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -199,8 +202,8 @@ fn nonblocking(fd: impl AsFd) -> bool {
     flags.contains(rustix::fs::OFlags::NONBLOCK)
 }
 
-/// Between the look at a terminal's `O_NONBLOCK` and the read, another process
-/// takes it off: as the caller has the terminal, the read would wait.
+/// Between the check of a terminal's `O_NONBLOCK` and the read, another process
+/// clears it: on the caller's description the read would wait.
 #[test]
 fn a_terminal_that_waits_since_the_last_look_is_not_waited_for() {
     let [terminal, _master] = pty();
@@ -220,8 +223,8 @@ fn a_terminal_that_waits_since_the_last_look_is_not_waited_for() {
     assert!(nonblocking(transfer.flow.source.fd()) && !nonblocking(&terminal));
 }
 
-/// The same of one that is written to. The master of a pseudoterminal cannot be
-/// opened again, and is looked at before each step.
+/// The same for a terminal that is written to. The master of a pseudoterminal
+/// cannot be reopened, and is checked before each step.
 #[test]
 fn a_terminal_that_does_not_wait_is_opened_again_too() {
     let [terminal, master] = pty();
@@ -240,8 +243,9 @@ fn a_terminal_that_does_not_wait_is_opened_again_too() {
     }
 }
 
-/// An error that shows is doubted; what `select(2)` says, which tells no error
-/// from readiness, is asked about and not.
+/// An error that shows makes later errors edge-triggered; after `select(2)`, which
+/// does not distinguish an error from readiness, the socket is checked but not
+/// marked.
 #[test]
 fn only_an_error_that_shows_is_doubted() {
     for unclear in [false, true] {
@@ -249,16 +253,16 @@ fn only_an_error_that_shows_is_doubted() {
         let (_reader, sink) = std::io::pipe().unwrap();
         let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
         transfer.flow.let_sleep(false);
-        // The path that splices is at work.
+        // The current path splices.
         assert!(matches!(transfer.step(), Turn::Blocked(Side::Source)));
         let mut shows = |open| {
-            let awake = Awake {
+            let wakeup = Wakeup {
                 ready: true,
                 open,
                 unclear,
-                ..Awake::default()
+                ..Wakeup::default()
             };
-            transfer.is_ready(Side::Source, awake).unwrap();
+            transfer.is_ready(Side::Source, wakeup).unwrap();
             let ready = transfer.flow.source.ready;
             (ready.marked, ready.doubted)
         };
@@ -269,9 +273,9 @@ fn only_an_error_that_shows_is_doubted() {
     }
 }
 
-/// The host has closed all that a transfer has, and opened files of its own
-/// under the numbers: none is closed, not that of what was opened again to look
-/// for holes, nor of what cannot be read either. They may be the same files.
+/// The host has closed all descriptors of a transfer, and opened files of its own
+/// under the numbers: none is closed, neither the source that was reopened to look
+/// for holes, nor what cannot be read. They may be the same files.
 #[test]
 fn what_is_let_go_of_closes_nothing_of_others() {
     use crate::pipe::{Channel, OwnedPipe, Unreadable};
@@ -284,7 +288,7 @@ fn what_is_let_go_of_closes_nothing_of_others() {
         source.write_all(b"data").unwrap();
         source.set_len(1 << 20).unwrap();
         let host = tempfile::tempfile().unwrap();
-        // With it those of the parent are closed that wait to be used again.
+        // This also closes the pipes that the parent keeps for reuse.
         let rest = OwnedPipe::holding(b"rest").unwrap();
         let before = numbers();
         let request = Request {
@@ -312,7 +316,7 @@ fn what_is_let_go_of_closes_nothing_of_others() {
             let by = if same { it.unwrap_or(&sink) } else { &host };
             testkit::child::replace(number, by.as_fd());
         }
-        transfer.let_go();
+        transfer.drop_without_close();
         own.iter().all(|number| at(*number).is_some())
     };
     for same in [false, true] {
@@ -320,15 +324,15 @@ fn what_is_let_go_of_closes_nothing_of_others() {
     }
 }
 
-/// The same of a transfer that ends, of which the host has closed only what was
-/// opened again: a terminal, or the source to look for holes.
+/// The same for a transfer that ends after the host has closed only what was
+/// reopened: a terminal, or the source to look for holes.
 #[test]
 fn what_was_opened_again_is_looked_at_before_it_is_closed() {
     use crate::sys::{at, identity};
     fn of_others(transfer: Transfer<'_>, number: i32, host: &std::fs::File) -> bool {
-        assert!(transfer.has_its_own());
+        assert!(transfer.has_its_descriptors());
         testkit::child::replace(at(number).unwrap(), host.as_fd());
-        assert!(!transfer.has_its_own());
+        assert!(!transfer.has_its_descriptors());
         transfer.close(false);
         at(number).is_some_and(|now| identity(now) == identity(host))
     }
@@ -367,7 +371,7 @@ fn what_was_opened_again_is_looked_at_before_it_is_closed() {
             Transfer::new(terminal.as_fd(), pipe.as_fd(), Request::default()).unwrap();
         transfer.reopen_terminals();
         let number = transfer.flow.source.fd().as_raw_fd();
-        transfer.let_go();
+        transfer.drop_without_close();
         at(number).is_some()
     }));
 }

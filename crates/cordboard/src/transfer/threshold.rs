@@ -1,4 +1,4 @@
-//! Thresholds of a source: `poll(2)` reports it once they are reached, and
+//! Thresholds of a source: `poll(2)` reports it only once they are reached, and
 //! `read(2)` returns before.
 
 use std::time::Duration;
@@ -9,21 +9,22 @@ use crate::endpoint::{Kind, is_pty_master};
 use crate::path::Flow;
 use crate::sys;
 
-/// How often a source is asked for what it has below its threshold.
+/// How often a source below its threshold is checked.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
-/// When a read of the source returns, though `poll(2)` shows nothing.
+/// When a read of the source returns although `poll(2)` shows nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Threshold {
-    /// With nothing, after such a silence: the end (`termios(3)`, VTIME with a
-    /// VMIN of 0; `n_tty_read`, drivers/tty/n_tty.c).
+    /// Without bytes, after this time of silence: the end (`termios(3)`, VTIME with
+    /// a VMIN of 0; `n_tty_read`, drivers/tty/n_tty.c).
     Silence(Duration),
-    /// With so many bytes, all that is asked for.
+    /// With this many bytes, which is all that is asked for.
     Bytes(u64),
 }
 
 impl Threshold {
-    /// Of what is read next; `None` also where the source does not tell.
+    /// Returns the threshold for the next read; `None` also if the source does not
+    /// report it.
     pub(super) fn of(flow: &Flow<'_>) -> Option<Threshold> {
         let wanted = flow.want(usize::MAX) as u64;
         if wanted == 0 {
@@ -33,10 +34,10 @@ impl Threshold {
             Kind::Tty => match terminal(flow)? {
                 (0, time) => return Some(Threshold::Silence(time)),
                 (least, Duration::ZERO) => u64::from(least),
-                // It is reported with its first byte.
+                // Reported with its first byte.
                 _ => return None,
             },
-            // Of others, `poll(2)` does not go by the mark (`tcp_poll`, net/ipv4/tcp.c;
+            // For others, `poll(2)` ignores the mark (`tcp_poll`, net/ipv4/tcp.c;
             // `unix_poll`, net/unix/af_unix.c). It is an `int`.
             Kind::Tcp | Kind::StreamSocket if wanted < i32::MAX as u64 => {
                 sys::receive_mark(flow.source.fd())?
@@ -46,7 +47,7 @@ impl Threshold {
         (wanted < mark).then_some(Threshold::Bytes(wanted))
     }
 
-    /// A read returns at once.
+    /// Returns whether a read would return immediately.
     pub(super) fn is_reached(self, flow: &Flow<'_>, silent: Duration) -> bool {
         match self {
             Threshold::Silence(limit) => silent >= limit,
@@ -54,8 +55,8 @@ impl Threshold {
         }
     }
 
-    /// How long it is waited before the next look.
-    pub(super) fn look_after(self, silent: Duration) -> Duration {
+    /// Returns the time until the next check.
+    pub(super) fn next_check(self, silent: Duration) -> Duration {
         match self {
             Threshold::Silence(limit) => limit.saturating_sub(silent),
             Threshold::Bytes(_) => TICK,
@@ -63,8 +64,8 @@ impl Threshold {
     }
 }
 
-/// VMIN and VTIME of a terminal that gives bytes, not lines. The master of a
-/// pseudoterminal tells those of its slave.
+/// Returns VMIN and VTIME of a terminal in non-canonical mode. The master of a
+/// pseudoterminal reports those of its slave.
 fn terminal(flow: &Flow<'_>) -> Option<(u8, Duration)> {
     let fd = flow.source.fd();
     let modes = tcgetattr(fd).ok()?;

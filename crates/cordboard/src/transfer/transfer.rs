@@ -1,10 +1,10 @@
-//! The state of a transfer, and what it is made of.
+//! The state of a transfer.
 
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use super::control::{Control, Observer};
-use super::home::Home;
 use super::reopened::Reopened;
+use super::thread_kind::ThreadKind;
 use super::{spin, writeback};
 use crate::endpoint::resets;
 use crate::endpoint::{Endpoint, Kind, Side};
@@ -15,9 +15,10 @@ use crate::report::{Failure, Refusal};
 use crate::request::{Backend, DataPath, Declined, Request, Sparse};
 use crate::sys::{duplicate, lend};
 
-/// All the state of one transfer.
+/// One transfer.
 ///
-/// [`Transfer::new`] looks and decides, [`Transfer::run`] moves.
+/// [`Transfer::new`] examines the descriptors and decides the route,
+/// [`Transfer::run`] moves the bytes.
 ///
 /// ```
 /// use cordboard::{Request, Size, Transfer};
@@ -39,37 +40,37 @@ pub struct Transfer<'a> {
     pub(crate) flow: Flow<'a>,
     pub(super) request: Request,
     pub(super) route: Route,
-    /// The next of the route to try.
+    /// The index of the next path of the route.
     pub(super) next: usize,
     pub(super) current: Option<(DataPath, Box<dyn Step + Send>)>,
     pub(super) walk: Option<holes::Walk>,
     pub(super) preallocation: Option<Preallocation>,
     pub(crate) spin: spin::Spin,
     pub(super) writeback: Option<writeback::Writeback>,
-    pub(crate) runs_on: Home,
-    /// A step on an engine's reactor has waited inside the kernel.
-    pub(crate) was_held_up: bool,
-    /// The source was asked whether it is a FIFO without a writer.
-    pub(super) asked: bool,
-    /// How often an end was not believed.
-    pub(super) doubts: u32,
-    /// What became of [`Step::quiesce`], once it was called.
+    pub(crate) runs_on: ThreadKind,
+    /// A step on an engine's reactor has blocked in the kernel.
+    pub(crate) was_blocked: bool,
+    /// The source was checked for being a FIFO without a writer.
+    pub(super) fifo_checked: bool,
+    /// How often an unconfirmed end was checked again.
+    pub(super) end_retries: u32,
+    /// The result of [`Step::quiesce`], once it was called.
     pub(super) quiesced: Option<crate::path::Verdict>,
-    /// The paths that carried something.
+    /// The paths that moved bytes.
     pub(super) used: Vec<DataPath>,
     pub(super) declined: Vec<Declined>,
     pub(crate) control: Option<Control>,
     pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
-    /// The descriptors, where the transfer owns them; after what borrows them,
-    /// since fields are dropped in their order.
-    #[allow(dead_code, reason = "kept open, never looked at")]
+    /// The descriptors, if the transfer owns them. Declared after what borrows
+    /// them, since fields are dropped in order.
+    #[allow(dead_code, reason = "kept open, never read")]
     pub(super) owned: Option<[OwnedFd; 2]>,
-    /// Terminals that were opened again, so as not to wait.
+    /// Terminals that were reopened, so that calls do not block.
     pub(super) reopened: Vec<Reopened>,
 }
 
 impl<'a> Transfer<'a> {
-    /// Looks at both descriptors, refuses what cannot end well, and decides
+    /// Examines both descriptors, refuses pairs that cannot end well, and decides
     /// the route. Nothing moves yet.
     ///
     /// # Errors
@@ -83,8 +84,8 @@ impl<'a> Transfer<'a> {
         Transfer::prepare(source, sink, request).map_err(Failure::refused)
     }
 
-    /// The same of descriptors that the transfer owns, and closes at its end:
-    /// one that may outlive its caller's.
+    /// Creates a transfer that owns its descriptors, and closes them at its end. It
+    /// may outlive the caller's.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl<'a> Transfer<'a> {
             _ => None,
         };
         let preallocation = match known {
-            // Holes are not to be filled.
+            // Holes must not be filled.
             Some(known) if !keeps_holes && !flow.options.seek_zeros => {
                 Preallocation::new(&flow, known)
             }
@@ -138,10 +139,10 @@ impl<'a> Transfer<'a> {
             preallocation,
             spin: spin::Spin::default(),
             writeback,
-            runs_on: Home::Anywhere,
-            was_held_up: false,
-            asked: false,
-            doubts: 0,
+            runs_on: ThreadKind::Anywhere,
+            was_blocked: false,
+            fifo_checked: false,
+            end_retries: 0,
             quiesced: None,
             walk: keeps_holes.then(holes::Walk::new),
             request,
@@ -157,8 +158,7 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// The same on descriptors of its own, where it has only borrowed them: an
-    /// engine keeps both for itself.
+    /// Duplicates borrowed descriptors, which an engine needs.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl<'a> Transfer<'a> {
         if self.owned.is_some() {
             return Ok(());
         }
-        // No path has begun that could have kept those it has now.
+        // No path has started that could have stored the present ones.
         let owned = [
             duplicate(self.flow.source.fd())?,
             duplicate(self.flow.sink.fd())?,
@@ -181,7 +181,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Its caller knows the descriptors by these numbers.
+    /// Sets the numbers by which the caller knows the descriptors.
     pub(crate) fn known_as(mut self, [source, sink]: [RawFd; 2]) -> Transfer<'a> {
         for (side, number) in [(Side::Source, source), (Side::Sink, sink)] {
             let end = self.flow.end_mut(side);
@@ -190,8 +190,8 @@ impl<'a> Transfer<'a> {
         self
     }
 
-    /// For an engine: its threads never sleep inside a call that somebody else
-    /// ends.
+    /// Prepares the transfer for an engine, whose threads never sleep inside a call
+    /// that another process ends.
     pub(crate) fn set_up(&mut self, backend: Backend) {
         self.flow.options.backend = backend;
         self.flow.mode.share_thread();
@@ -199,55 +199,55 @@ impl<'a> Transfer<'a> {
         self.reopen_terminals();
     }
 
-    /// Bytes read and written so far.
+    /// Returns the bytes read and written so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.flow.read(), self.flow.written())
     }
 
-    /// Ends early when this handle says so.
+    /// Attaches a handle that can cancel or pause the transfer.
     #[must_use]
     pub fn control(mut self, control: &Control) -> Transfer<'a> {
         self.control = Some(control.clone());
         self
     }
 
-    /// Tells this observer of progress. It may be called on another thread, if
-    /// the transfer is sent to one.
+    /// Attaches an observer. It may be called on another thread, if the transfer is
+    /// sent to one.
     #[must_use]
     pub fn observe(mut self, observer: impl Observer + Send + 'a) -> Transfer<'a> {
         self.observer = Some(Box::new(observer));
         self
     }
 
-    /// The route it will take.
+    /// Returns the route that the transfer will take.
     pub fn route(&self) -> &Route {
         &self.route
     }
 
-    /// The source and what is known of it.
+    /// Returns the source and what is known of it.
     pub fn source(&self) -> &Endpoint<'_> {
         self.flow.source.endpoint()
     }
 
-    /// The sink and what is known of it.
+    /// Returns the sink and what is known of it.
     pub fn sink(&self) -> &Endpoint<'_> {
         self.flow.sink.endpoint()
     }
 
-    /// What was asked for.
+    /// Returns the request.
     pub fn request(&self) -> &Request {
         &self.request
     }
 }
 
-/// Descriptors that go into the transfer they are lent to.
+/// Lends descriptors that are then stored in the transfer they are lent to.
 fn lend_both(owned: &[OwnedFd; 2]) -> [BorrowedFd<'static>; 2] {
     owned.each_ref().map(lend_own)
 }
 
 #[allow(unsafe_code)]
 pub(super) fn lend_own(fd: &OwnedFd) -> BorrowedFd<'static> {
-    // SAFETY: a transfer closes them after all else it has is gone; its own
+    // SAFETY: a transfer closes them after it has dropped everything else; its own
     // accessors lend them for as long as it is borrowed, and nothing else of it
     // gives them away.
     unsafe { lend(fd) }

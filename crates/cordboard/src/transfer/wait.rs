@@ -1,34 +1,34 @@
-//! Waiting and the time, behind a trait so that tests can make time pass.
+//! Waiting and time, behind traits so that tests can control time.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::errno::Errno;
 
-/// How often something is asked that cannot be waited for.
-pub(super) const REST: Duration = Duration::from_millis(5);
+/// The interval at which something is polled that cannot be waited for.
+pub(super) const BACKOFF: Duration = Duration::from_millis(5);
 
-/// What to wait for.
+/// The descriptors to wait for.
 pub(crate) struct Interest<'a> {
-    /// This becoming readable, or writable where `true`.
+    /// Readiness of this one for reading, or for writing if `true`.
     pub(crate) ready: Option<(BorrowedFd<'a>, bool)>,
-    /// Watch this one for its end meanwhile.
+    /// Errors and hang-ups of this one.
     pub(crate) watch: Option<BorrowedFd<'a>>,
-    /// Woken through this one.
+    /// The wakeup of the transfer's control.
     pub(crate) wake: Option<BorrowedFd<'a>>,
-    /// Whether an error of the first two is known, and stays: what counts is a
-    /// change.
-    pub(crate) doubted: [bool; 2],
+    /// Whether an error of the first two is known and persists: only a change
+    /// counts.
+    pub(crate) edge_triggered: [bool; 2],
 }
 
-/// What came of it. Several can be true at once.
+/// The result of a wait; the default if it has timed out. Several can be true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Awake {
-    /// A call may have something to tell.
+pub(crate) struct Wakeup {
+    /// A call would return something.
     pub(crate) ready: bool,
-    /// A call does not wait: it is not only an error that shows.
+    /// A call would not block: not only an error shows.
     pub(crate) open: bool,
-    /// Which of the two it is, is unknown.
+    /// Which of the two holds is unknown.
     pub(crate) unclear: bool,
     /// The watched descriptor shows an error.
     pub(crate) error: bool,
@@ -37,39 +37,40 @@ pub(crate) struct Awake {
     pub(crate) woken: bool,
 }
 
-/// The time.
+/// A clock.
 pub(crate) trait Clock {
-    /// Time since some fixed moment.
+    /// Returns the time since a fixed moment.
     fn now(&mut self) -> Duration;
 
-    /// The transfer was cancelled by other means than its
+    /// Returns whether the transfer was cancelled by other means than its
     /// [`Control`](super::Control).
     fn is_cancelled(&self) -> bool {
         false
     }
 }
 
-/// The outside world, as far as waiting goes.
+/// Waits for descriptors.
 pub(crate) trait Waiter: Clock {
-    /// Looks again and again without going to sleep, for at most `spell`.
-    fn watch(&mut self, interest: &Interest<'_>, spell: Duration) -> Result<Awake, Errno> {
-        let end = self.now() + spell;
+    /// Polls repeatedly without sleeping, for at most `limit`.
+    fn spin(&mut self, interest: &Interest<'_>, limit: Duration) -> Result<Wakeup, Errno> {
+        let end = self.now() + limit;
         loop {
-            let awake = self.wait(interest, Some(Duration::ZERO))?;
-            if awake != Awake::default() || self.now() >= end {
-                return Ok(awake);
+            let wakeup = self.wait(interest, Some(Duration::ZERO))?;
+            if wakeup != Wakeup::default() || self.now() >= end {
+                return Ok(wakeup);
             }
         }
     }
 
-    /// Waits, at most for `timeout`. `EINTR` counts as being woken.
-    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Awake, Errno>;
+    /// Waits for at most `timeout`. `EINTR` counts as being woken.
+    fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>)
+    -> Result<Wakeup, Errno>;
 }
 
-/// A signal has ended the wait.
-pub(super) fn interrupted() -> Awake {
-    Awake {
+/// Returns the result of a wait that a signal has ended.
+pub(super) fn interrupted() -> Wakeup {
+    Wakeup {
         woken: true,
-        ..Awake::default()
+        ..Wakeup::default()
     }
 }

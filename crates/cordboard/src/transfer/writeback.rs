@@ -1,23 +1,21 @@
-//! Writing to the device while the transfer still runs, where its end will
-//! wait for all of it.
+//! Starts writeback while the transfer still runs, if its end waits for all of it.
 
 use std::os::fd::BorrowedFd;
 
 use crate::errno::Errno;
 use crate::sys;
 
-/// Bytes that are handed to the device at a time.
+/// Bytes per call.
 const PIECE: u64 = 8 << 20;
 
-/// Starts the device on what has been written so far, piece by piece, so that
-/// the final `fsync(2)` finds most of it done: without, the kernel keeps
-/// gigabytes of dirty pages before it begins. `fsync` alone decides what is
-/// durable.
+/// Starts writeback of what has been written so far, piece by piece, so that the
+/// final `fsync(2)` finds most of it done: otherwise the kernel collects gigabytes
+/// of dirty pages before it begins. Only `fsync` makes them durable.
 #[derive(Debug)]
 pub(super) struct Writeback {
-    /// Where in the sink the transfer began.
+    /// The offset in the sink at which the transfer began.
     start: u64,
-    /// Bytes from there that the device has been started on.
+    /// Bytes from there whose writeback has started.
     begun: u64,
 }
 
@@ -26,12 +24,12 @@ impl Writeback {
         Writeback { start, begun: 0 }
     }
 
-    /// So many bytes have been written in all. `Ok(false)` if the file has no
-    /// such call: no need to ask again.
+    /// Starts writeback for `written` bytes in all. `Ok(false)` if the file has no
+    /// such call: the caller need not try again.
     ///
     /// # Errors
     ///
-    /// What the file system says of these pages: it may have dropped them (ext4:
+    /// The file system's error for these pages: it may have dropped them (ext4:
     /// `mpage_map_and_submit_extent`, "Data will be lost"), and whether the
     /// `fsync(2)` at the end repeats the error depends on the file system.
     ///

@@ -1,4 +1,4 @@
-//! The end of a transfer against every way of asking for it.
+//! The end of a transfer, with every way to wait for it.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -46,24 +46,24 @@ fn waited(completion: &Shared) -> Taken<Outcome> {
     completion.taken().unwrap()
 }
 
-struct Alarm(EventFd);
+struct Flag(EventFd);
 
-impl Wake for Alarm {
+impl Wake for Flag {
     fn wake(self: Arc<Self>) {
         self.0.signal();
     }
 }
 
-/// Polls until it has ended, asleep in between.
+/// Polls until it has ended, and sleeps in between.
 fn polled(completion: &Shared) -> Taken<Outcome> {
-    let alarm = Arc::new(Alarm(EventFd::new().unwrap()));
-    let waker = Waker::from(Arc::clone(&alarm));
+    let flag = Arc::new(Flag(EventFd::new().unwrap()));
+    let waker = Waker::from(Arc::clone(&flag));
     loop {
         if let Some(taken) = completion.poll(&waker) {
             return taken;
         }
-        alarm.0.wait();
-        alarm.0.clear();
+        flag.0.wait();
+        flag.0.clear();
     }
 }
 
@@ -86,7 +86,7 @@ fn any_number_wait_and_leave_the_end_to_whoever_takes_it() {
         let end = ends(&completion);
         waits_for_end(&completion);
         assert_eq!(completion.try_take(), Some(Outcome(7)));
-        // What has been taken has ended no less.
+        // A taken outcome has ended too.
         waits_for_end(&completion);
         for thread in [other, end] {
             thread.join().unwrap();
@@ -94,7 +94,7 @@ fn any_number_wait_and_leave_the_end_to_whoever_takes_it() {
     });
 }
 
-/// As in a child of a signal handler's `fork(2)`, where it does not come.
+/// As in a child of a signal handler's `fork(2)`, where the end never comes.
 #[test]
 fn whoever_waits_may_give_it_up() {
     in_every_order(|| {
@@ -126,7 +126,7 @@ fn a_task_that_was_handed_on_is_woken_where_it_is_now() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let end = ends(&completion);
-        let before = Waker::from(Arc::new(Alarm(EventFd::new().unwrap())));
+        let before = Waker::from(Arc::new(Flag(EventFd::new().unwrap())));
         if completion.poll(&before).is_none() {
             assert!(is_whole(&polled(&completion)));
         }
@@ -134,8 +134,8 @@ fn a_task_that_was_handed_on_is_woken_where_it_is_now() {
     });
 }
 
-/// What a waker does while it is cloned, dropped or called may ask for the
-/// status: none of that happens under the lock.
+/// A waker that is cloned, dropped or called may ask for the status: none of that
+/// happens under the lock.
 #[test]
 fn a_waker_asks_for_the_status() {
     use std::task::{RawWaker, RawWakerVTable};
@@ -205,16 +205,16 @@ fn the_descriptor_is_readable_whenever_it_was_made() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let asks = Arc::clone(&completion);
-        let other = thread::spawn(move || asks.bell(|| Ok(())).unwrap().wait());
+        let other = thread::spawn(move || asks.eventfd(|| Ok(())).unwrap().wait());
         let end = ends(&completion);
-        completion.bell(|| Ok(())).unwrap().wait();
-        assert!(completion.has_ended(), "rung before the end");
+        completion.eventfd(|| Ok(())).unwrap().wait();
+        assert!(completion.has_ended(), "signalled before the end");
         assert!(completion.try_take().is_some());
         other.join().unwrap();
         end.join().unwrap();
         assert!(
-            completion.bell(|| Ok(())).unwrap().is_signalled(),
-            "and stays so"
+            completion.eventfd(|| Ok(())).unwrap().is_signalled(),
+            "and stays readable"
         );
     });
 }
@@ -229,7 +229,7 @@ fn every_callback_is_called_once() {
             thread::spawn(move || {
                 let within = Arc::clone(&completion);
                 completion.on_end(Box::new(move |report| {
-                    // What a callback may ask cannot lock up.
+                    // A call from a callback does not deadlock.
                     within.has_ended();
                     calls.fetch_add(*report as usize, Ordering::SeqCst);
                 }));
@@ -258,7 +258,7 @@ fn the_first_to_cancel_is_told_so() {
         let end = ends(&completion);
         let firsts = usize::from(completion.cancel()) + cancels.join().unwrap();
         assert_eq!((firsts, completion.is_cancelled()), (1, true));
-        // Dropped before or after the end: the outcome goes with the last.
+        // Dropped before or after the end: the last reference drops the outcome.
         drop(completion);
         end.join().unwrap();
     });

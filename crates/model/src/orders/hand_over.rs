@@ -1,5 +1,5 @@
-//! A transfer goes to and fro between the reactor and a worker while somebody
-//! cancels it: the reactor never sleeps on it.
+//! A transfer moves between the reactor and a worker while another thread cancels
+//! it: the reactor never sleeps on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::inbox::Inbox;
 use crate::scheduler::{in_every_order, thread};
 use crate::sync::{AtomicBool, EventFd, Ordering};
 
-/// What a reactor with one transfer does: the order of its steps is that of
-/// `engine/reactor.rs`.
+/// A reactor with one transfer: the order of its steps is that of
+/// `engine/reactor/run.rs`.
 fn reactor(inbox: &Inbox<Message>, cancelled: &AtomicBool, rounds: usize) {
     let mut messages = Vec::new();
     let mut here = false;
@@ -27,21 +27,21 @@ fn reactor(inbox: &Inbox<Message>, cancelled: &AtomicBool, rounds: usize) {
                         return;
                     }
                 }
-                Message::Look if here && cancelled.load(Ordering::Acquire) => return,
-                Message::Look => {}
+                Message::Recheck if here && cancelled.load(Ordering::Acquire) => return,
+                Message::Recheck => {}
             }
         }
         assert!(seen <= rounds);
         if none {
-            inbox.bell().wait();
-            inbox.bell().clear();
+            inbox.eventfd().wait();
+            inbox.eventfd().clear();
         }
     }
 }
 
 enum Message {
     Run,
-    Look,
+    Recheck,
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_cancel_meets_a_transfer_on_its_way_back() {
             let (inbox, cancelled) = (Arc::clone(&inbox), Arc::clone(&cancelled));
             thread::spawn(move || {
                 cancelled.store(true, Ordering::Release);
-                assert!(inbox.push(Message::Look).is_ok());
+                assert!(inbox.push(Message::Recheck).is_ok());
             })
         };
         reactor(&inbox, &cancelled, 1);
@@ -83,8 +83,8 @@ fn every_message_arrives_and_none_comes_after_the_last() {
         while all.len() < 4 {
             inbox.take(&mut some);
             if some.is_empty() {
-                inbox.bell().wait();
-                inbox.bell().clear();
+                inbox.eventfd().wait();
+                inbox.eventfd().clear();
             }
             all.append(&mut some);
         }
@@ -93,14 +93,14 @@ fn every_message_arrives_and_none_comes_after_the_last() {
         }
         assert!(inbox.close().is_empty());
         assert_eq!(inbox.push(99), Err(99));
-        // Each sender's in their order.
+        // Each sender's messages are in order.
         let of = |sender| all.iter().copied().filter(move |m| m / 10 == sender);
         assert!(of(0).eq([0, 1]) && of(1).eq([10, 11]), "{all:?}");
     });
 }
 
-/// A reader waits without its bell where it waits for nothing else, and with it
-/// now and then.
+/// A reader that waits for messages only uses no eventfd, and one otherwise; here
+/// it alternates.
 #[test]
 fn every_message_wakes_a_reader_that_waits_for_messages_only() {
     in_every_order(|| {
@@ -121,8 +121,8 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
             match (some.is_empty(), all.len()) {
                 (false, _) => {}
                 (true, 2) => {
-                    inbox.bell().wait();
-                    inbox.bell().clear();
+                    inbox.eventfd().wait();
+                    inbox.eventfd().clear();
                 }
                 (true, 3) => inbox.wait(Some(Duration::MAX)),
                 (true, _) => inbox.wait(None),
@@ -137,7 +137,7 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
     });
 }
 
-/// A message that comes while the reader closes is either read or given back.
+/// A message that arrives while the reader closes is either read or returned.
 #[test]
 fn a_message_is_never_lost_at_the_end() {
     in_every_order(|| {

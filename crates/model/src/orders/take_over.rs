@@ -1,4 +1,4 @@
-//! A thread that is held up in a step, and one that takes over from it.
+//! A thread that blocks in a step, and a watchdog that takes over from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,141 +7,142 @@ use crate::inbox::Inbox;
 use crate::scheduler::sync::Mutex;
 use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::{in_every_order, thread};
-use crate::seat::{Left, Seat};
+use crate::takeover::{TakenOver, Takeover};
 
 const STEPS: usize = 3;
 
-/// What there is one of.
+/// The state that one thread owns at a time.
 #[derive(Default)]
-struct Charge {
+struct Owned {
     steps: usize,
-    /// Threads that have had it so far.
+    /// Threads that have owned it so far.
     threads: usize,
 }
 
 #[derive(Default)]
 struct Threads(Mutex<Vec<thread::JoinHandle<()>>>);
 
-struct Station {
-    seat: Seat<Charge>,
+struct Shared {
+    takeover: Takeover<Owned>,
     inbox: Inbox<()>,
-    /// Steps that are being taken, or were.
+    /// Steps that have begun.
     taken: AtomicUsize,
-    /// Threads that are in charge.
-    in_charge: AtomicUsize,
-    crew: Threads,
+    /// Threads that own the state.
+    owners: AtomicUsize,
+    watchdogs: Threads,
 }
 
-/// As `engine/reactor.rs` does it: steps until there are enough, with those that
-/// come back from whoever was held up. Anybody may be taken for that here.
-fn run(station: &Arc<Station>, mut charge: Charge) {
-    charge.threads += 1;
-    let this = charge.threads;
-    watch(station);
-    let mut late = Vec::new();
+/// As `engine/reactor/run.rs` does it: takes steps until there are enough,
+/// including those that blocked threads send back. Any thread may count as blocked
+/// here.
+fn run(shared: &Arc<Shared>, mut state: Owned) {
+    state.threads += 1;
+    let this = state.threads;
+    watch(shared);
+    let mut messages = Vec::new();
     loop {
-        assert_eq!(station.in_charge.fetch_add(1, Ordering::SeqCst), 0);
-        station.inbox.take(&mut late);
-        let nothing_new = late.is_empty();
-        charge.steps += late.drain(..).count();
-        let enough = charge.steps == STEPS;
-        let waits = !enough && station.taken.load(Ordering::SeqCst) == STEPS;
-        station.in_charge.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(shared.owners.fetch_add(1, Ordering::SeqCst), 0);
+        shared.inbox.take(&mut messages);
+        let nothing_new = messages.is_empty();
+        state.steps += messages.drain(..).count();
+        let enough = state.steps == STEPS;
+        let waits = !enough && shared.taken.load(Ordering::SeqCst) == STEPS;
+        shared.owners.fetch_sub(1, Ordering::SeqCst);
         if enough {
-            return station.seat.close();
+            return shared.takeover.close();
         }
         if waits {
             if nothing_new {
-                let sleep = station.seat.rest(charge);
-                station.inbox.bell().wait();
-                station.inbox.bell().clear();
-                // Nobody takes it from a thread that can be woken.
-                charge = station.seat.come_back(sleep).unwrap();
+                let sleep = shared.takeover.begin_sleep(state);
+                shared.inbox.eventfd().wait();
+                shared.inbox.eventfd().clear();
+                // The watchdog takes no state from a thread that can be woken.
+                state = shared.takeover.reclaim(sleep).unwrap();
             }
             continue;
         }
-        station.taken.fetch_add(1, Ordering::SeqCst);
-        let step = station.seat.leave(charge);
+        shared.taken.fetch_add(1, Ordering::SeqCst);
+        let step = shared.takeover.begin_step(state);
         thread::yield_now();
-        match station.seat.come_back(step) {
+        match shared.takeover.reclaim(step) {
             Some(back) => {
-                assert_eq!(back.threads, this, "it is somebody else's by now");
-                charge = back;
+                assert_eq!(back.threads, this, "another thread owns it");
+                state = back;
             }
             None => {
-                assert!(station.inbox.push(()).is_ok());
+                assert!(shared.inbox.push(()).is_ok());
                 return;
             }
         }
-        charge.steps += 1;
+        state.steps += 1;
     }
 }
 
-fn watch(station: &Arc<Station>) {
-    let on = Arc::clone(station);
+fn watch(shared: &Arc<Shared>) {
+    let on = Arc::clone(shared);
     let thread = thread::spawn(move || {
         let second = Duration::from_secs(1);
-        if let Some(Left::HeldUp(charge)) = on.seat.watch(second, || true, || false) {
-            run(&on, charge);
+        if let Some(TakenOver::Blocked(state)) = on.takeover.watch(second, || true, || false) {
+            run(&on, state);
         }
     });
-    station.crew.0.lock().unwrap().push(thread);
+    shared.watchdogs.0.lock().unwrap().push(thread);
 }
 
 #[test]
-fn one_is_in_charge_and_no_step_is_lost() {
+fn one_thread_owns_the_state_and_no_step_is_lost() {
     in_every_order(|| {
-        let station = Arc::new(Station {
-            seat: Seat::new(),
+        let shared = Arc::new(Shared {
+            takeover: Takeover::new(),
             inbox: Inbox::new().unwrap(),
             taken: AtomicUsize::new(0),
-            in_charge: AtomicUsize::new(0),
-            crew: Threads::default(),
+            owners: AtomicUsize::new(0),
+            watchdogs: Threads::default(),
         });
-        let first = Arc::clone(&station);
-        let thread = thread::spawn(move || run(&first, Charge::default()));
+        let first = Arc::clone(&shared);
+        let thread = thread::spawn(move || run(&first, Owned::default()));
         thread.join().unwrap();
         loop {
-            let Some(thread) = station.crew.0.lock().unwrap().pop() else {
+            let Some(thread) = shared.watchdogs.0.lock().unwrap().pop() else {
                 break;
             };
             thread.join().unwrap();
         }
-        assert_eq!(station.taken.load(Ordering::SeqCst), STEPS);
+        assert_eq!(shared.taken.load(Ordering::SeqCst), STEPS);
     });
 }
 
-/// Somebody notices that the thread in charge cannot be woken any more, before
-/// it sleeps or after: if it sleeps, the watch has what it had.
+/// Another thread notices that the owner can no longer be woken, before it sleeps
+/// or after: if it sleeps, the watchdog gets the state.
 #[test]
 fn what_a_sleeping_thread_has_is_taken_once_it_is_gone() {
     in_every_order(|| {
-        let seat = Arc::new(Seat::new());
-        let gone = Arc::new(AtomicUsize::new(0));
+        let takeover = Arc::new(Takeover::new());
+        let cannot_wake = Arc::new(AtomicUsize::new(0));
         let watch = {
-            let (seat, gone) = (Arc::clone(&seat), Arc::clone(&gone));
+            let (takeover, cannot_wake) = (Arc::clone(&takeover), Arc::clone(&cannot_wake));
             thread::spawn(move || {
-                let gone = || gone.load(Ordering::SeqCst) == 1;
-                let left = seat.watch(Duration::from_secs(1), || false, gone);
-                matches!(left, Some(Left::Gone(7)))
+                let cannot_wake = || cannot_wake.load(Ordering::SeqCst) == 1;
+                let left = takeover.watch(Duration::from_secs(1), || false, cannot_wake);
+                matches!(left, Some(TakenOver::Unwakeable(7)))
             })
         };
         let notices = {
-            let seat = Arc::clone(&seat);
+            let takeover = Arc::clone(&takeover);
             thread::spawn(move || {
-                seat.doubt();
-                gone.store(1, Ordering::SeqCst);
-                seat.doubt();
+                takeover.recheck();
+                cannot_wake.store(1, Ordering::SeqCst);
+                takeover.recheck();
             })
         };
-        // A step in between is nobody's to take.
-        let step = seat.leave(7);
-        let charge = seat.come_back(step).unwrap();
-        let sleep = seat.rest(charge);
+        // The watchdog takes no state during this step.
+        let step = takeover.begin_step(7);
+        let state = takeover.reclaim(step).unwrap();
+        let sleep = takeover.begin_sleep(state);
         notices.join().unwrap();
-        let back = seat.come_back(sleep);
+        let back = takeover.reclaim(sleep);
         if back.is_some() {
-            seat.close();
+            takeover.close();
         }
         assert_eq!(watch.join().unwrap(), back.is_none());
     });

@@ -1,4 +1,4 @@
-//! Work, and threads that come and go with it.
+//! Work, and worker threads that start and exit with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Pool {
         })
     }
 
-    /// As `engine/workers.rs` does it. `fails`: a thread is not always had.
+    /// As `threads/pool.rs` does it. `fails`: starting a thread may fail.
     fn submit(self: &Arc<Self>, item: u32, fails: bool) {
         match self.queue.push(item).unwrap() {
             Pushed::Queued => {}
@@ -49,7 +49,7 @@ impl Pool {
     fn run(&self) {
         let mut since = Since::default();
         while let Some(mut item) = self.queue.next(Duration::from_secs(1), &mut since) {
-            // A piece, and the rest behind the others.
+            // Takes a piece and queues the rest behind the others.
             while item >= 10 {
                 match self.queue.trade(item - 10, &mut since) {
                     Some(next) => item = next,
@@ -60,7 +60,7 @@ impl Pool {
         }
     }
 
-    /// Whoever takes long is replaced; here that may be anybody.
+    /// Replaces a thread that takes long; here that may be any.
     fn oversee(self: &Arc<Self>, fails: bool) {
         let second = Duration::from_secs(1);
         while self.queue.oversee(second, second) {
@@ -74,7 +74,7 @@ impl Pool {
         }
     }
 
-    /// Waits for the threads, which leave once there is nothing to do.
+    /// Waits for the threads, which exit once there is nothing to do.
     fn finish(&self) {
         self.queue.close();
         loop {

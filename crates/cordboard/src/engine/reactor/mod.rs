@@ -1,9 +1,11 @@
-//! A thread that waits for many transfers, and takes their steps.
+//! A thread that waits for many transfers and takes their steps.
 
+mod event_loop;
+mod pause;
 mod run;
 mod state;
 #[cfg(test)]
 mod tests;
 
-pub(super) use run::Shift;
+pub(super) use event_loop::EventLoop;
 pub(super) use state::Reactor;

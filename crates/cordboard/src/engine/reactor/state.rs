@@ -1,4 +1,4 @@
-//! What a thread that waits for transfers knows of them, and no other thread sees.
+//! The state of a reactor thread, which no other thread uses meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use crate::engine::inbox::Inbox;
 use crate::engine::job::{Job, Role};
 use crate::engine::message::Message;
 use crate::engine::poller::Poller;
-use crate::engine::seat::Seat;
 use crate::engine::slab::Slab;
+use crate::engine::takeover::Takeover;
 use crate::engine::timers::Timers;
-use crate::engine::workers::at_once;
+use crate::engine::workers::ready_already;
 use crate::errno::Errno;
-use crate::transfer::{Awake, Clock, Need, What};
+use crate::transfer::{Clock, Wait, WaitFor, Wakeup};
 
-/// The transfers of one thread: asleep, or in the queue.
+/// The transfers of one thread: sleeping, or in the queue.
 pub(in crate::engine) struct Reactor {
     pub(super) poller: Arc<Poller>,
     pub(super) inbox: Arc<Inbox<Message>>,
-    seat: Arc<Seat<Box<Reactor>>>,
+    takeover: Arc<Takeover<Box<Reactor>>>,
     pub(super) jobs: Slab<Box<Job>>,
     pub(super) queue: VecDeque<u64>,
     pub(super) timers: Timers,
@@ -31,12 +31,12 @@ impl Reactor {
     pub(super) fn new(
         poller: &Arc<Poller>,
         inbox: &Arc<Inbox<Message>>,
-        seat: &Arc<Seat<Box<Reactor>>>,
+        takeover: &Arc<Takeover<Box<Reactor>>>,
     ) -> Reactor {
         Reactor {
             poller: Arc::clone(poller),
             inbox: Arc::clone(inbox),
-            seat: Arc::clone(seat),
+            takeover: Arc::clone(takeover),
             jobs: Slab::default(),
             queue: VecDeque::new(),
             timers: Timers::default(),
@@ -45,12 +45,12 @@ impl Reactor {
     }
 
     pub(super) fn admit(&mut self, mut job: Box<Job>) {
-        job.transfer.runs_on = self.poller.home;
-        job.settle_at(&self.poller);
-        // It may have rung without effect, while a step was blocked.
-        self.timers.forget(job.id(), &mut job.alarm);
-        match job.need {
-            Some(need) => self.park(job, need),
+        job.transfer.runs_on = self.poller.thread_kind;
+        job.move_to(&self.poller);
+        // The timer may have expired unnoticed while a step was blocked.
+        self.timers.forget(job.id(), &mut job.timer);
+        match job.wait {
+            Some(wait) => self.park(job, wait),
             None => self.enqueue(job),
         }
     }
@@ -61,16 +61,16 @@ impl Reactor {
         self.jobs.put(job.id(), job);
     }
 
-    /// Not to sleep on, for a reason that the transfer finds out.
+    /// Wakes a transfer, which finds out the reason by itself.
     pub(super) fn wake(&mut self, id: u64) {
         if let Some(job) = self.jobs.get_mut(id) {
-            job.awake.woken = true;
-            self.rouse(id);
+            job.wakeup.woken = true;
+            self.schedule(id);
         }
     }
 
-    /// Into the queue, if it is not there.
-    pub(super) fn rouse(&mut self, id: u64) {
+    /// Queues a transfer, unless it is queued already.
+    pub(super) fn schedule(&mut self, id: u64) {
         if let Some(job) = self.jobs.get_mut(id)
             && !job.queued
         {
@@ -79,96 +79,94 @@ impl Reactor {
         }
     }
 
-    /// Puts one to sleep that comes from elsewhere, and has nothing that it can
-    /// do without.
-    pub(super) fn park(&mut self, mut job: Box<Job>, need: Need) {
-        match at_once(&mut job, &need) {
-            Some(awake) => {
-                job.awake = awake;
+    /// Puts a transfer from another thread to sleep, unless it is ready.
+    pub(super) fn park(&mut self, mut job: Box<Job>, wait: Wait) {
+        match ready_already(&mut job, &wait) {
+            Some(wakeup) => {
+                job.wakeup = wakeup;
                 self.enqueue(job);
             }
-            None => self.sleep(job, need),
+            None => self.sleep(job, wait),
         }
     }
 
-    pub(super) fn sleep(&mut self, mut job: Box<Job>, need: Need) {
-        if job.ends_for_want_of_its_own(&need) {
+    pub(super) fn sleep(&mut self, mut job: Box<Job>, wait: Wait) {
+        if job.ends_if_descriptors_are_replaced(&wait) {
             return self.enqueue(job);
         }
-        self.set_alarm(&mut job, &need);
-        self.watch(&mut job, &need);
-        // It may have been cancelled on its way here, when nobody saw it.
+        self.arm_timer(&mut job, &wait);
+        self.register(&mut job, &wait);
+        // It may have been cancelled while no thread's table had it.
         if job.is_cancelled() {
-            job.awake.woken = true;
+            job.wakeup.woken = true;
         }
-        if job.awake == Awake::default() {
+        if job.wakeup == Wakeup::default() {
             self.jobs.put(job.id(), job);
         } else {
             self.enqueue(job);
         }
     }
 
-    pub(super) fn set_alarm(&mut self, job: &mut Job, need: &Need) {
-        let now = job.ticket.crew.clock().now();
-        let until = need.timeout.map(|timeout| now.saturating_add(timeout));
-        self.timers.arm(job.id(), &mut job.alarm, until);
+    pub(super) fn arm_timer(&mut self, job: &mut Job, wait: &Wait) {
+        let now = job.ticket.engine.clock().now();
+        let until = wait.timeout.map(|timeout| now.saturating_add(timeout));
+        self.timers.arm(job.id(), &mut job.timer, until);
     }
 
-    pub(super) fn ring_alarms(&mut self, now: Duration) {
+    pub(super) fn expire_timers(&mut self, now: Duration) {
         if self.timers.next().is_none() {
             return;
         }
         while let Some((entry, id)) = self.timers.pop(now) {
             if let Some(job) = self.jobs.get_mut(id)
-                && self.timers.is_due(id, &mut job.alarm, entry)
+                && self.timers.is_due(id, &mut job.timer, entry)
             {
-                self.rouse(id);
+                self.schedule(id);
             }
         }
     }
 
-    pub(super) fn watch(&mut self, job: &mut Job, need: &Need) {
-        let interest = need.interest(&job.transfer);
+    pub(super) fn register(&mut self, job: &mut Job, wait: &Wait) {
+        let interest = wait.interest(&job.transfer);
         let (ready, watch) = (interest.ready.is_some(), interest.watch.is_some());
-        let main = match need.what {
-            What::Side(Side::Source) => Role::Source,
-            What::Side(Side::Sink) => Role::Sink,
-            What::Completions => Role::Completions,
-            What::Rest(_) | What::Resume => Role::Wake,
+        let main = match wait.target {
+            WaitFor::Side(Side::Source) => Role::Source,
+            WaitFor::Side(Side::Sink) => Role::Sink,
+            WaitFor::Completions => Role::Completions,
+            WaitFor::Backoff(_) | WaitFor::Resume => Role::Wake,
         };
         if ready {
-            match job.watch(main) {
+            match job.register(main) {
                 Ok(()) => {}
-                // A file or a device without poll: always ready, as poll(2)
-                // has it.
-                Err(Errno::EPERM) => (job.awake.ready, job.awake.open) = (true, true),
-                Err(_) => self.unwatched(job),
+                // A file or a device without poll: always ready, as for poll(2).
+                Err(Errno::EPERM) => (job.wakeup.ready, job.wakeup.open) = (true, true),
+                Err(_) => self.poll_by_timer(job),
             }
         }
-        if watch && job.watch(Role::Sink).is_err() {
-            self.unwatched(job);
+        if watch && job.register(Role::Sink).is_err() {
+            self.poll_by_timer(job);
         }
-        // One that is ending need not be told so again.
+        // A transfer that is ending ignores it.
         let wakes = job.wake.is_some() && job.ending.is_none();
-        if wakes && job.watch(Role::Wake).is_err() {
-            self.unwatched(job);
+        if wakes && job.register(Role::Wake).is_err() {
+            self.poll_by_timer(job);
         }
     }
 
-    /// ENOSPC, the user's share of watches (`/proc/sys/fs/epoll`), or ENOMEM:
-    /// it is looked at every so often instead.
-    pub(super) fn unwatched(&mut self, job: &mut Job) {
+    /// Polls at intervals after ENOSPC, the user's limit of watches
+    /// (`/proc/sys/fs/epoll`), or ENOMEM.
+    pub(super) fn poll_by_timer(&mut self, job: &mut Job) {
         const EVERY: Duration = Duration::from_millis(5);
-        let soon = job.ticket.crew.clock().now() + EVERY;
-        let at = job.alarm.at.map_or(soon, |at| at.min(soon));
-        self.timers.arm(job.id(), &mut job.alarm, Some(at));
+        let soon = job.ticket.engine.clock().now() + EVERY;
+        let at = job.timer.at.map_or(soon, |at| at.min(soon));
+        self.timers.arm(job.id(), &mut job.timer, Some(at));
     }
 }
 
 impl Drop for Reactor {
-    /// What comes too late is given back to its sender.
+    /// Messages that arrive later are returned to their senders.
     fn drop(&mut self) {
         drop(self.inbox.close());
-        self.seat.close();
+        self.takeover.close();
     }
 }

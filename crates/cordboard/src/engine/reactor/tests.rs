@@ -7,11 +7,11 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shift;
+use super::EventLoop;
 use crate::engine::core::Core;
-use crate::engine::job::Crew;
+use crate::engine::job::EngineForJob;
 use crate::engine::poller::FRESH;
-use crate::engine::running::Runner;
+use crate::engine::running::EngineForHandle;
 use crate::errno::Errno;
 use crate::report::Refusal;
 use crate::request::Request;
@@ -19,39 +19,39 @@ use crate::sys;
 use crate::transfer::Clock;
 use crate::transfer::Transfer;
 
-/// The host has closed the engine's descriptors while a transfer keeps the
-/// thread busy, and has an epoll instance of its own under the old one's
-/// number: no event is taken from it.
+/// The host has closed the engine's descriptors while a transfer keeps the thread
+/// busy, and has an epoll instance of its own under the old number: the engine
+/// takes no event from it.
 #[test]
 fn a_busy_thread_takes_no_event_of_the_hosts() {
     assert!(child::in_a_child(|| {
         let core = Arc::new(Core::new(1).unwrap());
-        let shift = Shift::new(&core, core.main());
-        let reactor = shift.begin().unwrap();
+        let event_loop = EventLoop::new(&core, core.main());
+        let reactor = event_loop.begin().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         rustix::io::write(&writer, b"x").unwrap();
         let own = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let flags = EventFlags::IN | EventFlags::ONESHOT;
         epoll::add(&own, &reader, EventData::new_u64(7), flags).unwrap();
-        let station = Arc::clone(core.main());
-        child::replace(station.poller().epoll(), own.as_fd());
-        for number in station.inbox().bell().numbers() {
+        let handle = Arc::clone(core.main());
+        child::replace(handle.poller().epoll(), own.as_fd());
+        for number in handle.inbox().eventfd().numbers() {
             child::replace(number, reader.as_fd());
         }
-        // As it is after the first millisecond.
+        // The state after the first millisecond.
         while core.clock().now() < FRESH {
             std::thread::yield_now();
         }
         let mut events = [const { MaybeUninit::uninit() }; 4];
-        let paused = shift.pause(reactor, Some(Duration::ZERO), &mut events);
-        let heard = paused.map(|(_, heard)| heard);
+        let paused = event_loop.pause(reactor, Some(Duration::ZERO), &mut events);
+        let result = paused.map(|(_, result)| result);
         let now = rustix::event::Timespec::default();
         let (left, _) = epoll::wait(&own, &mut events, Some(&now)).unwrap();
-        heard == Some(Err(Errno::EBADF)) && left.len() == 1
+        result == Some(Err(Errno::EBADF)) && left.len() == 1
     }));
 }
 
-/// The host closes the engine's descriptors in the same millisecond as they
+/// The host closes the engine's descriptors in the same millisecond in which they
 /// were checked: they are checked again before a close by number.
 #[test]
 fn what_is_closed_by_number_is_looked_at_before() {
@@ -59,16 +59,16 @@ fn what_is_closed_by_number_is_looked_at_before() {
         let core = Arc::new(Core::new(1).unwrap());
         let (reader, _writer) = std::io::pipe().unwrap();
         let here = !core.is_lost();
-        for number in core.inbox().bell().numbers() {
+        for number in core.inbox().eventfd().numbers() {
             child::replace(number, reader.as_fd());
         }
-        here && core.is_lost_by_now() && core.is_lost()
+        here && core.is_lost_now() && core.is_lost()
     }));
 }
 
 /// The host has closed the engine's descriptors, and its thread is ending and has
-/// none at all. The engine is not taken for another table's, which it would be
-/// usable for: a new one is made.
+/// none at all. The engine is not mistaken for one with another descriptor table,
+/// which would count as usable: a new one is made.
 #[test]
 fn an_engine_whose_thread_is_ending_is_not_usable() {
     use crate::engine::{Backend, Engine};
@@ -76,8 +76,8 @@ fn an_engine_whose_thread_is_ending_is_not_usable() {
     for is_lost in [false, true] {
         assert!(child::in_a_child(|| {
             let core = Arc::new(Core::new(1).unwrap());
-            core.begins();
-            // Without a thread, there is none to wait for.
+            core.set_thread();
+            // There is no thread to wait for.
             let shut = sys::Event::new();
             shut.happen();
             let engine = Engine {
@@ -88,7 +88,7 @@ fn an_engine_whose_thread_is_ending_is_not_usable() {
             };
             child::close_from(3);
             if is_lost {
-                engine.core.lose();
+                engine.core.mark_lost();
             }
             let other = sys::spawn(c"cordboard-test", move || {
                 child::first_has_ended();
@@ -105,8 +105,8 @@ fn an_engine_whose_thread_is_ending_is_not_usable() {
     }
 }
 
-/// A signal's handler forks in a thread that waits for the engine's first thread to
-/// begin: it does not in the child.
+/// A signal handler forks in a thread that waits for the engine's first thread to
+/// register itself: the child does not wait.
 #[test]
 fn a_child_does_not_wait_for_the_engine_s_thread() {
     let core = Core::new(1).unwrap();
@@ -114,6 +114,6 @@ fn a_child_does_not_wait_for_the_engine_s_thread() {
         child::ends_soon();
         !core.has_other_descriptors() && core.is_inherited()
     }));
-    core.begins();
+    core.set_thread();
     assert!(!core.has_other_descriptors());
 }

@@ -51,7 +51,8 @@ fn a_host_that_locks_its_memory() {
                 true => assert_eq!(content(&file), b"hello", "{what}"),
                 false => assert_eq!(all(&b), [b"hello"], "{what}"),
             }
-            assert!(more < 1024, "{what}");
+            // The slots of a batch would be 4 MiB; the rest is code that is read in.
+            assert!(more < 2048, "{what}");
         }
     }
 }

@@ -1,0 +1,81 @@
+//! A thread that waits for many transfers and takes steps of them, one each in
+//! turn. An engine has one for all its transfers, which takes the steps of those
+//! that never block in the kernel. It has another one for direct copies, which
+//! stay on one thread and wait for a disk at their heads and tails.
+//!
+//! A step between pipes and sockets can still block, on a pipe's lock. Before
+//! each step the thread stores its state in its `Takeover`. If the step does not
+//! end, the watchdog takes the state from there and continues the loop. The blocked
+//! thread then sends its transfer to that reactor, and ends. The state is there too
+//! while the thread sleeps on descriptors, which the host may close
+//! (`close_range(2)`): the watchdog then ends the transfers.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::state::Reactor;
+use crate::engine::core::Core;
+use crate::engine::handle::ReactorHandle;
+use crate::errno::Errno;
+use crate::transfer::ThreadKind;
+
+/// The event loop of one reactor thread.
+pub(in crate::engine) struct EventLoop {
+    pub(super) core: Arc<Core>,
+    pub(super) handle: Arc<ReactorHandle>,
+}
+
+/// The reactor, and the result of what ran without it.
+pub(super) type WithReactor<T> = (Box<Reactor>, T);
+
+impl EventLoop {
+    pub(in crate::engine) fn new(core: &Arc<Core>, handle: &Arc<ReactorHandle>) -> EventLoop {
+        EventLoop {
+            core: Arc::clone(core),
+            handle: Arc::clone(handle),
+        }
+    }
+
+    /// Returns the state of a new thread.
+    ///
+    /// # Errors
+    ///
+    /// Any errno that a seccomp filter returns for `epoll_pwait(2)`.
+    pub(in crate::engine) fn begin(&self) -> Result<Box<Reactor>, Errno> {
+        let poller = self.handle.poller();
+        // A filter may allow everything else: reported here and not found out
+        // later.
+        poller.fetch(&mut [MaybeUninit::uninit()], Some(Duration::ZERO))?;
+        Ok(Box::new(Reactor::new(
+            poller,
+            self.handle.inbox(),
+            self.handle.takeover(),
+        )))
+    }
+
+    pub(super) fn thread_kind(&self) -> ThreadKind {
+        self.handle.poller().thread_kind
+    }
+
+    /// Runs `f`, which may block this thread, while the watchdog can take the
+    /// reactor over. `Err`: another thread has taken over. `stays`: no other thread
+    /// may, because a ring belongs to its thread.
+    pub(super) fn with_takeover<T>(
+        &self,
+        this: Box<Reactor>,
+        stays: bool,
+        f: impl FnOnce() -> T,
+    ) -> Result<WithReactor<T>, T> {
+        if stays || self.thread_kind() == ThreadKind::Disk {
+            return Ok((this, f()));
+        }
+        let takeover = self.handle.takeover();
+        let step = takeover.begin_step(this);
+        let result = f();
+        match takeover.reclaim(step) {
+            Some(this) => Ok((this, result)),
+            None => Err(result),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a transfer knows of the readiness of its two sides.
+
+use super::wait::Wakeup;
+use super::{Control, Transfer};
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
+use crate::pipe;
+
+impl Transfer<'_> {
+    /// Records that a side is ready, or, if it is not open, has an error.
+    ///
+    /// # Errors
+    ///
+    /// The source's own error, which a call would have returned.
+    pub(super) fn is_ready(&mut self, side: Side, wakeup: Wakeup) -> Result<(), Errno> {
+        let kind = self.flow.end(side).kind();
+        // For anything but a socket the next call returns the error.
+        let mut open = wakeup.open || !kind.is_socket();
+        if !open {
+            self.flow.end_mut(side).ready.doubted |= !wakeup.unclear;
+            // All other calls on sockets have a flag against waiting, and return
+            // the error.
+            if side == Side::Source && self.is_spliced() && !self.flow.source.ready.never_waits {
+                open = self.flow.answers()?;
+            }
+        }
+        if open {
+            self.flow.end_mut(side).ready.marked = true;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a side is a file whose next call may block, and which is not
+    /// polled before: its `EAGAIN` is an error, as of a FUSE server or a sysfs
+    /// attribute, and `poll(2)` always finds the file ready. The error may be
+    /// temporary.
+    pub(super) fn calls_at_once(&self, side: Side) -> bool {
+        let end = self.flow.end(side);
+        let facts = end.facts();
+        let always_ready = facts.kind.is_cached() || facts.kind == Kind::Pseudo;
+        let ready = always_ready && !facts.nonblocking;
+        let known = &end.ready;
+        ready && (known.marked || known.never_waits || known.may_sleep)
+    }
+
+    /// Returns whether a step may wait for the lock of a source that is a pipe: a
+    /// process that splices a silent socket into it holds that lock, and no signal
+    /// ends the wait. `poll(2)` takes no lock, and a pipe that it finds empty need
+    /// not be touched.
+    pub(super) fn source_may_be_locked(&self) -> bool {
+        let wanted = |control: &Control| !control.is_cancelled() && !control.is_paused();
+        self.flow.source.kind().is_pipe()
+            && self.flow.allowance.remaining() > 0
+            && !self.holds()
+            && self.control.as_ref().is_none_or(wanted)
+    }
+
+    /// Returns whether the source is a FIFO without a writer, which `poll(2)` need
+    /// not show: the next call reports its end, as `read(2)` does. Checked once,
+    /// before the first step, since any writer that comes and goes later shows; and
+    /// only with `O_NONBLOCK`, without which `open(2)` waits for a writer, since
+    /// the check waits for the lock.
+    pub(super) fn fifo_has_no_writer(&mut self) -> bool {
+        let source = &self.flow.source;
+        let may_be = source.kind() == Kind::Fifo && source.facts().nonblocking;
+        let due = may_be && !std::mem::replace(&mut self.fifo_checked, true);
+        // If the check fails, the step's call reports the end.
+        due && pipe::fifo_is_over(source.fd()) != Some(false)
+    }
+}
+
+/// Returns whether `poll(2)` may show a socket as full whose writes fail since it
+/// was shut down, by the peer for reading or here for writing: `unix_poll` and
+/// `unix_dgram_poll` (net/unix/af_unix.c) check for room only, and `vsock_poll`
+/// (net/vmw_vsock/af_vsock.c) shows none then. Only an attempt reveals it. TCP
+/// polls writable (`tcp_poll`, net/ipv4/tcp.c), and UDP has no peer that could keep
+/// it full.
+pub(super) fn hides_shutdown(kind: Kind) -> bool {
+    kind.is_socket() && !matches!(kind, Kind::Tcp | Kind::Udp)
+}
+
+/// Returns the errno for an error or a hang-up on a sink while nothing is written
+/// to it.
+pub(super) fn sink_error(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
+    // A pipe's POLLERR: there is no reader. A socket's POLLHUP: both directions are
+    // shut down. SO_ERROR would return the reason once, and it is for the process
+    // that reads the socket: without it a reset would look like a clean end there.
+    // A socket's POLLERR alone may be its error queue; a write will tell.
+    match transfer.flow.sink.kind() {
+        // The errno of a write (`hung_up_tty_write`, drivers/tty/tty_io.c).
+        Kind::Tty => hang_up.then_some(Errno::EIO),
+        kind => (hang_up || kind.is_pipe()).then_some(Errno::EPIPE),
+    }
+}

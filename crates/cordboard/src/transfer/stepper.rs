@@ -1,0 +1,334 @@
+//! Decides what a transfer does next. The synchronous driver and the engine share
+//! it; they only wait differently.
+
+use std::time::Duration;
+
+use super::readiness::{hides_shutdown, sink_error};
+use super::threshold::Threshold;
+use super::turn::{Next, Turn, Wait, WaitFor};
+use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup};
+use super::{Control, Progress, Transfer};
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::report::Ended;
+
+/// How often in a row a descriptor may be ready according to `poll(2)` and not
+/// according to the call: more are no coincidence and would keep the processor
+/// busy, so each further try follows a pause.
+const SPURIOUS: u32 = 32;
+
+/// How often a full sink is tried if no wait reports its shutdown.
+pub(super) const FULL_SINK_RETRY: Duration = Duration::from_secs(1);
+
+/// The state of a transfer that its runner needs between steps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stepper {
+    pub(crate) start: Duration,
+    last_progress: Duration,
+    spurious: u32,
+    /// The source was idle for too long, and buffered bytes are written.
+    flushing: bool,
+    /// The start of the wait for the source since which nothing has moved.
+    silent_since: Option<Duration>,
+    /// The source has ended by its silence.
+    source_ended: bool,
+}
+
+impl Stepper {
+    pub(crate) fn begin(now: Duration) -> Stepper {
+        Stepper {
+            start: now,
+            last_progress: now,
+            spurious: 0,
+            flushing: false,
+            silent_since: None,
+            source_ended: false,
+        }
+    }
+
+    /// Takes one step and decides what follows.
+    pub(crate) fn step(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        cancelled: bool,
+        waiter: &mut dyn Waiter,
+    ) -> Next {
+        if cancelled || transfer.control.as_ref().is_some_and(Control::is_cancelled) {
+            return Next::End(Turn::Done(Ended::Cancelled));
+        }
+        let before = transfer.flow.read() + transfer.flow.written();
+        let tries = [Side::Source, Side::Sink].map(|side| transfer.calls_at_once(side));
+        transfer.flow.clear_interrupted();
+        match transfer.step() {
+            Turn::Moved(_) => {
+                // Bytes that are only buffered so far are progress too.
+                if transfer.flow.read() + transfer.flow.written() > before {
+                    self.spurious = 0;
+                    self.silent_since = None;
+                    if let Err(errno) = transfer.start_writeback() {
+                        return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                    }
+                    if transfer.is_timed() {
+                        self.last_progress = waiter.now();
+                    }
+                } else if let Some(side) = transfer.flow.interrupted()
+                    && transfer.is_timed()
+                    && self.idle_left(transfer, waiter).is_zero()
+                    && let Next::End(end) = self.blocked(transfer, side, waiter)
+                {
+                    return Next::End(end);
+                }
+                self.notify_observer(transfer, waiter);
+                Next::Step
+            }
+            // There is nothing to wait for.
+            Turn::Blocked(side) if self.spurious > SPURIOUS && tries[side as usize] => {
+                Next::End(Turn::Failed(Some(side), Some(Errno::EAGAIN)))
+            }
+            Turn::Blocked(side) => self.blocked(transfer, side, waiter),
+            Turn::Pending => self.unless_idle(transfer, WaitFor::Completions, waiter),
+            Turn::Elsewhere => Next::Elsewhere,
+            Turn::Paused => Next::Wait(self.new_wait(transfer, WaitFor::Resume, waiter)),
+            Turn::Done(_) if self.source_ended => Next::End(Turn::Done(Ended::Eof)),
+            Turn::Done(_) if self.flushing => Next::End(Turn::Done(Ended::Idle)),
+            end => Next::End(end),
+        }
+    }
+
+    /// On an engine, before a step that may wait for the lock of the source:
+    /// returns the wait for the source, if it has no bytes yet.
+    pub(crate) fn poll_source_first(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        waiter: &mut dyn Waiter,
+    ) -> Option<Next> {
+        // The first step of a path reads the pipe's capacity.
+        let due = transfer.is_between_paths() || transfer.was_blocked;
+        if !due || !transfer.source_may_be_locked() {
+            return None;
+        }
+        let source = Interest {
+            ready: Some((transfer.flow.source.fd(), false)),
+            watch: None,
+            wake: None,
+            edge_triggered: [false; 2],
+        };
+        match waiter.wait(&source, Some(Duration::ZERO)) {
+            Ok(wakeup) if !wakeup.ready && !transfer.fifo_has_no_writer() => {
+                Some(self.unless_idle(transfer, WaitFor::Side(Side::Source), waiter))
+            }
+            _ => None,
+        }
+    }
+
+    fn blocked(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        side: Side,
+        waiter: &mut dyn Waiter,
+    ) -> Next {
+        match self.unless_idle(transfer, WaitFor::Side(side), waiter) {
+            Next::Wait(wait) if self.spurious > SPURIOUS => Next::Wait(Wait {
+                target: WaitFor::Backoff(side),
+                timeout: Some(wait.timeout.map_or(BACKOFF, |t| t.min(BACKOFF))),
+            }),
+            // Buffered bytes were not offered to the sink yet, which has the same
+            // time for each part of them.
+            Next::End(Turn::Done(Ended::Idle))
+                if side == Side::Source && !self.flushing && transfer.holds() =>
+            {
+                self.flushing = true;
+                self.last_progress = waiter.now();
+                transfer.flow.allowance.close();
+                Next::Step
+            }
+            next => next,
+        }
+    }
+
+    /// Returns the wait for `target`, or the end if the transfer has been idle too
+    /// long.
+    pub(super) fn unless_idle(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        target: WaitFor,
+        waiter: &mut dyn Waiter,
+    ) -> Next {
+        if target == WaitFor::Side(Side::Source) && transfer.is_paused() {
+            return Next::Step;
+        }
+        let wait = self.new_wait(transfer, target, waiter);
+        if transfer.request.idle.is_none() || !self.idle_left(transfer, waiter).is_zero() {
+            return Next::Wait(wait);
+        }
+        // The process may have been stopped for all that time, and a step moves
+        // only what was found ready: what is ready now is moved before the end.
+        if self.spurious <= SPURIOUS
+            && let Ok(wakeup) = waiter.wait(&wait.interest(transfer), Some(Duration::ZERO))
+            && wakeup != Wakeup::default()
+        {
+            return self.resume(transfer, wait, wakeup, waiter);
+        }
+        Next::End(Turn::Done(Ended::Idle))
+    }
+
+    pub(super) fn new_wait(
+        &mut self,
+        transfer: &Transfer<'_>,
+        target: WaitFor,
+        clock: &mut dyn Clock,
+    ) -> Wait {
+        if target == WaitFor::Resume {
+            return Wait {
+                target,
+                timeout: transfer.pause_interval(),
+            };
+        }
+        let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
+        let hidden =
+            target == WaitFor::Side(Side::Sink) && hides_shutdown(transfer.flow.sink.kind());
+        let retry = match target {
+            WaitFor::Completions => Wait::completions(transfer).timeout,
+            WaitFor::Side(Side::Source) => Threshold::of(&transfer.flow)
+                .map(|threshold| threshold.next_check(self.silence(clock))),
+            _ => hidden.then_some(FULL_SINK_RETRY),
+        };
+        let times = [idle, transfer.interval(), retry];
+        Wait {
+            target,
+            timeout: times.into_iter().flatten().min(),
+        }
+    }
+
+    /// Returns how long the source has been silent.
+    fn silence(&mut self, clock: &mut dyn Clock) -> Duration {
+        let now = clock.now();
+        now.saturating_sub(*self.silent_since.get_or_insert(now))
+    }
+
+    /// Checks for what a read would return although the wait has not reported it.
+    fn check_threshold(&mut self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+        match Threshold::of(&transfer.flow) {
+            Some(threshold) if !threshold.is_reached(&transfer.flow, self.silence(clock)) => {}
+            Some(Threshold::Silence(_)) => {
+                self.source_ended = true;
+                transfer.end_here();
+            }
+            Some(Threshold::Bytes(_)) => transfer.flow.source.ready.marked = true,
+            None => {}
+        }
+    }
+
+    /// Returns the time until the transfer counts as idle.
+    fn idle_left(&self, transfer: &Transfer<'_>, clock: &mut dyn Clock) -> Duration {
+        let idle = transfer.request.idle.unwrap_or(Duration::MAX);
+        (self.last_progress.saturating_add(idle)).saturating_sub(clock.now())
+    }
+
+    /// Continues after a wait.
+    pub(crate) fn resume(
+        &mut self,
+        transfer: &mut Transfer<'_>,
+        wait: Wait,
+        wakeup: Wakeup,
+        clock: &mut dyn Clock,
+    ) -> Next {
+        if wakeup.woken
+            && let Some(control) = &mut transfer.control
+        {
+            control.clear_wake();
+        }
+        match wait.target {
+            WaitFor::Backoff(side) if !wakeup.woken => {
+                return Next::Wait(self.new_wait(transfer, WaitFor::Side(side), clock));
+            }
+            WaitFor::Backoff(_) | WaitFor::Completions => {}
+            WaitFor::Resume => {
+                self.spurious = 0;
+                self.silent_since = None;
+                self.last_progress = clock.now();
+            }
+            WaitFor::Side(Side::Source) if wakeup == Wakeup::default() => {
+                self.spurious = 0;
+                self.check_threshold(transfer, clock);
+            }
+            WaitFor::Side(side) => {
+                // A readable source comes first: it may be its end, and then the
+                // sink is not needed any more.
+                if !wakeup.ready && (wakeup.error || wakeup.hang_up) {
+                    if let Some(errno) = sink_error(transfer, wakeup.hang_up) {
+                        return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                    }
+                    transfer.flow.sink.ready.doubted = true;
+                }
+                if wakeup.ready
+                    && let Err(errno) = transfer.is_ready(side, wakeup)
+                {
+                    return Next::End(Turn::Failed(Some(side), Some(errno)));
+                }
+                // A descriptor that is reported ready and is not wakes us again and
+                // again.
+                let claimed = wakeup.ready || wakeup.error || wakeup.hang_up;
+                self.spurious = if claimed { self.spurious + 1 } else { 0 };
+            }
+        }
+        self.notify_observer(transfer, clock);
+        Next::Step
+    }
+
+    pub(super) fn notify_observer(&self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
+        if transfer.observer.is_some() {
+            let progress = transfer.progress(clock.now().saturating_sub(self.start));
+            if let Some(observer) = &mut transfer.observer {
+                observer.progress(&progress);
+            }
+        }
+    }
+}
+
+impl Transfer<'_> {
+    fn is_timed(&self) -> bool {
+        self.request.idle.is_some()
+    }
+
+    /// Returns the longest wait without a call of the observer, or without a check
+    /// of a control that cannot wake it.
+    pub(super) fn interval(&self) -> Option<Duration> {
+        let observer = self.observer.as_ref().and_then(|o| o.interval());
+        let control = self.control.as_ref().and_then(Control::interval);
+        observer.into_iter().chain(control).min()
+    }
+
+    /// Returns the same for a paused transfer.
+    fn pause_interval(&self) -> Option<Duration> {
+        let observer = self.observer.as_ref().and_then(|o| o.interval());
+        let control = self.control.as_ref().and_then(Control::pause_interval);
+        observer.into_iter().chain(control).min()
+    }
+
+    fn start_writeback(&mut self) -> Result<(), Errno> {
+        // Direct I/O has reached the device already.
+        if self.completions().is_some() {
+            return Ok(());
+        }
+        let (sink, written) = (self.flow.sink.fd(), self.flow.written());
+        if let Some(writeback) = &mut self.writeback
+            && !writeback.advance(sink, written)?
+        {
+            self.writeback = None;
+        }
+        Ok(())
+    }
+
+    fn progress(&self, elapsed: Duration) -> Progress {
+        let (pending_reads, pending_writes) = self.pending();
+        Progress {
+            pending_reads,
+            pending_writes,
+            read: self.flow.read(),
+            written: self.flow.written(),
+            path: self.path(),
+            elapsed,
+        }
+    }
+}
