@@ -58,18 +58,20 @@ impl Transfer<'_> {
     /// Moves the bytes on the caller's thread and returns the outcome.
     ///
     /// A signal that the caller's own handler handles does not end it; see
-    /// [`Control`] for what does.
+    /// [`Control`](crate::Control) for what does.
     ///
-    /// The transfer sleeps inside its system calls if it has no [`Request::idle`],
-    /// no [`Control`] and no observer with an interval, or if its `Control`
-    /// [interrupts](Control::interrupting) it. While it sleeps in a call on its
-    /// source, it does not notice that its sink has failed. If `poll(2)` can show
-    /// that of the sink, it therefore polls a source that is a pipe, a socket or a
-    /// terminal instead; but it sleeps in `splice(2)` from a blocking TCP
+    /// The transfer sleeps inside its system calls if it has no
+    /// [`Request::idle`](crate::Request::idle), no [`Control`](crate::Control) and
+    /// no observer with an interval, or if its `Control`
+    /// [interrupts](crate::Control::interrupting) it. While it sleeps in a call on
+    /// its source, it does not notice that its sink has failed. If `poll(2)` can
+    /// show that of the sink, it therefore polls a source that is a pipe, a socket
+    /// or a terminal instead; but it sleeps in `splice(2)` from a blocking TCP
     /// connection that has just delivered a full step, which is 1 MiB.
     ///
-    /// [`Control::cancel`] and [`Request::idle`] take effect only after a
-    /// system call that blocks and cannot be interrupted has returned; see
+    /// [`Control::cancel`](crate::Control::cancel) and
+    /// [`Request::idle`](crate::Request::idle) take effect only after a system call
+    /// that blocks and cannot be interrupted has returned; see
     /// [`Running::cancel`](crate::Running::cancel) for which calls do.
     pub fn run(self) -> Outcome {
         run(self, &mut Poll::new())

@@ -58,7 +58,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_slow_reader_is_given_up_and_tried_again() {
+    fn spinning_stops_for_a_slow_reader_and_is_tried_again() {
         let source = tempfile::tempfile().unwrap();
         let (_reader, sink) = std::io::pipe().unwrap();
         let request = Request {
