@@ -242,7 +242,7 @@ impl Core {
             }
             Next::End(turn) => job.ending = Some(turn),
         }
-        if let Err(mut job) = self.take_back(job) {
+        if let Err(mut job) = self.send_to_reactor(job) {
             // That thread has given up.
             job.ending
                 .get_or_insert(Turn::Failed(None, Some(Errno::ECANCELED)));
@@ -256,7 +256,7 @@ impl Core {
         for work in self.pool.submit(work) {
             if let Some(Task::Piece(job)) = work.work() {
                 // After the other transfers have had their turn.
-                if let Err(job) = self.take_back(job) {
+                if let Err(job) = self.send_to_reactor(job) {
                     job.finish();
                 }
             }
@@ -300,7 +300,7 @@ impl EngineForJob for Core {
         }
     }
 
-    fn take_back(&self, job: Box<Job>) -> Result<(), Box<Job>> {
+    fn send_to_reactor(&self, job: Box<Job>) -> Result<(), Box<Job>> {
         match self.inbox().push(Message::Run(job)) {
             Err(Message::Run(job)) => Err(job),
             _ => Ok(()),

@@ -34,7 +34,7 @@ pub use crate::request::Backend;
 
 use self::core::Core;
 use self::ends::Listed;
-use self::job::{EngineForJob, Job, Registrations, Ticket};
+use self::job::{EndReporter, EngineForJob, Job, Registrations};
 use self::message::Message;
 use self::reactor::EventLoop;
 use self::running::{EngineForHandle, Shared};
@@ -202,7 +202,7 @@ impl Engine {
             poller: Arc::clone(self.core.main().poller()),
             registered: Registrations::default(),
             wake,
-            ticket: Ticket::new(
+            reporter: EndReporter::new(
                 Arc::clone(&shared),
                 Arc::clone(&self.core) as Arc<dyn EngineForJob>,
             ),

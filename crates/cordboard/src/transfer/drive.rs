@@ -175,16 +175,16 @@ impl Transfer<'_> {
     /// call that may block waits itself, and one that never blocks is repeated
     /// after a pause. `None`: a call would block, and the thread may be needed.
     fn continue_without_poll(&mut self, wait: &Wait) -> Option<Wakeup> {
-        let asks_itself = self.step_checked_readiness(wait);
-        if asks_itself {
-            let rest = wait.timeout.map_or(BACKOFF, |timeout| timeout.min(BACKOFF));
-            let _ = Timespec::try_from(rest).map(|rest| nanosleep(&rest));
+        let retries = self.step_checked_readiness(wait);
+        if retries {
+            let pause_time = wait.timeout.map_or(BACKOFF, |timeout| timeout.min(BACKOFF));
+            let _ = Timespec::try_from(pause_time).map(|pause_time| nanosleep(&pause_time));
         }
         if self.flow.mode.may_sleep() {
             // No call reports a failure of the sink meanwhile, either.
             self.flow.source.ready.may_sleep = true;
         }
-        (asks_itself || self.flow.mode.may_sleep()).then_some(Wakeup {
+        (retries || self.flow.mode.may_sleep()).then_some(Wakeup {
             ready: true,
             open: true,
             ..Wakeup::default()
