@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ends::Ends;
 use super::handle::ReactorHandle;
 use super::inbox::Inbox;
+use super::inheritable::Inheritable;
 use super::job::{EngineForJob, Job};
 use super::message::Message;
 use super::running::EngineForHandle;
@@ -39,7 +39,7 @@ pub(super) struct Core {
     /// disk.
     disk: Mutex<Disk>,
     pool: Arc<ThreadPool<Task>>,
-    ends: Arc<Ends>,
+    inheritable: Arc<Inheritable>,
     start: Instant,
     numbers: Numbers,
     /// Transfers whose end has not been reported.
@@ -62,7 +62,7 @@ impl Core {
             watchdogs: Mutex::new(Vec::new()),
             disk: Mutex::new(None),
             pool: ThreadPool::new(number, workers),
-            ends: Arc::default(),
+            inheritable: Arc::default(),
             start: Instant::now(),
             numbers: Numbers::default(),
             active: AtomicUsize::new(0),
@@ -163,8 +163,8 @@ impl Core {
     }
 
     /// Returns the descriptors that a child of `fork(2)` is to close.
-    pub(super) fn ends(&self) -> &Arc<Ends> {
-        &self.ends
+    pub(super) fn inheritable(&self) -> &Arc<Inheritable> {
+        &self.inheritable
     }
 
     /// Returns whether this is a child of the process that created the engine: the
@@ -343,7 +343,7 @@ impl EngineForHandle for Core {
         };
         let shared = thread.shares_descriptors() == Some(true);
         if self.is_inherited() && !shared && self.inbox().eventfd().is_here() {
-            self.ends.close();
+            self.inheritable.close();
         }
     }
 }

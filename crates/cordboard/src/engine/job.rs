@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::ends::Listed;
+use super::inheritable::InheritableEntry;
 use super::poller::Poller;
 use super::running::Shared;
 use super::timers::Timer;
@@ -47,7 +47,7 @@ pub(super) trait EngineForJob: Send + Sync {
 /// A transfer and its state on the engine.
 pub(super) struct Job {
     /// Dropped before the transfer is.
-    pub(super) listed: Listed,
+    pub(super) inheritable: InheritableEntry,
     pub(super) transfer: Transfer<'static>,
     pub(super) stepper: Stepper,
     /// The current wait.
@@ -132,14 +132,14 @@ impl Job {
             .ending
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
-        let (transfer, start, listed) = (job.transfer, job.stepper.start, job.listed);
+        let (transfer, start, inheritable) = (job.transfer, job.stepper.start, job.inheritable);
         let engine = Arc::clone(&job.reporter.engine);
         // A caller's observer or stage may panic; the thread also serves other
         // transfers.
         let settled = guarded(|| {
             let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
             // Not before: settling may take long, for a sync.
-            drop(listed);
+            drop(inheritable);
             match quick || !engine.is_lost_now() {
                 true => open.close(quick),
                 false => open.drop_without_close(),
@@ -157,7 +157,7 @@ impl Job {
     /// touching the files that have their numbers by now.
     pub(super) fn end_without_close(self: Box<Self>) {
         let job = *self;
-        drop(job.listed);
+        drop(job.inheritable);
         std::mem::forget(job.wake);
         guarded(|| job.transfer.drop_without_close());
         let lost = job.reporter.shared.lost(Errno::EBADF);

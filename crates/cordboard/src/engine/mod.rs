@@ -9,9 +9,9 @@
 
 mod completion;
 mod core;
-mod ends;
 mod handle;
 mod inbox;
+mod inheritable;
 mod job;
 mod message;
 mod poller;
@@ -33,7 +33,7 @@ pub use status::Status;
 pub use crate::request::Backend;
 
 use self::core::Core;
-use self::ends::Listed;
+use self::inheritable::InheritableEntry;
 use self::job::{EndReporter, EngineForJob, Job, Registrations};
 use self::message::Message;
 use self::reactor::EventLoop;
@@ -190,7 +190,7 @@ impl Engine {
         let id = self.core.next_id();
         let shared = Shared::new(id, live, &self.core);
         let job = Job {
-            listed: Listed::new(self.core.ends(), id, &transfer),
+            inheritable: InheritableEntry::new(self.core.inheritable(), id, &transfer),
             transfer,
             stepper: Stepper::begin(self.core.clock().now()),
             wait: None,

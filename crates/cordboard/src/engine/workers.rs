@@ -105,10 +105,10 @@ fn poll_now(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
     let transfer = &mut job.transfer;
     let patient = transfer.runs_on == ThreadKind::Worker
         && side == Side::Sink
-        && transfer.spin.worth_it(&transfer.flow);
+        && transfer.spin.should_spin(&transfer.flow);
     let wakeup = if patient {
         let wakeup = clock.spin(&wait.interest(transfer), SPIN_TIME).ok()?;
-        transfer.spin.learn(wakeup.ready);
+        transfer.spin.record(wakeup.ready);
         wakeup
     } else {
         let no_wait = Some(Duration::ZERO);

@@ -152,10 +152,10 @@ fn pause(
     waiter: &mut dyn Waiter,
     wait: &Wait,
 ) -> Result<Wakeup, Errno> {
-    if wait.target == WaitFor::Side(Side::Sink) && transfer.spin.worth_it(&transfer.flow) {
+    if wait.target == WaitFor::Side(Side::Sink) && transfer.spin.should_spin(&transfer.flow) {
         match waiter.spin(&wait.interest(transfer), SPIN_TIME) {
             Ok(wakeup) => {
-                transfer.spin.learn(wakeup.ready);
+                transfer.spin.record(wakeup.ready);
                 if wakeup != Wakeup::default() {
                     return Ok(wakeup);
                 }
