@@ -1,6 +1,6 @@
 //! Any descriptor to any descriptor: one call that moves bytes unchanged by the
-//! fastest path that the kernel has for the pair, with a fallback that always works
-//! and an exact account of every byte.
+//! fastest path that the kernel has for the pair, with a correct fallback
+//! everywhere and an exact account of every byte.
 //!
 //! The call is the `splice(source, sink, size)` that Fall and Pasquale proposed in
 //! 1993 ("Exploiting In-Kernel Data Paths to Improve I/O Throughput and CPU
@@ -45,9 +45,11 @@
 //! | [`request`] | what the caller asks for |
 //! | `sys` | system calls without a safe wrapper |
 //!
-//! A module imports only from those below it. `unsafe` is in `sys`, and once in
-//! `transfer`, which lends itself the descriptors that it owns. [`splice`] and
-//! [`Transfer::run`] take the steps on the caller's thread, [`start`] on an engine's.
+//! A module imports only from those below it; `pipe` and `stage` do not import each
+//! other. The choice of the route performs no I/O. `unsafe` is in `sys`, and once
+//! in `transfer`, which lends itself the descriptors that it owns. [`splice`] and
+//! [`Transfer::run`] take the steps on the caller's thread, [`start`] on an
+//! engine's.
 //!
 //! # Stack
 //!

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ends::Ends;
 use super::handle::ReactorHandle;
 use super::inbox::Inbox;
+use super::inheritable::Inheritable;
 use super::job::{EngineForJob, Job};
 use super::message::Message;
 use super::running::EngineForHandle;
@@ -39,7 +39,7 @@ pub(super) struct Core {
     /// disk.
     disk: Mutex<Disk>,
     pool: Arc<ThreadPool<Task>>,
-    ends: Arc<Ends>,
+    inheritable: Arc<Inheritable>,
     start: Instant,
     numbers: Numbers,
     /// Transfers whose end has not been reported.
@@ -62,7 +62,7 @@ impl Core {
             watchdogs: Mutex::new(Vec::new()),
             disk: Mutex::new(None),
             pool: ThreadPool::new(number, workers),
-            ends: Arc::default(),
+            inheritable: Arc::default(),
             start: Instant::now(),
             numbers: Numbers::default(),
             active: AtomicUsize::new(0),
@@ -163,8 +163,8 @@ impl Core {
     }
 
     /// Returns the descriptors that a child of `fork(2)` is to close.
-    pub(super) fn ends(&self) -> &Arc<Ends> {
-        &self.ends
+    pub(super) fn inheritable(&self) -> &Arc<Inheritable> {
+        &self.inheritable
     }
 
     /// Returns whether this is a child of the process that created the engine: the
@@ -242,7 +242,7 @@ impl Core {
             }
             Next::End(turn) => job.ending = Some(turn),
         }
-        if let Err(mut job) = self.take_back(job) {
+        if let Err(mut job) = self.send_to_reactor(job) {
             // That thread has given up.
             job.ending
                 .get_or_insert(Turn::Failed(None, Some(Errno::ECANCELED)));
@@ -256,7 +256,7 @@ impl Core {
         for work in self.pool.submit(work) {
             if let Some(Task::Piece(job)) = work.work() {
                 // After the other transfers have had their turn.
-                if let Err(job) = self.take_back(job) {
+                if let Err(job) = self.send_to_reactor(job) {
                     job.finish();
                 }
             }
@@ -300,7 +300,7 @@ impl EngineForJob for Core {
         }
     }
 
-    fn take_back(&self, job: Box<Job>) -> Result<(), Box<Job>> {
+    fn send_to_reactor(&self, job: Box<Job>) -> Result<(), Box<Job>> {
         match self.inbox().push(Message::Run(job)) {
             Err(Message::Run(job)) => Err(job),
             _ => Ok(()),
@@ -343,7 +343,7 @@ impl EngineForHandle for Core {
         };
         let shared = thread.shares_descriptors() == Some(true);
         if self.is_inherited() && !shared && self.inbox().eventfd().is_here() {
-            self.ends.close();
+            self.inheritable.close();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::ends::Listed;
+use super::inheritable::InheritableEntry;
 use super::poller::Poller;
 use super::running::Shared;
 use super::timers::Timer;
@@ -41,13 +41,13 @@ pub(super) trait EngineForJob: Send + Sync {
 
     /// Sends a transfer from a worker to the reactor, to wait or to continue.
     /// Returns it if the reactor's thread has given up.
-    fn take_back(&self, job: Box<Job>) -> Result<(), Box<Job>>;
+    fn send_to_reactor(&self, job: Box<Job>) -> Result<(), Box<Job>>;
 }
 
 /// A transfer and its state on the engine.
 pub(super) struct Job {
     /// Dropped before the transfer is.
-    pub(super) listed: Listed,
+    pub(super) inheritable: InheritableEntry,
     pub(super) transfer: Transfer<'static>,
     pub(super) stepper: Stepper,
     /// The current wait.
@@ -68,21 +68,21 @@ pub(super) struct Job {
     /// an epoll instance registers a descriptor once only, and several transfers
     /// may share it.
     pub(super) wake: Option<OwnedFd>,
-    pub(super) ticket: Ticket,
+    pub(super) reporter: EndReporter,
 }
 
 impl Job {
     pub(super) fn id(&self) -> u64 {
-        self.ticket.shared.id
+        self.reporter.shared.id
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        self.ticket.is_cancelled()
+        self.reporter.is_cancelled()
     }
 
     /// Continues the transfer: after a wait, or with a step.
     pub(super) fn advance(&mut self) -> Next {
-        let mut clock = self.ticket.engine.clock();
+        let mut clock = self.reporter.engine.clock();
         let cancelled = self.is_cancelled();
         let wakeup = std::mem::take(&mut self.wakeup);
         let (stepper, transfer) = (&mut self.stepper, &mut self.transfer);
@@ -95,19 +95,19 @@ impl Job {
             }
             None => {
                 let source_polled = std::mem::take(source_polled) || cancelled;
-                let look =
+                let poll =
                     (!source_polled).then(|| stepper.poll_source_first(transfer, &mut clock));
-                (look.flatten()).unwrap_or_else(|| stepper.step(transfer, cancelled, &mut clock))
+                (poll.flatten()).unwrap_or_else(|| stepper.step(transfer, cancelled, &mut clock))
             }
         });
-        self.ticket.shared.live.update(&self.transfer);
+        self.reporter.shared.live.update(&self.transfer);
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }
 
     /// Releases what the transfer does not need while it waits. That closes
     /// descriptors by number.
     pub(super) fn release_idle(&mut self) {
-        if !self.ticket.engine.is_lost() {
+        if !self.reporter.engine.is_lost() {
             self.transfer.release_idle();
         }
     }
@@ -118,28 +118,28 @@ impl Job {
         // The host may have other files under these numbers: then the result does
         // not count, and nothing is closed. After this point only operations that
         // may have waited are followed by another check.
-        if self.ticket.engine.is_lost_now() || !self.transfer.has_its_descriptors() {
+        if self.reporter.engine.is_lost_now() || !self.transfer.has_its_descriptors() {
             return self.end_without_close();
         }
         let quick = self.transfer.end_never_blocks();
         self.deregister();
         let job = *self;
         let mut waiter = Closing {
-            poll: job.ticket.engine.clock(),
-            ticket: &job.ticket,
+            poll: job.reporter.engine.clock(),
+            reporter: &job.reporter,
         };
         let turn = job
             .ending
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
         drop(job.wake);
-        let (transfer, start, listed) = (job.transfer, job.stepper.start, job.listed);
-        let engine = Arc::clone(&job.ticket.engine);
+        let (transfer, start, inheritable) = (job.transfer, job.stepper.start, job.inheritable);
+        let engine = Arc::clone(&job.reporter.engine);
         // A caller's observer or stage may panic; the thread also serves other
         // transfers.
         let settled = guarded(|| {
             let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
             // Not before: settling may take long, for a sync.
-            drop(listed);
+            drop(inheritable);
             match quick || !engine.is_lost_now() {
                 true => open.close(quick),
                 false => open.drop_without_close(),
@@ -147,9 +147,9 @@ impl Job {
             outcome
         });
         match settled {
-            Some(outcome) => job.ticket.end(outcome),
-            // Dropping the ticket reports the end.
-            None => drop(job.ticket),
+            Some(outcome) => job.reporter.end(outcome),
+            // Dropping the reporter reports the end.
+            None => drop(job.reporter),
         }
     }
 
@@ -157,11 +157,11 @@ impl Job {
     /// touching the files that have their numbers by now.
     pub(super) fn end_without_close(self: Box<Self>) {
         let job = *self;
-        drop(job.listed);
+        drop(job.inheritable);
         std::mem::forget(job.wake);
         guarded(|| job.transfer.drop_without_close());
-        let lost = job.ticket.shared.lost(Errno::EBADF);
-        job.ticket.end(lost);
+        let lost = job.reporter.shared.lost(Errno::EBADF);
+        job.reporter.end(lost);
     }
 
     /// Ends the transfer if it was reported ready and blocked nevertheless because
@@ -260,7 +260,7 @@ impl Job {
 /// The waiter of a settlement, which may still be cancelled.
 struct Closing<'a> {
     poll: Poll,
-    ticket: &'a Ticket,
+    reporter: &'a EndReporter,
 }
 
 impl Clock for Closing<'_> {
@@ -269,7 +269,7 @@ impl Clock for Closing<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.ticket.is_cancelled()
+        self.reporter.is_cancelled()
     }
 }
 
@@ -360,16 +360,16 @@ impl Registrations {
 }
 
 /// Reports the end of a transfer exactly once, also after a panic.
-pub(super) struct Ticket {
+pub(super) struct EndReporter {
     pub(super) shared: Arc<Shared>,
     pub(super) engine: Arc<dyn EngineForJob>,
     reported: bool,
 }
 
-impl Ticket {
-    pub(super) fn new(shared: Arc<Shared>, engine: Arc<dyn EngineForJob>) -> Ticket {
+impl EndReporter {
+    pub(super) fn new(shared: Arc<Shared>, engine: Arc<dyn EngineForJob>) -> EndReporter {
         engine.job_started();
-        Ticket {
+        EndReporter {
             shared,
             engine,
             reported: false,
@@ -381,10 +381,10 @@ impl Ticket {
     }
 
     fn end(mut self, outcome: Outcome) {
-        self.tell(outcome);
+        self.report_end(outcome);
     }
 
-    fn tell(&mut self, outcome: Outcome) {
+    fn report_end(&mut self, outcome: Outcome) {
         self.reported = true;
         let report = &outcome.report;
         let live = &self.shared.live;
@@ -394,12 +394,12 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for EndReporter {
     fn drop(&mut self) {
         if !self.reported {
             // A panic has dropped the transfer.
             let lost = self.shared.lost(Errno::ECANCELED);
-            self.tell(lost);
+            self.report_end(lost);
         }
     }
 }

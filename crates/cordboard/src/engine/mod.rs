@@ -9,9 +9,9 @@
 
 mod completion;
 mod core;
-mod ends;
 mod handle;
 mod inbox;
+mod inheritable;
 mod job;
 mod message;
 mod poller;
@@ -33,8 +33,8 @@ pub use status::Status;
 pub use crate::request::Backend;
 
 use self::core::Core;
-use self::ends::Listed;
-use self::job::{EngineForJob, Job, Registrations, Ticket};
+use self::inheritable::InheritableEntry;
+use self::job::{EndReporter, EngineForJob, Job, Registrations};
 use self::message::Message;
 use self::reactor::EventLoop;
 use self::running::{EngineForHandle, Shared};
@@ -190,7 +190,7 @@ impl Engine {
         let id = self.core.next_id();
         let shared = Shared::new(id, live, &self.core);
         let job = Job {
-            listed: Listed::new(self.core.ends(), id, &transfer),
+            inheritable: InheritableEntry::new(self.core.inheritable(), id, &transfer),
             transfer,
             stepper: Stepper::begin(self.core.clock().now()),
             wait: None,
@@ -202,7 +202,7 @@ impl Engine {
             poller: Arc::clone(self.core.main().poller()),
             registered: Registrations::default(),
             wake,
-            ticket: Ticket::new(
+            reporter: EndReporter::new(
                 Arc::clone(&shared),
                 Arc::clone(&self.core) as Arc<dyn EngineForJob>,
             ),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_not_found() {
+    fn a_former_number_is_not_found() {
         let (numbers, mut slab) = (Numbers::default(), Slab::default());
         let first = numbers.take();
         slab.put(first, "first");

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_that_moves_on_leaves_one_entry() {
+    fn a_postponed_timer_has_one_entry() {
         let (mut timers, mut timer) = (Timers::default(), Timer::default());
         for n in 1..1000 {
             timers.arm(7, &mut timer, seconds(n));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_alarm_takes_the_place_of_the_later_one() {
+    fn an_earlier_deadline_replaces_the_entry() {
         let (mut timers, mut timer) = (Timers::default(), Timer::default());
         timers.arm(7, &mut timer, seconds(9));
         timers.arm(7, &mut timer, seconds(2));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_leaves_nothing() {
+    fn forget_removes_the_entry() {
         let (mut timers, mut timer) = (Timers::default(), Timer::default());
         timers.arm(7, &mut timer, seconds(3600));
         timers.arm(7, &mut timer, None);

@@ -41,7 +41,7 @@ impl threads::Work for Task {
 /// Takes steps of a transfer until it waits or ends, or the piece is complete.
 fn piece(mut job: Box<Job>) -> Option<Task> {
     job.transfer.runs_on = ThreadKind::Worker;
-    let engine = Arc::clone(&job.ticket.engine);
+    let engine = Arc::clone(&job.reporter.engine);
     let moved = |job: &Job| job.transfer.counts().0 + job.transfer.counts().1;
     let enough = moved(&job).saturating_add(2 * PIECE);
     for _ in 0..STEPS {
@@ -59,11 +59,11 @@ fn piece(mut job: Box<Job>) -> Option<Task> {
                     Some(wakeup) => job.wakeup = wakeup,
                     None => {
                         job.release_idle();
-                        return back(job);
+                        return return_to_reactor(job);
                     }
                 }
             }
-            Next::Elsewhere => return back(job),
+            Next::Elsewhere => return return_to_reactor(job),
             Next::End(turn) => {
                 job.ending = Some(turn);
                 job.finish();
@@ -75,18 +75,18 @@ fn piece(mut job: Box<Job>) -> Option<Task> {
 }
 
 /// Returns the transfer to the reactor, which waits for it or continues it.
-fn back(job: Box<Job>) -> Option<Task> {
-    let engine = Arc::clone(&job.ticket.engine);
+fn return_to_reactor(job: Box<Job>) -> Option<Task> {
+    let engine = Arc::clone(&job.reporter.engine);
     // The reactor reads messages until the last transfer has ended, this one
     // included, or until it gives up.
-    if let Err(job) = engine.take_back(job) {
+    if let Err(job) = engine.send_to_reactor(job) {
         job.finish();
     }
     None
 }
 
 /// Polls before a sleep, unless the step has just found the descriptor not ready.
-pub(super) fn ready_already(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
+pub(super) fn poll_before_sleep(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
     // A blocking descriptor is polled before each use, and a step does not touch it
     // otherwise.
     match job.transfer.step_checked_readiness(wait) {
@@ -101,14 +101,14 @@ fn poll_now(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
     let WaitFor::Side(side) = wait.target else {
         return None;
     };
-    let mut clock = job.ticket.engine.clock();
+    let mut clock = job.reporter.engine.clock();
     let transfer = &mut job.transfer;
     let patient = transfer.runs_on == ThreadKind::Worker
         && side == Side::Sink
-        && transfer.spin.worth_it(&transfer.flow);
+        && transfer.spin.should_spin(&transfer.flow);
     let wakeup = if patient {
         let wakeup = clock.spin(&wait.interest(transfer), SPIN_TIME).ok()?;
-        transfer.spin.learn(wakeup.ready);
+        transfer.spin.record(wakeup.ready);
         wakeup
     } else {
         let no_wait = Some(Duration::ZERO);

@@ -58,7 +58,7 @@ impl Transfer<'_> {
     /// Moves the bytes on the caller's thread and returns the outcome.
     ///
     /// A signal that the caller's own handler handles does not end it; see
-    /// [`Control`] for what does.
+    /// [`Control`](crate::Control) for what does.
     ///
     /// The transfer sleeps inside its system calls if it has no [`Request::idle`],
     /// no [`Control`] and no observer with an interval, or if its `Control`
@@ -68,8 +68,9 @@ impl Transfer<'_> {
     /// terminal instead; but it sleeps in `splice(2)` from a blocking TCP
     /// connection that has just delivered a full step, which is 1 MiB.
     ///
-    /// [`Control::cancel`] and [`Request::idle`] take effect only after a
-    /// system call that blocks and cannot be interrupted has returned; see
+    /// [`Control::cancel`](crate::Control::cancel) and
+    /// [`Request::idle`](crate::Request::idle) take effect only after a system call
+    /// that blocks and cannot be interrupted has returned; see
     /// [`Running::cancel`](crate::Running::cancel) for which calls do.
     ///
     /// [`Control`]: crate::Control
@@ -154,10 +155,10 @@ fn pause(
     waiter: &mut dyn Waiter,
     wait: &Wait,
 ) -> Result<Wakeup, Errno> {
-    if wait.target == WaitFor::Side(Side::Sink) && transfer.spin.worth_it(&transfer.flow) {
+    if wait.target == WaitFor::Side(Side::Sink) && transfer.spin.should_spin(&transfer.flow) {
         match waiter.spin(&wait.interest(transfer), SPIN_TIME) {
             Ok(wakeup) => {
-                transfer.spin.learn(wakeup.ready);
+                transfer.spin.record(wakeup.ready);
                 if wakeup != Wakeup::default() {
                     return Ok(wakeup);
                 }
@@ -177,16 +178,16 @@ impl Transfer<'_> {
     /// call that may block waits itself, and one that never blocks is repeated
     /// after a pause. `None`: a call would block, and the thread may be needed.
     fn continue_without_poll(&mut self, wait: &Wait) -> Option<Wakeup> {
-        let asks_itself = self.step_checked_readiness(wait);
-        if asks_itself {
-            let rest = wait.timeout.map_or(BACKOFF, |timeout| timeout.min(BACKOFF));
-            let _ = Timespec::try_from(rest).map(|rest| nanosleep(&rest));
+        let retries = self.step_checked_readiness(wait);
+        if retries {
+            let pause_time = wait.timeout.map_or(BACKOFF, |timeout| timeout.min(BACKOFF));
+            let _ = Timespec::try_from(pause_time).map(|pause_time| nanosleep(&pause_time));
         }
         if self.flow.mode.may_sleep() {
             // No call reports a failure of the sink meanwhile, either.
             self.flow.source.ready.may_sleep = true;
         }
-        (asks_itself || self.flow.mode.may_sleep()).then_some(Wakeup {
+        (retries || self.flow.mode.may_sleep()).then_some(Wakeup {
             ready: true,
             open: true,
             ..Wakeup::default()

@@ -94,7 +94,7 @@ fn silent(bytes: &[u8]) -> (UnixStream, UnixStream) {
 /// within the limit.
 #[cfg(feature = "zstd")]
 #[test]
-fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
+fn a_reader_that_continues_gets_all_buffered_bytes() {
     let data = noise(120_000);
     let (source, _feed) = silent(&data);
     let (mut reader, sink) = pipe().unwrap();
@@ -126,7 +126,7 @@ fn a_reader_that_goes_on_gets_all_that_a_silent_source_has_left() {
 /// A reader that stops is waited for as long as the source was, once.
 #[cfg(feature = "zstd")]
 #[test]
-fn a_reader_that_is_stuck_gets_one_more_limit() {
+fn a_reader_that_stops_gets_one_more_limit() {
     let data = noise(120_000);
     let (source, _feed) = silent(&data);
     let (mut reader, sink) = pipe().unwrap();

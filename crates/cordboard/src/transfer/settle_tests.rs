@@ -34,7 +34,7 @@ impl Waiter for NeverWaits {
 
 /// Blocks in flight complete in turns, and the runner waits for them.
 #[test]
-fn blocks_come_home_while_the_runner_does_something_else() {
+fn blocks_complete_between_turns() {
     let data = noise(48 << 20);
     let mut source = tempfile::tempfile().unwrap();
     source.write_all(&data).unwrap();
@@ -47,7 +47,7 @@ fn blocks_come_home_while_the_runner_does_something_else() {
         ..Request::default()
     };
     let Ok(mut transfer) = Transfer::new(source.as_fd(), sink.as_fd(), request) else {
-        eprintln!("SKIPPED: blocks_come_home: no direct I/O here");
+        eprintln!("SKIPPED: blocks_complete_between_turns: no direct I/O here");
         return;
     };
     transfer.flow.let_sleep(false);

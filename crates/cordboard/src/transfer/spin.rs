@@ -28,7 +28,7 @@ pub(crate) struct Spin {
 impl Spin {
     /// Returns whether to spin: from a file, which is always ready, to a pipe,
     /// whose reader runs on another processor.
-    pub(crate) fn worth_it(&mut self, flow: &Flow<'_>) -> bool {
+    pub(crate) fn should_spin(&mut self, flow: &Flow<'_>) -> bool {
         if !flow.sink.kind().is_pipe() || !flow.source.kind().is_cached() || !several_processors() {
             return false;
         }
@@ -37,7 +37,7 @@ impl Spin {
     }
 
     /// Records whether the sink became ready.
-    pub(crate) fn learn(&mut self, ready: bool) {
+    pub(crate) fn record(&mut self, ready: bool) {
         self.failures = if ready {
             0
         } else {
@@ -58,7 +58,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_slow_reader_is_given_up_and_tried_again() {
+    fn spinning_stops_for_a_slow_reader_and_is_tried_again() {
         let source = tempfile::tempfile().unwrap();
         let (_reader, sink) = std::io::pipe().unwrap();
         let request = Request {
@@ -67,16 +67,16 @@ mod tests {
         };
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
         let mut spin = Spin::default();
-        if !spin.worth_it(&transfer.flow) {
+        if !spin.should_spin(&transfer.flow) {
             assert!(!several_processors());
             return;
         }
         for _ in 0..FAILURES {
-            spin.learn(false);
+            spin.record(false);
         }
-        let tries = (0..TRY_AGAIN).filter(|_| spin.worth_it(&transfer.flow));
+        let tries = (0..TRY_AGAIN).filter(|_| spin.should_spin(&transfer.flow));
         assert_eq!(tries.count(), 1);
-        spin.learn(true);
-        assert!(spin.worth_it(&transfer.flow));
+        spin.record(true);
+        assert!(spin.should_spin(&transfer.flow));
     }
 }

@@ -83,8 +83,8 @@ impl Transfer<'_> {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => {
                     if side == Side::Source {
-                        // The bytes at this position may be read by another reader,
-                        // and another writer would leave a gap.
+                        // Another reader may take the bytes that were to be written
+                        // there, and another writer would leave a gap.
                         self.flow.lend_sink_back();
                     }
                     return Turn::Blocked(side);

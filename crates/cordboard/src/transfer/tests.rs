@@ -247,7 +247,7 @@ fn a_terminal_that_does_not_wait_is_opened_again_too() {
 /// does not distinguish an error from readiness, the socket is checked but not
 /// marked.
 #[test]
-fn only_an_error_that_shows_is_doubted() {
+fn only_a_reported_error_makes_the_wait_edge_triggered() {
     for unclear in [false, true] {
         let (source, peer) = std::os::unix::net::UnixStream::pair().unwrap();
         let (_reader, sink) = std::io::pipe().unwrap();

@@ -37,7 +37,7 @@ impl Writeback {
     /// |---|---|---|
     /// | `ENOSYS`, `ESPIPE`, `EINVAL` | no such call | `sync_file_range(2)` |
     /// | `EPERM`, `EACCES` | no such call | a filter; `sync_file_range(2)` gives neither |
-    /// | `EINTR`, `EAGAIN`, `ENOMEM` | goes on | the pages stay dirty, for the next call or `fsync(2)` |
+    /// | `EINTR`, `EAGAIN`, `ENOMEM` | continues | the pages stay dirty, for the next call or `fsync(2)` |
     /// | anything else (`EIO`, `ENOSPC`, `EDQUOT`) | an error | |
     pub(super) fn advance(&mut self, sink: BorrowedFd<'_>, written: u64) -> Result<bool, Errno> {
         let due = written.saturating_sub(self.begun);

@@ -68,7 +68,7 @@ fn polled(completion: &Shared) -> Taken<Outcome> {
 }
 
 #[test]
-fn whoever_waits_hears_of_it() {
+fn a_waiting_thread_is_woken() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let end = ends(&completion);
@@ -78,7 +78,7 @@ fn whoever_waits_hears_of_it() {
 }
 
 #[test]
-fn any_number_wait_and_leave_the_end_to_whoever_takes_it() {
+fn waiting_does_not_take_the_outcome() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let waits = Arc::clone(&completion);
@@ -96,7 +96,7 @@ fn any_number_wait_and_leave_the_end_to_whoever_takes_it() {
 
 /// As in a child of a signal handler's `fork(2)`, where the end never comes.
 #[test]
-fn whoever_waits_may_give_it_up() {
+fn a_wait_can_be_given_up() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let end = ends(&completion);
@@ -122,7 +122,7 @@ fn a_task_is_woken() {
 }
 
 #[test]
-fn a_task_that_was_handed_on_is_woken_where_it_is_now() {
+fn the_last_registered_waker_is_woken() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let end = ends(&completion);
@@ -170,7 +170,7 @@ fn a_waker_asks_for_the_status() {
 }
 
 #[test]
-fn one_of_many_gets_the_whole() {
+fn one_of_many_gets_the_outcome() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let wholes = Arc::new(AtomicUsize::new(0));
@@ -250,7 +250,7 @@ fn every_callback_is_called_once() {
 }
 
 #[test]
-fn the_first_to_cancel_is_told_so() {
+fn only_the_first_cancel_returns_true() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let other = Arc::clone(&completion);

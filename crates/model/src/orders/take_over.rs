@@ -115,7 +115,7 @@ fn one_thread_owns_the_state_and_no_step_is_lost() {
 /// Another thread notices that the owner can no longer be woken, before it sleeps
 /// or after: if it sleeps, the watchdog gets the state.
 #[test]
-fn what_a_sleeping_thread_has_is_taken_once_it_is_gone() {
+fn the_state_of_an_unwakeable_sleeper_is_taken() {
     in_every_order(|| {
         let takeover = Arc::new(Takeover::new());
         let cannot_wake = Arc::new(AtomicUsize::new(0));

@@ -102,7 +102,7 @@ fn all_is_done(most: usize, fails: bool) {
 }
 
 #[test]
-fn by_one_thread_that_may_be_leaving() {
+fn by_one_thread_that_may_exit() {
     all_is_done(1, false);
 }
 
@@ -112,6 +112,6 @@ fn by_two_threads() {
 }
 
 #[test]
-fn where_threads_are_not_always_had() {
+fn where_starting_a_thread_may_fail() {
     all_is_done(2, true);
 }

@@ -63,18 +63,18 @@ impl EventLoop {
     /// may, because a ring belongs to its thread.
     pub(super) fn with_takeover<T>(
         &self,
-        this: Box<Reactor>,
+        reactor: Box<Reactor>,
         stays: bool,
         f: impl FnOnce() -> T,
     ) -> Result<WithReactor<T>, T> {
         if stays || self.thread_kind() == ThreadKind::Disk {
-            return Ok((this, f()));
+            return Ok((reactor, f()));
         }
         let takeover = self.handle.takeover();
-        let step = takeover.begin_step(this);
+        let step = takeover.begin_step(reactor);
         let result = f();
         match takeover.reclaim(step) {
-            Some(this) => Ok((this, result)),
+            Some(reactor) => Ok((reactor, result)),
             None => Err(result),
         }
     }

@@ -26,7 +26,7 @@ impl EventLoop {
     /// start, and will return each time. `None`: another thread has taken over.
     pub(super) fn pause(
         &self,
-        mut this: Box<Reactor>,
+        mut reactor: Box<Reactor>,
         timeout: Option<Duration>,
         events: &mut [MaybeUninit<Event>],
     ) -> Option<WithReactor<Result<(), Errno>>> {
@@ -34,31 +34,31 @@ impl EventLoop {
         // Checked here because a busy thread never sleeps, and could take events of
         // the host's epoll instance.
         if !self.has_its_descriptors() {
-            return Some((this, Err(Errno::EBADF)));
+            return Some((reactor, Err(Errno::EBADF)));
         }
         if timeout == Some(Duration::ZERO) {
             let events = handle.poller().fetch(events, timeout);
-            let result = events.and_then(|events| self.handle_events(&mut this, events));
-            return Some((this, result));
+            let result = events.and_then(|events| self.handle_events(&mut reactor, events));
+            return Some((reactor, result));
         }
-        if this.jobs.is_empty() && this.timers.next().is_none() {
+        if reactor.jobs.is_empty() && reactor.timers.next().is_none() {
             // A condition variable, not a descriptor: the host cannot close it.
             handle.inbox().wait(timeout);
-            let result = self.handle_events(&mut this, &[]);
-            return Some((this, result));
+            let result = self.handle_events(&mut reactor, &[]);
+            return Some((reactor, result));
         }
-        let step = handle.takeover().begin_sleep(this);
+        let step = handle.takeover().begin_sleep(reactor);
         let events = handle.poller().fetch(events, timeout);
-        let mut this = handle.takeover().reclaim(step)?;
-        let result = events.and_then(|events| self.handle_events(&mut this, events));
-        Some((this, result))
+        let mut reactor = handle.takeover().reclaim(step)?;
+        let result = events.and_then(|events| self.handle_events(&mut reactor, events));
+        Some((reactor, result))
     }
 
-    pub(super) fn longest_sleep(&self, this: &Reactor) -> Option<Duration> {
+    pub(super) fn longest_sleep(&self, reactor: &Reactor) -> Option<Duration> {
         let now = self.core.clock().now();
-        let timer = this.timers.next().map(|at| at.saturating_sub(now));
+        let timer = reactor.timers.next().map(|at| at.saturating_sub(now));
         // If the host closes the eventfd nothing else may wake it.
-        let disk = self.thread_kind() == ThreadKind::Disk && !this.jobs.is_empty();
+        let disk = self.thread_kind() == ThreadKind::Disk && !reactor.jobs.is_empty();
         let most = if disk { DISK } else { LONGEST };
         let look = self.core.is_active().then_some(most);
         timer.into_iter().chain(look).min()
@@ -74,7 +74,7 @@ impl EventLoop {
         }
     }
 
-    fn handle_events(&self, this: &mut Reactor, events: &[Event]) -> Result<(), Errno> {
+    fn handle_events(&self, reactor: &mut Reactor, events: &[Event]) -> Result<(), Errno> {
         if !self.has_its_descriptors() {
             return Err(Errno::EBADF);
         }
@@ -86,26 +86,26 @@ impl EventLoop {
                 continue;
             }
             let (id, role) = Role::from_token(data);
-            if let Some(job) = this.jobs.get_mut(id)
+            if let Some(job) = reactor.jobs.get_mut(id)
                 && job.handle_event(role, flags)
             {
                 ready.push(id);
             }
         }
-        ready.into_iter().for_each(|id| this.schedule(id));
+        ready.into_iter().for_each(|id| reactor.schedule(id));
         Ok(())
     }
 
     /// Fails all transfers here after waiting has become impossible, and shuts the
     /// engine down, which ends all others.
-    pub(in crate::engine) fn give_up(&self, mut this: Reactor, errno: Errno) {
+    pub(in crate::engine) fn fail_all(&self, mut reactor: Reactor, errno: Errno) {
         if !self.handle.poller().is_intact() {
             self.core.mark_lost();
         } else if self.thread_kind() == ThreadKind::Reactor {
             self.core.stop();
         }
-        let mut all = this.jobs.drain();
-        for message in this.inbox.close() {
+        let mut all = reactor.jobs.drain();
+        for message in reactor.inbox.close() {
             if let Message::Run(job) = message {
                 all.push(job);
             }

@@ -11,7 +11,7 @@ use crate::engine::handle::ReactorHandle;
 use crate::engine::job::{EngineForJob, Job};
 use crate::engine::message::Message;
 use crate::engine::takeover::TakenOver;
-use crate::engine::workers::{Task, ready_already};
+use crate::engine::workers::{Task, poll_before_sleep};
 use crate::errno::Errno;
 use crate::sys;
 use crate::threads;
@@ -24,67 +24,68 @@ const MESSAGES: usize = 256;
 
 impl EventLoop {
     /// Runs until the engine has shut down, or another thread has taken over.
-    pub(in crate::engine) fn run(&self, reactor: Box<Reactor>) {
+    pub(in crate::engine) fn run(&self, mut reactor: Box<Reactor>) {
         let core = &self.core;
         if self.thread_kind() == ThreadKind::Reactor {
             start_watchdog(core);
         }
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
-        let mut this = reactor;
+
         while !core.is_done() {
-            let nothing_new = self.read_messages(&mut this);
+            let nothing_new = self.read_messages(&mut reactor);
             if self.thread_kind() == ThreadKind::Disk {
-                sys::keep_an_arena(!this.jobs.is_empty());
+                sys::keep_an_arena(!reactor.jobs.is_empty());
             }
-            this.expire_timers(core.clock().now());
+            reactor.expire_timers(core.clock().now());
             // Only those that are queued now; what they queue waits.
-            for _ in 0..this.queue.len() {
-                if let Some(id) = this.queue.pop_front() {
-                    match self.turn(this, id) {
-                        Some(back) => this = back,
+            for _ in 0..reactor.queue.len() {
+                if let Some(id) = reactor.queue.pop_front() {
+                    match self.turn(reactor, id) {
+                        Some(back) => reactor = back,
                         None => return,
                     }
                 }
             }
             // Checked again before a sleep: that is no system call.
-            let nothing_new = nothing_new || this.queue.is_empty() && self.read_messages(&mut this);
-            let timeout = match !nothing_new || !this.queue.is_empty() {
+            let nothing_new =
+                nothing_new || reactor.queue.is_empty() && self.read_messages(&mut reactor);
+            let timeout = match !nothing_new || !reactor.queue.is_empty() {
                 true => Some(Duration::ZERO),
-                false => self.longest_sleep(&this),
+                false => self.longest_sleep(&reactor),
             };
-            match self.pause(this, timeout, &mut events) {
-                Some((back, Ok(()))) => this = back,
-                Some((back, Err(errno))) => return self.give_up(*back, errno),
+            match self.pause(reactor, timeout, &mut events) {
+                Some((back, Ok(()))) => reactor = back,
+                Some((back, Err(errno))) => return self.fail_all(*back, errno),
                 None => return,
             }
         }
     }
 
     /// Handles all messages. Returns true if there were none.
-    fn read_messages(&self, this: &mut Reactor) -> bool {
-        let mut messages = std::mem::take(&mut this.messages);
-        this.inbox.take(&mut messages);
+    fn read_messages(&self, reactor: &mut Reactor) -> bool {
+        let mut messages = std::mem::take(&mut reactor.messages);
+        reactor.inbox.take(&mut messages);
         let none = messages.is_empty();
         for message in messages.drain(..) {
             match message {
-                Message::Run(job) => this.admit(job),
-                Message::Recheck(id) => self.recheck(this, id),
+                Message::Run(job) => reactor.admit(job),
+                Message::Recheck(id) => self.recheck(reactor, id),
                 Message::Stop => {
-                    let all = this.jobs.numbers();
-                    all.into_iter().for_each(|id| this.wake(id));
+                    let all = reactor.jobs.numbers();
+                    all.into_iter().for_each(|id| reactor.wake(id));
                 }
             }
         }
         // A burst of messages leaves no memory behind.
         messages.shrink_to(MESSAGES);
-        this.messages = messages;
-        this.jobs.shrink();
+        reactor.messages = messages;
+        reactor.jobs.shrink();
         none
     }
 
-    fn recheck(&self, this: &mut Reactor, id: u64) {
-        if this.jobs.get_mut(id).is_some() {
-            this.wake(id);
+    fn recheck(&self, reactor: &mut Reactor, id: u64) {
+        if reactor.jobs.get_mut(id).is_some() {
+            reactor.wake(id);
         } else if self.thread_kind() == ThreadKind::Reactor
             && let Some(disk) = self.core.disk_reactor()
         {
@@ -94,15 +95,15 @@ impl EventLoop {
 
     /// Handles the wakeup of one transfer and takes one step. `None`: another
     /// thread has taken over.
-    fn turn(&self, mut this: Box<Reactor>, id: u64) -> Option<Box<Reactor>> {
+    fn turn(&self, mut reactor: Box<Reactor>, id: u64) -> Option<Box<Reactor>> {
         let core = &self.core;
-        let Some(mut job) = this.jobs.take(id) else {
-            return Some(this);
+        let Some(mut job) = reactor.jobs.take(id) else {
+            return Some(reactor);
         };
         job.queued = false;
-        this.timers.arm(id, &mut job.timer, None);
+        reactor.timers.arm(id, &mut job.timer, None);
         if job.ending.is_some() {
-            return self.end(this, job);
+            return self.end(reactor, job);
         }
         loop {
             let steps = job.wait.is_none();
@@ -111,20 +112,20 @@ impl EventLoop {
             let movable = job.transfer.completions().is_none();
             if steps && movable {
                 if matches!(thread_kind, ThreadKind::Worker | ThreadKind::Anywhere) {
-                    this.timers.forget(id, &mut job.timer);
+                    reactor.timers.forget(id, &mut job.timer);
                     // If no worker is available, the step runs here.
-                    let done = self.with_takeover(this, false, || core.submit(Task::Piece(job)));
-                    return done.ok().map(|(this, ())| this);
+                    let done = self.with_takeover(reactor, false, || core.submit(Task::Piece(job)));
+                    return done.ok().map(|(reactor, ())| reactor);
                 }
-                match self.move_to_thread(&mut this, job, thread_kind) {
+                match self.move_to_thread(&mut reactor, job, thread_kind) {
                     Some(here) => job = here,
-                    None => return Some(this),
+                    None => return Some(reactor),
                 }
             }
             let stays = thread_kind == ThreadKind::Disk;
-            let next = match self.with_takeover(this, stays, || job.advance()) {
+            let next = match self.with_takeover(reactor, stays, || job.advance()) {
                 Ok((back, next)) => {
-                    this = back;
+                    reactor = back;
                     next
                 }
                 Err(next) => {
@@ -133,15 +134,15 @@ impl EventLoop {
                 }
             };
             match next {
-                Next::Step if steps => this.enqueue(job),
+                Next::Step if steps => reactor.enqueue(job),
                 Next::Step | Next::Elsewhere => continue,
-                Next::Wait(wait) => return self.put_to_sleep(this, job, wait),
+                Next::Wait(wait) => return self.put_to_sleep(reactor, job, wait),
                 Next::End(turn) => {
                     job.ending = Some(turn);
-                    return self.end(this, job);
+                    return self.end(reactor, job);
                 }
             }
-            return Some(this);
+            return Some(reactor);
         }
     }
 
@@ -149,7 +150,7 @@ impl EventLoop {
     /// this one, or no other is available.
     fn move_to_thread(
         &self,
-        this: &mut Reactor,
+        reactor: &mut Reactor,
         mut job: Box<Job>,
         thread_kind: ThreadKind,
     ) -> Option<Box<Job>> {
@@ -162,7 +163,7 @@ impl EventLoop {
             job.transfer.runs_on = thread_kind;
             return Some(job);
         };
-        this.timers.forget(job.id(), &mut job.timer);
+        reactor.timers.forget(job.id(), &mut job.timer);
         job.move_to(handle.poller());
         if let Err(Message::Run(job)) = handle.inbox().push(Message::Run(job)) {
             job.finish();
@@ -174,21 +175,21 @@ impl EventLoop {
     /// close an end of a caller's pipe, which waits for the pipe's lock.
     fn put_to_sleep(
         &self,
-        mut this: Box<Reactor>,
+        mut reactor: Box<Reactor>,
         mut job: Box<Job>,
         wait: Wait,
     ) -> Option<Box<Reactor>> {
         job.wait = Some(wait);
-        if let Some(wakeup) = ready_already(&mut job, &wait) {
+        if let Some(wakeup) = poll_before_sleep(&mut job, &wait) {
             job.wakeup = wakeup;
-            this.enqueue(job);
-            return Some(this);
+            reactor.enqueue(job);
+            return Some(reactor);
         }
         let stays = job.transfer.thread_kind() == ThreadKind::Disk;
-        match self.with_takeover(this, stays, || job.release_idle()) {
-            Ok((mut this, ())) => {
-                this.sleep(job, wait);
-                Some(this)
+        match self.with_takeover(reactor, stays, || job.release_idle()) {
+            Ok((mut reactor, ())) => {
+                reactor.sleep(job, wait);
+                Some(reactor)
             }
             Err(()) => {
                 self.core.return_late(job, Next::Wait(wait));
@@ -198,19 +199,19 @@ impl EventLoop {
     }
 
     /// Settles a transfer, on this thread if that cannot take long.
-    fn end(&self, mut this: Box<Reactor>, mut job: Box<Job>) -> Option<Box<Reactor>> {
-        this.timers.forget(job.id(), &mut job.timer);
+    fn end(&self, mut reactor: Box<Reactor>, mut job: Box<Job>) -> Option<Box<Reactor>> {
+        reactor.timers.forget(job.id(), &mut job.timer);
         // Only this thread may reap what is in flight.
         if job.transfer.completions().is_some() && job.transfer.reap_completions() {
             let wait = Wait::completions(&job.transfer);
             job.wait = Some(wait);
-            this.arm_timer(&mut job, &wait);
-            this.register(&mut job, &wait);
-            this.jobs.put(job.id(), job);
-            return Some(this);
+            reactor.arm_timer(&mut job, &wait);
+            reactor.register(&mut job, &wait);
+            reactor.jobs.put(job.id(), job);
+            return Some(reactor);
         }
-        let settled = self.with_takeover(this, false, || self.core.settle(job));
-        settled.ok().map(|(this, ())| this)
+        let settled = self.with_takeover(reactor, false, || self.core.settle(job));
+        settled.ok().map(|(reactor, ())| reactor)
     }
 }
 
@@ -234,7 +235,7 @@ fn start_watchdog(core: &Arc<Core>) {
                     core.set_thread();
                     event_loop.run(reactor);
                 }
-                Some(TakenOver::Unwakeable(reactor)) => event_loop.give_up(*reactor, Errno::EBADF),
+                Some(TakenOver::Unwakeable(reactor)) => event_loop.fail_all(*reactor, Errno::EBADF),
                 None => {}
             }
         }

@@ -12,7 +12,7 @@ use crate::engine::poller::Poller;
 use crate::engine::slab::Slab;
 use crate::engine::takeover::Takeover;
 use crate::engine::timers::Timers;
-use crate::engine::workers::ready_already;
+use crate::engine::workers::poll_before_sleep;
 use crate::errno::Errno;
 use crate::transfer::{Clock, Wait, WaitFor, Wakeup};
 
@@ -81,7 +81,7 @@ impl Reactor {
 
     /// Puts a transfer from another thread to sleep, unless it is ready.
     pub(super) fn park(&mut self, mut job: Box<Job>, wait: Wait) {
-        match ready_already(&mut job, &wait) {
+        match poll_before_sleep(&mut job, &wait) {
             Some(wakeup) => {
                 job.wakeup = wakeup;
                 self.enqueue(job);
@@ -108,7 +108,7 @@ impl Reactor {
     }
 
     pub(super) fn arm_timer(&mut self, job: &mut Job, wait: &Wait) {
-        let now = job.ticket.engine.clock().now();
+        let now = job.reporter.engine.clock().now();
         let until = wait.timeout.map(|timeout| now.saturating_add(timeout));
         self.timers.arm(job.id(), &mut job.timer, until);
     }
@@ -157,7 +157,7 @@ impl Reactor {
     /// (`/proc/sys/fs/epoll`), or ENOMEM.
     pub(super) fn poll_by_timer(&mut self, job: &mut Job) {
         const EVERY: Duration = Duration::from_millis(5);
-        let soon = job.ticket.engine.clock().now() + EVERY;
+        let soon = job.reporter.engine.clock().now() + EVERY;
         let at = job.timer.at.map_or(soon, |at| at.min(soon));
         self.timers.arm(job.id(), &mut job.timer, Some(at));
     }

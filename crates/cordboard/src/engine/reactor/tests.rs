@@ -54,7 +54,7 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
 /// The host closes the engine's descriptors in the same millisecond in which they
 /// were checked: they are checked again before a close by number.
 #[test]
-fn what_is_closed_by_number_is_looked_at_before() {
+fn descriptors_are_checked_before_a_close_by_number() {
     assert!(child::in_a_child(|| {
         let core = Arc::new(Core::new(1).unwrap());
         let (reader, _writer) = std::io::pipe().unwrap();

@@ -15,9 +15,9 @@ type Pair = [Option<(RawFd, Identity)>; 2];
 
 /// The pairs of one engine's transfers, by transfer number.
 #[derive(Default)]
-pub(super) struct Ends(Mutex<Map<u64, Pair>>);
+pub(super) struct Inheritable(Mutex<Map<u64, Pair>>);
 
-impl Ends {
+impl Inheritable {
     fn lock(&self) -> MutexGuard<'_, Map<u64, Pair>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -38,33 +38,37 @@ impl Ends {
 
 /// Keeps a transfer in the list until dropped, which happens before its descriptors
 /// are closed: their numbers may be reused from then on.
-pub(super) struct Listed {
-    ends: Arc<Ends>,
+pub(super) struct InheritableEntry {
+    inheritable: Arc<Inheritable>,
     id: u64,
 }
 
-impl Listed {
+impl InheritableEntry {
     /// `transfer` owns its descriptors by now.
-    pub(super) fn new(ends: &Arc<Ends>, id: u64, transfer: &Transfer<'static>) -> Listed {
-        let pair = [transfer.source(), transfer.sink()].map(listed);
+    pub(super) fn new(
+        inheritable: &Arc<Inheritable>,
+        id: u64,
+        transfer: &Transfer<'static>,
+    ) -> InheritableEntry {
+        let pair = [transfer.source(), transfer.sink()].map(entry);
         if pair.iter().any(Option::is_some) {
-            ends.lock().insert(id, pair);
+            inheritable.lock().insert(id, pair);
         }
-        Listed {
-            ends: Arc::clone(ends),
+        InheritableEntry {
+            inheritable: Arc::clone(inheritable),
             id,
         }
     }
 }
 
-fn listed(end: &Endpoint<'_>) -> Option<(RawFd, Identity)> {
+fn entry(end: &Endpoint<'_>) -> Option<(RawFd, Identity)> {
     let waited_for = end.kind().is_pipe() || end.kind().is_socket();
     let id = end.facts().id.filter(|_| waited_for)?;
     Some((end.fd().as_raw_fd(), (id.device, id.inode)))
 }
 
-impl Drop for Listed {
+impl Drop for InheritableEntry {
     fn drop(&mut self) {
-        self.ends.lock().remove(&self.id);
+        self.inheritable.lock().remove(&self.id);
     }
 }
