@@ -429,7 +429,9 @@ fn idle_within_a_frame_is_a_failure() {
     let mut command = cordboard();
     command.args(["splice", "-", "-", "--unzstd", "--json", "--idle", "0.05"]);
     let run = run(command.stdin(stdin));
-    let json = run.fails(1, &["standard input: ", "cut off"]).json();
+    let json = run
+        .fails(1, &["standard input: ", "truncated after"])
+        .json();
     let ended = (&json["ended"], &json["failed"], &json["errno"]);
     assert_eq!(
         ended,

@@ -39,7 +39,7 @@ use self::pace::Pace;
 use self::places::{account, congruent, offsets};
 use self::reopened::Cached;
 use self::window::Window;
-use crate::endpoint::{Kind, Side};
+use crate::endpoint::{Endpoint, Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::step::Step;
@@ -97,7 +97,7 @@ impl Direct {
         let places = offsets(flow)?;
         let files = reopened::for_direct_io(flow)?;
         let none = "the file system does not support direct I/O";
-        let alignment = |side: &crate::Endpoint<'_>| side.direct_alignment().ok_or(none);
+        let alignment = |side: &Endpoint<'_>| side.direct_alignment().ok_or(none);
         let unit = reopened::unit(
             alignment(flow.source.endpoint())?,
             alignment(flow.sink.endpoint())?,
