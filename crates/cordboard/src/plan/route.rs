@@ -27,7 +27,7 @@ pub struct Route {
     /// The excluded paths and the reasons, in the order in which they would
     /// have been tried.
     pub excluded: Vec<Declined>,
-    pub(crate) order: [DataPath; 7],
+    pub(crate) order: [DataPath; PATHS],
 }
 
 impl Route {
@@ -91,10 +91,14 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
     route
 }
 
-/// All paths: these first, the others in the order that suits most pairs.
-fn order(first: &[DataPath]) -> [DataPath; 7] {
+/// The number of paths.
+const PATHS: usize = DataPath::ALL.len();
+
+/// All paths: these first, the others in the order that suits most pairs. A path that
+/// is not in that order comes last.
+fn order(first: &[DataPath]) -> [DataPath; PATHS] {
     use DataPath::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
-    let mut all = [
+    let usual = [
         Splice,
         Sendfile,
         ReadWrite,
@@ -103,13 +107,18 @@ fn order(first: &[DataPath]) -> [DataPath; 7] {
         Direct,
         Datagram,
     ];
-    // The sort is stable: paths not named keep their order.
-    all.sort_by_key(|path| first.iter().position(|p| p == path).unwrap_or(first.len()));
+    let rank = |list: &[DataPath], path| list.iter().position(|p| *p == path);
+    let mut all = [ReadWrite; PATHS];
+    all.copy_from_slice(DataPath::ALL);
+    all.sort_by_key(|path| {
+        let first_rank = rank(first, *path).unwrap_or(first.len());
+        (first_rank, rank(&usual, *path).unwrap_or(usual.len()))
+    });
     all
 }
 
 /// All paths in order of preference.
-fn preference(pair: &Pair<'_>) -> [DataPath; 7] {
+fn preference(pair: &Pair<'_>) -> [DataPath; PATHS] {
     use DataPath::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
     let (source, sink) = (pair.source, pair.sink);
     if source.kind.is_datagram() || sink.kind.is_datagram() {

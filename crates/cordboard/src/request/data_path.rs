@@ -6,53 +6,50 @@ use std::str::FromStr;
 
 use crate::errno::Errno;
 
-/// A way to move bytes, in the kernel where possible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum DataPath {
+/// The paths, a line each: the variant and its name.
+macro_rules! data_paths {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A way to move bytes, in the kernel where possible.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum DataPath {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl DataPath {
+            /// All paths.
+            pub const ALL: &'static [DataPath] = &[$(DataPath::$variant,)*];
+
+            /// Returns the name in reports and switches: `copy_file_range`,
+            /// `read/write`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(DataPath::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+data_paths! {
     /// Shares the blocks: `FICLONE`, `FICLONERANGE`.
-    Clone,
+    Clone = "clone",
     /// Bypasses the page cache: `O_DIRECT`, several blocks in flight.
-    Direct,
+    Direct = "direct",
     /// `copy_file_range(2)`.
-    CopyFileRange,
+    CopyFileRange = "copy_file_range",
     /// `sendfile(2)`.
-    Sendfile,
+    Sendfile = "sendfile",
     /// `splice(2)`, through a private pipe if neither end is a pipe, or if the
     /// other end may block a call.
-    Splice,
+    Splice = "splice",
     /// `recvmmsg(2)` and `sendmmsg(2)`, message boundaries kept.
-    Datagram,
+    Datagram = "datagram",
     /// A buffer in user space: the fallback for everything.
-    ReadWrite,
+    ReadWrite = "read/write",
 }
 
 impl DataPath {
-    /// All paths.
-    pub const ALL: &'static [DataPath] = &[
-        DataPath::Clone,
-        DataPath::Direct,
-        DataPath::CopyFileRange,
-        DataPath::Sendfile,
-        DataPath::Splice,
-        DataPath::Datagram,
-        DataPath::ReadWrite,
-    ];
-
-    /// Returns the name in reports and switches: `copy_file_range`,
-    /// `read/write`.
-    pub fn name(self) -> &'static str {
-        match self {
-            DataPath::Clone => "clone",
-            DataPath::Direct => "direct",
-            DataPath::CopyFileRange => "copy_file_range",
-            DataPath::Sendfile => "sendfile",
-            DataPath::Splice => "splice",
-            DataPath::Datagram => "datagram",
-            DataPath::ReadWrite => "read/write",
-        }
-    }
-
     pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
     }
@@ -67,9 +64,7 @@ impl fmt::Display for DataPath {
 /// A word that is not the name of a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[error(
-    "{origin}`{word}` is not a data path: use clone, direct, copy_file_range, sendfile, splice, datagram or read/write"
-)]
+#[error("{origin}`{word}` is not a data path: use {}", names())]
 pub struct BadSwitch {
     /// The word.
     pub word: String,
@@ -77,21 +72,28 @@ pub struct BadSwitch {
     pub origin: &'static str,
 }
 
+/// All names, for a message: `clone, direct or read/write`.
+fn names() -> String {
+    let names: Vec<&str> = DataPath::ALL.iter().map(|path| path.name()).collect();
+    match names.split_last() {
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
 impl FromStr for DataPath {
     type Err = BadSwitch;
 
     fn from_str(word: &str) -> Result<DataPath, BadSwitch> {
-        match word.trim().to_ascii_lowercase().as_str() {
-            "clone" | "reflink" => Ok(DataPath::Clone),
-            "direct" | "o_direct" => Ok(DataPath::Direct),
-            "copy_file_range" | "copy-file-range" | "cfr" => Ok(DataPath::CopyFileRange),
-            "sendfile" => Ok(DataPath::Sendfile),
-            "splice" => Ok(DataPath::Splice),
-            "datagram" => Ok(DataPath::Datagram),
-            "read/write" | "read-write" | "read_write" | "readwrite" | "rw" => {
-                Ok(DataPath::ReadWrite)
-            }
-            _ => Err(BadSwitch {
+        let name = word.trim().to_ascii_lowercase();
+        let by_name = DataPath::ALL.iter().find(|path| path.name() == name);
+        match (by_name, name.as_str()) {
+            (Some(path), _) => Ok(*path),
+            (None, "reflink") => Ok(DataPath::Clone),
+            (None, "o_direct") => Ok(DataPath::Direct),
+            (None, "copy-file-range" | "cfr") => Ok(DataPath::CopyFileRange),
+            (None, "read-write" | "read_write" | "readwrite" | "rw") => Ok(DataPath::ReadWrite),
+            (None, _) => Err(BadSwitch {
                 word: word.to_owned(),
                 origin: "",
             }),
