@@ -227,6 +227,61 @@ fn a_paused_transfer_is_cancelled() {
     assert_eq!(&left, b"hello");
 }
 
+/// Cancels a transfer as soon as it waits for the end of a pause.
+struct CancelsPaused {
+    control: Control,
+    poll: Poll,
+}
+
+impl Clock for CancelsPaused {
+    fn now(&mut self) -> Duration {
+        self.poll.now()
+    }
+}
+
+impl Waiter for CancelsPaused {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        if interest.ready.is_none() && self.control.is_paused() {
+            self.control.cancel();
+        }
+        self.poll.wait(interest, timeout)
+    }
+}
+
+/// What a paused transfer holds is written when it is cancelled, as without a pause.
+#[test]
+fn the_rest_of_a_block_is_written_by_a_cancelled_pause() {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (sink, end) = UnixDatagram::pair().unwrap();
+    feed.write_all(&noise(250)).unwrap();
+    let control = Control::new().unwrap();
+    let request = Request {
+        block: std::num::NonZeroUsize::new(100),
+        switches: Some(Switches::only(&[DataPath::Datagram])),
+        ..Request::default()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let transfer = transfer.control(&control).observe(Pauses {
+        control: control.clone(),
+        counts: Arc::default(),
+        once: false,
+    });
+    let mut waiter = CancelsPaused {
+        control,
+        poll: Poll::new(),
+    };
+    let report = drive::run(transfer, &mut waiter).report;
+    assert_eq!(report.ended, Ended::Cancelled, "{report:?}");
+    assert_eq!((report.read, report.written), (250, 250), "{report:?}");
+    for length in [100, 100, 50] {
+        assert_eq!(end.recv(&mut [0; 200]).unwrap(), length);
+    }
+}
+
 /// On an engine, several transfers that share one control.
 #[test]
 fn an_engine_resumes_all_that_share_a_control() {

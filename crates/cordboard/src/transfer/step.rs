@@ -31,19 +31,19 @@ impl Transfer<'_> {
     /// Takes one step of the current path, or of the next one if it declines.
     pub(crate) fn step(&mut self) -> Turn {
         self.flow.look_again();
-        let paused = self.is_paused();
+        // If nothing more is to be taken, there is nothing to pause.
+        let paused = self.is_paused() && !self.flow.allowance.is_over();
         self.flow.allowance.set_paused(paused);
+        if !paused {
+            return self.step_of_a_path();
+        }
         // Bytes that were read still go to the sink, and blocks in flight complete.
-        if paused && self.pending() == (0, 0) && !self.flow.allowance.is_over() {
+        if self.pending() == (0, 0) {
             return Turn::Paused;
         }
-        let moved = self.flow.read() + self.flow.written();
+        let before = self.counts();
         match self.step_of_a_path() {
-            Turn::Moved(_) | Turn::Blocked(Side::Source)
-                if paused && self.flow.read() + self.flow.written() == moved =>
-            {
-                Turn::Paused
-            }
+            Turn::Moved(_) | Turn::Blocked(Side::Source) if self.counts() == before => Turn::Paused,
             turn => turn,
         }
     }
