@@ -168,7 +168,7 @@ fn version(program: &Path) -> Option<String> {
             .output()
             .ok()?;
         let text = String::from_utf8_lossy(&ran.stdout);
-        // Without the author, whom some programs name after the version.
+        // Drops the author, which some programs print after the version.
         let first = text.lines().next()?.split(" - ").next()?.trim();
         let first = first.replace(
             &*program.to_string_lossy(),

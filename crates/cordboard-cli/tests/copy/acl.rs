@@ -1,5 +1,5 @@
-//! `-p` and access control lists: no user is admitted whom the source keeps
-//! out.
+//! `-p` and access control lists: the copy grants no access that the source
+//! denies.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;

@@ -28,7 +28,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The command as a user to whom modes apply, which they do not to root.
+/// The command as an unprivileged user: modes do not restrict root.
 fn mortal(script: &str) -> Option<Command> {
     let mut shell = Command::new("sh");
     if rustix::process::geteuid().is_root() {

@@ -80,7 +80,7 @@ impl Staged {
             writer: SinkWriter::new(),
             unit,
             ended: false,
-            nothing: flow.allowance.remaining() == 0 && flow.read() == 0,
+            nothing: flow.allowance.is_over() && flow.read() == 0,
             failed: None,
         })
     }
@@ -93,7 +93,7 @@ impl Staged {
     }
 
     fn behind(&self, flow: &Flow<'_>) -> Behind {
-        match self.ended || flow.allowance.remaining() == 0 {
+        match self.ended || flow.allowance.is_over() {
             true if self.failed.is_some() || self.nothing => Behind::Cut,
             true if flow.allowance.is_cut_short() && !self.ended => Behind::Cut,
             true => Behind::End,

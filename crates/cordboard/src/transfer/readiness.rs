@@ -50,7 +50,7 @@ impl Transfer<'_> {
     pub(super) fn source_may_be_locked(&self) -> bool {
         let wanted = |control: &Control| !control.is_cancelled() && !control.is_paused();
         self.flow.source.kind().is_pipe()
-            && self.flow.allowance.remaining() > 0
+            && !self.flow.allowance.is_over()
             && !self.holds()
             && self.control.as_ref().is_none_or(wanted)
     }

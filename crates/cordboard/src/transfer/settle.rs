@@ -172,12 +172,7 @@ impl<'a> Settlement<'a> {
         if !transfer.holds() {
             return None;
         }
-        let interest = Interest {
-            ready: Some((transfer.flow.sink.fd(), true)),
-            watch: None,
-            wake: None,
-            edge_triggered: [false; 2],
-        };
+        let interest = Interest::of(transfer.flow.sink.fd(), true);
         match waiter.wait(&interest, Some(Duration::ZERO)) {
             // A sink has no error to report before a step.
             Ok(wakeup) if wakeup.ready => {

@@ -50,7 +50,7 @@ impl Transfer<'_> {
 
     fn step_of_a_path(&mut self) -> Turn {
         loop {
-            if self.flow.allowance.remaining() == 0 && !self.holds() {
+            if self.flow.allowance.is_over() && !self.holds() {
                 return Turn::Done(Ended::Size);
             }
             let before = self.flow.read();
@@ -60,7 +60,7 @@ impl Transfer<'_> {
             if self.flow.allowance.extent() == 0 && self.flow.read() > before {
                 return Turn::Moved(self.flow.read() - before);
             }
-            if self.flow.allowance.remaining() == 0 && !self.holds() {
+            if self.flow.allowance.is_over() && !self.holds() {
                 continue;
             }
             let name = match self.current_path() {

@@ -107,12 +107,7 @@ impl Stepper {
         if !due || !transfer.source_may_be_locked() {
             return None;
         }
-        let source = Interest {
-            ready: Some((transfer.flow.source.fd(), false)),
-            watch: None,
-            wake: None,
-            edge_triggered: [false; 2],
-        };
+        let source = Interest::of(transfer.flow.source.fd(), false);
         match waiter.wait(&source, Some(Duration::ZERO)) {
             Ok(wakeup) if !wakeup.ready && !transfer.fifo_has_no_writer() => {
                 Some(self.unless_idle(transfer, WaitFor::Side(Side::Source), waiter))
@@ -181,7 +176,7 @@ impl Stepper {
         if target == WaitFor::Resume {
             return Wait {
                 target,
-                timeout: transfer.pause_interval(),
+                timeout: transfer.interval(Control::pause_interval),
             };
         }
         let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
@@ -193,7 +188,7 @@ impl Stepper {
                 .map(|threshold| threshold.next_check(self.silence(clock))),
             _ => hidden.then_some(FULL_SINK_RETRY),
         };
-        let times = [idle, transfer.interval(), retry];
+        let times = [idle, transfer.interval(Control::interval), retry];
         Wait {
             target,
             timeout: times.into_iter().flatten().min(),
@@ -292,17 +287,10 @@ impl Transfer<'_> {
     }
 
     /// Returns the longest wait without a call of the observer, or without a check
-    /// of a control that cannot wake it.
-    pub(super) fn interval(&self) -> Option<Duration> {
+    /// of a control that asks for one.
+    fn interval(&self, of: impl FnOnce(&Control) -> Option<Duration>) -> Option<Duration> {
         let observer = self.observer.as_ref().and_then(|o| o.interval());
-        let control = self.control.as_ref().and_then(Control::interval);
-        observer.into_iter().chain(control).min()
-    }
-
-    /// Returns the same for a paused transfer.
-    fn pause_interval(&self) -> Option<Duration> {
-        let observer = self.observer.as_ref().and_then(|o| o.interval());
-        let control = self.control.as_ref().and_then(Control::pause_interval);
+        let control = self.control.as_ref().and_then(of);
         observer.into_iter().chain(control).min()
     }
 

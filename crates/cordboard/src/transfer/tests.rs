@@ -114,7 +114,7 @@ fn what_is_ready_and_is_not_so_gets_a_rest() {
     let polls = time.waits.iter().filter(|(_, asks)| *asks).count();
     let rested = time.waits.len() - polls;
     assert_eq!(rested, 200, "a second in pauses of 5 ms");
-    // Immediately as long as it may be a coincidence, then once after each pause.
+    // Polls at once at first, then once after each backoff.
     let coincidence = time.waits.iter().take_while(|(_, asks)| *asks).count();
     assert!(coincidence <= 40, "{coincidence}");
     assert_eq!(polls, coincidence + rested);

@@ -21,6 +21,18 @@ pub(crate) struct Interest<'a> {
     pub(crate) edge_triggered: [bool; 2],
 }
 
+impl<'a> Interest<'a> {
+    /// Only the readiness of this one, for reading or for writing.
+    pub(crate) fn of(fd: BorrowedFd<'a>, write: bool) -> Interest<'a> {
+        Interest {
+            ready: Some((fd, write)),
+            watch: None,
+            wake: None,
+            edge_triggered: [false; 2],
+        }
+    }
+}
+
 /// The result of a wait; the default if it has timed out. Several can be true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Wakeup {

@@ -1,11 +1,12 @@
+//! An engine whose host closes its descriptors, or forks.
+
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use testkit::child;
-
-use std::mem::MaybeUninit;
-use std::sync::Arc;
-use std::time::Duration;
 
 use super::EventLoop;
 use crate::engine::core::Core;
@@ -16,8 +17,7 @@ use crate::errno::Errno;
 use crate::report::Refusal;
 use crate::request::Request;
 use crate::sys;
-use crate::transfer::Clock;
-use crate::transfer::Transfer;
+use crate::transfer::{Clock, Transfer};
 
 /// The host has closed the engine's descriptors while a transfer keeps the thread
 /// busy, and has an epoll instance of its own under the old number: the engine

@@ -73,7 +73,7 @@ impl Datagram {
                 self.singly -= 1;
                 break Ok(());
             }
-            if filled == self.slots || flow.allowance.remaining() == 0 {
+            if filled == self.slots || flow.allowance.is_over() {
                 break Ok(());
             }
         };
@@ -210,7 +210,7 @@ impl Datagram {
         if flow.allowance.is_paused() {
             return Err(Verdict::Moved(0));
         }
-        if flow.allowance.remaining() > 0 && !flow.source.may_use(kind.is_socket()) {
+        if !flow.allowance.is_over() && !flow.source.may_use(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));
         }
         let mut buffer = self.buffer()?;
@@ -239,7 +239,7 @@ impl Datagram {
         };
         self.ended = end;
         let bytes = held + n;
-        let exact = flow.options.block.is_some() && !self.ended && flow.allowance.remaining() > 0;
+        let exact = flow.options.block.is_some() && !self.ended && !flow.allowance.is_over();
         let goes = if exact {
             bytes / self.slot * self.slot
         } else {
