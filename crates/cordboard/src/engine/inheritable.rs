@@ -10,8 +10,16 @@ use crate::map::Map;
 use crate::sys::{self, Identity};
 use crate::transfer::Transfer;
 
-/// The two descriptors of a transfer: number, device and inode.
-type Pair = [Option<(RawFd, Identity)>; 2];
+/// A descriptor and its file. Without the tag of an `Option`: an idle engine may have
+/// tens of thousands of them.
+struct Inherited {
+    /// Negative: the descriptor is not to be closed.
+    number: RawFd,
+    id: Identity,
+}
+
+/// The two descriptors of a transfer.
+type Pair = [Inherited; 2];
 
 /// The pairs of one engine's transfers, by transfer number.
 #[derive(Default)]
@@ -30,7 +38,8 @@ impl Inheritable {
         let Ok(mut all) = self.0.try_lock() else {
             return;
         };
-        for (number, id) in std::mem::take(&mut *all).into_values().flatten().flatten() {
+        let pairs = std::mem::take(&mut *all).into_values();
+        for Inherited { number, id } in pairs.flatten().filter(Inherited::is_listed) {
             sys::close_inherited(number, id);
         }
     }
@@ -50,8 +59,8 @@ impl InheritableEntry {
         id: u64,
         transfer: &Transfer<'static>,
     ) -> InheritableEntry {
-        let pair = [transfer.source(), transfer.sink()].map(entry);
-        if pair.iter().any(Option::is_some) {
+        let pair = [transfer.source(), transfer.sink()].map(Inherited::new);
+        if pair.iter().any(Inherited::is_listed) {
             inheritable.lock().insert(id, pair);
         }
         InheritableEntry {
@@ -61,10 +70,24 @@ impl InheritableEntry {
     }
 }
 
-fn entry(end: &Endpoint<'_>) -> Option<(RawFd, Identity)> {
-    let waited_for = end.kind().is_pipe() || end.kind().is_socket();
-    let id = end.facts().id.filter(|_| waited_for)?;
-    Some((end.fd().as_raw_fd(), (id.device, id.inode)))
+impl Inherited {
+    fn new(end: &Endpoint<'_>) -> Inherited {
+        let waited_for = end.kind().is_pipe() || end.kind().is_socket();
+        match end.facts().id.filter(|_| waited_for) {
+            Some(id) => Inherited {
+                number: end.fd().as_raw_fd(),
+                id: (id.device, id.inode),
+            },
+            None => Inherited {
+                number: -1,
+                id: (0, 0),
+            },
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        self.number >= 0
+    }
 }
 
 impl Drop for InheritableEntry {

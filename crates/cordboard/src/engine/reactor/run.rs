@@ -19,8 +19,8 @@ use crate::transfer::{Clock, Next, ThreadKind, Wait};
 
 /// The number of events that are fetched at a time.
 const EVENTS: usize = 256;
-/// The capacity for messages that an idle reactor keeps.
-const MESSAGES: usize = 256;
+/// The capacity for messages, and for the queue, that an idle reactor keeps.
+const KEPT: usize = 256;
 
 impl EventLoop {
     /// Runs until the engine has shut down, or another thread has taken over.
@@ -77,8 +77,11 @@ impl EventLoop {
             }
         }
         // A burst of messages leaves no memory behind.
-        messages.shrink_to(MESSAGES);
+        messages.shrink_to(KEPT);
         reactor.messages = messages;
+        if reactor.queue.is_empty() {
+            reactor.queue.shrink_to(KEPT);
+        }
         reactor.jobs.shrink();
         none
     }

@@ -191,9 +191,10 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
         return;
     }
     for way in [FoundBy::Wait, FoundBy::Cancel, FoundBy::Look] {
-        // This process holds the other ends, so they do not hang up.
-        let (source, mut feed) = std::io::pipe().unwrap();
-        let (mut end, sink) = std::io::pipe().unwrap();
+        // This process holds the other ends, so they do not hang up. No pipes: before
+        // Linux 6.4 a transfer reopens them, and closing that wakes the thread.
+        let (source, mut feed) = UnixStream::pair().unwrap();
+        let (mut end, sink) = UnixStream::pair().unwrap();
         assert!(testkit::child::in_a_child(|| {
             let running = cordboard::start(&source, &sink, any()).unwrap();
             feed.write_all(b"one").unwrap();
@@ -231,8 +232,8 @@ fn an_engine_that_is_closed_is_shut_down() {
         return;
     }
     // This process keeps the other ends: they do not hang up.
-    let (source, mut feed) = std::io::pipe().unwrap();
-    let (mut end, sink) = std::io::pipe().unwrap();
+    let (source, mut feed) = UnixStream::pair().unwrap();
+    let (mut end, sink) = UnixStream::pair().unwrap();
     assert!(testkit::child::in_a_child(|| {
         let engine = Engine::new(Default::default()).unwrap();
         let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
