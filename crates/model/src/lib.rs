@@ -13,6 +13,8 @@
 
 #[path = "../../cordboard/src/engine/completion.rs"]
 mod completion;
+#[path = "../../cordboard/src/engine/cycle.rs"]
+mod cycle;
 #[path = "../../cordboard/src/guarded.rs"]
 mod guarded;
 #[path = "../../cordboard/src/engine/inbox.rs"]
@@ -21,6 +23,11 @@ mod orders;
 #[path = "../../cordboard/src/threads/queue.rs"]
 mod queue;
 mod scheduler;
+#[path = "../../cordboard/src/engine/slab.rs"]
+mod slab;
 mod sync;
+#[expect(dead_code, reason = "the model ends no transfer from outside")]
+#[path = "../../cordboard/src/engine/table.rs"]
+mod table;
 #[path = "../../cordboard/src/engine/takeover.rs"]
 mod takeover;

@@ -10,6 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::inheritable::InheritableEntry;
 use super::poller::Poller;
 use super::running::Shared;
+use super::table::Scheduled;
 use super::timers::Timer;
 use crate::errno::Errno;
 use crate::guarded::guarded;
@@ -71,15 +72,29 @@ pub(super) struct Job {
     pub(super) reporter: EndReporter,
 }
 
-impl Job {
-    pub(super) fn id(&self) -> u64 {
+impl Scheduled for Job {
+    fn id(&self) -> u64 {
         self.reporter.shared.id
     }
 
-    pub(super) fn is_cancelled(&self) -> bool {
+    fn queued(&mut self) -> &mut bool {
+        &mut self.queued
+    }
+
+    fn is_cancelled(&self) -> bool {
         self.reporter.is_cancelled()
     }
 
+    fn wake(&mut self) {
+        self.wakeup.woken = true;
+    }
+
+    fn is_awake(&self) -> bool {
+        self.wakeup != Wakeup::default()
+    }
+}
+
+impl Job {
     /// Continues the transfer: after a wait, or with a step.
     pub(super) fn advance(&mut self) -> Next {
         let mut clock = self.reporter.engine.clock();

@@ -9,17 +9,20 @@
 
 mod completion;
 mod core;
+mod cycle;
 mod handle;
 mod inbox;
 mod inheritable;
 mod job;
 mod message;
+mod numbers;
 mod poller;
 mod reactor;
 mod running;
 mod slab;
 mod status;
 mod sync;
+mod table;
 mod takeover;
 mod timers;
 mod workers;

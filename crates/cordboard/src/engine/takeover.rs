@@ -37,8 +37,7 @@ pub(crate) enum TakenOver<T> {
 }
 
 /// One step, or sleep, of the thread that owned the state when it began.
-#[derive(Debug)]
-pub(crate) struct Step(u64);
+struct Step(u64);
 
 impl<T> State<T> {
     fn begin(&mut self, value: T, sleeping: bool) -> Step {
@@ -70,8 +69,26 @@ impl<T> Takeover<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Stores the state and begins a step, which does not need it.
-    pub(crate) fn begin_step(&self, value: T) -> Step {
+    /// Stores the state while `f` runs, which may block this thread. `Err`: another
+    /// thread has taken the state over.
+    pub(crate) fn step<R>(&self, value: T, f: impl FnOnce() -> R) -> Result<(T, R), R> {
+        let step = self.begin_step(value);
+        let result = f();
+        match self.reclaim(step) {
+            Some(value) => Ok((value, result)),
+            None => Err(result),
+        }
+    }
+
+    /// Stores the state while `f` sleeps, for any length of time. `None`: another
+    /// thread has taken the state over.
+    pub(crate) fn sleep<R>(&self, value: T, f: impl FnOnce() -> R) -> Option<(T, R)> {
+        let step = self.lock().begin(value, true);
+        let result = f();
+        Some((self.reclaim(step)?, result))
+    }
+
+    fn begin_step(&self, value: T) -> Step {
         let mut state = self.lock();
         let step = state.begin(value, false);
         let wakes = std::mem::take(&mut state.watchdog_asleep);
@@ -82,9 +99,14 @@ impl<T> Takeover<T> {
         step
     }
 
-    /// Stores the state for a sleep of any length.
-    pub(crate) fn begin_sleep(&self, value: T) -> Step {
-        self.lock().begin(value, true)
+    /// Ends a step, or a sleep. `None`: another thread has taken the state over, and
+    /// may have stored it for a step of its own.
+    fn reclaim(&self, step: Step) -> Option<T> {
+        let mut state = self.lock();
+        match state.steps == step.0 {
+            true => state.held.take(),
+            false => None,
+        }
     }
 
     /// Makes the watchdog check whether the sleeping thread can still be woken.
@@ -93,16 +115,6 @@ impl<T> Takeover<T> {
         (state.recheck, state.watchdog_asleep) = (true, false);
         drop(state);
         self.watchdog.notify_one();
-    }
-
-    /// Ends the step, or the sleep, and returns the state. `None`: another
-    /// thread has taken it over, and may have stored it for a step of its own.
-    pub(crate) fn reclaim(&self, step: Step) -> Option<T> {
-        let mut state = self.lock();
-        match state.steps == step.0 {
-            true => state.held.take(),
-            false => None,
-        }
     }
 
     /// The watchdog's loop: checks every `interval` while steps begin. Returns

@@ -1,66 +1,33 @@
 //! A transfer moves between the reactor and a worker while another thread cancels
-//! it: the reactor never sleeps on it.
+//! it: the reactor does not sleep on it for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::reactor::{Engine, Job, Message};
 use crate::inbox::Inbox;
 use crate::scheduler::{in_every_order, thread};
 use crate::sync::{AtomicBool, EventFd, Ordering};
 
-/// A reactor with one transfer: the order of its steps is that of
-/// `engine/reactor/run.rs`.
-fn reactor(inbox: &Inbox<Message>, cancelled: &AtomicBool, rounds: usize) {
-    let mut messages = Vec::new();
-    let mut here = false;
-    let mut seen = 0;
-    loop {
-        inbox.take(&mut messages);
-        let none = messages.is_empty();
-        for message in messages.drain(..) {
-            match message {
-                Message::Run => {
-                    seen += 1;
-                    // Parked; it may have been cancelled on its way.
-                    here = true;
-                    if cancelled.load(Ordering::Acquire) {
-                        return;
-                    }
-                }
-                Message::Recheck if here && cancelled.load(Ordering::Acquire) => return,
-                Message::Recheck => {}
-            }
-        }
-        assert!(seen <= rounds);
-        if none {
-            inbox.eventfd().wait();
-            inbox.eventfd().clear();
-        }
-    }
-}
-
-enum Message {
-    Run,
-    Recheck,
-}
-
 #[test]
 fn a_cancel_meets_a_transfer_on_its_way_back() {
     in_every_order(|| {
-        let inbox = Arc::new(Inbox::new().unwrap());
+        let engine = Engine::new(2);
         let cancelled = Arc::new(AtomicBool::new(false));
         let worker = {
-            let inbox = Arc::clone(&inbox);
-            thread::spawn(move || assert!(inbox.push(Message::Run).is_ok()))
+            let (engine, cancelled) = (Arc::clone(&engine), Arc::clone(&cancelled));
+            thread::spawn(move || engine.send(Message::Run(Job::waiting(0, &cancelled))))
         };
         let canceller = {
-            let (inbox, cancelled) = (Arc::clone(&inbox), Arc::clone(&cancelled));
+            let engine = Arc::clone(&engine);
             thread::spawn(move || {
                 cancelled.store(true, Ordering::Release);
-                assert!(inbox.push(Message::Recheck).is_ok());
+                engine.send(Message::Recheck(0));
             })
         };
-        reactor(&inbox, &cancelled, 1);
+        // Another one keeps the reactor in steps, from which a watchdog takes over.
+        engine.send(Message::Run(Job::new(1, 1)));
+        engine.run();
         worker.join().unwrap();
         canceller.join().unwrap();
     });

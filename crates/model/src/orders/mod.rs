@@ -2,5 +2,6 @@
 
 mod end;
 mod hand_over;
+mod reactor;
 mod take_over;
 mod work;

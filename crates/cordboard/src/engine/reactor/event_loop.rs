@@ -70,12 +70,6 @@ impl EventLoop {
         if stays || self.thread_kind() == ThreadKind::Disk {
             return Ok((reactor, f()));
         }
-        let takeover = self.handle.takeover();
-        let step = takeover.begin_step(reactor);
-        let result = f();
-        match takeover.reclaim(step) {
-            Some(reactor) => Ok((reactor, result)),
-            None => Err(result),
-        }
+        self.handle.takeover().step(reactor, f)
     }
 }

@@ -1,11 +1,13 @@
 //! A thread that waits for many transfers and takes their steps.
 
 mod event_loop;
-mod pause;
+mod events;
+
 mod run;
 mod state;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub(super) use event_loop::EventLoop;
 pub(super) use state::Reactor;

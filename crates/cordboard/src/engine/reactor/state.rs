@@ -1,6 +1,5 @@
 //! The state of a reactor thread, which no other thread uses meanwhile.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,22 +8,20 @@ use crate::engine::inbox::Inbox;
 use crate::engine::job::{Job, Role};
 use crate::engine::message::Message;
 use crate::engine::poller::Poller;
-use crate::engine::slab::Slab;
+use crate::engine::table::{Scheduled as _, Table};
 use crate::engine::takeover::Takeover;
 use crate::engine::timers::Timers;
 use crate::engine::workers::poll_before_sleep;
 use crate::errno::Errno;
-use crate::transfer::{Clock, Wait, WaitFor, Wakeup};
+use crate::transfer::{Clock, Wait, WaitFor};
 
 /// The transfers of one thread: sleeping, or in the queue.
 pub(in crate::engine) struct Reactor {
     pub(super) poller: Arc<Poller>,
     pub(super) inbox: Arc<Inbox<Message>>,
     takeover: Arc<Takeover<Box<Reactor>>>,
-    pub(super) jobs: Slab<Box<Job>>,
-    pub(super) queue: VecDeque<u64>,
+    pub(super) jobs: Table<Job>,
     pub(super) timers: Timers,
-    pub(super) messages: Vec<Message>,
 }
 
 impl Reactor {
@@ -37,10 +34,8 @@ impl Reactor {
             poller: Arc::clone(poller),
             inbox: Arc::clone(inbox),
             takeover: Arc::clone(takeover),
-            jobs: Slab::default(),
-            queue: VecDeque::new(),
+            jobs: Table::default(),
             timers: Timers::default(),
-            messages: Vec::new(),
         }
     }
 
@@ -51,31 +46,7 @@ impl Reactor {
         self.timers.forget(job.id(), &mut job.timer);
         match job.wait {
             Some(wait) => self.park(job, wait),
-            None => self.enqueue(job),
-        }
-    }
-
-    pub(super) fn enqueue(&mut self, mut job: Box<Job>) {
-        job.queued = true;
-        self.queue.push_back(job.id());
-        self.jobs.put(job.id(), job);
-    }
-
-    /// Wakes a transfer, which finds out the reason by itself.
-    pub(super) fn wake(&mut self, id: u64) {
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.wakeup.woken = true;
-            self.schedule(id);
-        }
-    }
-
-    /// Queues a transfer, unless it is queued already.
-    pub(super) fn schedule(&mut self, id: u64) {
-        if let Some(job) = self.jobs.get_mut(id)
-            && !job.queued
-        {
-            job.queued = true;
-            self.queue.push_back(id);
+            None => self.jobs.enqueue(job),
         }
     }
 
@@ -84,7 +55,7 @@ impl Reactor {
         match poll_before_sleep(&mut job, &wait) {
             Some(wakeup) => {
                 job.wakeup = wakeup;
-                self.enqueue(job);
+                self.jobs.enqueue(job);
             }
             None => self.sleep(job, wait),
         }
@@ -92,19 +63,11 @@ impl Reactor {
 
     pub(super) fn sleep(&mut self, mut job: Box<Job>, wait: Wait) {
         if job.ends_if_descriptors_are_replaced(&wait) {
-            return self.enqueue(job);
+            return self.jobs.enqueue(job);
         }
         self.arm_timer(&mut job, &wait);
         self.register(&mut job, &wait);
-        // It may have been cancelled while no thread's table had it.
-        if job.is_cancelled() {
-            job.wakeup.woken = true;
-        }
-        if job.wakeup == Wakeup::default() {
-            self.jobs.put(job.id(), job);
-        } else {
-            self.enqueue(job);
-        }
+        self.jobs.sleep(job);
     }
 
     pub(super) fn arm_timer(&mut self, job: &mut Job, wait: &Wait) {
@@ -121,7 +84,7 @@ impl Reactor {
             if let Some(job) = self.jobs.get_mut(id)
                 && self.timers.is_due(id, &mut job.timer, entry)
             {
-                self.schedule(id);
+                self.jobs.schedule(id);
             }
         }
     }

@@ -9,7 +9,9 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use testkit::child;
 
 use super::EventLoop;
+use super::run::EVENTS;
 use crate::engine::core::Core;
+use crate::engine::cycle;
 use crate::engine::job::EngineForJob;
 use crate::engine::poller::FRESH;
 use crate::engine::running::EngineForHandle;
@@ -42,9 +44,9 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
         while core.clock().now() < FRESH {
             std::thread::yield_now();
         }
-        let mut events = [const { MaybeUninit::uninit() }; 4];
-        let paused = event_loop.pause(reactor, Some(Duration::ZERO), &mut events);
-        let result = paused.map(|(_, result)| result);
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        let waited = cycle::wait(&event_loop, reactor, Some(Duration::ZERO), &mut events);
+        let result = waited.map(|(_, result)| result);
         let now = rustix::event::Timespec::default();
         let (left, _) = epoll::wait(&own, &mut events, Some(&now)).unwrap();
         result == Some(Err(Errno::EBADF)) && left.len() == 1

@@ -1,11 +1,10 @@
-//! The sleep of an event loop, and its end without descriptors.
+//! The events of an event loop, and its end without descriptors.
 
-use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use rustix::event::epoll::Event;
 
-use super::event_loop::{EventLoop, WithReactor};
+use super::event_loop::EventLoop;
 use super::state::Reactor;
 use crate::engine::job::{EngineForJob, Role};
 use crate::engine::message::Message;
@@ -21,39 +20,6 @@ const LONGEST: Duration = Duration::from_secs(60);
 const DISK: Duration = Duration::from_secs(1);
 
 impl EventLoop {
-    /// Waits for messages, and for descriptors if any transfer is here. The error
-    /// is `EBADF`, or what a seccomp filter returns that was installed after the
-    /// start, and will return each time. `None`: another thread has taken over.
-    pub(super) fn pause(
-        &self,
-        mut reactor: Box<Reactor>,
-        timeout: Option<Duration>,
-        events: &mut [MaybeUninit<Event>],
-    ) -> Option<WithReactor<Result<(), Errno>>> {
-        let handle = &self.handle;
-        // Checked here because a busy thread never sleeps, and could take events of
-        // the host's epoll instance.
-        if !self.has_its_descriptors() {
-            return Some((reactor, Err(Errno::EBADF)));
-        }
-        if timeout == Some(Duration::ZERO) {
-            let events = handle.poller().fetch(events, timeout);
-            let result = events.and_then(|events| self.handle_events(&mut reactor, events));
-            return Some((reactor, result));
-        }
-        if reactor.jobs.is_empty() && reactor.timers.next().is_none() {
-            // A condition variable, not a descriptor: the host cannot close it.
-            handle.inbox().wait(timeout);
-            let result = self.handle_events(&mut reactor, &[]);
-            return Some((reactor, result));
-        }
-        let step = handle.takeover().begin_sleep(reactor);
-        let events = handle.poller().fetch(events, timeout);
-        let mut reactor = handle.takeover().reclaim(step)?;
-        let result = events.and_then(|events| self.handle_events(&mut reactor, events));
-        Some((reactor, result))
-    }
-
     pub(super) fn longest_sleep(&self, reactor: &Reactor) -> Option<Duration> {
         let now = self.core.clock().now();
         let timer = reactor.timers.next().map(|at| at.saturating_sub(now));
@@ -64,20 +30,23 @@ impl EventLoop {
         timer.into_iter().chain(look).min()
     }
 
-    /// Returns whether its descriptors are still its own, as of the last
+    /// Fails with `EBADF` if its descriptors are no longer its own, as of the last
     /// millisecond.
-    fn has_its_descriptors(&self) -> bool {
-        match self.thread_kind() {
+    pub(super) fn check(&self) -> Result<(), Errno> {
+        let is_intact = match self.thread_kind() {
             // Other threads share this check.
             ThreadKind::Reactor => !self.core.is_lost(),
             _ => self.handle.poller().was_open(self.core.clock().now()),
-        }
+        };
+        is_intact.then_some(()).ok_or(Errno::EBADF)
     }
 
-    fn handle_events(&self, reactor: &mut Reactor, events: &[Event]) -> Result<(), Errno> {
-        if !self.has_its_descriptors() {
-            return Err(Errno::EBADF);
-        }
+    pub(super) fn handle_events(
+        &self,
+        reactor: &mut Reactor,
+        events: &[Event],
+    ) -> Result<(), Errno> {
+        self.check()?;
         let mut ready: Vec<u64> = Vec::new();
         for event in events {
             let (data, flags) = (event.data, event.flags);
@@ -92,7 +61,9 @@ impl EventLoop {
                 ready.push(id);
             }
         }
-        ready.into_iter().for_each(|id| reactor.schedule(id));
+        for id in ready {
+            reactor.jobs.schedule(id);
+        }
         Ok(())
     }
 
