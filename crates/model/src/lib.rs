@@ -17,6 +17,8 @@ mod completion;
 mod cycle;
 #[path = "../../cordboard/src/guarded.rs"]
 mod guarded;
+#[path = "../../cordboard/src/engine/home.rs"]
+mod home;
 #[path = "../../cordboard/src/engine/inbox.rs"]
 mod inbox;
 mod orders;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub(crate) use crate::scheduler::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use crate::scheduler::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 pub(crate) use crate::scheduler::sync::{Mutex, MutexGuard};
 
 pub(crate) use crate::guarded::guarded;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::handle::ReactorHandle;
+use super::home::MAIN;
 use super::inbox::Inbox;
 use super::inheritable::Inheritable;
 use super::job::{EngineForJob, Job};
@@ -20,6 +21,9 @@ use crate::transfer::{Next, Poll, ThreadKind, Turn};
 /// The interval at which the watchdog checks the main thread: a step that lasts
 /// longer than one to two intervals may be blocked.
 pub(super) const BLOCKED_AFTER: Duration = Duration::from_millis(20);
+
+/// The number of the reactor for direct copies.
+pub(super) const DISK: usize = MAIN + 1;
 
 /// The reactor for direct copies and its thread, if it has been started.
 pub(super) type Disk = Option<(Arc<ReactorHandle>, Spawned)>;
@@ -56,7 +60,7 @@ impl Core {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Ok(Core {
             number,
-            main: ReactorHandle::new(ThreadKind::Reactor)?,
+            main: ReactorHandle::new(MAIN, ThreadKind::Reactor)?,
             thread: Lock::default(),
             begun: Event::new(),
             watchdogs: Mutex::new(Vec::new()),
@@ -111,6 +115,12 @@ impl Core {
     /// Returns the reactor for direct copies, if it has been started.
     pub(super) fn disk_reactor(&self) -> Option<Arc<ReactorHandle>> {
         self.disk().as_ref().map(|(handle, _)| Arc::clone(handle))
+    }
+
+    /// Returns the reactor of this number.
+    fn reactor(&self, number: usize) -> Arc<ReactorHandle> {
+        let disk = (number == DISK).then(|| self.disk_reactor()).flatten();
+        disk.unwrap_or_else(|| Arc::clone(&self.main))
     }
 
     /// Ends all transfers after the host has closed the descriptors that wake the
@@ -301,7 +311,8 @@ impl EngineForJob for Core {
     }
 
     fn send_to_reactor(&self, job: Box<Job>) -> Result<(), Box<Job>> {
-        match self.inbox().push(Message::Run(job)) {
+        let home = self.reactor(job.poller.reactor);
+        match home.inbox().push(Message::Run(job)) {
             Err(Message::Run(job)) => Err(job),
             _ => Ok(()),
         }
@@ -320,8 +331,9 @@ impl EngineForHandle for Core {
         self.thread().is_some_and(other)
     }
 
-    fn recheck(&self, id: u64) {
-        if self.inbox().push(Message::Recheck(id)).is_err() {
+    fn recheck(&self, id: u64, home: usize) {
+        let home = self.reactor(home);
+        if home.inbox().push(Message::Recheck(id)).is_err() {
             // An engine that has shut down has already ended the transfer.
             self.main.takeover().recheck();
         }

@@ -19,10 +19,10 @@ pub(super) struct ReactorHandle {
 }
 
 impl ReactorHandle {
-    pub(super) fn new(thread_kind: ThreadKind) -> Result<Arc<ReactorHandle>, Errno> {
+    pub(super) fn new(number: usize, thread_kind: ThreadKind) -> Result<Arc<ReactorHandle>, Errno> {
         let inbox = Arc::new(Inbox::new()?);
         Ok(Arc::new(ReactorHandle {
-            poller: Arc::new(Poller::new(thread_kind, inbox.eventfd())?),
+            poller: Arc::new(Poller::new(number, thread_kind, inbox.eventfd())?),
             inbox,
             takeover: Arc::new(Takeover::new()),
         }))

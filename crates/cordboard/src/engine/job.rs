@@ -40,7 +40,7 @@ pub(super) trait EngineForJob: Send + Sync {
     /// Uncounts a transfer whose end has been reported.
     fn job_ended(&self, id: u64);
 
-    /// Sends a transfer from a worker to the reactor, to wait or to continue.
+    /// Sends a transfer from a worker to its reactor, to wait or to continue.
     /// Returns it if the reactor's thread has given up.
     fn send_to_reactor(&self, job: Box<Job>) -> Result<(), Box<Job>>;
 }
@@ -191,12 +191,13 @@ impl Job {
         ends
     }
 
-    /// Makes this poller wait for the job from now on.
+    /// Makes this poller, and its reactor, wait for the job from now on.
     pub(super) fn move_to(&mut self, poller: &Arc<Poller>) {
         if !Arc::ptr_eq(&self.poller, poller) {
             self.deregister();
             self.registered = Registrations::default();
             self.poller = Arc::clone(poller);
+            self.reporter.shared.home.set(poller.reactor);
         }
     }
 

@@ -11,6 +11,7 @@ mod completion;
 mod core;
 mod cycle;
 mod handle;
+mod home;
 mod inbox;
 mod inheritable;
 mod job;

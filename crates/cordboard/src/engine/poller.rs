@@ -23,6 +23,8 @@ pub(super) struct Poller {
     /// `None` once it is dropped.
     epoll: Option<OwnedFd>,
     wake: Arc<EventFd>,
+    /// The number of its reactor in the engine.
+    pub(super) reactor: usize,
     /// The kind of thread that waits with it.
     pub(super) thread_kind: ThreadKind,
     /// The time of the last check of the eventfd, in milliseconds.
@@ -30,12 +32,17 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    pub(super) fn new(thread_kind: ThreadKind, wake: &Arc<EventFd>) -> Result<Poller, Errno> {
+    pub(super) fn new(
+        reactor: usize,
+        thread_kind: ThreadKind,
+        wake: &Arc<EventFd>,
+    ) -> Result<Poller, Errno> {
         let epoll = beyond(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         epoll::add(&epoll, wake, WAKE, EventFlags::IN)?;
         Ok(Poller {
             epoll: Some(epoll),
             wake: Arc::clone(wake),
+            reactor,
             thread_kind,
             last_check: AtomicU64::new(u64::MAX),
         })

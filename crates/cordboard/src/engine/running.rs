@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::completion::{Completion, Ending, Taken};
+use super::home::Home;
 use super::status::{Live, Status};
 use crate::errno::Errno;
 use crate::report::{Outcome, Report};
@@ -31,8 +32,8 @@ pub(super) trait EngineForHandle: Send + Sync {
     /// engine's.
     fn has_other_descriptors(&self) -> bool;
 
-    /// Makes the engine check this transfer, which was cancelled.
-    fn recheck(&self, id: u64);
+    /// Makes the reactor of this number check a transfer, which was cancelled.
+    fn recheck(&self, id: u64, home: usize);
 
     /// Makes the engine check whether the host has closed its descriptors: the
     /// thread that sleeps on them notices only within a minute.
@@ -49,6 +50,7 @@ pub(super) struct Shared {
     process: Stamp,
     pub(super) live: Live,
     pub(super) completion: Completion<Outcome>,
+    pub(super) home: Home,
     engine: Weak<dyn EngineForHandle>,
     /// When the engine's descriptors were last checked through this handle, in
     /// milliseconds since the start.
@@ -75,6 +77,7 @@ impl Shared {
             process: engine.process(),
             live,
             completion: Completion::new(),
+            home: Home::default(),
             engine: weak,
             checked: AtomicU64::new(0),
         })
@@ -220,7 +223,7 @@ impl Running {
             // An engine that has been dropped has already ended it.
             && let Some(engine) = self.shared.engine.upgrade()
         {
-            engine.recheck(self.shared.id);
+            engine.recheck(self.shared.id, self.shared.home.after_cancel());
         }
     }
 

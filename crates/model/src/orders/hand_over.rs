@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reactor::{Engine, Job, Message};
+use crate::home::{Home, MAIN};
 use crate::inbox::Inbox;
 use crate::scheduler::{in_every_order, thread};
 use crate::sync::{AtomicBool, EventFd, Ordering};
@@ -29,6 +30,36 @@ fn a_cancel_meets_a_transfer_on_its_way_back() {
         engine.send(Message::Run(Job::new(1, 1)));
         engine.run();
         worker.join().unwrap();
+        canceller.join().unwrap();
+    });
+}
+
+/// The message of a cancel goes to the reactor that the transfer leaves, which
+/// ignores it, or to the one that it moves to.
+#[test]
+fn a_cancel_meets_a_transfer_that_moves_to_another_reactor() {
+    in_every_order(|| {
+        let engine = Engine::new(1);
+        let (cancelled, home) = (Arc::new(AtomicBool::new(false)), Arc::new(Home::default()));
+        let mover = {
+            let (engine, cancelled) = (Arc::clone(&engine), Arc::clone(&cancelled));
+            let home = Arc::clone(&home);
+            thread::spawn(move || {
+                home.set(MAIN + 1);
+                engine.send(Message::Run(Job::waiting(0, &cancelled)));
+            })
+        };
+        let canceller = {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || {
+                cancelled.store(true, Ordering::Release);
+                if home.after_cancel() != MAIN {
+                    engine.send(Message::Recheck(0));
+                }
+            })
+        };
+        engine.run();
+        mover.join().unwrap();
         canceller.join().unwrap();
     });
 }

@@ -31,15 +31,6 @@ impl EventLoop {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         cycle::run(self, reactor, &mut events);
     }
-
-    fn recheck(&self, reactor: &mut Reactor, id: u64) {
-        if !reactor.jobs.wake(id)
-            && self.thread_kind() == ThreadKind::Reactor
-            && let Some(disk) = self.core.disk_reactor()
-        {
-            let _ = disk.inbox().push(Message::Recheck(id));
-        }
-    }
 }
 
 impl Cycle for EventLoop {
@@ -63,7 +54,8 @@ impl Cycle for EventLoop {
     fn handle_message(&self, reactor: &mut Box<Reactor>, message: Message) {
         match message {
             Message::Run(job) => reactor.admit(job),
-            Message::Recheck(id) => self.recheck(reactor, id),
+            // A transfer on its way here finds out when it arrives.
+            Message::Recheck(id) => drop(reactor.jobs.wake(id)),
             Message::Stop => reactor.jobs.wake_all(),
         }
     }

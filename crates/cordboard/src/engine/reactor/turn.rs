@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::event_loop::EventLoop;
 use super::state::Reactor;
-use crate::engine::core::Core;
+use crate::engine::core::{Core, DISK};
 use crate::engine::handle::ReactorHandle;
 use crate::engine::job::Job;
 use crate::engine::message::Message;
@@ -33,6 +33,8 @@ impl EventLoop {
             if steps && movable {
                 if matches!(thread_kind, ThreadKind::Worker | ThreadKind::Anywhere) {
                     reactor.timers.forget(id, &mut job.timer);
+                    // The disk reactor may wait for a disk.
+                    job.move_to(core.main().poller());
                     // If no worker is available, the step runs here.
                     let done = self.with_takeover(reactor, false, || core.submit(Task::Piece(job)));
                     return done.ok().map(|(reactor, ())| reactor);
@@ -140,7 +142,7 @@ impl EventLoop {
 fn open_disk_reactor(core: &Arc<Core>) -> Option<Arc<ReactorHandle>> {
     let mut disk = core.disk();
     if disk.is_none() {
-        let handle = ReactorHandle::new(ThreadKind::Disk).ok()?;
+        let handle = ReactorHandle::new(DISK, ThreadKind::Disk).ok()?;
         let event_loop = EventLoop::new(core, &handle);
         let reactor = event_loop.begin().ok()?;
         let body = move || event_loop.run(reactor);
