@@ -54,11 +54,12 @@ Examples:
       --audio-to audio.fifo --video-to video.fifo";
 
 const PLAYING: &str = "\
-Both start at the same time. The audio goes as fast as its sink takes it, at any
-speed. The command ends when both have ended, or when one of them fails. A late
-frame is still shown, whole and in order, and the next ones follow as fast as
-the sink takes them until the delay is made up. --drop omits frames whose
-display time is over before they begin. A short last frame is passed on.
+Both start at the same time. The audio goes as fast as its sink takes it: the
+speed applies to the video only. The command ends when both have ended, or when
+one of them fails. A late frame is still shown, whole and in order, and the next
+ones follow as fast as the sink takes them until the delay is made up. --drop
+omits frames whose display time is over before they begin. A short last frame is
+passed on.
 AUDIO, VIDEO, the two sinks and the list are opened in that order. A file is
 read from its current position, and not rewound at the end.
 Keys, if standard input is a terminal: Space pauses the video and resumes it,
@@ -89,15 +90,15 @@ pub enum Command {
     Copy(Copy),
     /// Write files to standard output, one after the other
     ///
-    /// With --size, at most this many bytes are read of all files together.
-    /// Files for which none are left are opened too: one that cannot be opened
-    /// is an error, and their hash, or their zstd frame, is that of no bytes.
+    /// With --size, at most this many bytes are read from all files together.
+    /// The files after that are still opened: one that cannot be opened is an
+    /// error. Their hashes, or their zstd frames, are those of no bytes.
     #[command(after_help = EXIT)]
     Cat(Cat),
     /// Play audio, and video one frame at a time
     ///
     /// The player of the 1992 paper: the audio is spliced while the video is
-    /// shown, each frame when it is due. The report tells how late the frames
+    /// shown, each frame when it is due. The report states how late the frames
     /// were.
     #[command(after_help = format!("{PLAYING}\n\n{ENDPOINTS}\n\n{EXIT}"))]
     Play(Play),
@@ -138,13 +139,14 @@ pub struct Splice {
     /// Shared flags.
     #[command(flatten)]
     pub writing: Writing,
-    /// End without an error when nothing has moved for this time, or when, at
-    /// the end, the peer of DST (tcp: or tcp-listen:) has acknowledged nothing
-    /// for this time. The peer of an inherited connection (- or fd:N) is never
-    /// waited for. If SRC falls silent, bytes that were read have the same time
-    /// again to go to DST. It is an error if DST does not take them, or if a
-    /// frame is incomplete (--unzstd). Waiting for a connection, or for the
-    /// other end of a FIFO, does not count
+    /// End without an error when no bytes have moved for this time. At the end,
+    /// the command waits for acknowledgements of the peer of DST (tcp: or
+    /// tcp-listen:) until none arrives for this time. It does not wait for the
+    /// peer of an inherited connection (- or fd:N). When SRC has been silent
+    /// for this time, bytes that were read have the same time again to go to
+    /// DST. It is an error if DST does not take them, or if a frame is
+    /// incomplete (--unzstd). Waiting for a connection, or for the other end of
+    /// a FIFO, does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.
@@ -161,31 +163,33 @@ pub struct Copy {
     sources: Vec<PathBuf>,
     /// The target file, or an existing directory for the files. Use ./NAME or
     /// file:NAME for a new file whose name is that of another endpoint, such as
-    /// tcp:HOST:PORT. A file of another user that may be SRC itself in a second
-    /// file system gets the present time, even if it is refused as being SRC
+    /// tcp:HOST:PORT. If DST belongs to another user and may be SRC in a second
+    /// file system, its modification time is set to the present, even if DST is
+    /// then refused as the same file
     #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
     #[arg(value_parser = any_path())]
     sink: Option<PathBuf>,
     /// Copy directories and their contents. Symlinks are copied as symlinks,
-    /// and nothing is written through a symlink below DST. Each FIFO, socket or
-    /// device is a failure
+    /// and nothing is written through a symlink below DST. A FIFO, socket or
+    /// device is an error, and the rest is copied
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
     /// Preserve mode, times, owner, access control lists and all extended
     /// attributes. As with cp -p, it is a failure if the mode, the times or a
     /// list cannot be set, or if there is no space for an extended attribute.
-    /// An owner, a group or an extended attribute that may not be set is
-    /// counted as "unkept" in the JSON report, and is not a failure. An
-    /// extended attribute is also reported. As with cp -p, an owner or group is
-    /// not, nor are the set-id and sticky bits, which are dropped with it
+    /// An owner, a group or an extended attribute that the process may not set
+    /// is counted as "unkept" in the JSON report, and is not a failure. A
+    /// warning reports such an extended attribute. As with cp -p, none reports
+    /// an owner or a group, nor the set-id and sticky bits, which are dropped
+    /// with it
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device if possible, and compare it.
     /// A difference is a failure, and the first byte that differs is reported.
     /// With --zstd or --unzstd, and for a source that can be read only once,
     /// the hash of what was written is compared, and both hashes are reported.
-    /// DST must be a regular file: a block device is refused. What other
-    /// processes append meanwhile (--append) is not compared
+    /// DST must be a regular file: a block device is refused. Bytes that other
+    /// processes append meanwhile (--append) are not compared
     #[arg(long)]
     pub verify: bool,
     /// Maximum number of files at once; 1: one after the other
@@ -227,11 +231,11 @@ pub struct Cat {
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,
-    /// End without an error when nothing has moved for this time. If a file
-    /// falls silent, bytes that were read have the same time again to go to
-    /// standard output. It is an error if it does not take them, or if a frame
-    /// is incomplete (--unzstd). Waiting for the other end of a FIFO does not
-    /// count
+    /// End without an error when no bytes have moved for this time. When a file
+    /// has been silent for this time, bytes that were read have the same time
+    /// again to go to standard output. It is an error if standard output does
+    /// not take them, or if a frame is incomplete (--unzstd). Waiting for the
+    /// other end of a FIFO does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.
@@ -313,8 +317,8 @@ pub struct Range {
     /// 1000)
     #[arg(long, value_name = "N", value_parser = units::size)]
     pub size: Option<u64>,
-    /// Start at this byte of the source, whatever the position of its
-    /// descriptor is. Needs a single source
+    /// Start at this byte of the source, not at the position of its descriptor.
+    /// Needs a single source
     #[arg(long, value_name = "N", value_parser = units::size)]
     pub offset: Option<u64>,
 }
@@ -329,8 +333,8 @@ pub struct Writing {
     /// and rename it after success, or add --without direct
     #[arg(long)]
     pub sync: bool,
-    /// Holes: keep those of the source, make them of zeros too, or write every
-    /// byte
+    /// Holes in the sink. auto: those of the source; always: in place of zeros
+    /// too; never: none, every byte is written
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub sparse: When,
     /// Append to a file instead of replacing its contents. Block devices cannot
@@ -366,16 +370,16 @@ pub struct Paths {
 pub struct Stages {
     /// Print a hash of the contents on standard error, in the format of the
     /// usual sum tools. May be given several times. Every byte is read: there
-    /// is no clone. The hash of anything but a file is printed at the end of
-    /// the command, and not after a signal to stop, which may have ended the
-    /// process that writes the source
+    /// is no clone. The hash of a source that is not a file is printed at the
+    /// end of the command, but not after a signal to stop: the same signal may
+    /// have ended the process that writes the source
     #[arg(long, value_name = "HASH", value_enum)]
     pub hash: Vec<Hash>,
     /// Compress with zstd at this level: 1 is fast, 3 the default, 19 strong
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "3", value_parser = clap::value_parser!(i32).range(-7..=22))]
     pub zstd: Option<i32>,
-    /// Decompress zstd data; --size then counts packed bytes
+    /// Decompress zstd data; --size then counts compressed bytes
     #[arg(long)]
     pub unzstd: bool,
 }

@@ -62,7 +62,7 @@ fn some_path(paths: &Paths, switches: Switches) -> Result<Switches, Problem> {
         one => format!("{} leaves no path", one.concat()),
     };
     let none = Problem::usage("", text);
-    Err(none.help("read/write takes every pair"))
+    Err(none.help("allow read/write, which takes every pair"))
 }
 
 /// The request of a command that writes a sink.

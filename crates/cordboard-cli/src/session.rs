@@ -376,7 +376,7 @@ impl Session {
         if self.unreported > 0 {
             let unreported = self.unreported;
             self.print(&format_args!(
-                "cordboard: warning: {unreported} more attributes were not copied, for reasons above"
+                "cordboard: warning: {unreported} more attributes were not copied, for the reasons above"
             ));
         }
         if self.transfers > 1 {

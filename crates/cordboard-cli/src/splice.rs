@@ -70,7 +70,7 @@ fn wait_for_peer(
             session.end(Ended::Idle);
         }
         session.print(&format_args!(
-            "cordboard: warning: {}: the peer has not acknowledged {bytes} bytes",
+            "cordboard: {}: warning: the peer has not acknowledged {bytes} bytes",
             sink.shown
         ));
     }

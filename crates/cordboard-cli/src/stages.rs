@@ -47,7 +47,7 @@ pub fn cut_by_size(
     let short = |fault: &String| fault.contains("truncated after") || size == 0;
     let faults = || report.stages.iter().filter_map(|s| s.fault.as_ref());
     let cut = report.read == size && packed != Some(size) && faults().any(short);
-    cut.then_some("--size counts packed bytes and ended it there: specify more, or omit --size")
+    cut.then_some("--size counts compressed bytes and cut them short: specify more, or omit --size")
 }
 
 /// Refuses contradictory options before anything is opened.
@@ -62,7 +62,7 @@ pub fn check(stages: &Stages, request: &Request) -> Result<(), Problem> {
     };
     if stages.any() && !switches.allows(DataPath::ReadWrite) {
         let text = "--hash, --zstd and --unzstd need the path read/write, which is not allowed";
-        return Err(Problem::usage("", text).help("add it (--route read/write), or omit them"));
+        return Err(Problem::usage("", text).help("allow that path, or omit these options"));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ fn the_kinds_the_facts_and_the_paths() {
         "{text_}"
     );
     assert!(text_.contains("new: regular file"), "{text_}");
-    assert!(text_.contains("to be made"), "{text_}");
+    assert!(text_.contains("to be created"), "{text_}");
     assert!(text_.contains("\n  1. "), "{text_}");
     assert!(text_.contains("paths not attempted:\n"), "{text_}");
     // Nothing was created.
@@ -114,7 +114,7 @@ fn a_device_is_not_opened() {
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
     let name = name.to_str().unwrap();
-    let not_opened = format!("{name}: terminal, not opened to look at it");
+    let not_opened = format!("{name}: terminal, not opened by explain");
     for (from, to) in [(name, "/dev/null"), ("/dev/zero", name)] {
         let text = text(&call(["explain", from, to]));
         assert!(text.contains(&not_opened), "{text}");
@@ -145,7 +145,7 @@ fn a_device_that_cannot_be_opened_is_still_explained() {
         let source = file(&dir, "s", b"x");
         let text = text(&run(cordboard().arg("explain").args([&source, &path])));
         assert!(text.contains(&format!("{shown}: {shown}")), "{text}");
-        assert!(text.contains("not opened to look at it"), "{text}");
+        assert!(text.contains("not opened by explain"), "{text}");
     }
 }
 
@@ -176,7 +176,7 @@ fn a_file_that_is_to_be_made_and_appended_to_is_one_that_appends() {
         json
     });
     let [new, empty] = &explained;
-    assert_eq!(new["sink"]["note"], "to be made");
+    assert_eq!(new["sink"]["note"], "to be created");
     assert_eq!(new["sink"]["flags"], serde_json::json!(["appending"]));
     for key in ["paths", "excluded"] {
         assert_eq!(new[key], empty[key], "{key}");

@@ -32,7 +32,10 @@ fn what_is_no_zstd_data_says_so() {
     let packed = packed.ok().stdout();
     let cut = file(&dir, "cut", &packed[..packed.len() - 100]);
     let failed = run(cordboard().args(args).args([&cut, &sink]));
-    failed.fails(1, &["truncated after", "decode to is written"]);
+    failed.fails(
+        1,
+        &["truncated after", "decoded before the fault were written"],
+    );
     let written = failed.json()["written"].as_u64().unwrap();
     assert_eq!(written, read(&sink).len() as u64);
     assert!(written > 0 && read(&sink) == bytes(300_000)[..written as usize]);
@@ -55,14 +58,17 @@ fn a_frame_that_the_size_cuts_off() {
     };
     for command in ["splice", "copy", "cat"] {
         let cut = unpack(command, length - 1);
-        cut.fails(1, &["truncated after", "; --size counts packed bytes"]);
+        cut.fails(1, &["truncated after", "; --size counts compressed bytes"]);
         unpack(command, length).ok();
     }
     // The size is not the reason for the truncation.
     std::fs::write(&packed, &read(&packed)[..length - 2]).unwrap();
     for size in [length - 2, length] {
         let cut = unpack("splice", size);
-        cut.fails(1, &["truncated after", "decode to is written"]);
+        cut.fails(
+            1,
+            &["truncated after", "decoded before the fault were written"],
+        );
         assert!(!cut.stderr().contains("--size"));
     }
 }

@@ -218,7 +218,7 @@ fn cat_takes_its_size_from_what_it_reads() {
     let packed = file(&dir, "p", run.stdout());
     let back = call(["cat".as_ref(), "--unzstd".as_ref(), packed.as_os_str()]);
     assert!(back.ok().stdout() == [bytes(1000), bytes(500)].concat());
-    // Packed bytes, if they are unpacked; and the help says so.
+    // With --unzstd, --size counts compressed bytes, and the help says so.
     let cut = call([
         "splice",
         "--json",
@@ -231,7 +231,10 @@ fn cat_takes_its_size_from_what_it_reads() {
     for command in ["splice", "copy", "cat"] {
         let help = String::from_utf8(call([command, "--help"]).ok().stdout().to_vec()).unwrap();
         assert!(help.contains("bytes of the source (K, M, G"), "{help}");
-        assert!(help.contains("--size then counts packed bytes"), "{help}");
+        assert!(
+            help.contains("--size then counts compressed bytes"),
+            "{help}"
+        );
     }
 }
 
@@ -242,10 +245,7 @@ fn what_makes_no_sense_together() {
     let sink = file(&dir, "d", b"kept");
     for (args, says) in [
         (&["--zstd", "--unzstd"][..], "exclude each other"),
-        (
-            &["--hash=crc32", "--route=splice"],
-            "add it (--route read/write)",
-        ),
+        (&["--hash=crc32", "--route=splice"], "allow that path"),
         (
             &["--zstd", "--without=read/write"],
             "read/write, which is not allowed",
@@ -445,7 +445,7 @@ fn nothing_was_made_of_what_is_damaged_from_the_start() {
     run(cordboard().args(["copy", "--zstd"]).args([&plain, &packed])).ok();
     let mut frame = read(&packed);
     let sink = dir.path().join("o");
-    let made = "what the bytes before it decode to is written";
+    let made = "the bytes decoded before the fault were written";
     for (at, whole) in [(8, false), (frame.len() - 200, true)] {
         frame.truncate(at);
         let damaged = file(&dir, "d", &frame);

@@ -76,7 +76,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let into = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
     if !into && many {
         let shown = sink.to_string_lossy();
-        let text = "is not a directory, which several sources need";
+        let text = "is not a directory, but there are several sources";
         return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
             .help("create it first (mkdir)"));
     }

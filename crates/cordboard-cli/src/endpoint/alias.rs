@@ -36,7 +36,7 @@ const TRIES: usize = 16;
 pub type SinkState = &'static str;
 const UNCHANGED: SinkState = "nothing was written";
 /// For a file of another user, whose time only its owner can restore.
-const TOUCHED: SinkState = "nothing was written, but its time is the present one now";
+const TOUCHED: SinkState = "nothing was written, but its modification time was set to the present";
 
 /// An open file, and its status.
 pub type OpenFile<'a> = (BorrowedFd<'a>, &'a Stat);
@@ -82,7 +82,7 @@ pub fn check_append_to_itself(
         side: None,
         ..Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text)
     };
-    Err(problem.help("two file systems show it: specify a size, or write to another file"))
+    Err(problem.help("it is visible in two file systems: specify a size, or write to another file"))
 }
 
 /// Whether the source is the sink of an append, which keeps its contents. The

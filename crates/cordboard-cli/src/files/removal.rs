@@ -75,15 +75,15 @@ pub fn leftover(
             let now = private.display();
             format!("{file} was replaced meanwhile: the earlier file is now named {now}")
         }
-        Removal::Used => format!("{file} is left, as another process uses it"),
+        Removal::Used => format!("{file} was not removed, as another process uses it"),
         Removal::Unsure(errno) => {
             let errno = cordboard::Errno::from(errno);
-            let why = "is left, as another process may have it open: no lease on it";
-            format!("{file} {why}, {errno}")
+            let why = "was not removed, as another process may have it open";
+            format!("{file} {why}: {errno} taking a lease on it")
         }
         Removal::Failed(errno) => {
             let errno = cordboard::Errno::from(errno);
-            format!("{file} is left empty: {errno} removing it")
+            format!("{file} was not removed, and is empty: {errno} removing it")
         }
     })
 }

@@ -56,7 +56,7 @@ impl Audio {
         if let Err(errno) = running.fd() {
             running.cancel();
             let report = Box::new(running.wait().report);
-            let text = format!("{errno} creating a descriptor to wait for its end");
+            let text = format!("{errno} creating a descriptor to wait for the end of the audio");
             let text = match report.written {
                 0 => text,
                 bytes => format!("{text}, after {bytes} bytes"),

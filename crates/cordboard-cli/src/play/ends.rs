@@ -178,7 +178,7 @@ fn twice(end: &Opened, what: &str) -> Problem {
 
 fn listed_into(list: &Opened, end: &Opened) -> Problem {
     let text = format!(
-        "the list of frames cannot go to {}, which is played",
+        "the list of frames cannot go to {}, which the film uses",
         end.shown
     );
     Problem::usage(list.shown.as_str(), text).help("use a separate file for --lateness")

@@ -157,7 +157,7 @@ impl Video {
         );
         let shown = self.source.shown.as_str();
         Problem::refused(shown, Side::Source, Errno::EMSGSIZE, text)
-            .help("specify as --frame the size of several whole datagrams")
+            .help("set --frame to the size of one or more whole datagrams")
     }
 
     fn fail(&mut self, bytes: u64, problem: Problem) -> Step {

@@ -38,31 +38,37 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::EISDIR, Sink, _) => "it is a directory: specify a file in it",
         (Errno::ENOTDIR, ..) => "a component of the path is not a directory",
         (Errno::ELOOP, ..) => "too many symlinks: they may form a loop",
-        (Errno::ENXIO, _, Open) => "for a socket, use unix:PATH; a device may not be present",
+        (Errno::ENXIO, _, Open) => {
+            "for a socket, use unix:PATH; for a device, check that it is present"
+        }
         (Errno::ENOSPC, Sink, TransferBlockDevice) => {
-            "the end of the device is reached, or its pool is full"
+            "the end of the device is reached, or its thin pool is full"
         }
         (Errno::ENOSPC, Sink, _) => "free some space, or write elsewhere",
         (Errno::EDQUOT, Sink, _) => "the disk quota is used up",
         (Errno::EFBIG, Sink, _) => {
-            "a limit of file size is reached (ulimit -f, or the file system)"
+            "the file size limit is reached (ulimit -f, or that of the file system)"
         }
         (Errno::EROFS, Sink, _) => "the file system is mounted read-only",
         // deny_write_access; IS_SWAPFILE in generic_write_checks, mm/filemap.c.
         (Errno::ETXTBSY, Sink, _) => {
             "it is a running program (copy to a new name, then mv), or an active swap file"
         }
-        (Errno::EMFILE | Errno::ENFILE, ..) => "too many descriptors are open (ulimit -n)",
+        (Errno::EMFILE | Errno::ENFILE, ..) => {
+            "raise the limit of open files (ulimit -n); of the system: fs.file-max"
+        }
         (Errno::EPIPE, Sink, Transfer | TransferSocket) => "its reader has closed it",
         (Errno::EBADF, Source, _) => "it must be open for reading",
         (Errno::EBADF, Sink, _) => "it must be open for writing",
         (Errno::ESPIPE, Source, _) => "only files have offsets: omit --offset",
         (Errno::EIO, _, TransferCharDevice) => "the device failed, or the terminal was hung up",
         // net/tls/tls_sw.c: a record that is not data, as read(2) reports it.
-        (Errno::EIO, _, TransferSocket) => "the link failed, or a TLS record is not data (kTLS)",
+        (Errno::EIO, _, TransferSocket) => {
+            "the link failed, or a TLS control record arrived (kTLS)"
+        }
         (Errno::EIO, ..) => "the device or its link failed: see dmesg",
         // BLK_STS_MEDIUM, block/blk-core.c.
-        (Errno::ENODATA, Source, TransferBlockDevice) => "the medium is damaged there: see dmesg",
+        (Errno::ENODATA, Source, TransferBlockDevice) => "the medium has a bad sector: see dmesg",
         (Errno::ENODATA, Source, Transfer) => "it was truncated while it was read",
         _ => return None,
     })
@@ -76,10 +82,10 @@ fn socket_hint(errno: Errno, side: Side, action: Action) -> Option<&'static str>
         (Errno::ENOENT, _, Listen) => "create its directory first (mkdir -p)",
         // connect(2): of a path, or without SO_BROADCAST.
         (Errno::EACCES, _, Connect) => {
-            "the path of a socket requires write permission; an address may be a broadcast one"
+            "a socket path requires write permission; a broadcast address is not supported"
         }
         (Errno::EACCES, _, Listen) => {
-            "ports below 1024 and directories of other users require a privilege"
+            "a port below 1024 requires privilege; a path, write permission for its directory"
         }
         (Errno::ENAMETOOLONG, _, Connect | Listen) => {
             "the path of a socket has at most 108 bytes, an abstract name 107"
@@ -90,14 +96,14 @@ fn socket_hint(errno: Errno, side: Side, action: Action) -> Option<&'static str>
         }
         (Errno::ETIMEDOUT, ..) => "the peer does not respond: check the address and the firewall",
         (Errno::EHOSTUNREACH | Errno::ENETUNREACH, ..) => "there is no route: check the network",
-        (Errno::EADDRINUSE, ..) => "the address is in use: choose another",
+        (Errno::EADDRINUSE, ..) => "choose another address, or end the process that uses it",
         (Errno::EADDRNOTAVAIL, ..) => "it is not an address of this machine",
         (Errno::EMSGSIZE, Side::Sink, TransferSocket) => {
             "the datagram is too long: specify a smaller --block"
         }
         (Errno::EDESTADDRREQ | Errno::ENOTCONN, ..) => "the socket is not connected to a peer",
         (Errno::EPROTOTYPE, ..) => {
-            "the socket there has another type (stream, datagram, seqpacket)"
+            "the socket has another type: try unix:, unix-dgram: or unix-seqpacket:"
         }
         _ => return None,
     })

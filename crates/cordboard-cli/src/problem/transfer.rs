@@ -51,11 +51,11 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
     let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
     let hint = match (&fault, report.errno, report.failed) {
         (Some(_), Some(Errno::EBADMSG), Some(Side::Source)) if report.written > 0 => {
-            Some("what the bytes before it decode to is written")
+            Some("the bytes decoded before the fault were written")
         }
         (_, Some(errno), Some(side)) => hint(errno, side, action),
         (_, _, None) if cannot_wait(report) => {
-            Some("it has to wait, and poll(2) and select(2) are refused here")
+            Some("the transfer must wait, but poll(2) and select(2) are refused (seccomp)")
         }
         _ => None,
     };
@@ -74,7 +74,7 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
     }
     // The input of a failed stage is lost.
     if report.failed.is_none() && report.stages.iter().any(|stage| stage.fault.is_some()) {
-        text += &format!(" ({} were read)", report.read);
+        text += &format!(" ({} bytes were read)", report.read);
     }
     if report.truncated > 0 {
         text += &format!(" ({} datagrams were truncated)", report.truncated);

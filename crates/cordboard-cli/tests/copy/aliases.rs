@@ -143,7 +143,7 @@ fn who_owns_neither_finds_out_by_the_present_time() {
             allow(path, 0o666);
         }
         let run = by_another_user(&overlay, &[command, merged.as_ref(), upper.as_ref()]);
-        let left = "nothing was written, but its time is the present one now:";
+        let left = "nothing was written, but its modification time was set to the present:";
         run.fails(1, &["is the same file as the source", left]);
         assert!(read(&merged) == contents, "{command:?}");
         by_another_user(&overlay, &[command, from.as_ref(), to.as_ref()]).ok();

@@ -138,7 +138,7 @@ fn help_says_what_p_drops_without_a_word() {
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    let says = "As with cp -p, an owner or group is not, nor are the set-id and sticky bits";
+    let says = "As with cp -p, none reports an owner or a group, nor the set-id and sticky bits";
     assert!(words.join(" ").contains(says));
 }
 
@@ -383,7 +383,7 @@ fn attributes_that_may_not_be_set_are_told_of() {
     assert_eq!(told("was not copied"), 2, "{stderr}");
     // One attribute of b, and the other of both.
     assert_eq!(
-        told("3 more attributes were not copied, for reasons above"),
+        told("3 more attributes were not copied, for the reasons above"),
         1,
         "{stderr}"
     );

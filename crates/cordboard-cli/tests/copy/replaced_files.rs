@@ -492,6 +492,6 @@ fn opened_while_it_is_removed(verb: &str, says: &[&str]) {
 
 #[test]
 fn a_sink_that_another_opens_is_not_removed() {
-    opened_while_it_is_removed("copy", &["is left, as another process uses it"]);
+    opened_while_it_is_removed("copy", &["was not removed, as another process uses it"]);
     opened_while_it_is_removed("splice", &["not zstd data", "as another process uses it"]);
 }

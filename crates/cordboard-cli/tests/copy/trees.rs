@@ -156,7 +156,7 @@ fn what_is_being_copied_into_is_not_copied() {
     let Some(run) = with_bound(&dir, bound, ["a", "into"]) else {
         return;
     };
-    run.fails(1, &["a/b/c/d: is a directory that is being copied into"]);
+    run.fails(1, &["a/b/c/d: is a directory that this copy writes to"]);
     let at = |name: &str| dir.path().join(name);
     assert_eq!(read(at("into/a/e/f")), b"e");
     let copied = ["c", "f"].map(|name| at("a/b/c/d").join(name));

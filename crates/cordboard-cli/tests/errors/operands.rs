@@ -214,7 +214,7 @@ fn a_new_file_that_another_may_have_open_is_left_and_told_of() {
             .spawn()
             .unwrap();
         let _reads = until("the sink", || std::fs::File::open(&sink).ok());
-        let left = "d is left, as another process may have it open";
+        let left = "d was not removed, as another process may have it open";
         match stop {
             false => {
                 feed(&mut child, b"nothing of the kind");

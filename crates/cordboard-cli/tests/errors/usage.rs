@@ -136,7 +136,7 @@ fn switches_that_leave_no_path_are_wrong_usage() {
                 .arg(command)
                 .args(options)
                 .args([&source, &sink]))
-            .fails(2, &[says, "read/write takes every pair"]);
+            .fails(2, &[says, "allow read/write, which takes every pair"]);
             assert!(!sink.exists());
         }
     }

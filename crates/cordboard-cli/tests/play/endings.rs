@@ -224,7 +224,7 @@ fn a_new_sink_that_another_may_have_open_is_left_and_told_of() {
         let run = end(child);
         let stderr = run.stderr();
         assert_eq!(run.code(), 130, "{stderr}");
-        let left = "new is left, as another process may have it open";
+        let left = "new was not removed, as another process may have it open";
         assert!(stderr.contains(left), "{ends:?}: {stderr}");
         assert_eq!(read(&new), b"");
         drop((reads, typed));

@@ -267,7 +267,7 @@ mod tests {
         let append = || std::fs::OpenOptions::new().append(true).open(at("sink"));
         let message = failing(dir.path(), || *opened.borrow_mut() = append().ok());
         assert!(
-            message.contains("sink is left, as another process may"),
+            message.contains("sink was not removed, as another process may"),
             "{message}"
         );
         assert!(message.contains("(EAGAIN)"), "{message}");

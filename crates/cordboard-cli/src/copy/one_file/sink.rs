@@ -44,7 +44,7 @@ impl Job {
             let problem = endpoint::open_problem(&to.path(), to.shown(), Side::Sink, e);
             match e {
                 rustix::io::Errno::ACCESS if verify => {
-                    problem.help("--verify needs read permission too: give it, or omit --verify")
+                    problem.help("--verify needs read permission too: grant it, or omit --verify")
                 }
                 _ => problem,
             }
@@ -111,7 +111,7 @@ impl Job {
                     if !is_symlink(to).map_err(writing)? {
                         continue;
                     }
-                    let text = "dangling symlink, which is not followed";
+                    let text = "is a dangling symlink, which is not followed";
                     return Err(
                         Problem::refused(to.shown(), Side::Sink, Errno::ENOENT, text)
                             .help("remove it, or create its target")
@@ -127,7 +127,7 @@ impl Job {
             }
             return self.use_existing(to, (fd, stat), from, source, outcome);
         }
-        let text = "is replaced by other processes all the time";
+        let text = "was replaced by another process at each attempt to open it";
         Err(Problem::refused(to.shown(), Side::Sink, Errno::EBUSY, text).into())
     }
 

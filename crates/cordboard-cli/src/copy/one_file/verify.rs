@@ -75,7 +75,7 @@ impl Job {
             Some(expected) => {
                 let found = self.hash(back.as_fd(), to, &here)?;
                 if found != expected {
-                    let sums = format!("read back, it has the xxh3 {found}, expected {expected}");
+                    let sums = format!("read back, its xxh3 is {found}, expected {expected}");
                     // A file that cannot seek has been read by now.
                     let again = !opened.read_once && seeks(back.as_fd());
                     let text = match plain && again {

@@ -101,8 +101,8 @@ pub fn catch_panic<T>(
             operand: from.shown().into(),
             side: None,
             errno: Some(Errno::ENOTRECOVERABLE),
-            text: format!("a mistake in cordboard itself; {to} is left as it is"),
-            hint: Some("please report it with what it printed".to_owned()),
+            text: format!("bug in cordboard; {to} is left as it is"),
+            hint: Some("please report it with the output of this command".to_owned()),
             usage: false,
         }));
     };

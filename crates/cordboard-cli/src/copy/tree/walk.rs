@@ -151,7 +151,7 @@ impl Walk {
         if top {
             check_not_into_itself(&self.from, (source.as_fd(), &stat), &self.to)?;
         } else if self.sink.has(id(&stat)) {
-            let text = "is a directory that is being copied into";
+            let text = "is a directory that this copy writes to";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
         }
         let entries = self.entries(source.as_fd())?;

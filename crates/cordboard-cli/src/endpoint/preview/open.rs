@@ -164,7 +164,7 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
             return Ok(with(
                 unnamed_file(path, operand, append)?,
                 None,
-                "to be made",
+                "to be created",
             ));
         }
         Err(errno) => return Err(failed(errno)),
@@ -178,13 +178,13 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
         } else {
             writer
         };
-        return Ok(with(end, None, "a FIFO, shown as the pipe it is"));
+        return Ok(with(end, None, "a FIFO, described as a pipe"));
     }
     if device::opening_does_something(&stat) {
         let fd = device::name_only(path, operand.side).map_err(failed)?;
         return Ok(Preview {
             unopened: Some(stat.st_rdev),
-            ..with(fd, None, "not opened to look at it")
+            ..with(fd, None, "not opened by explain")
         });
     }
     let mut flags = match operand.side {
@@ -245,7 +245,10 @@ fn unnamed_file(path: &Path, operand: Operand<'_>, append: bool) -> Result<Owned
     }
     .map_err(|errno| {
         let shown = directory.to_string_lossy();
-        let text = format!("{} creating a temporary file here", Errno::from(errno));
+        let text = format!(
+            "{} creating a temporary file in this directory",
+            Errno::from(errno)
+        );
         Problem::refused(shown, operand.side, errno.into(), text)
     })
 }
