@@ -62,9 +62,9 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
     sink.close()
 }
 
-/// Writes one file, and returns its ending. With a problem comes whether it
-/// ends the command: an error of standard output would occur again for the next
-/// file.
+/// Writes one file, and returns its ending. With a problem, also returns
+/// whether it ends the command: an error of standard output would occur again
+/// for the next file.
 fn one(
     session: &mut Session,
     shown: &OsStr,

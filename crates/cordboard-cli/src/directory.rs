@@ -74,8 +74,8 @@ pub fn is_path_only(directory: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(directory).is_ok_and(|flags| flags.contains(OFlags::PATH))
 }
 
-/// Writes the directory entry of a new file to the disk. The file itself, if it
-/// is open, helps if the directory cannot be read.
+/// Writes the directory entry of a new file to the disk. `file` is the file
+/// itself, if it is open: it is used if the directory cannot be read.
 pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Problem> {
     let parent = parent(path);
     let failed = |e| Problem::call(parent.to_string_lossy(), Side::Sink, e, Action::Sync);
@@ -83,9 +83,9 @@ pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Prob
     sync_directory(fd.as_fd(), file)?.map_err(failed)
 }
 
-/// Writes the entries of a directory to the disk. For a directory without read
-/// permission there is no fsync(2): the whole file system is written then, by a
-/// file in it.
+/// Writes the entries of a directory to the disk. A directory without read
+/// permission cannot be opened for fsync(2): the whole file system is written
+/// then, by a file in it (`syncfs(2)`, since Linux 2.6.39).
 pub fn sync_directory(
     directory: BorrowedFd<'_>,
     file: Option<BorrowedFd<'_>>,

@@ -44,11 +44,11 @@ pub fn sigpipe_kills() -> bool {
     SIGPIPE_KILLS.load(Ordering::Relaxed)
 }
 
-/// Opens what stands for a standard descriptor that was closed: a descriptor of a
-/// symlink itself (`O_PATH` with `O_NOFOLLOW`, since Linux 2.6.39).
+/// Opens a placeholder for a standard descriptor that was closed: a descriptor
+/// of a symlink itself (`O_PATH` with `O_NOFOLLOW`, since Linux 2.6.39).
 ///
-/// No call moves bytes by it (`EBADF`), and it cannot be opened again by a name
-/// such as `/dev/stdout`, as `/dev/null` can: `ELOOP` (`may_open`, fs/namei.c).
+/// No call moves bytes by it (`EBADF`). Unlike `/dev/null`, it cannot be opened
+/// again by a name such as `/dev/stdout`: `ELOOP` (`may_open`, fs/namei.c).
 /// Without procfs, nothing has such a name. The placeholder is then an epoll
 /// instance, which cannot be opened again either (`ENXIO`).
 ///

@@ -38,7 +38,7 @@ fn is_abandoned(out: BorrowedFd<'_>) -> bool {
     ABANDONED.load(Ordering::SeqCst) & bit(out) != 0
 }
 
-/// Returns the signal because of which a result was not written.
+/// Returns the signal that kept a result from being written.
 pub fn abandoned_by() -> Option<i32> {
     signals::stop().filter(|_| ABANDONED.load(Ordering::SeqCst) != 0)
 }

@@ -70,7 +70,7 @@ impl Account {
     /// Adds a transfer.
     pub fn add(&mut self, report: &Report) {
         let sum = &mut self.total;
-        // The sizes of sparse files can exceed the range together.
+        // The sum of the sizes of sparse files can exceed 2^64.
         sum.read = sum.read.saturating_add(report.read);
         sum.written = sum.written.saturating_add(report.written);
         sum.stranded = sum.stranded.saturating_add(report.stranded);

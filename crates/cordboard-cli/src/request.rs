@@ -9,8 +9,8 @@ use rustix::fs::FileType;
 use crate::flags::{Paths, Range, When, Writing};
 use crate::problem::Problem;
 
-/// Returns the switches of `--route` and `--without`, each instead of its
-/// environment variable; `None` if neither is given.
+/// Returns the switches of `--route` and `--without`, each of which overrides
+/// its environment variable; `None` if neither is given.
 fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     let bad = |bad: cordboard::request::BadSwitch| Problem::usage("", bad.to_string());
     // An invalid word is reported before anything is opened, even if it is
@@ -104,7 +104,7 @@ pub fn total(source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
     at_most(there, request)
 }
 
-/// The same, of the bytes behind the offset.
+/// The number of bytes to move, of `there` bytes behind the offset.
 pub fn at_most(there: Option<u64>, request: &Request) -> Option<u64> {
     let wanted = match request.size {
         Size::Bytes(n) => Some(n),

@@ -29,7 +29,7 @@ pub fn run(words: Vec<OsString>) -> u8 {
 /// Returns the exit status, or dies of SIGPIPE if standard output has no reader,
 /// as a shell expects of a command in a pipeline.
 ///
-/// A signal to stop because of which a result was not written takes precedence.
+/// A signal to stop takes precedence if it kept a result from being written.
 fn leave(status: u8) -> u8 {
     if let Some(signal) = output::abandoned_by() {
         return signals::status_of(signal);
@@ -40,8 +40,8 @@ fn leave(status: u8) -> u8 {
     status
 }
 
-/// Runs a command that moves bytes, from its first signal handler to its last
-/// line.
+/// Runs a command that moves bytes, from installing the signal handlers to
+/// printing the report.
 fn transfer(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -> u8 {
     let mut session = Session::begin(common, verb);
     run(&mut session);

@@ -44,7 +44,7 @@ pub struct Session {
     transfers: u64,
     /// The reader of standard output has closed it.
     reader_left: bool,
-    /// An idle limit was reached with bytes in hand, which was reported.
+    /// An idle limit has lost bytes, which was reported.
     lost: bool,
     /// Hashes that are held back until the end: of bytes that another process
     /// writes, and all after them. A signal to stop may have ended that process
@@ -62,7 +62,7 @@ pub struct Session {
 impl Session {
     /// Installs the signal handlers and sets up progress.
     pub fn begin(common: &Common, verb: &'static str) -> Session {
-        // What a signal prints during a name lookup.
+        // What a signal handler prints during a name lookup.
         let zero = if common.json {
             let mut account = Account::default();
             account.end(Ended::Cancelled);
@@ -99,7 +99,8 @@ impl Session {
     }
 
     /// Moves the bytes of one request and adds them to the account. `total` is
-    /// their number, if it is known. `named` is what a hash is of.
+    /// their number, if it is known. `named` is the name that is printed with a
+    /// hash.
     pub fn transfer(
         &mut self,
         named: &OsStr,
@@ -280,7 +281,8 @@ impl Session {
         self.account.files.get_or_insert_default();
     }
 
-    /// No file was copied. The problem explains that, unless it is a stop.
+    /// Reports the problem because of which no file was copied. The totals are
+    /// omitted, unless the problem is a stop.
     pub fn none_copied(&mut self, problem: &Problem) {
         self.many &= problem.is_stop();
         self.left_out();
@@ -309,7 +311,7 @@ impl Session {
         print_line(one_line(&line));
     }
 
-    /// Reports an attribute that was not copied, once for each reason, which
+    /// Reports an attribute that was not copied, once for each reason: a reason
     /// may apply to every file.
     pub fn attribute_lost(&mut self, line: &str, reason: Option<String>) {
         self.account.add_unkept(1);
@@ -426,7 +428,7 @@ impl Session {
     }
 }
 
-/// A source whose end no other process determines.
+/// Whether the source is a regular file, whose end no other process determines.
 fn is_file(source: BorrowedFd<'_>) -> bool {
     fstat(source).is_ok_and(|stat| kind(&stat) == FileType::RegularFile)
 }

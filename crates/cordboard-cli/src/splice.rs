@@ -65,7 +65,8 @@ fn wait_for_peer(
     let done = sink.finish(ended, idle);
     session.add_wait(start.elapsed());
     if let bytes @ 1.. = done? {
-        // Without a limit, everything is done that a loop of writes would do.
+        // Without a limit, the transfer has done all that a loop of writes
+        // does.
         if idle.is_some() {
             session.end(Ended::Idle);
         }
@@ -85,7 +86,7 @@ fn transfer(
 ) -> Result<Report, Problem> {
     endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
     if sink.replace {
-        // Nothing is discarded before it is certain that the rest can be done.
+        // The sink is truncated only after all other checks.
         let (from, to) = (source.as_fd(), sink.as_fd());
         let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
         session.check(

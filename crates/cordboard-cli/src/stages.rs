@@ -35,7 +35,7 @@ impl Stages {
     }
 }
 
-/// Returns the hint if `--size` has ended packed data too soon.
+/// Returns the hint if `--size` has cut compressed data short.
 pub fn cut_by_size(
     report: &Report,
     request: &Request,
@@ -70,8 +70,8 @@ pub fn check(stages: &Stages, request: &Request) -> Result<(), Problem> {
 /// What one transfer needs in addition to the stages of the command.
 #[derive(Debug, Default)]
 pub struct TransferExtras {
-    /// The source can be read only once: to be verified, it is hashed on the
-    /// way.
+    /// The source can be read only once: `--verify` needs its hash from the
+    /// transfer.
     pub read_once: bool,
     /// A stage after all others.
     pub stage: Option<Stage>,
@@ -113,7 +113,7 @@ impl Staging {
         staged.map_err(refused)
     }
 
-    /// The number of packed bytes, if it is known beforehand.
+    /// The number of compressed bytes, if it is known beforehand.
     pub fn packed_size(&self, source: BorrowedFd<'_>, request: &Request) -> Option<u64> {
         if !self.stages.unzstd {
             return None;
@@ -139,9 +139,10 @@ impl Staging {
     }
 }
 
-/// A line that the sum tools can check. The name is its bytes. If these would
-/// break the line, the tools put a backslash before the line, and write `\n`
-/// and `\\` in the name (`sha256sum(1)`, `b3sum(1)`).
+/// A line that the sum tools can check. The name is printed as its bytes. If it
+/// contains a line feed, a carriage return or a backslash, the tools put a
+/// backslash before the line, and write `\n`, `\r` and `\\` in the name
+/// (`sha256sum(1)`, `b3sum(1)`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashLine(Vec<u8>);
 

@@ -168,7 +168,7 @@ fn failing_ones_among_many() {
 }
 
 /// Of sinks that are one file, the first is written, and the others are
-/// refused. What must wait waits, and nothing else does.
+/// refused. Only such a sink and the FIFO wait for the other files.
 #[test]
 fn sinks_of_several_names_and_a_fifo_among_many() {
     let dir = dir();

@@ -161,7 +161,7 @@ fn what_would_be_refused_is() {
     .fails(1, &["for ever"]);
 }
 
-/// As after its creation.
+/// The file is described as it would be after its creation.
 #[test]
 fn a_file_that_is_to_be_made_and_appended_to_is_one_that_appends() {
     let dir = dir();

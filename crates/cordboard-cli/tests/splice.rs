@@ -27,7 +27,7 @@ fn start(args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// The address that port 0 has become.
+/// The address that the command listens on, with the port chosen for port 0.
 fn address(child: &mut Child) -> String {
     let mut line = String::new();
     let mut stderr = BufReader::with_capacity(1, child.stderr.take().unwrap());

@@ -410,8 +410,8 @@ fn a_byte_that_is_wrong_on_the_disk_is_found() {
     }
 }
 
-/// A compressor without memory fails before anything is read, which would be
-/// lost.
+/// A compressor without memory fails before anything is read: read bytes would
+/// be lost.
 #[test]
 fn nothing_is_read_for_a_compressor_without_memory() {
     let dir = dir();

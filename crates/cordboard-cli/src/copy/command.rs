@@ -38,7 +38,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     check_is_file(sink)?;
     let sink = &strip_scheme(sink, Side::Sink)?;
     let sources = sources.iter().map(|path| match path.as_os_str() {
-        // Reported in its turn.
+        // Reported when the operand is copied.
         name if name.is_empty() => Ok(path.clone()),
         _ => strip_scheme(path, Side::Source),
     });
@@ -67,8 +67,9 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         #[cfg(test)]
         fault: None,
     };
-    // A directory taken for a new file would get the contents of the sources.
-    // An error is explained when the sink is opened.
+    // Any error other than a missing sink ends the command: an existing
+    // directory, taken for a new name, would get the contents of a tree
+    // directly.
     let found = if_exists(retry(|| rustix::fs::stat(sink)));
     // An interrupted call says nothing about the sink.
     check_stop()?;
@@ -237,8 +238,8 @@ fn operand(
             dispatch.file(item, || None);
             Ok(())
         }
-        // It was followed: a descriptor of a symlink itself, which cannot be
-        // opened.
+        // The lookup has followed symlinks: it is a descriptor of a symlink
+        // itself, which cannot be opened.
         FileType::Symlink => {
             let shown = source.to_string_lossy();
             let errno = rustix::io::Errno::LOOP;

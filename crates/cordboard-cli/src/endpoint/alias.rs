@@ -1,8 +1,8 @@
-//! One file in two file systems: an overlay and the directory below it, a file
-//! system mounted twice over a network, a FUSE server that passes through.
-//! Their device numbers differ. Or a loop device and its backing file. Emptying
-//! the sink empties the source, and a copy that is appended to its source has
-//! no end.
+//! One file with two device numbers: in an overlay and in the directory below
+//! it, in a file system that is mounted twice over a network, or through a FUSE
+//! server that passes calls on; also a loop device and its backing file.
+//! Truncating the sink truncates the source, and a copy that is appended to its
+//! source has no end.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
@@ -22,7 +22,7 @@ use crate::files::{kind, times};
 use crate::problem::Problem;
 use crate::signals::{check_stop, retry};
 
-/// How much earlier the probe sets the sink's time, at least.
+/// How much earlier the probe sets the sink's time, at least, in seconds.
 const EARLIER: i64 = 1 << 20;
 /// More than the rounding of times by any file system, in seconds.
 const ROUNDED: i64 = 4;
@@ -140,7 +140,8 @@ fn is_loop_device_of((source, from): OpenFile<'_>, (_, to): OpenFile<'_>) -> boo
     crate::sys::backing_file(source) == Some(id(to))
 }
 
-/// Whether it could not be shortened again (`F_SEAL_SHRINK`, since Linux 3.17).
+/// Whether the length that a probe adds could not be removed again
+/// (`F_SEAL_SHRINK`, since Linux 3.17).
 fn is_sealed(sink: BorrowedFd<'_>) -> bool {
     fcntl_get_seals(sink).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
@@ -183,8 +184,8 @@ pub fn is_directory_alias(source: OpenFile<'_>, directory: OpenFile<'_>) -> bool
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Unknown;
 
-/// Probes by an earlier time, or by the present one, which the next write sets
-/// too.
+/// Probes by an earlier time, or else by the present one, which the next write
+/// would set anyway.
 fn probe_any_time(
     source: OpenFile<'_>,
     sink: OpenFile<'_>,
@@ -195,7 +196,7 @@ fn probe_any_time(
         Ok(found) => Ok(found.then_some(UNCHANGED)),
         Err(Unknown) => {
             let found = probe_present_time(fds, to);
-            // Its owner may set the time.
+            // Succeeds only for the owner of the file (utimensat(2)).
             let kept = restore(fds.0, || futimens(sink.0, &to.times));
             Ok(found?.then_some(if kept { UNCHANGED } else { TOUCHED }))
         }
@@ -237,8 +238,8 @@ fn probe_time(
 
 /// The same for a process that may write to the sink and does not own it: it
 /// can set the present time (utimensat(2)), but not the time before. Another
-/// process may set the source's time at the same moment, but hardly at the next
-/// ones.
+/// process may set the source's time at the same moment, but is unlikely to do
+/// so at each of several.
 fn probe_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result<bool, Unknown> {
     const MOMENTS: usize = 3;
     let present = Timespec {
@@ -269,7 +270,7 @@ fn probe_present_time(fds: (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> Result
 /// Whether the source's time has become that of the sink.
 #[derive(Debug, Clone, Copy)]
 enum Moved {
-    /// To the same second, or the same nanosecond.
+    /// To the same second; `exactly`: to the same nanosecond.
     To {
         exactly: bool,
     },
@@ -280,7 +281,8 @@ enum Moved {
     Disturbed,
 }
 
-/// Whether it has, and the second of the sink's time.
+/// Returns whether the source's time has become that of the sink, and the
+/// second of the sink's time.
 fn moved((source, sink): (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> (Moved, Option<i64>) {
     let (Ok(here), Ok(there), Ok(after)) = (now(sink), now(source), now(sink)) else {
         return (Moved::Unknown, None);
@@ -298,8 +300,8 @@ fn moved((source, sink): (BorrowedFd<'_>, BorrowedFd<'_>), to: &Now) -> (Moved, 
 }
 
 /// Whether the source grows with the sink: by a byte, and then by a random
-/// number of bytes, which no other process is likely to choose. Bytes that are
-/// written past their end between two of these calls would be lost.
+/// number of bytes, which no other process is likely to choose. Bytes that
+/// another process writes behind the end between two of these calls are lost.
 fn probe_length(
     source: BorrowedFd<'_>,
     sink: BorrowedFd<'_>,
@@ -313,13 +315,14 @@ fn probe_length(
         let is_long = |fd| now(fd).is_ok_and(|now| now.size == size);
         match retry(|| ftruncate(sink, size)) {
             Ok(()) => found = is_long(source),
-            // One more byte was allowed.
+            // Only the first byte was allowed, for example by a file size
+            // limit.
             Err(_) if found => break,
             Err(errno) => return Err(errno),
         }
         if is_long(sink) {
             restore(source, || ftruncate(sink, to.size));
-            // Its owner may set the time.
+            // Succeeds only for the owner of the file (utimensat(2)).
             kept = restore(source, || futimens(sink, &to.times));
         }
         if !found {

@@ -67,8 +67,8 @@ pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
     }
 }
 
-/// Refuses a device to append to: it has no end, and Linux would write from the
-/// position, which is the first byte.
+/// Refuses a block device to append to: Linux would write from the position,
+/// which is the first byte, and not behind what the device holds.
 pub fn check_appendable(stat: &Stat, shown: &str) -> Result<(), Problem> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
         return Ok(());

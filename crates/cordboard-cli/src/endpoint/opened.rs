@@ -14,7 +14,7 @@ use crate::problem::{Action, Problem};
 use crate::signals::{check_stop, retry};
 use crate::sys::close;
 
-/// How many times a file system is asked whose answer a signal interrupts.
+/// How many times a duplicate is closed if a signal interrupts each close.
 const ASKS: usize = 4;
 
 /// An endpoint that is open.
@@ -82,10 +82,10 @@ impl Opened {
         }
     }
 
-    /// Waits until the peer has everything, after the transfer has ended so.
-    /// Returns the bytes that the peer has not acknowledged at the end of the
-    /// wait: after the idle limit, or 10 s. The kernel still sends them after
-    /// the end of the process.
+    /// Waits until the peer has acknowledged everything, after a transfer with
+    /// this ending. Returns the bytes that the peer has not acknowledged at the
+    /// end of the wait: after the idle limit, or 10 s. The kernel still sends
+    /// them after the end of the process.
     pub fn finish(&self, ended: Ended, idle: Option<Duration>) -> Result<u64, Problem> {
         let Some(kind) = self.stream else {
             return Ok(0);
@@ -104,8 +104,8 @@ impl Opened {
     }
 
     /// Closes it. An error of the file system counts: see [`close`]. An
-    /// inherited descriptor stays open, and the file system is asked by a
-    /// duplicate.
+    /// inherited descriptor stays open: a duplicate is closed, which reports
+    /// the same error.
     pub fn close(self) -> Result<(), Problem> {
         let asked = match self.descriptor {
             Descriptor::Owned(_) => Ok(()),
@@ -125,8 +125,8 @@ impl Opened {
         done.map_err(|errno| Problem::closing(shown, errno))
     }
 
-    /// Closes an endpoint whose contents are on the disk (`fsync(2)`), which a
-    /// signal does not change.
+    /// Closes an endpoint whose contents are on the disk (`fsync(2)`): `EINTR`
+    /// is not an error then.
     pub fn close_synced(self) -> Result<(), Problem> {
         self.close().or_else(|problem| match problem.errno {
             Some(Errno::EINTR) => Ok(()),
@@ -136,7 +136,8 @@ impl Opened {
 
     /// Returns the error of the file system at the close of a duplicate
     /// (`filp_flush`, fs/open.c, is called for each); `Ok` if no duplicate can
-    /// be made. Asks again if a signal has interrupted the close.
+    /// be made. Repeats a close that a signal has interrupted, with another
+    /// duplicate.
     pub fn close_duplicate(&self) -> Result<(), rustix::io::Errno> {
         let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
         let mut asks = 0;
@@ -195,7 +196,7 @@ impl Opened {
     #[must_use]
     pub fn remove_if_unused(&self) -> Option<String> {
         let path = self.created.as_ref()?;
-        // A file with contents is in the account.
+        // The account reports a file with contents.
         match rustix::fs::fstat(self) {
             Ok(stat) if stat.st_size > 0 => None,
             _ => leftover(&self.shown, remove_unused(CWD, path, self.as_fd())),

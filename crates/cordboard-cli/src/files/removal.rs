@@ -45,17 +45,17 @@ pub enum Removal {
     Removed,
     /// The name is that of another file, or of none.
     Another,
-    /// Another file had the name, or another process has opened this one, and a
-    /// third one came before the name could be restored. The file that was
-    /// moved keeps the private name.
+    /// The file was moved to the private name and is not to be removed: it is
+    /// another file, or another process has opened it. A third file took the
+    /// name before it could be restored, so the moved file keeps the private
+    /// name.
     Displaced,
     /// The file was not removed: another process has used it meanwhile.
     Used,
-    /// The file was not removed: another process may have it open. No lease is
-    /// available, which proves nothing else: `EAGAIN` is the result for a file
-    /// that is open elsewhere, in this process too, but also for one that the
-    /// server has not delegated (NFS, CIFS), or that something else in the
-    /// kernel refers to; `EINVAL` that of a file system without leases
+    /// The file was not removed: another process may have it open, as the
+    /// kernel grants no lease. `EAGAIN`: it is open elsewhere, in this process
+    /// too, or the server has not delegated it (NFS, CIFS), or something else
+    /// in the kernel refers to it. `EINVAL`: the file system has no leases
     /// (`F_SETLEASE`, fcntl(2); fs/locks.c).
     Unsure(Errno),
     /// The file could not be removed.
@@ -88,14 +88,14 @@ pub fn leftover(
     })
 }
 
-/// The result for one private name, or: that name exists.
+/// The result for one private name. `Taken`: that name exists.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Done(Removal),
     Taken,
 }
 
-/// Private names that are tried.
+/// The number of private names to try.
 const TRIES: usize = 16;
 
 /// Removes a name in a directory, if it names this file. The caller holds the

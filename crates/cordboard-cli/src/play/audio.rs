@@ -35,9 +35,9 @@ pub struct FinishedAudio {
 }
 
 impl Audio {
-    /// Starts it. Its failure cancels everything that `control` does. If its
-    /// end cannot be waited for, it is cancelled, and the report says what it
-    /// had moved by then.
+    /// Starts it. If it fails, `control` is cancelled. If no descriptor to wait
+    /// for its end is available, the audio is cancelled, and the report says
+    /// what it had moved by then.
     pub fn start(
         source: Opened,
         sink: Opened,
@@ -66,9 +66,9 @@ impl Audio {
         }
         let rest = Arc::new(Mutex::new((Ok(None), None)));
         let (slot, control) = (Arc::clone(&rest), control.clone());
-        // On the engine's thread, and not when the video next has time for it:
-        // a process that waits for the end of the audio may also be the reader
-        // of the video.
+        // On the engine's thread, and not on the player's between two frames: a
+        // process that waits for the end of the audio may also be the reader of
+        // the video.
         running.on_end(move |report| {
             drop(source);
             let stays = match report.ended {
@@ -143,8 +143,8 @@ mod tests {
     use super::*;
     use crate::endpoint::{Name, sink, source};
 
-    /// What it has moved before the descriptor to wait for its end turns out to
-    /// be unavailable is in its report.
+    /// If no descriptor to wait for its end is available, its report counts the
+    /// bytes that it has moved by then.
     #[test]
     fn what_cannot_be_waited_for_is_accounted_for() {
         let _hangs = testkit::watchdog::watch("what_cannot_be_waited_for_is_accounted_for");

@@ -93,8 +93,8 @@ impl Drop for Keys {
     }
 }
 
-/// Keys that are more than one byte have no meaning; the `[` of an arrow key is
-/// not an order.
+/// Skips the escape sequences of keys that are more than one byte: the `[` of
+/// an arrow key is not an order.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Parser {
     #[default]

@@ -20,8 +20,8 @@ use crate::problem::Problem;
 use crate::progress::{Screen, fit, width};
 use crate::signals;
 
-/// How often the line is drawn at most, and keys are read while a frame is
-/// stuck.
+/// The shortest interval between two drawings of the line, and the interval at
+/// which keys are read while a frame is stuck.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The polling interval if poll(2) is refused.

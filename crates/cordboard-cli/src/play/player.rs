@@ -70,7 +70,7 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), PlayProblem> {
     let standard = sinks.into_iter().find(|(_, end)| is_standard(end));
     play_report.standard = standard.map(|(which, _)| which);
     let draws = draws(flags, &ends);
-    // Input that is itself played is not for the player.
+    // A terminal that is a source of the film is not read for keys.
     let played = [&ends.audio, &ends.video].map(rustix::termios::isatty);
     let keys = match played {
         [false, false] => Keys::listen(),

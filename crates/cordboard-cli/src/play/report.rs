@@ -59,7 +59,7 @@ struct Line<'a> {
 }
 
 impl PlayReport {
-    /// Nothing was played: cancelled before the start.
+    /// A report of a film that was cancelled before its start.
     pub fn new() -> PlayReport {
         let mut play_report = PlayReport::default();
         play_report.audio.end(Ended::Cancelled);
@@ -172,7 +172,7 @@ impl PlayReport {
             Some(signal) => signals::status_of(signal),
             None if self.reader_left => signals::READER_LEFT,
             None if self.usage => 2,
-            // Nothing has requested the end.
+            // `cut`: nothing has requested the end.
             None => u8::from(unwritten || ended == Ended::Error || cut),
         }
     }

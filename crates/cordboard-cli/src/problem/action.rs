@@ -46,7 +46,7 @@ impl Action {
     }
 }
 
-/// What stands between the errno and the side in a message.
+/// Formats the words between the errno and the side of a message.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -42,7 +42,7 @@ impl Problem {
         }
     }
 
-    /// What this command refuses, or explains itself.
+    /// A refusal by this command, or an error with a text of its own.
     pub fn refused(
         operand: impl Into<String>,
         side: Side,

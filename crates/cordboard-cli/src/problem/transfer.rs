@@ -37,7 +37,7 @@ pub fn result_of(
     }
 }
 
-/// Moving bytes of the side that has failed.
+/// Returns the action on the side that has failed.
 pub fn action_at(failed: Option<Side>, source: impl AsFd, sink: impl AsFd) -> Action {
     match failed {
         Some(Side::Source) => Action::transfer(source),
@@ -108,8 +108,8 @@ pub fn changes_bytes(report: &Report) -> bool {
     stages.any(|stage| matches!(stage.stage, "zstd" | "unzstd"))
 }
 
-/// Returns the message of an idle limit that was reached with bytes in hand: the
-/// sink is stuck, and the source does not have them any more.
+/// Returns the message about bytes that an idle limit has lost: they were read
+/// from the source, and the sink did not take them.
 pub fn lost_by_idle_limit(report: &Report, sink: &dyn Display) -> Option<String> {
     let lose = report.ended == Ended::Idle && report.stranded > 0;
     lose.then(|| {

@@ -49,9 +49,9 @@ impl Screen {
     }
 }
 
-/// The columns to draw in: those of the terminal but the last, after which some
-/// terminals wrap. A terminal with 0 columns does not know its width
-/// (`ioctl_tty(2)`), and other files are not narrow.
+/// Returns the columns to draw in: those of the terminal but the last, after
+/// which some terminals wrap. 79 for a terminal that does not know its width (0
+/// columns, `ioctl_tty(2)`), and for other files.
 pub fn width() -> usize {
     match rustix::termios::tcgetwinsize(stderr()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col) - 1,
@@ -60,7 +60,8 @@ pub fn width() -> usize {
 }
 
 /// Whether progress would mix with what is typed at this terminal, or written
-/// to it. Some names of a terminal do not identify it.
+/// to it. Some device numbers, such as that of `/dev/tty`, do not identify the
+/// terminal.
 pub fn is_on(fd: impl AsFd) -> bool {
     /// `/dev/tty0`, `/dev/tty` and `/dev/console`.
     const ANY: [(u32, u32); 3] = [(4, 0), (5, 0), (5, 1)];

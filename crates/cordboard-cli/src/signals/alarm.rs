@@ -1,7 +1,6 @@
-//! The interval timer, of which a process has one, and SIGALRM, which other
-//! processes send too: an alarm that was set before this program was started
-//! continues (`alarm(2)`, execve(2)), and `kill -ALRM` requests a stop like
-//! SIGTERM.
+//! The interval timer (a process has one), and SIGALRM, which other processes
+//! send too: an alarm that was set before this program was started continues
+//! (`alarm(2)`, execve(2)), and `kill -ALRM` requests a stop like SIGTERM.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -25,13 +24,13 @@ pub fn adopt() {
     let left = sys::timer_left();
     if !left.is_zero() {
         DUE.store(now + micros(left), Ordering::SeqCst);
-        // From here on this clock counts: the alarm is never found early.
+        // Armed again by this clock: the signal does not arrive before `DUE`.
         set_timer(Duration::ZERO);
     }
 }
 
 /// Sends SIGALRM every `interval`, the first time after one, and at the earlier
-/// alarm. Zero: only at that alarm. Returns the interval so far.
+/// alarm. Zero: only at that alarm. Returns the previous interval.
 /// Async-signal-safe.
 pub fn set_timer(interval: Duration) -> Duration {
     let first = match DUE.load(Ordering::SeqCst) {

@@ -3,8 +3,8 @@
 //! Only a fatal signal ends a wait for a server that does not respond (NFS,
 //! FUSE), and no handler runs before it ends. A second thread then takes the
 //! signal. It sees which signals are pending without taking them
-//! (`signalfd(2)`, since Linux 2.6.27), and leaves them to the main thread for
-//! as long as a main thread that is not blocked needs.
+//! (`signalfd(2)`, since Linux 2.6.27), and first leaves them to the main
+//! thread for longer than a main thread that is not blocked needs.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -24,15 +24,16 @@ const GRACE: Timespec = Timespec {
     tv_nsec: 10_000_000,
 };
 
-/// With fewer descriptors than this, none is used here: files need them.
+/// If the limit of descriptors is below this, none is used here: files need
+/// them.
 const FEW: u64 = 64;
 
 /// The descriptor that shows pending signals, and the function to call.
 static PENDING: OnceLock<OwnedFd> = OnceLock::new();
 static TAKE: OnceLock<sys::Handler> = OnceLock::new();
 
-/// Starts the thread, which calls `take` with each signal that it takes. If no
-/// thread is available, this service is missing.
+/// Starts the thread, which calls `take` with each signal that it takes. Does
+/// nothing if no thread or descriptor is available.
 pub fn watch(signals: &[libc::c_int], take: sys::Handler) {
     if sys::most_descriptors().is_some_and(|most| most < FEW) {
         return;

@@ -85,7 +85,7 @@ pub fn uninterruptible<T>(call: impl FnOnce() -> T) -> Result<T, Interrupted> {
     done
 }
 
-/// Has the handler that ends the process remove this file too, until
+/// Registers a file that the handler that ends the process removes, until
 /// [`keep_file`]. `false`: another file is registered, and the handler removes
 /// only one.
 pub fn remove_at_exit(file: SocketFileId) -> bool {

@@ -9,9 +9,9 @@ use super::state::{is_pending, reaches_this_thread, stop};
 use super::timer::{RETRY, tick};
 
 /// Repeats a call that a signal has interrupted. A file system, such as one in
-/// user space, may fail any call with `EINTR`, and does so while a timer draws
-/// progress. Once a signal to stop has arrived, the result is `EINTR`, of which
-/// a problem is a stop and no failure.
+/// user space, may fail any call with `EINTR`, for example at the signal of the
+/// timer that draws progress. Once a signal to stop has arrived, the result is
+/// `EINTR`: a problem with this errno is a stop, not a failure.
 pub fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     match call() {
         Err(Errno::INTR) if stop().is_none() => {}

@@ -25,7 +25,7 @@ pub fn stop() -> Option<i32> {
     }
 }
 
-/// Checked before anything that a signal to stop leaves out.
+/// Checks for a signal to stop, before work that such a signal leaves out.
 ///
 /// # Errors
 ///
@@ -38,8 +38,8 @@ pub fn check_stop() -> Result<(), Interrupted> {
     }
 }
 
-/// Records a signal to stop. `Err`: an earlier one is recorded, which arrived so
-/// many milliseconds before. Async-signal-safe.
+/// Records a signal to stop. `Err`: an earlier one, recorded this number of
+/// milliseconds before. Async-signal-safe.
 pub fn record_stop(signal: libc::c_int) -> Result<(), i64> {
     let now = i64::try_from(sys::now().as_millis()).unwrap_or(i64::MAX);
     let this = now << 8 | i64::from(signal);

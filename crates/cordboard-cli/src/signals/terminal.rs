@@ -48,7 +48,7 @@ pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
 
 /// Restores the modes.
 pub fn give_back() {
-    // First, or a handler could set the modes again.
+    // Cleared first, or a handler could set the modes again.
     if TAKEN.swap(false, Ordering::SeqCst) {
         sys::without_signals(leave);
     }
@@ -135,8 +135,9 @@ extern "C" fn on_end(signal: libc::c_int) {
     sys::keeping_errno(|| {
         leave();
         sys::raise_by_default(signal);
-        // It ends all but the first process of a container, in which a fault
-        // must find the default disposition: it would occur again and again.
+        // The signal does not end the init process of a container. There the
+        // default disposition stays: with a handler, a fault would occur again
+        // and again.
         take_again();
     });
 }

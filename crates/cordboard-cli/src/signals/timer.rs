@@ -13,7 +13,7 @@ pub const RETRY: Duration = Duration::from_millis(20);
 /// handled.
 pub fn tick(interval: Duration) {
     set_timer(interval);
-    // A signal that arrived just before has lost its timer to this call.
+    // This call has replaced the timer of a signal that arrived just before.
     if interval != RETRY && is_pending() {
         set_timer(RETRY);
     }

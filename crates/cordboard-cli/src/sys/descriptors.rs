@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Returns the flags of a descriptor number, such as `FD_CLOEXEC`; `EBADF` if
-/// it is not open. A filter may refuse the question.
+/// it is not open. A filter may refuse the call.
 pub fn descriptor_flags(number: RawFd) -> Result<libc::c_int, rustix::io::Errno> {
     // SAFETY: F_GETFD takes any number, and changes nothing.
     match unsafe { libc::fcntl(number, libc::F_GETFD) } {

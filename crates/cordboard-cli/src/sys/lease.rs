@@ -7,8 +7,8 @@ use rustix::io::Errno;
 /// `fcntl(2)`; the libc crate does not have it.
 const F_SETSIG: libc::c_int = 10;
 
-/// A write lease: no other description of the file is open. A process that
-/// opens it waits until the lease is dropped, or for
+/// A write lease: the file has no other open file description. A process that
+/// opens the file waits until the lease is dropped, or for
 /// `/proc/sys/fs/lease-break-time`.
 #[derive(Debug)]
 pub struct WriteLease<'a>(BorrowedFd<'a>);

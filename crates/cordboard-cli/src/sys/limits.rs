@@ -8,7 +8,7 @@ type Resource = libc::__rlimit_resource_t;
 type Resource = libc::c_int;
 
 /// Returns a limit of the process; `u64::MAX` for none. `None` if a filter
-/// refuses the question.
+/// refuses the call.
 fn limit(resource: Resource) -> Option<u64> {
     let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
     // SAFETY: getrlimit(2) writes one rlimit, which is valid for it.
@@ -23,7 +23,7 @@ fn limit(resource: Resource) -> Option<u64> {
 }
 
 /// Returns the limit of descriptor numbers: `RLIMIT_NOFILE`. `None` if a filter
-/// refuses the question.
+/// refuses the call.
 pub fn most_descriptors() -> Option<u64> {
     limit(libc::RLIMIT_NOFILE)
 }

@@ -15,7 +15,8 @@ pub fn ignores(signal: libc::c_int) -> bool {
     disposition(signal) == libc::SIG_IGN
 }
 
-/// Whether a signal has its default action, as one that does not exist has.
+/// Whether a signal has its default action. `true` for a signal that does not
+/// exist.
 pub fn is_by_default(signal: libc::c_int) -> bool {
     disposition(signal) == libc::SIG_DFL
 }
@@ -109,8 +110,9 @@ pub fn unblock(signals: &[libc::c_int]) {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
-/// Returns a descriptor that is readable while one of these signals is pending,
-/// for whatever thread. Reading it takes the signal.
+/// Returns a descriptor that is readable while one of these signals is pending
+/// for the process, or for the thread that polls it. Reading it takes the
+/// signal.
 pub fn pending_signals(signals: &[libc::c_int]) -> Result<OwnedFd, rustix::io::Errno> {
     let set = set_of(signals);
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;

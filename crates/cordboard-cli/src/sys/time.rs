@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// Sends SIGALRM after `first`, and then every `interval`; zero: never. Returns
-/// the interval so far. Async-signal-safe.
+/// the previous interval. Async-signal-safe.
 pub fn set_timer(first: Duration, interval: Duration) -> Duration {
     let timeval = |time: Duration| libc::timeval {
         tv_sec: time.as_secs() as _,

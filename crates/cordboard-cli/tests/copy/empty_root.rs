@@ -64,7 +64,7 @@ fn a_file_is_copied() {
     }
 }
 
-/// By threads and an engine of several slots, packed and unpacked.
+/// By threads and an engine of several slots, compressed and decompressed.
 #[test]
 fn a_tree_is_copied() {
     let dir = dir();

@@ -117,8 +117,8 @@ fn files_that_were_left_out_among_many() {
     assert_eq!(std::fs::read_dir(&into).unwrap().count(), 0);
 }
 
-/// The contents of a sink are discarded for new ones; of a command that is
-/// stopped before, none come.
+/// A sink is truncated only for new contents: a command that is stopped before
+/// truncates nothing.
 #[test]
 fn a_sink_keeps_its_contents_where_the_signal_comes_first() {
     let dir = dir();

@@ -3,7 +3,7 @@
 //! If a file has a list, the group bits of its mode are the mask of the list,
 //! which limits all named users and groups, and the permissions of its group
 //! are in the list (acl(5)). A mode without its list, or on a file with another
-//! list, would admit users that the source keeps out.
+//! list, would give users access that the source denies.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -84,7 +84,7 @@ fn copy_default(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> ListResult {
 
 /// Removes the list. Its mask must not become the permissions of the group.
 fn remove_list(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
-    // The calls below report other errors. A filter without this call
+    // The calls below report other errors. A filter that refuses this call
     // (`ENOSYS`) does not mean that there is no list.
     if let Err(Errno::NODATA | Errno::OPNOTSUPP) = probe(sink, ACCESS) {
         return Ok(());
@@ -101,8 +101,8 @@ fn probe(sink: BorrowedFd<'_>, name: &CStr) -> Result<usize, Errno> {
 }
 
 /// Removes one list. xattr(7) and removexattr(2) report `ENODATA` if there is
-/// none, and `EOPNOTSUPP` if the file system has none. A filter without these
-/// calls (`ENOSYS`) hides the list, as it does that of the source.
+/// none, and `EOPNOTSUPP` if the file system has none. If a filter refuses all
+/// these calls (`ENOSYS`), the list counts as none, as does that of the source.
 fn remove_attribute(sink: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     match retry(|| rustix::fs::fremovexattr(sink, name)) {
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),

@@ -1,10 +1,11 @@
 //! `-p`: extended attributes (xattr(7)) of every namespace.
 //!
-//! The kernel decides which attributes the process may set: `trusted` needs
-//! `CAP_SYS_ADMIN`, `security` what its security module requires, `system` and
-//! the namespaces of file systems (`btrfs`) that same file system. A refused
-//! attribute is reported and counted; the copy is complete without it. Lack of
-//! space for one is a failure, and the remaining steps are done.
+//! The kernel decides which attributes the process may set. `trusted` requires
+//! `CAP_SYS_ADMIN`. `security` requires what the security module demands.
+//! `system` and the namespaces of a file system (`btrfs`) require that file
+//! system. A refused attribute is reported and counted; the copy is complete
+//! without it. Lack of space for one is a failure, and the remaining steps are
+//! done.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -27,7 +28,8 @@ pub enum Node<'a> {
     /// An open file or directory.
     Open(BorrowedFd<'a>),
     /// A symlink, by an `O_PATH` descriptor. Calls use its name in procfs,
-    /// which leads to the symlink itself; `setxattrat(2)` is of Linux 6.13.
+    /// which leads to the symlink itself; `setxattrat(2)` exists only since
+    /// Linux 6.13.
     Link(BorrowedFd<'a>),
 }
 
@@ -139,7 +141,7 @@ fn is_bound_to_inode(name: &CStr, value: &[u8]) -> bool {
 
 /// Whether it is a refusal, and not a failure of the file system (setxattr(2),
 /// xattr(7)): the file system has no such attributes (`EOPNOTSUPP`), or a
-/// filter no such call (`ENOSYS`); the process may not set them (`EPERM`,
+/// filter refuses the call (`ENOSYS`); the process may not set them (`EPERM`,
 /// `EACCES`: `user` attributes need write permission); the security module
 /// rejects the value (`EINVAL`).
 fn is_refusal(errno: Errno) -> bool {
@@ -181,13 +183,13 @@ fn not_copied(to: &Place<'_>, name: &CStr, errno: Errno) -> Message {
 }
 
 /// Sets one attribute. That needs write permission on the file, not only on the
-/// descriptor (xattr(7)): a read-only file has it until its final mode is set.
+/// descriptor (xattr(7)): a read-only file gets it until its final mode is set.
 fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
     let set = || retry(|| rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty()));
     match set() {
         Err(Errno::ACCESS) => {
             let now = retry(|| rustix::fs::fstat(sink))?.st_mode & 0o777;
-            // A process that may not do this is refused the attribute.
+            // If the process may not do this, the attribute is refused.
             retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200)))
                 .map_err(|_| Errno::ACCESS)?;
             set()

@@ -45,8 +45,8 @@ impl Job {
         let (uid, gid) = owner(stat);
         let mut mode = stat.st_mode & 0o7777;
         if let Err(errno) = retry(|| rustix::fs::fchown(sink, uid, gid)) {
-            // The group may be one of the user's own. Set-id bits must then not
-            // apply to another owner.
+            // The process may set the group to one of its own (chown(2)).
+            // Set-id bits must not apply to another owner.
             let _ = retry(|| rustix::fs::fchown(sink, None, gid));
             let special = mode & !0o777;
             mode &= 0o777;

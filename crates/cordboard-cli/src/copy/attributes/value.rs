@@ -16,7 +16,8 @@ pub fn read_value(
                 buffer.truncate(length);
                 return Ok(buffer);
             }
-            // The kernel keeps 64 KiB at most.
+            // A value has at most 64 KiB (`XATTR_SIZE_MAX`), and so has a list
+            // of names (`XATTR_LIST_MAX`).
             Err(Errno::RANGE) if buffer.len() < 1 << 17 => {
                 let length = buffer.len() * 16;
                 memory::grow(&mut buffer, length).map_err(|_| Errno::NOMEM)?;

@@ -40,9 +40,9 @@ impl AppendedRanges {
         report.stages.retain(|stage| stage.stage != NAME);
     }
 
-    /// Returns the ranges of so many bytes. If they are unknown: the range
-    /// behind the bytes that the sink had `before`, which holds if no other
-    /// process has written to it.
+    /// Returns the ranges of the `written` bytes. If they are unknown, returns
+    /// the range behind the bytes that the sink had `before`, which is right if
+    /// no other process has written to it.
     pub fn ranges(&self, written: u64, before: u64) -> Vec<Range<u64>> {
         let known = self.lock().clone().unwrap_or_default();
         let all = known.iter().map(|range| range.end - range.start);

@@ -13,8 +13,7 @@ use crate::signals::{Interrupted, retry};
 
 /// Opens a file with `flags`, which contain `O_NONBLOCK`. `EAGAIN` means a
 /// lease (`__break_lease`, fs/locks.c). Only a blocking open waits until it is
-/// released. That open is of the same inode: the name could refer to a FIFO by
-/// then.
+/// released. That open is by the inode: the name could refer to a FIFO by then.
 pub fn open_past_lease(
     at: &Place<'_>,
     flags: OFlags,
@@ -31,7 +30,8 @@ pub fn open_past_lease(
     let looked = open(base).and_then(|fd| Ok((retry(|| rustix::fs::fstat(&fd))?, fd)));
     let base = match looked {
         Ok((stat, fd)) if kind(&stat) == FileType::RegularFile => fd,
-        // It has changed. This is the error of a FIFO without a reader.
+        // The name has changed. `ENXIO` is the error of a FIFO without a
+        // reader.
         Ok(_) => return Ok(Err(Errno::NXIO)),
         Err(errno) => return Ok(Err(errno)),
     };
@@ -49,6 +49,6 @@ pub fn open_past_lease(
 /// calls may wait: `poll(2)` always reports it as ready. A server that knows
 /// the flag may return `EAGAIN` as long as it is set.
 pub fn clear_nonblock(file: impl AsFd, flags: OFlags) {
-    // If a filter refuses it: other file systems ignore the flag.
+    // An error is ignored: only some servers know the flag.
     let _ = fcntl_setfl(file, flags & OFlags::APPEND);
 }

@@ -76,7 +76,7 @@ impl Job {
             sink_unshared: true,
             ..self.request.clone()
         };
-        // Both are unsigned on some architectures and signed on others.
+        // Both fields are unsigned on some architectures and signed on others.
         let dense = i128::from(stat.st_blocks) * 512 >= i128::from(stat.st_size);
         let switches = request.switches.or_else(|| Switches::from_env().ok());
         // sendfile(2) writes only at the sink's own position.
@@ -110,8 +110,8 @@ impl Job {
     }
 }
 
-/// Opens a block device without `O_NONBLOCK`, with which one without a medium
-/// opens too, and is empty (`BLK_OPEN_NDELAY`, block/bdev.c).
+/// Opens a block device again without `O_NONBLOCK`. With that flag, a device
+/// without a medium opens too, and is empty (`BLK_OPEN_NDELAY`, block/bdev.c).
 fn reopen_blocking(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<OwnedFd, Problem> {
     let reading = |e| Problem::call(from.shown(), Side::Source, e, Action::Open);
     let flags = flags - OFlags::NONBLOCK;

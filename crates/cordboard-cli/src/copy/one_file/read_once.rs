@@ -15,8 +15,10 @@ impl Job {
     ///
     /// A file without positions, such as a stream of a FUSE server, may provide
     /// its bytes only once. A file that is generated on reading has no size,
-    /// and may differ each time. They are hashed on the way, which needs
-    /// read/write. So is what is not a regular file, if that path is allowed.
+    /// and may differ each time. For `--verify` such a source is hashed during
+    /// the transfer, which needs the path read/write. So is a source that is
+    /// not a regular file. If that path is not allowed, only a file without
+    /// positions counts as such a source.
     pub fn extras(&self, source: BorrowedFd<'_>) -> TransferExtras {
         let changes = || {
             let stat = retry(|| rustix::fs::fstat(source));

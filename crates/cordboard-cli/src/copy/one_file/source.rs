@@ -15,8 +15,8 @@ use crate::problem::Problem;
 const ENDLESS: [(u32, u32); 4] = [(1, 5), (1, 7), (1, 8), (1, 9)];
 
 impl Job {
-    /// Refuses what is not a file and cannot be copied either. A device that is
-    /// an operand is read, as by `cp`; one in a tree is not.
+    /// Refuses a source that is neither a file nor a device that can be copied.
+    /// A device that is an operand is read, as by `cp`; one in a tree is not.
     pub fn accepts(&self, path: &Path, stat: &Stat) -> Result<(), Problem> {
         let shown = path.to_string_lossy();
         let refused = |text| Problem::refused(shown.as_ref(), Side::Source, Errno::EINVAL, text);

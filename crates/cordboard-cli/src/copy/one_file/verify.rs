@@ -1,9 +1,9 @@
 //! `--verify`: reads back what was written and compares it.
 //!
 //! If the bytes passed through user space, the bytes read back must have the
-//! hash that was computed on the way. Of a clone or a copy within the kernel,
-//! both files are read and compared. The sink is read from the device, not from
-//! the page cache, as far as the file system drops its pages.
+//! hash that was computed on the way. After a clone or a copy within the
+//! kernel, both files are read and compared. The sink is read from the device,
+//! not from the page cache, as far as the file system drops its pages.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -38,9 +38,9 @@ pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Prob
 }
 
 impl Job {
-    /// Compares the sink with what was to be written: the number of bytes,
-    /// behind those that it had or where they were appended, and their values.
-    /// Other processes may have appended more.
+    /// Compares the sink with what was to be written: the number of bytes and
+    /// their values. They are behind those that the sink had, or where they
+    /// were appended. Other processes may have appended more.
     pub fn verified(
         &self,
         opened: &Opened,
@@ -266,7 +266,7 @@ fn first_difference(
             }));
         }
         if got[0] < want {
-            // Both end here, before all that was written.
+            // Both end here, before the number of bytes that was written.
             return Ok(Some(Difference {
                 at: at + got[0] as u64,
                 expected: None,

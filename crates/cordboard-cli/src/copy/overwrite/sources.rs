@@ -1,6 +1,6 @@
-//! The files that a command copies from, as far as one of them may also be a
-//! sink: by another of its names, by an existing symlink, or because the
-//! destination contains one of the operands.
+//! The source files of a command that may also be a sink: by another of their
+//! names, by an existing symlink, or because the destination contains one of
+//! the operands.
 //!
 //! A sink of the first two kinds has several names, or was reached by a
 //! symlink, which is rare. At the first such sink all sources are listed once.
@@ -149,7 +149,7 @@ impl Sources {
                     Ok(Some(stat)) if self.recursive && kind(&stat) == FileType::Directory => {
                         add_tree(operand, spares, &mut found);
                     }
-                    // A problem is reported in its turn.
+                    // Any problem is reported when the operand is copied.
                     Ok(_) => {}
                     Err(errno) => found.failed_lookup(operand, errno),
                 }

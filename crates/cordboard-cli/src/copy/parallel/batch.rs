@@ -69,7 +69,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch of which no file was started.
+    /// A batch with no file started.
     pub fn new(number: u64, directory: Option<Directory>, items: Vec<Item>) -> Batch {
         if let Some(directory) = &directory {
             directory.pending.0.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Batch {
         self.items.len()
     }
 
-    /// Whether these are operands, of which symlinks are followed.
+    /// Whether these are operands, whose symlinks are followed.
     pub fn is_top(&self) -> bool {
         self.directory.is_none()
     }

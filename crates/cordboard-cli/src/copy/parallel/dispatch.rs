@@ -171,8 +171,8 @@ impl<'s> Dispatch<'s> {
         over
     }
 
-    /// Records that the contents of a directory are left out, if this problem
-    /// is why it was not made.
+    /// Records that the contents of a directory are left out, if the problem
+    /// that prevented its creation affects all files.
     pub fn not_made(&mut self, problem: &Problem) {
         if affects_all_files(problem) {
             self.session.left_out();

@@ -15,8 +15,8 @@ use crate::stages::Staging;
 /// The size from which a file goes to the engine. Below, handing it over costs
 /// more than the engine's fairness gains: a worker copies it in one piece.
 const LARGE: u64 = 4 << 20;
-/// The size for files that are packed or unpacked, which takes many times as
-/// long.
+/// The size for files that are compressed or decompressed, which takes many
+/// times as long.
 const LARGE_IF_STAGED: u64 = 64 << 10;
 
 /// A file: its batch, and its index there.

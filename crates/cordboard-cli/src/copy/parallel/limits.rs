@@ -2,10 +2,10 @@
 //!
 //! Each has a thread or a place in the engine, and at most [`EACH`]
 //! descriptors. It needs a buffer of 256 KiB, a private pipe of up to 1 MiB, or
-//! up to 8 MiB for direct I/O, of which all files have 64 MiB together. So both
-//! are bounded whatever the size of a tree. If the address space is limited,
-//! threads and buffers must leave some for small allocations: one that fails
-//! ends the process.
+//! up to 8 MiB for direct I/O, of which all files have 64 MiB together. So
+//! descriptors and memory are bounded, whatever the size of a tree. If the
+//! address space is limited, threads and buffers must leave some for small
+//! allocations: one that fails ends the process.
 
 use std::num::NonZeroUsize;
 
@@ -42,7 +42,7 @@ const OTHER_ADDRESSES: u64 = 16 << 20;
 pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let wanted = asked.map_or(processors.clamp(2, 4), usize::from);
-    /// The kernel's default (`INR_OPEN_CUR`), if a filter refuses the question.
+    /// The kernel's default (`INR_OPEN_CUR`), if a filter refuses the call.
     const USUAL: u64 = 1024;
     let limit = sys::most_descriptors().unwrap_or(USUAL);
     let addresses = sys::addresses_left();

@@ -179,7 +179,7 @@ impl Workers {
         self.more.notify_one();
     }
 
-    /// Has threads without work end.
+    /// Ends the threads that have no work.
     pub fn close(&self) {
         self.lock().closing = true;
         self.more.notify_all();
@@ -324,7 +324,7 @@ impl Workers {
         else {
             return FileState::OnEngine;
         };
-        // Also reports the reason.
+        // If the transfer is refused, this copy reports why.
         let (from, to) = at.0.places(at.1);
         let moved = self.job.copy_bytes(&opened, (&from, &to), watch);
         (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, outcome);

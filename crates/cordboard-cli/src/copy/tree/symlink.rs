@@ -143,7 +143,7 @@ fn preserve(
     let own = |uid| retry(|| rustix::fs::chownat(link, c"", uid, gid, AtFlags::EMPTY_PATH));
     match own(uid) {
         Ok(()) => {}
-        // As of files: `preserve.rs`.
+        // As for files: `preserve.rs`.
         Err(Errno::PERM | Errno::INVAL) => {
             outcome.add(Message::Unkept);
             let _ = own(None);

@@ -194,7 +194,7 @@ impl Walk {
         !self.left.is_empty() || self.levels.iter().any(more)
     }
 
-    /// Leaves a directory of which all entries were started.
+    /// Leaves a directory whose entries were all started.
     fn leave(&mut self, dispatch: &mut Dispatch<'_>) -> Result<(), Problem> {
         dispatch.flush();
         let lost = self.here().is_err().then(|| self.lost());
@@ -231,7 +231,7 @@ impl Walk {
     }
 
     /// Settles directories in which all files have ended, and waits for the
-    /// others until no more than so many are left.
+    /// others until no more than `most` are left.
     fn settle_left(&mut self, dispatch: &mut Dispatch<'_>, most: usize) {
         while let Some(left) = self.left.front() {
             if !left.level.pending.is_none() {
@@ -259,8 +259,8 @@ impl Walk {
         let unlisted = |e: rustix::io::Errno| failed(e.into());
         list(fd, &mut self.buffer, unlisted, |name, file_type| {
             entries.try_reserve(1).map_err(|_| failed(Errno::ENOMEM))?;
-            // Of a damaged file system, which could lead anywhere. Since Linux
-            // 5.4 the listing itself fails (`verify_dirent_name`,
+            // On a damaged file system, such a name could lead out of the tree.
+            // Since Linux 5.4 the listing itself fails (`verify_dirent_name`,
             // fs/readdir.c).
             if name.to_bytes().contains(&b'/') {
                 let text = "contains a name with a slash: the file system is damaged";
@@ -425,7 +425,8 @@ impl Walk {
         let there = retry(|| rustix::fs::fstat(&fd)).map_err(|e| self.writing(e))?;
         let owner = created.then_some(there.st_mode & stat.st_mode & 0o700);
         if created && there.st_mode & 0o700 != 0o700 {
-            // The umask denies the owner access too, who has to fill it first.
+            // The umask denies access to the owner too. The process has to fill
+            // the directory first.
             let open = dispatch.retry_when_idle(|| grant_owner_access(fd.as_fd()));
             let open = open.map_err(|e| self.writing(e))?;
             fd = open.unwrap_or(fd);

@@ -29,8 +29,8 @@ pub enum Delivery {
 }
 
 /// Shuts down this direction, and waits until the peer has what was sent.
-/// Closing a socket with unread data sends a reset instead of an end, which
-/// destroys what is in flight; so data from the peer is read and discarded.
+/// Closing a socket with unread data sends a RST instead of a FIN. A RST
+/// destroys what is in flight, so data from the peer is read and discarded.
 ///
 /// The wait ends when the peer acknowledges nothing for `limit`. `ended`:
 /// this direction was shut down before.
@@ -52,8 +52,7 @@ pub fn finish(
     until_acknowledged(socket, tcp, ended, limit, look)
 }
 
-/// The limit of the wait: none is left if the transfer has ended by its idle
-/// limit.
+/// The limit of the wait: zero if the transfer has ended by its idle limit.
 pub fn limit(ended: Ended, idle: Option<Duration>) -> Duration {
     match ended {
         Ended::Idle => Duration::ZERO,
@@ -73,8 +72,7 @@ fn until_acknowledged(
     // `ENOTCONN`: it broke before (`inet_shutdown`, net/ipv4/af_inet.c).
     let ended = shutdown(socket, Shutdown::Write).is_ok() || ended;
     if !tcp {
-        // The bytes of a UNIX socket are with the peer as soon as they are
-        // sent.
+        // The bytes sent to a UNIX socket are in the peer's queue at once.
         discard(socket);
         return Ok(Delivery::Acknowledged);
     }
@@ -89,7 +87,7 @@ fn until_acknowledged(
         if now != left {
             (left, limit) = (now, full);
         }
-        // The end itself counts as one byte.
+        // The FIN counts as one byte.
         let bytes = u64::try_from(left - i32::from(ended)).unwrap_or(0);
         match (&peer, broken) {
             (Discarded::Nothing, _) if left == 0 => return Ok(Delivery::Acknowledged),
@@ -97,7 +95,7 @@ fn until_acknowledged(
                 return Ok(Delivery::Acknowledged);
             }
             (Discarded::Broken(errno), _) => return Ok(Delivery::Broken(*errno)),
-            // After the peer's end, recv(2) does not report later errors
+            // After the peer's FIN, recv(2) does not report later errors
             // (`tcp_recvmsg_locked`, net/ipv4/tcp.c).
             (Discarded::Closed, Some(errno)) => return Ok(Delivery::Broken(errno)),
             _ if limit.is_zero() && bytes == 0 => return Ok(Delivery::Acknowledged),

@@ -95,7 +95,7 @@ pub fn connect(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<Ow
             result => result,
         };
         if kind == SocketType::STREAM {
-            // What is written is sent at once; small writes are not delayed.
+            // Small writes are sent at once.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
         }
         Ok(connected.map(|()| socket))

@@ -81,12 +81,12 @@ pub fn bind(
     Err(problem(Errno::ADDRINUSE))
 }
 
-/// Whether no socket is bound to this file. None will be: bind(2) creates a new
-/// file each time.
+/// Whether no socket is bound to this file. No socket will be bound to it
+/// later: bind(2) creates a new file each time.
 fn is_stale(file: &OwnedFd, stat: &Stat, address: &SocketAddrUnix) -> Result<bool, Errno> {
     let probe = socket(SocketType::DGRAM)?;
-    // This file, whatever has its name meanwhile. Without procfs, the file of
-    // that name: another file is not removed.
+    // Connects to this file, whatever has its name meanwhile; without procfs,
+    // to the file of that name. [`remove`] does not remove another file.
     let very = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let is_it = rustix::fs::stat(&very).is_ok_and(|there| id(&there) == id(stat));
     let connected = match SocketAddrUnix::new(&very) {

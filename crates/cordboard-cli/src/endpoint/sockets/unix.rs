@@ -92,7 +92,7 @@ pub fn bind(
     Ok((ours, SocketFile::new(path)))
 }
 
-/// Accepts one connection. The file of the listener is removed by then.
+/// Accepts one connection. The file of the listener is removed on return.
 pub fn accept(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let (listener, _file) = bind(path, kind, operand)?;
     rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;

@@ -165,8 +165,9 @@ fn the_speed_is_changed_while_it_runs() {
     .into();
     let (close, tally) = environment.run(1.0, false);
     assert_eq!(close, Close::End);
-    // Half of the wait was left at 15, a fourth of it at 40 (due at 45), and at
-    // 50 the half again, of which a hundredth is nothing in milliseconds.
+    // At 15, 5 of 10 ms are left, which become 10. At 40, 5 of 20 ms are left,
+    // which become 2.5. At 50, 2.5 of 10 ms are left, of which a hundredth is 0
+    // in whole milliseconds.
     let begun = [
         ('s', 0),
         ('s', 10),
