@@ -108,9 +108,9 @@ fn with_hint(problem: Problem, operand: &OsStr) -> Problem {
         Some(Errno::ENOENT) if endpoint::names_other_endpoint(operand) => {
             problem.help("cat takes only files and -: for other endpoints, use cordboard splice")
         }
-        Some(Errno::ENXIO) => {
-            problem.help(format!("for a socket, use cordboard splice unix:{shown} -"))
-        }
+        Some(Errno::ENXIO) => problem.help(format!(
+            "for a socket, use cordboard splice unix:{shown} -; for a device, check that it is present"
+        )),
         _ => problem,
     }
 }

@@ -68,9 +68,8 @@ struct Described {
 
 fn description(side: Side, preview: &Preview, endpoint: &Endpoint<'_>) -> Described {
     let facts = endpoint.facts();
-    let to_be_created = preview.note == "to be created";
     let mut list = Vec::new();
-    if let (Some(size), false) = (facts.size, to_be_created) {
+    if let (Some(size), false) = (facts.size, preview.to_be_created) {
         list.push(match size {
             0..1024 => units::bytes(size),
             size => format!("{size} bytes ({})", units::bytes(size)),
@@ -83,7 +82,7 @@ fn description(side: Side, preview: &Preview, endpoint: &Endpoint<'_>) -> Descri
     if let Some(name) = &filesystem {
         list.push(format!("on {name}"));
     }
-    let cached = endpoint.cached_share().filter(|_| !to_be_created);
+    let cached = endpoint.cached_share().filter(|_| !preview.to_be_created);
     if let Some(share) = cached {
         list.push(format!("{:.0} % cached", share * 100.0));
     }

@@ -44,7 +44,7 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::ENOSPC, Sink, TransferBlockDevice) => {
             "the end of the device is reached, or its thin pool is full"
         }
-        (Errno::ENOSPC, Sink, _) => "free some space, or write elsewhere",
+        (Errno::ENOSPC, Sink, _) => "free some space (df) or inodes (df -i), or write elsewhere",
         (Errno::EDQUOT, Sink, _) => "the disk quota is used up",
         (Errno::EFBIG, Sink, _) => {
             "the file size limit is reached (ulimit -f, or that of the file system)"
@@ -54,9 +54,8 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::ETXTBSY, Sink, _) => {
             "it is a running program (copy to a new name, then mv), or an active swap file"
         }
-        (Errno::EMFILE | Errno::ENFILE, ..) => {
-            "raise the limit of open files (ulimit -n); of the system: fs.file-max"
-        }
+        (Errno::EMFILE, ..) => "raise the limit of open files (ulimit -n)",
+        (Errno::ENFILE, ..) => "raise the system's limit of open files (sysctl fs.file-max)",
         (Errno::EPIPE, Sink, Transfer | TransferSocket) => "its reader has closed it",
         (Errno::EBADF, Source, _) => "it must be open for reading",
         (Errno::EBADF, Sink, _) => "it must be open for writing",

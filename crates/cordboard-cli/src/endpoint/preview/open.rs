@@ -26,6 +26,8 @@ pub struct Preview {
     emptied: Option<Emptied>,
     /// How it differs from the endpoint.
     pub note: &'static str,
+    /// The transfer creates the endpoint: this is an empty file without a name.
+    pub to_be_created: bool,
     /// The name for messages.
     pub shown: String,
     /// It is inherited: its flags are worth reporting.
@@ -112,6 +114,7 @@ pub fn preview(name: &Name, shown: &str, side: Side, append: bool) -> Result<Pre
                 fd: Fd::Opened(opened),
                 emptied: None,
                 note: "",
+                to_be_created: false,
                 given: true,
                 side,
                 unopened: None,
@@ -134,6 +137,7 @@ pub fn preview(name: &Name, shown: &str, side: Side, append: bool) -> Result<Pre
         fd: Fd::Ours(fd),
         emptied: None,
         note,
+        to_be_created: false,
         shown: shown.to_owned(),
         given: false,
         side,
@@ -153,6 +157,7 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
         fd: Fd::Ours(fd),
         emptied,
         note,
+        to_be_created: false,
         shown: operand.shown.to_owned(),
         given: false,
         side: operand.side,
@@ -161,11 +166,11 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
         Err(rustix::io::Errno::NOENT) if operand.side == Side::Sink => {
-            return Ok(with(
-                unnamed_file(path, operand, append)?,
-                None,
-                "to be created",
-            ));
+            let file = unnamed_file(path, operand, append)?;
+            return Ok(Preview {
+                to_be_created: true,
+                ..with(file, None, "to be created")
+            });
         }
         Err(errno) => return Err(failed(errno)),
     };
