@@ -210,8 +210,8 @@ impl Core {
     }
 
     fn send_stop(&self) {
-        let stations = [Some(Arc::clone(&self.main)), self.disk_reactor()];
-        for handle in stations.into_iter().flatten() {
+        let reactors = [Some(Arc::clone(&self.main)), self.disk_reactor()];
+        for handle in reactors.into_iter().flatten() {
             let _ = handle.inbox().push(Message::Stop);
         }
     }

@@ -147,16 +147,16 @@ impl Flow<'_> {
     /// Releases both claims before another path begins, which may move fewer bytes per
     /// call. A claim stays for the next path if another process has moved the position
     /// past it.
-    pub(crate) fn lend_back(&mut self) {
+    pub(crate) fn release_claims(&mut self) {
         if self.source.cursor.is_last(self.source.fd()) {
             self.source.cursor.unclaim(self.source.fd());
         }
-        self.lend_sink_back();
+        self.release_sink_claim();
     }
 
     /// Releases the sink's claim before a wait. It stays if another process has moved the
     /// position past it.
-    pub(crate) fn lend_sink_back(&mut self) {
+    pub(crate) fn release_sink_claim(&mut self) {
         if self.sink.cursor.is_last(self.sink.fd()) {
             self.unclaim_sink();
         }

@@ -8,14 +8,14 @@ use crate::sys::{page_size, unsent};
 impl Flow<'_> {
     /// Marks the pipes as worth enlarging. `at_once`: enlarges them now.
     pub(super) fn enlarge_pipes(&mut self, at_once: bool) {
-        self.lent.worth_it = true;
+        self.enlarged_pipes.worth_it = true;
         if !at_once {
             return;
         }
         let (source, sink) = (self.source.fd(), self.sink.fd());
         for (side, end) in [(Side::Source, &self.source), (Side::Sink, &self.sink)] {
-            if let Some(lent) = self.lent.of(side, end.endpoint()) {
-                lent.grow(source, sink);
+            if let Some(pipe) = self.enlarged_pipes.of(side, end.endpoint()) {
+                pipe.grow(source, sink);
             }
         }
     }
@@ -23,30 +23,30 @@ impl Flow<'_> {
     /// Records that `bytes` went through the pipe on this side in one step.
     pub(super) fn pipe_moved(&mut self, side: Side, bytes: usize) {
         let (source, sink) = (self.source.fd(), self.sink.fd());
-        if !self.lent.worth_it || bytes < page_size() {
+        if !self.enlarged_pipes.worth_it || bytes < page_size() {
             return;
         }
         let end = match side {
             Side::Source => &self.source,
             Side::Sink => &self.sink,
         };
-        if let Some(lent) = self.lent.of(side, end.endpoint()) {
-            lent.moved(bytes, source, sink);
+        if let Some(pipe) = self.enlarged_pipes.of(side, end.endpoint()) {
+            pipe.moved(bytes, source, sink);
         }
     }
 
     /// Doubles the slots of the sink's pipe. `false` if that fails.
     pub(super) fn widen_sink(&mut self) -> bool {
         let (source, sink) = (self.source.fd(), self.sink.fd());
-        let lent = self.lent.of(Side::Sink, self.sink.endpoint());
-        lent.is_some_and(|lent| lent.widen(source, sink))
+        let pipe = self.enlarged_pipes.of(Side::Sink, self.sink.endpoint());
+        pipe.is_some_and(|pipe| pipe.widen(source, sink))
     }
 
     /// Restores the pipes' original sizes at the end of the transfer.
     pub(crate) fn give_pipes_back(&mut self) {
         let (source, sink) = (self.source.fd(), self.sink.fd());
-        for lent in self.lent.ends.iter_mut().filter_map(Option::take) {
-            lent.give_back(source, sink);
+        for pipe in self.enlarged_pipes.ends.iter_mut().filter_map(Option::take) {
+            pipe.give_back(source, sink);
         }
     }
 }
@@ -60,8 +60,8 @@ pub(super) fn sparsely_filled(flow: &Flow<'_>) -> Option<(usize, usize)> {
     let sink = flow.sink.fd();
     let there = usize::try_from(unsent(sink).ok()?).ok()?;
     // The capacity before it was enlarged.
-    let capacity = match &flow.lent.ends[1] {
-        Some(lent) => lent.before(),
+    let capacity = match &flow.enlarged_pipes.ends[1] {
+        Some(pipe) => pipe.before(),
         None => pipe::capacity(sink),
     };
     let is_full = there.saturating_add(page_size()) > capacity;

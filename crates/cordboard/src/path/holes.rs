@@ -310,10 +310,10 @@ impl Walk {
 /// an empty range at the end of the file. `None` if the file system cannot tell.
 /// `lseek(2)`, since Linux 3.1; leaves the file position anywhere.
 fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
-    let look = |from| again(|| rustix::fs::seek(fd, from));
-    match look(SeekFrom::Data(offset)) {
+    let seek_to = |from| again(|| rustix::fs::seek(fd, from));
+    match seek_to(SeekFrom::Data(offset)) {
         Ok(data) => {
-            let end = look(SeekFrom::Hole(data)).ok()?;
+            let end = seek_to(SeekFrom::Hole(data)).ok()?;
             // Another process has punched a hole there since: not reliable.
             (end > data).then_some((data, end))
         }

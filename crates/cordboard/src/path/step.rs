@@ -35,7 +35,7 @@ pub(crate) trait Step {
 
     /// The interval at which to step anyway, if [`Step::completions`] may miss
     /// an event.
-    fn looks_each(&self) -> Option<Duration> {
+    fn poll_interval(&self) -> Option<Duration> {
         None
     }
 
@@ -77,7 +77,7 @@ pub(crate) trait Step {
     /// Drops its state without touching a descriptor: another part of the
     /// process may have closed them all and reused their numbers. Memory that
     /// the kernel may still write to stays allocated.
-    fn let_go(self: Box<Self>) {
+    fn drop_without_close(self: Box<Self>) {
         std::mem::forget(self);
     }
 }

@@ -51,11 +51,11 @@ pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usiz
     (done, false)
 }
 
-/// One read at the source's cursor. `aside`: for reading from a pipe.
+/// One read at the source's cursor. `packet_reader`: for reading from a pipe.
 pub(super) fn read(
     flow: &mut Flow<'_>,
     into: &mut [u8],
-    aside: &mut PacketReader,
+    packet_reader: &mut PacketReader,
 ) -> Result<usize, Errno> {
     let fd = flow.source.fd();
     if flow.source.kind().is_socket() {
@@ -72,8 +72,8 @@ pub(super) fn read(
         if let Some(unreadable) = &flow.unreadable {
             return Err(unreadable.errno);
         }
-        let done = aside.read(fd, into, way);
-        if let Some(unreadable) = aside.unreadable() {
+        let done = packet_reader.read(fd, into, way);
+        if let Some(unreadable) = packet_reader.unreadable() {
             flow.took_unreadable(unreadable);
         }
         return done;

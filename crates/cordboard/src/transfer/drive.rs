@@ -91,7 +91,7 @@ pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcom
         None
     };
     let may_sleep = transfer.may_sleep();
-    transfer.flow.let_sleep(may_sleep);
+    transfer.flow.set_may_sleep(may_sleep);
     transfer.reopen_terminals();
     let watched = transfer.observer.is_some() || transfer.control.is_some();
     transfer.flow.mode.set_watched(watched);

@@ -314,16 +314,16 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
                 if by_peer && kind == SocketType::DGRAM {
                     continue;
                 }
-                for looks in [1, 3] {
+                for tries in [1, 3] {
                     let (sink, peer) = full::unix(kind, 4096, nonblocking);
                     let (source, mut feed) = pipe().unwrap();
                     feed.write_all(b"hello").unwrap();
                     let end = sink.try_clone().unwrap();
                     let mut time = Sleeps::new(|past| {
-                        assert!(past < looks, "{kind:?}: the shutdown was not detected");
-                        if past + 1 == looks && by_peer {
+                        assert!(past < tries, "{kind:?}: the shutdown was not detected");
+                        if past + 1 == tries && by_peer {
                             shutdown(&peer, Shutdown::Read).unwrap();
-                        } else if past + 1 == looks {
+                        } else if past + 1 == tries {
                             shutdown(&end, Shutdown::Write).unwrap();
                         }
                     });
@@ -332,8 +332,8 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
                     let end = (report.failed, report.errno, report.written);
                     let expected = (Some(Side::Sink), Some(Errno::EPIPE), 0);
                     assert_eq!(end, expected, "{kind:?} {nonblocking} {by_peer}");
-                    assert_eq!(time.for_sink, vec![Some(FULL_SINK_RETRY); looks]);
-                    assert_eq!(report.elapsed, FULL_SINK_RETRY * looks as u32);
+                    assert_eq!(time.for_sink, vec![Some(FULL_SINK_RETRY); tries]);
+                    assert_eq!(report.elapsed, FULL_SINK_RETRY * tries as u32);
                 }
             }
         }

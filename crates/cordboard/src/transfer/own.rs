@@ -51,7 +51,7 @@ impl Transfer<'_> {
     /// (`dup(2)`, `open(2)`), which nothing tells from the transfer's.
     pub(crate) fn drop_without_close(mut self) {
         if let Some((_, step)) = self.current.take() {
-            step.let_go();
+            step.drop_without_close();
         }
         if let Some(rest) = self.flow.unreadable.take() {
             rest.pipe.forget();

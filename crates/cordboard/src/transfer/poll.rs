@@ -110,12 +110,12 @@ fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Er
         there && fds[index].revents().intersects(flags)
     };
     let open = shows(has.0, ready_at, PollFlags::all() - PollFlags::ERR);
-    let [ready_doubted, watch_doubted] = interest.edge_triggered;
+    let [ready_error_persists, watch_error_persists] = interest.edge_triggered;
     Ok(Wakeup {
-        ready: open || !ready_doubted && shows(has.0, ready_at, PollFlags::ERR),
+        ready: open || !ready_error_persists && shows(has.0, ready_at, PollFlags::ERR),
         open,
         unclear: false,
-        error: !watch_doubted && shows(has.1, watch_at, PollFlags::ERR),
+        error: !watch_error_persists && shows(has.1, watch_at, PollFlags::ERR),
         hang_up: shows(has.1, watch_at, PollFlags::HUP | PollFlags::NVAL),
         woken: shows(has.2, wake_at, PollFlags::all()),
     })

@@ -17,7 +17,7 @@ impl Transfer<'_> {
         // For anything but a socket the next call returns the error.
         let mut open = wakeup.open || !kind.is_socket();
         if !open {
-            self.flow.end_mut(side).ready.doubted |= !wakeup.unclear;
+            self.flow.end_mut(side).ready.error_persists |= !wakeup.unclear;
             // All other calls on sockets have a flag against waiting, and return
             // the error.
             if side == Side::Source && self.is_spliced() && !self.flow.source.ready.never_waits {

@@ -160,7 +160,7 @@ impl<'a> Settlement<'a> {
             transfer.put_back();
         }
         transfer.flow.allowance.cut_short();
-        transfer.flow.let_sleep(false);
+        transfer.flow.set_may_sleep(false);
         Phase::Drain { interruptions: 0 }
     }
 

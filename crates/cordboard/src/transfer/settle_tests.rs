@@ -50,7 +50,7 @@ fn blocks_complete_between_turns() {
         eprintln!("SKIPPED: blocks_complete_between_turns: no direct I/O here");
         return;
     };
-    transfer.flow.let_sleep(false);
+    transfer.flow.set_may_sleep(false);
     loop {
         match transfer.step() {
             Turn::Moved(_) => {}

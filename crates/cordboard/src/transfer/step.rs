@@ -30,7 +30,7 @@ pub(super) fn note_use(used: &mut Vec<DataPath>, name: DataPath, moved: bool) {
 impl Transfer<'_> {
     /// Takes one step of the current path, or of the next one if it declines.
     pub(crate) fn step(&mut self) -> Turn {
-        self.flow.look_again();
+        self.flow.recheck_nonblocking();
         // If nothing more is to be taken, there is nothing to pause.
         let paused = self.is_paused() && !self.flow.allowance.is_over();
         self.flow.allowance.set_paused(paused);
@@ -85,7 +85,7 @@ impl Transfer<'_> {
                     if side == Side::Source {
                         // Another reader may take the bytes that were to be written
                         // there, and another writer would leave a gap.
-                        self.flow.lend_sink_back();
+                        self.flow.release_sink_claim();
                     }
                     return Turn::Blocked(side);
                 }
@@ -179,7 +179,7 @@ impl Transfer<'_> {
     }
 
     pub(super) fn completion_poll_interval(&self) -> Option<Duration> {
-        (self.current.as_ref()).and_then(|(_, path)| path.looks_each())
+        (self.current.as_ref()).and_then(|(_, path)| path.poll_interval())
     }
 
     /// Skips a hole on both sides, if the sink is to have it too.
@@ -247,7 +247,7 @@ impl Transfer<'_> {
         if let Some((_, mut path)) = self.current.take() {
             path.finish(&mut self.flow);
         }
-        self.flow.lend_back();
+        self.flow.release_claims();
         self.declined.push(Declined { path: name, why });
     }
 
@@ -261,7 +261,7 @@ impl Transfer<'_> {
         };
         // A path could not start on a source whose device is gone.
         let side = match self.flow.source_goes_on() {
-            Err(says) if says == errno => Some(Side::Source),
+            Err(found) if found == errno => Some(Side::Source),
             _ => self.without_room(path, errno),
         };
         Turn::Failed(side, Some(errno))
@@ -286,7 +286,7 @@ impl Transfer<'_> {
             && !path.holds()
         {
             path.rest();
-            self.flow.lent.rest();
+            self.flow.enlarged_pipes.rest();
         }
     }
 

@@ -254,7 +254,7 @@ impl Stepper {
                     if let Some(errno) = sink_error(transfer, wakeup.hang_up) {
                         return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
                     }
-                    transfer.flow.sink.ready.doubted = true;
+                    transfer.flow.sink.ready.error_persists = true;
                 }
                 if wakeup.ready
                     && let Err(errno) = transfer.is_ready(side, wakeup)

@@ -167,7 +167,7 @@ fn what_waits_since_is_polled_since() {
         .set_read_timeout(Some(Duration::from_millis(500)))
         .unwrap();
     let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
-    transfer.flow.let_sleep(false);
+    transfer.flow.set_may_sleep(false);
     assert!(transfer.flow.source.ready.never_waits);
     source.set_nonblocking(false).unwrap();
     assert!(matches!(transfer.step(), Turn::Blocked(Side::Source)));
@@ -209,7 +209,7 @@ fn a_terminal_that_waits_since_the_last_look_is_not_waited_for() {
     let [terminal, _master] = pty();
     let (_reader, sink) = std::io::pipe().unwrap();
     let mut transfer = Transfer::new(terminal.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
-    transfer.flow.let_sleep(false);
+    transfer.flow.set_may_sleep(false);
     transfer.reopen_terminals();
     assert_eq!(transfer.step(), Turn::Blocked(Side::Source));
     rustix::fs::fcntl_setfl(&terminal, rustix::fs::OFlags::RDWR).unwrap();
@@ -231,7 +231,7 @@ fn a_terminal_that_does_not_wait_is_opened_again_too() {
     let (source, _feed) = std::io::pipe().unwrap();
     for (sink, again) in [(&terminal, true), (&master, false)] {
         let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
-        transfer.flow.let_sleep(false);
+        transfer.flow.set_may_sleep(false);
         transfer.reopen_terminals();
         let own = transfer.flow.sink.fd().as_raw_fd() != sink.as_raw_fd();
         assert_eq!((own, transfer.reopened.len()), (again, usize::from(again)));
@@ -252,7 +252,7 @@ fn only_a_reported_error_makes_the_wait_edge_triggered() {
         let (source, peer) = std::os::unix::net::UnixStream::pair().unwrap();
         let (_reader, sink) = std::io::pipe().unwrap();
         let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
-        transfer.flow.let_sleep(false);
+        transfer.flow.set_may_sleep(false);
         // The current path splices.
         assert!(matches!(transfer.step(), Turn::Blocked(Side::Source)));
         let mut shows = |open| {
@@ -264,7 +264,7 @@ fn only_a_reported_error_makes_the_wait_edge_triggered() {
             };
             transfer.is_ready(Side::Source, wakeup).unwrap();
             let ready = transfer.flow.source.ready;
-            (ready.marked, ready.doubted)
+            (ready.marked, ready.error_persists)
         };
         assert_eq!(shows(false), (false, !unclear));
         (&peer).write_all(b"x").unwrap();

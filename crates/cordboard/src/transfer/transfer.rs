@@ -195,7 +195,7 @@ impl<'a> Transfer<'a> {
     pub(crate) fn set_up(&mut self, backend: Backend) {
         self.flow.options.backend = backend;
         self.flow.mode.share_thread();
-        self.flow.let_sleep(false);
+        self.flow.set_may_sleep(false);
         self.reopen_terminals();
     }
 

@@ -87,10 +87,11 @@ impl Wait {
             watch: watch.then_some(flow.sink.fd()),
             wake: transfer.control.as_ref().and_then(Control::wake_fd),
             edge_triggered: match self.target {
-                WaitFor::Side(Side::Sink) => [flow.sink.ready.doubted, false],
-                WaitFor::Side(Side::Source) => {
-                    [flow.source.ready.doubted, watch && flow.sink.ready.doubted]
-                }
+                WaitFor::Side(Side::Sink) => [flow.sink.ready.error_persists, false],
+                WaitFor::Side(Side::Source) => [
+                    flow.source.ready.error_persists,
+                    watch && flow.sink.ready.error_persists,
+                ],
                 WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => [false; 2],
             },
         }

@@ -26,8 +26,8 @@ impl EventLoop {
         // If the host closes the eventfd nothing else may wake it.
         let disk = self.thread_kind() == ThreadKind::Disk && !reactor.jobs.is_empty();
         let most = if disk { DISK } else { LONGEST };
-        let look = self.core.is_active().then_some(most);
-        timer.into_iter().chain(look).min()
+        let check = self.core.is_active().then_some(most);
+        timer.into_iter().chain(check).min()
     }
 
     /// Fails with `EBADF` if its descriptors are no longer its own, as of the last

@@ -262,7 +262,7 @@ impl Datagram {
         if into.is_empty() {
             return Ok((0, true));
         }
-        let first = stream::read(flow, into, &mut self.aside)?;
+        let first = stream::read(flow, into, &mut self.packet_reader)?;
         flow.took(first as u64);
         let (more, end) = stream::pages(flow, first, &mut into[first..]);
         Ok((first + more, end))

@@ -88,7 +88,7 @@ pub(crate) struct Datagram {
     /// datagram: start and length.
     tail: (usize, usize),
     /// For reading from a pipe …
-    aside: PacketReader,
+    packet_reader: PacketReader,
     /// … and for writing to one.
     nowait: NoWait,
     /// For a blocking terminal.
@@ -145,7 +145,7 @@ impl Datagram {
             next: 0,
             sent: 0,
             tail: (0, 0),
-            aside: PacketReader::default(),
+            packet_reader: PacketReader::default(),
             nowait: NoWait::default(),
             terminal: Terminal::default(),
             ended: false,
@@ -242,7 +242,7 @@ impl Step for Datagram {
         if let Some(batch) = self.batch.take() {
             batch.recycle();
         }
-        self.aside.rest();
+        self.packet_reader.rest();
         self.nowait.rest();
         (self.received, self.queue, self.next) = (Vec::new(), Vec::new(), 0);
     }

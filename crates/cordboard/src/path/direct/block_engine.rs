@@ -84,7 +84,7 @@ pub(super) trait BlockEngine: Send {
 
     /// The interval at which to reap anyway, if [`BlockEngine::fd`] may miss an
     /// event.
-    fn looks_each(&self) -> Option<Duration> {
+    fn poll_interval(&self) -> Option<Duration> {
         None
     }
 

@@ -326,8 +326,8 @@ impl Step for Direct {
         Some(self.ring.fd())
     }
 
-    fn looks_each(&self) -> Option<Duration> {
-        self.ring.looks_each()
+    fn poll_interval(&self) -> Option<Duration> {
+        self.ring.poll_interval()
     }
 
     fn pending(&self) -> (u32, u32) {

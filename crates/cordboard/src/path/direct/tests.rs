@@ -84,7 +84,7 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
             return testkit::skip::report("direct", "no direct I/O here");
         };
         let flow = &mut transfer.flow;
-        flow.let_sleep(true);
+        flow.set_may_sleep(true);
         let Ok(mut direct) = Direct::start(flow) else {
             return testkit::skip::report("direct", "no direct I/O here");
         };

@@ -13,7 +13,7 @@ use crate::sys::{EventFd, Identity, Thread, identity, poll_for};
 use crate::threads;
 
 /// The interval at which completions are polled for without the event.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 struct Files {
     source: OwnedFd,
@@ -183,7 +183,7 @@ impl ThreadEngine {
             tv_nsec: 1_000_000,
         };
         let mut event = [PollFd::new(&self.files.event, PollFlags::IN)];
-        match poll_for(&mut event, Timespec::try_from(LOOK).ok().as_ref()) {
+        match poll_for(&mut event, Timespec::try_from(POLL_INTERVAL).ok().as_ref()) {
             Ok(_) => Ok(()),
             Err(rustix::io::Errno::INTR) => Err(Errno::EINTR),
             Err(_) => match nanosleep(&MOMENT) {
@@ -222,8 +222,8 @@ impl BlockEngine for ThreadEngine {
     /// A thread does not signal if a seccomp filter of the thread that started
     /// it, which may have been another transfer's, refuses the check that the
     /// event descriptor is still there, or `write(2)`.
-    fn looks_each(&self) -> Option<Duration> {
-        Some(LOOK)
+    fn poll_interval(&self) -> Option<Duration> {
+        Some(POLL_INTERVAL)
     }
 
     fn cancel(&mut self) {

@@ -59,7 +59,7 @@ pub(crate) struct Flow<'fd> {
     /// long as what is counted.
     pub(in crate::path) room: Option<Room>,
     /// The caller's pipes, which may be enlarged.
-    pub(crate) lent: EnlargedPipes,
+    pub(crate) enlarged_pipes: EnlargedPipes,
     /// The stages between reading and writing.
     pub(crate) stages: Stages,
     /// Set if the sink is a stream socket, which another transfer may read.
@@ -110,7 +110,7 @@ impl<'fd> Flow<'fd> {
             has_next: false,
             in_place: false,
             room: None,
-            lent: EnlargedPipes::default(),
+            enlarged_pipes: EnlargedPipes::default(),
             stages: Stages::default(),
         }
     }
@@ -187,7 +187,7 @@ impl<'fd> Flow<'fd> {
     /// Sets whether system calls may block. While a call blocks on the source, a
     /// failure of the sink is not noticed: if the source can be polled, it is polled
     /// instead, together with the sink.
-    pub(crate) fn let_sleep(&mut self, may_sleep: bool) {
+    pub(crate) fn set_may_sleep(&mut self, may_sleep: bool) {
         let kind = self.source.kind();
         let polled = kind.is_socket() || kind == Kind::Tty || kind.is_record();
         self.mode.set_may_sleep(may_sleep);
@@ -198,7 +198,7 @@ impl<'fd> Flow<'fd> {
     /// Called before a step on a thread that must not block: another process that
     /// shares the open file description may have cleared `O_NONBLOCK` since, as
     /// shells do, and a call meant to return at once would block.
-    pub(crate) fn look_again(&mut self) {
+    pub(crate) fn recheck_nonblocking(&mut self) {
         if self.mode.may_sleep() {
             return;
         }

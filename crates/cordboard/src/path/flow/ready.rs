@@ -19,7 +19,7 @@ pub(crate) struct Ready {
     /// `poll(2)` reports an error that no call returns: the socket's error
     /// queue has an entry, which is left to its owner. Only a change of state
     /// counts.
-    pub(crate) doubted: bool,
+    pub(crate) error_persists: bool,
 }
 
 impl Ready {

@@ -29,7 +29,7 @@ pub(in crate::path) struct SourceReader {
     /// Further numbers of an event counter.
     more: CounterReader,
     /// For reading from a pipe.
-    aside: PacketReader,
+    packet_reader: PacketReader,
     buffered_fd: Option<OwnedFd>,
 }
 
@@ -110,12 +110,12 @@ impl SourceReader {
         if facts.is_direct() {
             return aligned::read(flow, &mut self.buffered_fd, into);
         }
-        stream::read(flow, into, &mut self.aside)
+        stream::read(flow, into, &mut self.packet_reader)
     }
 
     /// Releases what can be acquired again for the next read.
     pub(super) fn rest(&mut self) {
-        self.aside.rest();
+        self.packet_reader.rest();
     }
 }
 

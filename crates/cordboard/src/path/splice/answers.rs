@@ -37,7 +37,7 @@ impl Splice {
     /// [`Verdict::Blocked`]: it has to be polled. The socket's pending error, which is
     /// returned once.
     pub(super) fn waits_for_poll(&mut self, flow: &Flow<'_>) -> Result<(), Verdict> {
-        let first = !std::mem::replace(&mut self.looked, true);
+        let first = !std::mem::replace(&mut self.peeked, true);
         if !first || flow.source.kind() != Kind::StreamSocket {
             return Err(Verdict::Blocked(Side::Source));
         }

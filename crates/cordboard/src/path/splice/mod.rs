@@ -74,7 +74,7 @@ pub(crate) struct Splice {
     /// Consecutive times that the source gave nothing though it had bytes.
     empty_reads: u32,
     /// The first peek at a source that is polled before each call is done.
-    looked: bool,
+    peeked: bool,
     /// The last splice from the source was a full step: more is likely.
     busy: bool,
     /// The sink refused pages: the rest of the private pipe is copied.
@@ -110,7 +110,7 @@ impl Splice {
             step: pipe::LARGEST,
             moved: false,
             empty_reads: 0,
-            looked: false,
+            peeked: false,
             busy: false,
             refused: None,
             copy_out: CopyOut::default(),
@@ -385,11 +385,11 @@ impl Step for Splice {
         }
     }
 
-    fn let_go(mut self: Box<Self>) {
+    fn drop_without_close(mut self: Box<Self>) {
         if let Some(pipe) = self.private.take() {
             pipe.forget();
         }
-        self.pipe_to_pipe.let_go();
+        self.pipe_to_pipe.forget_pair();
     }
 
     fn forget(&mut self) {

@@ -50,7 +50,7 @@ impl PipeToPipe {
         self.unavailable = true;
     }
 
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn forget_pair(&mut self) {
         if let Some(pair) = self.pair.take() {
             pair.forget();
         }
@@ -107,7 +107,7 @@ pub(super) fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
     }
     let there = usize::try_from(sys::unsent(sink)?).unwrap_or(usize::MAX);
     // A page may hold more, or less.
-    let known = flow.lent.sink_capacity();
+    let known = flow.enlarged_pipes.sink_capacity();
     let capacity = known.unwrap_or_else(|| pipe::capacity(sink));
     let room = capacity.saturating_sub(there);
     Ok(room.max(sys::page_size()))
