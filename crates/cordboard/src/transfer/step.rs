@@ -118,7 +118,7 @@ impl Transfer<'_> {
                         self.hand_over(name, "it returned 0 before the end of the source".into())
                     }
                     Ok(None) if self.flow.ends_unseen() => {
-                        self.hand_over(name, "it ended where nobody can look behind".into());
+                        self.hand_over(name, "the end of the source cannot be confirmed".into());
                     }
                     Ok(_) => return self.end(name),
                     Err(Errno::EINTR) => {

@@ -46,7 +46,7 @@ fn an_end_that_nobody_can_look_behind_is_read() {
                 let why = why.map(|d| d.why.to_string());
                 assert_eq!(
                     why.as_deref(),
-                    Some("it ended where nobody can look behind")
+                    Some("the end of the source cannot be confirmed")
                 );
                 drop(sink);
                 let got = reader.map_or_else(|| gets.lock().unwrap().clone(), Reader::all);
