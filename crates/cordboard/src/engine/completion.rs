@@ -80,8 +80,8 @@ impl<O: Ending> Completion<O> {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Stores the outcome and notifies all. Called once, by the thread that ran the
-    /// transfer.
+    /// Stores the outcome, runs the callbacks and wakes all waiters. Called once,
+    /// by the thread that ran the transfer.
     pub(crate) fn end(&self, outcome: O) {
         let outcome = Box::new(outcome);
         let mut state = self.lock();
@@ -112,7 +112,8 @@ impl<O: Ending> Completion<O> {
         !matches!(self.lock().phase, Phase::Running)
     }
 
-    /// Returns the outcome if the transfer has ended and it has not been taken.
+    /// Returns the outcome if the transfer has ended and the outcome has not been
+    /// taken.
     pub(crate) fn try_take(&self) -> Option<O> {
         match take(&mut self.lock()) {
             Some(Taken::Whole(outcome)) => Some(outcome),
@@ -120,18 +121,19 @@ impl<O: Ending> Completion<O> {
         }
     }
 
-    /// Returns the end if the transfer has ended.
+    /// Takes the outcome, or returns the report if the outcome was taken before.
+    /// `None` while the transfer runs.
     pub(crate) fn taken(&self) -> Option<Taken<O>> {
         take(&mut self.lock())
     }
 
-    /// Waits for the end without taking it. Before each sleep, `most` returns the
-    /// longest time to sleep; a signal handler's return also leads to a new call.
-    /// Returns `false` if `most` returns `None`. Takes no lock.
+    /// Waits for the end without taking the outcome. Calls `most` before each sleep
+    /// for the longest time to sleep, also after a signal handler has ended a
+    /// sleep. Returns `false` if `most` returns `None`. Takes no lock.
     pub(crate) fn wait_for_end(&self, mut most: impl FnMut() -> Option<Duration>) -> bool {
         loop {
-            // Read before both checks: an event after them, a fork included, ends
-            // the sleep.
+            // Read before both checks, so that the end, or a fork, after a check
+            // ends the sleep.
             let mark = self.ended.mark();
             if self.ended.has_happened() {
                 return true;
@@ -141,8 +143,9 @@ impl<O: Ending> Completion<O> {
         }
     }
 
-    /// Returns the end, or registers the waker. The waker is cloned and dropped
-    /// without the lock: both run the executor's code, which may call `status`.
+    /// As [`Completion::taken`]; registers the waker if the transfer still runs.
+    /// Clones and drops wakers without the lock: both run code of the executor,
+    /// which may call `status`.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<Taken<O>> {
         let mut state = self.lock();
         if let Some(taken) = take(&mut state) {
@@ -155,7 +158,7 @@ impl<O: Ending> Completion<O> {
         drop(state);
         let mut fresh = Some(waker.clone());
         let mut state = self.lock();
-        // It may have ended since, and then no waker is called.
+        // The transfer may have ended meanwhile. `end` then calls no waker.
         let taken = take(&mut state);
         if taken.is_none() {
             // The previous waker may belong to a task that has lost interest.
@@ -195,7 +198,8 @@ impl<O: Ending> Completion<O> {
             return Ok(eventfd);
         }
         may()?;
-        // The caller gets the number, and may close it with all others.
+        // The host learns this number and may close and reuse it: the file must be
+        // distinguishable from any other.
         let eventfd = EventFd::distinct()?;
         if !matches!(state.phase, Phase::Running) {
             eventfd.signal();

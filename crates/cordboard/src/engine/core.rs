@@ -81,7 +81,8 @@ impl Core {
         &self.main
     }
 
-    /// Registers the calling thread as the main reactor's; its first call.
+    /// Registers the calling thread as the main reactor's. The first call of that
+    /// thread.
     pub(super) fn set_thread(&self) {
         if let Some(mut known) = self.thread.lock() {
             *known = Some(Thread::this());
@@ -89,9 +90,9 @@ impl Core {
         self.begun.happen();
     }
 
-    /// Returns the main reactor's thread, which has been started, and waits until
-    /// it has registered itself. `None` in a child of `fork(2)`, where it never
-    /// does.
+    /// Waits until the main reactor's thread, which has been started, has
+    /// registered itself, and returns it. `None` in a child of `fork(2)`, which
+    /// does not have that thread.
     pub(super) fn thread(&self) -> Option<Thread> {
         let begun = self.begun.has_happened() || self.begun.wait_in(self.process);
         begun.then(|| *self.thread.lock()?).flatten()
@@ -161,7 +162,8 @@ impl Core {
         self.pool.close();
     }
 
-    /// Forgets the threads in a child, which must not detach its parent's.
+    /// Forgets the handles of the threads: a child of `fork(2)` must not detach
+    /// threads of its parent.
     pub(super) fn forget(&self) {
         // A lock that was held at the fork is never released.
         if let Ok(mut disk) = self.disk.try_lock() {
@@ -188,7 +190,7 @@ impl Core {
     }
 
     /// Returns whether the host has closed the engine's descriptors. The calling
-    /// thread must share its descriptor table.
+    /// thread must share the engine's descriptor table.
     pub(super) fn is_closed(&self) -> bool {
         self.lost.load(Ordering::Acquire) || !self.main.poller().is_intact()
     }
@@ -279,7 +281,7 @@ impl EngineForJob for Core {
         Poll::since(self.start)
     }
 
-    /// Checked once a millisecond: a check takes as long as a short step.
+    /// Checks at most once a millisecond: a check takes as long as a short step.
     fn is_lost(&self) -> bool {
         if !self.lost.load(Ordering::Acquire) && !self.main.poller().was_open(self.start.elapsed())
         {
@@ -324,8 +326,8 @@ impl EngineForHandle for Core {
         self.process
     }
 
-    /// Checked at each start, since `unshare(2)` may come at any time, and the
-    /// files of another table would be read, written and closed.
+    /// Called at each start: a thread may call `unshare(2)` at any time, and the
+    /// engine would then read, write and close files of another descriptor table.
     fn has_other_descriptors(&self) -> bool {
         let other = |thread: Thread| thread.shares_descriptors() == Some(false);
         self.thread().is_some_and(other)
@@ -345,9 +347,9 @@ impl EngineForHandle for Core {
         }
     }
 
-    /// Does nothing if the child has closed all descriptors, since the numbers are
-    /// its own then, or if it shares them with its parent (`clone(2)`,
-    /// `CLONE_FILES`).
+    /// Does nothing if the child has closed all descriptors, since it may have
+    /// reused the numbers, or if it shares its descriptors with the parent
+    /// (`clone(2)`, `CLONE_FILES`).
     fn close_inherited(&self) {
         let known = self.thread.try_lock().and_then(|known| *known);
         let Some(thread) = known else {

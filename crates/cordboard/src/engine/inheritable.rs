@@ -10,8 +10,8 @@ use crate::map::Map;
 use crate::sys::{self, Identity};
 use crate::transfer::Transfer;
 
-/// A descriptor and its file. Without the tag of an `Option`: an idle engine may have
-/// tens of thousands of them.
+/// A descriptor and the identity of its file. Contains no `Option`, to save the tag:
+/// an idle engine may have tens of thousands of these.
 struct Inherited {
     /// Negative: the descriptor is not to be closed.
     number: RawFd,
@@ -53,7 +53,7 @@ pub(super) struct InheritableEntry {
 }
 
 impl InheritableEntry {
-    /// `transfer` owns its descriptors by now.
+    /// `transfer` must own its descriptors.
     pub(super) fn new(
         inheritable: &Arc<Inheritable>,
         id: u64,

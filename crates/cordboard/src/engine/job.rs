@@ -28,7 +28,8 @@ pub(super) trait EngineForJob: Send + Sync {
     /// millisecond.
     fn is_lost(&self) -> bool;
 
-    /// Checks the same now: called before descriptors are closed by number.
+    /// Returns whether the host has closed the engine's descriptors, checked now.
+    /// Called before descriptors are closed by number.
     fn is_lost_now(&self) -> bool;
 
     /// Returns whether all transfers are to end.
@@ -59,7 +60,7 @@ pub(super) struct Job {
     pub(super) source_polled: bool,
     /// Whether the job is in the reactor's queue.
     pub(super) queued: bool,
-    /// How the transfer has ended; settling remains.
+    /// The last turn, if the transfer has ended and is not yet settled.
     pub(super) ending: Option<Turn>,
     pub(super) timer: Timer,
     /// The poller that waits for it.
@@ -119,7 +120,7 @@ impl Job {
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }
 
-    /// Releases what the transfer does not need while it waits. That closes
+    /// Releases resources that the transfer does not need while it waits. Closes
     /// descriptors by number.
     pub(super) fn release_idle(&mut self) {
         if !self.reporter.engine.is_lost() {
@@ -131,8 +132,8 @@ impl Job {
     /// the descriptors are closed once the end is known.
     pub(super) fn finish(self: Box<Self>) {
         // The host may have other files under these numbers: then the result does
-        // not count, and nothing is closed. After this point only operations that
-        // may have waited are followed by another check.
+        // not count, and nothing is closed. From here on, only an operation that
+        // may have blocked is followed by another check.
         if self.reporter.engine.is_lost_now() || !self.transfer.has_its_descriptors() {
             return self.end_without_close();
         }
@@ -153,7 +154,8 @@ impl Job {
         // transfers.
         let settled = guarded(|| {
             let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
-            // Not before: settling may take long, for a sync.
+            // Dropped only now: settling may take long (`fsync(2)`), and a process
+            // that forks meanwhile must find the entry.
             drop(inheritable);
             match quick || !engine.is_lost_now() {
                 true => open.close(quick),
@@ -179,9 +181,9 @@ impl Job {
         job.reporter.end(lost);
     }
 
-    /// Ends the transfer if it was reported ready and blocked nevertheless because
-    /// the host has another file in a descriptor's place: on Linux 5.10 the end of
-    /// a regular file is `EAGAIN` with `RWF_NOWAIT`, for ever.
+    /// Ends a transfer that waits after too many false reports of readiness, if the
+    /// host has replaced one of its descriptors. On Linux 5.10 a read at the end of
+    /// a regular file with `RWF_NOWAIT` returns `EAGAIN` each time.
     pub(super) fn ends_if_descriptors_are_replaced(&mut self, wait: &Wait) -> bool {
         let ends =
             matches!(wait.target, WaitFor::Backoff(_)) && !self.transfer.has_its_descriptors();
@@ -331,8 +333,8 @@ impl Role {
         }
     }
 
-    /// Returns whether its error is known and persists, so that only changes are
-    /// reported.
+    /// Returns whether an error of the descriptor is known and persists, so that
+    /// only changes are to be reported.
     fn is_edge_triggered(self, transfer: &Transfer<'static>, wait: Option<Wait>) -> bool {
         let Some(interest) = wait.map(|wait| wait.interest(transfer)) else {
             return false;

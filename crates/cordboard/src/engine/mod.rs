@@ -1,11 +1,11 @@
 //! Runs transfers while their callers continue: the handlers and the callout list
-//! of the paper.
+//! of the 1992 paper.
 //!
 //! One thread waits for all transfers (`epoll(7)`) and takes the steps of those
 //! between pipes and sockets, one step each in turn. A second one, started when
-//! needed, does the same for direct copies. A pool of workers runs what may block
-//! in the kernel. All signals are blocked in these threads. If the first thread
-//! blocks in the kernel, another thread takes its place.
+//! needed, does the same for direct copies. A pool of workers makes the calls that
+//! may block in the kernel. All signals are blocked in these threads. If the first
+//! thread blocks in the kernel, another thread takes its place.
 
 mod completion;
 mod core;
@@ -57,8 +57,8 @@ use crate::transfer::{Clock, Control, Stepper, Transfer, Wakeup};
 /// Write it as a literal that ends in `..Options::default()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The interface by which the kernel is given asynchronous work. Unless this is
-    /// [`Backend::Auto`], it takes precedence over `CORDBOARD_ENGINE`.
+    /// The interface for asynchronous I/O. Any value except [`Backend::Auto`] takes
+    /// precedence over `CORDBOARD_ENGINE`.
     pub backend: Backend,
     /// The maximum number of worker threads, at least one. They start when they are
     /// needed and exit after a period without work. If all are blocked and work
@@ -81,24 +81,25 @@ impl Default for Options {
 
 /// Runs any number of transfers on a few threads.
 ///
-/// Most programs need none: [`start`] and [`Transfer::start`] use one engine for
-/// the whole process, which the first use creates. A child of `fork(2)` gets a new
-/// one, and so does a host that has closed all descriptors but its own
+/// Most programs do not create one: [`start`] and [`Transfer::start`] use one
+/// engine for the whole process, which the first use creates. A child of `fork(2)`
+/// gets a new one, and so does a host that has closed all descriptors but its own
 /// (`close_range(2)`). Transfers that were running then end with `EBADF`: when they
 /// are cancelled, waited for or queried, when their engine is shut down, and within
-/// a minute otherwise. They do not touch files that have their numbers by then, not
-/// even if these are the same files. One exception: a system call that begins
-/// within the millisecond before the engine notices uses the old number. It may
-/// read or write a file that the host has opened since, or block on one: an empty
-/// pipe that has the number of a regular file. [`Running::cancel`] does not
-/// interrupt that call, and the transfer ends after it. A host that ends its
-/// transfers before it closes their descriptors rules that out.
+/// a minute otherwise. They do not touch the files that have their descriptor
+/// numbers by then, even if these are the same files. One exception: a system call
+/// that begins within the millisecond before the engine notices uses the old
+/// number. It may read or write a file that the host has opened since, or block on
+/// one, such as an empty pipe that has the number of a regular file.
+/// [`Running::cancel`] does not interrupt that call, and the transfer ends after
+/// it. To rule this out, the host ends its transfers before it closes their
+/// descriptors.
 ///
 /// Its threads share the descriptor table of the thread that created it. A thread
 /// with a table of its own (`unshare(2)`, `CLONE_FILES`) can create its own engine,
 /// and must then use that engine and its transfers in this thread only.
 ///
-/// Dropping it [shuts it down](Engine::shutdown).
+/// Dropping an engine [shuts it down](Engine::shutdown).
 pub struct Engine {
     core: Arc<Core>,
     backend: Backend,
@@ -176,8 +177,8 @@ impl Engine {
         }
         // Before anything is duplicated: only this thread could close the copies.
         if self.core.has_other_descriptors() {
-            // A thread that has ended has no descriptors, and a child that a signal
-            // handler has forked by now has its own.
+            // The engine may have been shut down meanwhile, or a signal handler may
+            // have forked: that is the error to report.
             return match (self.core.is_inherited(), self.core.is_stopping()) {
                 (true, _) => Ok(Err((Errno::ECHILD, Box::new(transfer)))),
                 (_, true) => Ok(Err((self.stop_errno(), Box::new(transfer)))),
@@ -228,8 +229,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether its descriptors are intact, or belong to another table, so
-    /// that only a thread with that table can tell.
+    /// Returns whether the engine's descriptors are intact, as far as this thread
+    /// can check: it assumes so of descriptors in another descriptor table.
     fn is_usable(&self) -> bool {
         !self.core.is_closed() || self.core.has_other_descriptors()
     }
@@ -250,10 +251,11 @@ impl Engine {
         }
         let mut thread = (self.reactor.lock()).unwrap_or_else(PoisonError::into_inner);
         let first = thread.take();
-        // Released before the wait: a child of fork(2) would wait for it for ever.
+        // Unlocked before the wait: a child of fork(2) would wait for the lock for
+        // ever.
         drop(thread);
         match first {
-            // It sleeps and cannot be woken.
+            // The thread may sleep, and nothing can wake it.
             Some(_) if self.core.is_closed() => self.core.end_without_waking(),
             Some(thread) => {
                 thread.join();
@@ -298,7 +300,7 @@ type Started = Result<Running, (Errno, Box<Transfer<'static>>)>;
 /// The engine of the process.
 static ENGINE: PerProcess<Engine> = PerProcess::new();
 
-/// Returns the engine of the process; a new one if that is not usable.
+/// Returns the engine of the process, or a new one if that engine is not usable.
 fn default_engine(usable: impl Fn(&Engine) -> bool) -> Result<&'static Engine, Refusal> {
     let fresh = || Engine::new(Options::default());
     ENGINE.get_usable(usable, |before| {
@@ -320,7 +322,8 @@ pub fn close_inherited() {
 }
 
 impl Transfer<'static> {
-    /// Starts it on the process's [`Engine`] and returns immediately.
+    /// Starts the transfer on the [`Engine`] of the process and returns
+    /// immediately.
     ///
     /// # Errors
     ///
@@ -331,7 +334,7 @@ impl Transfer<'static> {
             loop {
                 transfer = match engine.try_start(transfer)? {
                     // The host has closed all descriptors, perhaps again; or this
-                    // process is a child since.
+                    // process is a child that was forked since.
                     Err((Errno::EBADF | Errno::ECHILD, transfer)) => *transfer,
                     done => return done.map_err(|(errno, _)| Refusal::NoEngine { errno }),
                 };

@@ -18,7 +18,7 @@ struct Free {
 
 impl Numbers {
     pub(super) fn take(&self) -> u64 {
-        // A child of `fork(2)` runs no transfer.
+        // No lock: in a child of `fork(2)`, which runs no transfer.
         let Some(mut free) = self.0.lock() else {
             return 0;
         };

@@ -89,10 +89,11 @@ impl Poller {
         open
     }
 
-    /// Returns whether its descriptors are still its own: the host may have closed
-    /// all that it did not open, and reused their numbers. The epoll instance is
-    /// this poller's if the eventfd is registered in it; any other fails with
-    /// `ENOENT` and is not changed.
+    /// Returns whether both descriptors still refer to the files of this poller:
+    /// the host may have closed all descriptors that it did not open, and reused
+    /// their numbers. The epoll instance is this poller's if the eventfd is
+    /// registered in it. On any other, the call fails with `ENOENT` and changes
+    /// nothing.
     pub(super) fn is_intact(&self) -> bool {
         use rustix::io::Errno as Refused;
         let wake = &self.wake;
@@ -100,7 +101,7 @@ impl Poller {
             && match epoll::modify(self.epoll(), wake, WAKE, EventFlags::IN) {
                 Ok(()) => true,
                 Err(Refused::NOENT | Refused::INVAL | Refused::BADF) => false,
-                // From a seccomp filter: it says nothing about the descriptor.
+                // From a seccomp filter, which says nothing about the descriptor.
                 Err(_) => true,
             }
     }

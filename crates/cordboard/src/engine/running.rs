@@ -25,7 +25,7 @@ impl Ending for Outcome {
 
 /// The operations of the engine that a handle uses.
 pub(super) trait EngineForHandle: Send + Sync {
-    /// Returns the process that its threads belong to.
+    /// Returns the process that the engine's threads belong to.
     fn process(&self) -> Stamp;
 
     /// Returns whether the calling thread's descriptor table differs from the
@@ -99,7 +99,8 @@ impl Shared {
         }
     }
 
-    /// Calls [`Shared::check`] if the last check is long ago.
+    /// Calls [`Shared::check`] if the last check through this handle is at least
+    /// [`SOON`] ago.
     fn check_now_and_then(&self, elapsed: Duration) {
         let now = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let before = self.checked.load(Ordering::Relaxed);
@@ -138,9 +139,9 @@ impl Shared {
 /// does not run (it continues in the parent), and every way of waiting returns
 /// `ECHILD` immediately, with the counts at the time of the fork. The child
 /// inherits the transfer's descriptors. While it has them, a reader in another
-/// process sees no end of file. It closes those of pipes and sockets when it first
-/// starts a transfer on an engine or uses a handle or an engine of its parent, and
-/// the others when it executes a program.
+/// process sees no end of file. The child closes those of pipes and sockets when it
+/// first starts a transfer on an engine or uses a handle or an engine of its
+/// parent, and the others when it executes a program.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -205,18 +206,18 @@ impl Running {
 
     /// Ends the transfer with [`Ended::Cancelled`](crate::Ended::Cancelled), after
     /// the current piece of a file copy is finished. Returns immediately;
-    /// [`wait`](Running::wait) and the other ways to wait return the outcome. It is
-    /// [`Ended::Eof`](crate::Ended::Eof) if the transfer found the end of its
-    /// source before the cancellation.
+    /// [`wait`](Running::wait) and the other ways to wait return the outcome. The
+    /// result is [`Ended::Eof`](crate::Ended::Eof) if the transfer found the end of
+    /// its source before the cancellation.
     ///
-    /// A system call that blocks and cannot be interrupted returns first, since the
-    /// counts are exact only then. The same holds for
+    /// Takes effect only after a system call that blocks and cannot be interrupted
+    /// has returned, since the counts are exact only then. The same holds for
     /// [`Request::idle`](crate::Request::idle). Such calls are: reads and writes of
     /// a file system whose server does not answer (NFS, FUSE); calls on a pipe
     /// whose lock another process holds while it splices a silent socket or a slow
-    /// file into the pipe (an empty source is not read); a write of up to 4096
-    /// bytes to a blocking serial line that accepts only a part of it. Other
-    /// transfers continue meanwhile.
+    /// file into the pipe (an empty pipe is not read); a write of up to 4096 bytes
+    /// to a blocking serial line that accepts only a part of it. Other transfers
+    /// continue meanwhile.
     pub fn cancel(&self) {
         if !self.is_inherited()
             && self.shared.completion.cancel()
@@ -276,17 +277,17 @@ impl Running {
         }) && !self.is_inherited()
     }
 
-    /// Returns a descriptor for an event loop: it polls readable (`POLLIN`) from
-    /// the end on. The caller must not read from it or write to it. The first call
-    /// creates it, which takes two descriptors (`pipe2(2)`).
+    /// Returns a descriptor for an event loop: it polls readable (`POLLIN`) once
+    /// the transfer has ended. The caller must not read from it or write to it. The
+    /// first call creates it and uses two descriptors (`pipe2(2)`).
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
     /// `ECHILD`: the parent process runs the transfer. `EBADF`: the host has closed
-    /// the descriptor; or the number is another file, or none, in the calling
-    /// thread, which has a descriptor table of its own (`unshare(2)`,
-    /// `CLONE_FILES`).
+    /// the descriptor; or the calling thread has a descriptor table of its own
+    /// (`unshare(2)`, `CLONE_FILES`), in which the number refers to another file or
+    /// to none.
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
         if self.is_inherited() {
             return Err(Errno::ECHILD);

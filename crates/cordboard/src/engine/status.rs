@@ -10,7 +10,7 @@ use crate::transfer::Transfer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Bytes taken from the source so far. Where blocks are carried in any order
+    /// Bytes taken from the source so far. If blocks move in any order
     /// ([`DataPath::Direct`]), a block counts as read and as written once it and
     /// all blocks before it are in the sink.
     pub read: u64,

@@ -17,7 +17,7 @@ pub(crate) trait Scheduled {
 
     fn is_cancelled(&self) -> bool;
 
-    /// Records that it is to be resumed; it finds out the reason by itself.
+    /// Marks it to be resumed. The transfer then checks for the reason.
     fn wake(&mut self);
 
     /// Returns whether it is to be resumed.

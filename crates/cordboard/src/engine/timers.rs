@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((timers.entries.len(), timers.next()), (1, seconds(1)));
         let (entry, id) = timers.pop(Duration::from_secs(2)).unwrap();
         assert_eq!((entry, id), (Duration::from_secs(1), 7));
-        assert!(!timers.is_due(id, &mut timer, entry), "it has moved on");
+        assert!(!timers.is_due(id, &mut timer, entry), "it was postponed");
         assert_eq!(timers.next(), seconds(1000));
         assert_eq!(timers.pop(Duration::from_secs(999)), None);
         let (entry, id) = timers.pop(Duration::from_secs(1000)).unwrap();

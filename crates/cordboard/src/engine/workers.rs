@@ -87,8 +87,8 @@ fn return_to_reactor(job: Box<Job>) -> Option<Task> {
 
 /// Polls before a sleep, unless the step has just found the descriptor not ready.
 pub(super) fn poll_before_sleep(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
-    // A blocking descriptor is polled before each use, and a step does not touch it
-    // otherwise.
+    // A step does not use a blocking descriptor that was not polled ready, so such
+    // a step has checked nothing.
     match job.transfer.step_checked_readiness(wait) {
         true => None,
         false => poll_now(job, wait),

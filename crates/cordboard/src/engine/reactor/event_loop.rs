@@ -3,12 +3,12 @@
 //! that never block in the kernel. It has another one for direct copies, which
 //! stay on one thread and wait for a disk at their heads and tails.
 //!
-//! A step between pipes and sockets can still block, on a pipe's lock. Before
-//! each step the thread stores its state in its `Takeover`. If the step does not
-//! end, the watchdog takes the state from there and continues the loop. The blocked
-//! thread then sends its transfer to that reactor, and ends. The state is there too
-//! while the thread sleeps on descriptors, which the host may close
-//! (`close_range(2)`): the watchdog then ends the transfers.
+//! A step between pipes and sockets can still block, on a pipe's lock. Before each
+//! step the thread stores its state in its `Takeover`. If the step does not end,
+//! the watchdog takes the state from there and continues the loop. The blocked
+//! thread then sends its transfer to that reactor, and ends. The thread also stores
+//! its state while it sleeps on descriptors. If the host closes these
+//! (`close_range(2)`), the watchdog ends the transfers.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(in crate::engine) struct EventLoop {
     pub(super) handle: Arc<ReactorHandle>,
 }
 
-/// The reactor, and the result of what ran without it.
+/// The reactor, and the result of the call that ran without it.
 pub(super) type WithReactor<T> = (Box<Reactor>, T);
 
 impl EventLoop {
@@ -44,8 +44,8 @@ impl EventLoop {
     /// Any errno that a seccomp filter returns for `epoll_pwait(2)`.
     pub(in crate::engine) fn begin(&self) -> Result<Box<Reactor>, Errno> {
         let poller = self.handle.poller();
-        // A filter may allow everything else: reported here and not found out
-        // later.
+        // A filter may refuse this call alone: reported here, before the thread
+        // starts.
         poller.fetch(&mut [MaybeUninit::uninit()], Some(Duration::ZERO))?;
         Ok(Box::new(Reactor::new(
             poller,

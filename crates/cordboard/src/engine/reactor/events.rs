@@ -15,8 +15,8 @@ use crate::transfer::{Clock, ThreadKind, Turn};
 /// The longest sleep with transfers under way before the thread checks that its
 /// descriptors are still its own.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The same for the thread for direct copies, which has no watchdog. A block takes
-/// less time.
+/// The same for the thread for direct copies, which has no watchdog. A block
+/// normally completes sooner.
 const DISK: Duration = Duration::from_secs(1);
 
 impl EventLoop {

@@ -109,7 +109,7 @@ impl Cycle for EventLoop {
 }
 
 /// Starts the watchdog, which takes over when the main thread is blocked in a step,
-/// or sleeps and can no longer be woken. Without a free thread there is no
+/// or sleeps and can no longer be woken. If no thread can be started, there is no
 /// watchdog.
 fn start_watchdog(core: &Arc<Core>) {
     let body = {

@@ -1,4 +1,4 @@
-//! The state of a reactor thread, which no other thread uses meanwhile.
+//! The state of a reactor thread. One thread at a time owns it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,15 +109,15 @@ impl Reactor {
         if watch && job.register(Role::Sink).is_err() {
             self.poll_by_timer(job);
         }
-        // A transfer that is ending ignores it.
+        // A transfer that is ending ignores the wakeup.
         let wakes = job.wake.is_some() && job.ending.is_none();
         if wakes && job.register(Role::Wake).is_err() {
             self.poll_by_timer(job);
         }
     }
 
-    /// Polls at intervals after ENOSPC, the user's limit of watches
-    /// (`/proc/sys/fs/epoll`), or ENOMEM.
+    /// Polls at intervals, because epoll refuses the registration: `ENOSPC`, the
+    /// user's limit of watches (`/proc/sys/fs/epoll`), or `ENOMEM`.
     pub(super) fn poll_by_timer(&mut self, job: &mut Job) {
         const EVERY: Duration = Duration::from_millis(5);
         let soon = job.reporter.engine.clock().now() + EVERY;

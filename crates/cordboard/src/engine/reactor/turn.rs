@@ -68,8 +68,8 @@ impl EventLoop {
         }
     }
 
-    /// Sends a transfer to the reactor that takes its steps. Returns it if that is
-    /// this one, or no other is available.
+    /// Sends a transfer to the reactor that takes its steps. Returns the transfer
+    /// if that is this reactor, or if no other is available.
     fn move_to_thread(
         &self,
         reactor: &mut Reactor,
@@ -93,8 +93,8 @@ impl EventLoop {
         None
     }
 
-    /// Puts a transfer to sleep after a step. Releasing what it does not need may
-    /// close an end of a caller's pipe, which waits for the pipe's lock.
+    /// Puts a transfer to sleep after a step. Releasing its idle resources may
+    /// close a descriptor of a caller's pipe, which waits for the pipe's lock.
     fn put_to_sleep(
         &self,
         mut reactor: Box<Reactor>,
@@ -123,7 +123,7 @@ impl EventLoop {
     /// Settles a transfer, on this thread if that cannot take long.
     fn end(&self, mut reactor: Box<Reactor>, mut job: Box<Job>) -> Option<Box<Reactor>> {
         reactor.timers.forget(job.id(), &mut job.timer);
-        // Only this thread may reap what is in flight.
+        // Only this thread may reap operations in flight.
         if job.transfer.completions().is_some() && job.transfer.reap_completions() {
             let wait = Wait::completions(&job.transfer);
             job.wait = Some(wait);
