@@ -18,8 +18,8 @@ use crate::report::{Failure, Refusal};
 use crate::request::{DataPath, Request, Switches};
 
 /// Returns the route that a transfer between these two would take, without
-/// making one. Only facts are read, so an endpoint may be a descriptor that
-/// merely stands for something (`O_PATH`), with [facts that the caller
+/// creating a transfer. Neither descriptor is read or written, so an endpoint
+/// may be an `O_PATH` descriptor, with [facts that the caller
 /// supplies](Endpoint::with_facts).
 ///
 /// # Errors

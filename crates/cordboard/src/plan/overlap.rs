@@ -45,7 +45,7 @@ pub(crate) fn within(
 /// ever, and end of file never comes because this process holds the write end.
 ///
 /// In a full pipe, a read of part of a page frees no slot, so a write finds no
-/// room. The size must be all of the contents, which frees every page, or 0.
+/// room. Then the size must be all of the contents, which frees every page, or 0.
 ///
 /// Only the current contents are considered. If another process reads the pipe
 /// meanwhile, the transfer waits for the bytes that it took.

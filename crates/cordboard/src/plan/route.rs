@@ -94,8 +94,8 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
 /// The number of paths.
 const PATHS: usize = DataPath::ALL.len();
 
-/// All paths: these first, the others in the order that suits most pairs. A path that
-/// is not in that order comes last.
+/// All paths: those in `first`, then the others in the order that suits most pairs. A
+/// path that has no rank in either comes last.
 fn order(first: &[DataPath]) -> [DataPath; PATHS] {
     use DataPath::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
     let usual = [
@@ -125,9 +125,9 @@ fn preference(pair: &Pair<'_>) -> [DataPath; PATHS] {
         return order(&[Datagram, ReadWrite]);
     }
     if source.kind.is_cached() && sink.kind.is_cached() {
-        // A file system that can share blocks, or copy on its server, is asked
-        // to. On others, copy_file_range is no faster than a buffer in the CPU
-        // cache, which writes longer runs of pages at once.
+        // copy_file_range comes before read/write on a file system that can share
+        // blocks, or copy on its server. On others it is no faster than a buffer in
+        // the CPU cache, which writes longer runs of pages at once.
         let fs = sink.filesystem;
         let helps = fs.is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
         let up_to = |n| pair.known().is_some_and(|known| known <= n);

@@ -1,4 +1,4 @@
-//! Whether a route can have a stage, and which paths remain then.
+//! Whether a route can have a stage, and the paths that then remain.
 
 use super::{Route, refuse, switches};
 use crate::endpoint::{Endpoint, Facts, Side};

@@ -24,8 +24,8 @@ use crate::sys::EventFd;
 pub struct Control {
     shared: Arc<Shared>,
     interrupting: bool,
-    /// Where the transfer runs, the wakeup's numbers refer to other files, or it
-    /// cannot be read.
+    /// On the thread of the transfer, the wakeup's numbers refer to other files; or
+    /// the wakeup cannot be cleared.
     cannot_wake: bool,
 }
 
@@ -57,8 +57,8 @@ impl Control {
     }
 
     /// Creates a handle that uses one descriptor, for a program that closes no
-    /// unknown descriptors: under its number, another anonymous file could not be
-    /// told from it.
+    /// unknown descriptors: another anonymous file under its number could not be
+    /// distinguished from it.
     ///
     /// Public for the command only; not part of the interface.
     #[doc(hidden)]
@@ -66,9 +66,9 @@ impl Control {
         Ok(Control::with(Some(EventFd::new()?)))
     }
 
-    /// Creates a handle without a descriptor, if none is available: a transfer that
-    /// waits checks every 20 ms whether it was cancelled or woken, unless it is
-    /// [interrupted](Control::interrupting).
+    /// Creates a handle without a descriptor, for use when none is available. A
+    /// waiting transfer checks every 20 ms whether it was cancelled or woken,
+    /// unless it is [interrupted](Control::interrupting).
     pub fn without_descriptor() -> Control {
         Control::with(None)
     }
@@ -86,11 +86,11 @@ impl Control {
         }
     }
 
-    /// Declares that the code that cancels or wakes also interrupts the transfer's
-    /// thread by a signal whose handler does not restart system calls (no
-    /// `SA_RESTART`), repeatedly until the transfer has noticed. A transfer between
-    /// blocking descriptors may then sleep inside its system calls instead of in
-    /// `poll(2)`, which saves one call per step.
+    /// Declares that the caller also interrupts the transfer's thread when it
+    /// cancels or wakes: by a signal whose handler does not restart system calls
+    /// (no `SA_RESTART`), sent repeatedly until the transfer has noticed. A
+    /// transfer between blocking descriptors may then sleep inside its system calls
+    /// instead of in `poll(2)`, which saves one call per step.
     #[must_use]
     pub fn interrupting(mut self) -> Control {
         self.interrupting = true;
@@ -179,7 +179,8 @@ impl Control {
     }
 
     pub(crate) fn clear_wake(&mut self) {
-        // Once cancelled it stays readable, for all transfers that share it.
+        // After a cancellation the wakeup stays readable, for all transfers that
+        // share it.
         if self.is_cancelled() {
             return;
         }
@@ -190,7 +191,8 @@ impl Control {
         {
             self.cannot_wake = true;
         }
-        // A cancel in between: its wakeup was for all that share the handle.
+        // `cancel` may have been called in between: its wakeup is for all transfers
+        // that share the handle.
         if self.is_cancelled() {
             self.wake();
         }
@@ -201,7 +203,7 @@ impl Control {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes taken from the source so far. Where blocks are carried in any order
+    /// Bytes taken from the source so far. If blocks move in any order
     /// ([`DataPath::Direct`]), a block counts as read and as written once it and
     /// all blocks before it are in the sink.
     pub read: u64,

@@ -35,7 +35,7 @@ impl Transfer<'_> {
         (timed || self.control.is_some()) && self.source_may_be_locked()
     }
 
-    /// Determines whether its control can wake it.
+    /// Registers with the control, which determines whether it can wake this thread.
     pub(crate) fn listen(&mut self) {
         if let Some(control) = &mut self.control {
             control.listen();
@@ -46,7 +46,7 @@ impl Transfer<'_> {
     fn needs_hold(&self) -> bool {
         let kind = self.flow.sink.kind();
         if kind.is_cached() {
-            // If it cannot be read, assumes that there is one.
+            // Assumes a limit if it cannot be read.
             file_size_limit().map_or(true, |limit| limit.is_some())
         } else {
             kind.can_block() && !sigpipe_is_ignored()
@@ -57,16 +57,17 @@ impl Transfer<'_> {
 impl Transfer<'_> {
     /// Moves the bytes on the caller's thread and returns the outcome.
     ///
-    /// A signal that the caller's own handler handles does not end it; see
-    /// [`Control`](crate::Control) for what does.
+    /// A signal that the caller's own handler handles does not end the transfer;
+    /// [`Control`](crate::Control) does.
     ///
-    /// The transfer sleeps inside its system calls if it has no [`Request::idle`],
-    /// no [`Control`] and no observer with an interval, or if its `Control`
+    /// The transfer sleeps inside its system calls if it has no [`Request::idle`], no
+    /// [`Control`] and no observer with an interval, or if its `Control`
     /// [interrupts](crate::Control::interrupting) it. While it sleeps in a call on its
-    /// source, it does not notice that its sink has failed. If `poll(2)` can show
-    /// that of the sink, it therefore polls a source that is a pipe, a socket or a
-    /// terminal instead; but it sleeps in `splice(2)` from a blocking TCP
-    /// connection that has just delivered a full step, which is 1 MiB.
+    /// source, it does not notice that its sink has failed. So if `poll(2)` can report
+    /// that failure, the transfer polls a source that is a pipe, a socket or a
+    /// terminal, together with the sink. There is one exception: it sleeps in
+    /// `splice(2)` from a blocking TCP connection that has just delivered a full step
+    /// (1 MiB).
     ///
     /// [`Control::cancel`](crate::Control::cancel) and
     /// [`Request::idle`](crate::Request::idle) take effect only after a system call
@@ -174,9 +175,10 @@ fn pause(
 }
 
 impl Transfer<'_> {
-    /// Continues although a filter refuses every call that reports readiness. A
-    /// call that may block waits itself, and one that never blocks is repeated
-    /// after a pause. `None`: a call would block, and the thread may be needed.
+    /// Continues although a seccomp filter refuses every call that reports readiness.
+    /// A call that may block is left to block, and a call that never blocks is
+    /// repeated after a pause. `None`: a call would block, and the thread may be
+    /// needed.
     fn continue_without_poll(&mut self, wait: &Wait) -> Option<Wakeup> {
         let retries = self.step_checked_readiness(wait);
         if retries {
@@ -184,7 +186,8 @@ impl Transfer<'_> {
             let _ = Timespec::try_from(pause_time).map(|pause_time| nanosleep(&pause_time));
         }
         if self.flow.mode.may_sleep() {
-            // No call reports a failure of the sink meanwhile, either.
+            // A source is otherwise polled together with the sink, but no call reports
+            // a failure of the sink either.
             self.flow.source.ready.may_sleep = true;
         }
         (retries || self.flow.mode.may_sleep()).then_some(Wakeup {

@@ -1,4 +1,5 @@
-//! Waits for a change, if `poll(2)` would return immediately.
+//! Waits for a change of a descriptor for which `poll(2)` would return
+//! immediately.
 //!
 //! An entry in a socket's error queue (a transmit timestamp, a `MSG_ZEROCOPY`
 //! notification) shows as `POLLERR` until the program that requested it reads
@@ -117,8 +118,8 @@ pub(crate) fn fetch<'a>(
     events: &'a mut [MaybeUninit<Event>],
     timeout: Option<Duration>,
 ) -> Result<&'a [Event], Errno> {
-    // Rounded up: old kernels have whole milliseconds only (epoll_pwait2 is of
-    // Linux 5.11), and an early return would be useless.
+    // Rounded up to whole milliseconds, the resolution before `epoll_pwait2(2)`
+    // (Linux 5.11): a wait must not end before its timeout.
     let timeout = timeout.map(|timeout| {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
         let millis = i64::try_from(millis).unwrap_or(i64::MAX).min(86_400_000);

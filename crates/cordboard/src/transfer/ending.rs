@@ -5,7 +5,8 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 
-/// The reason for the end of a transfer, and what failed.
+/// The reason for the end of a transfer, and the side and errno of a
+/// failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) ended: Ended,
@@ -14,7 +15,8 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Converts the last turn. A turn that is no end counts as cancelled.
+    /// Converts the last turn. A turn that does not end a transfer counts
+    /// as cancelled.
     pub(super) fn of(turn: &Turn) -> Ending {
         let (ended, failed, errno) = match *turn {
             Turn::Done(ended) => (ended, None, None),
@@ -30,7 +32,7 @@ impl Ending {
         }
     }
 
-    /// Records a failure. The report has the first one.
+    /// Records a failure, unless one is recorded already.
     pub(super) fn fail(&mut self, side: impl Into<Option<Side>>, errno: Errno) {
         if self.ended != Ended::Error {
             (self.ended, self.failed, self.errno) = (Ended::Error, side.into(), Some(errno));

@@ -1,11 +1,11 @@
 //! A short transfer between two pipes: one call, before anything else is checked.
 //!
-//! Examining two descriptors takes longer than moving 4 KiB between them. Of two
-//! pipes `splice(2)` itself reports nearly all that matters: which is not open for
-//! its direction (`EBADF`), that both are one (`EINVAL`), that one is empty or full
-//! (`EAGAIN`). It does not report packets in the source, or that the sink is in
-//! packet mode. Any result but "all is moved" is left to the full transfer that
-//! follows.
+//! Examining two descriptors takes longer than moving 4 KiB between them. For two
+//! pipes, `splice(2)` itself reports nearly every obstacle: a descriptor that is
+//! not open for its direction (`EBADF`), one pipe on both sides (`EINVAL`), an
+//! empty source or a full sink (`EAGAIN`). It does not report packets in the
+//! source, or a sink in packet mode. If it does not move all bytes, the full
+//! transfer follows.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use crate::report::{Ended, Failure, Report};
 use crate::request::{DataPath, Switches};
 use crate::sys::{SignalGuard, page_size, sigpipe_is_ignored, unsent};
 
-/// The default capacity of a pipe: more cannot be moved by one call, and a larger
-/// pipe then pays.
+/// The default capacity of a pipe. One call cannot move more, and for more it pays
+/// to enlarge the pipe.
 const MOST: u64 = 64 << 10;
 
 /// The result of the fast path.
@@ -30,7 +30,7 @@ pub(super) struct FastPath {
     elapsed: Duration,
 }
 
-/// Moves what one call can move without blocking, if both are pipes.
+/// Moves as many bytes as one call can move without blocking, if both are pipes.
 pub(super) fn fast_path(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64) -> FastPath {
     let start = Instant::now();
     let moved = if size == 0 || size > MOST {
@@ -45,13 +45,13 @@ pub(super) fn fast_path(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64)
 }
 
 fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -> Option<u64> {
-    // EBADF for anything but a pipe, at half the price of an fstat.
+    // EBADF for anything but a pipe, at half the cost of `fstat(2)`.
     fcntl_getpipe_size(sink).ok()?;
     // Spliced bytes form no packet, and the reader expects packets.
     if fcntl_getfl(sink).ok()?.contains(OFlags::DIRECT) {
         return None;
     }
-    // It would use up a slot, while a write continues the last page.
+    // A splice of less than a page uses up a slot; a write continues the last page.
     if size < page_size() as u64 && unsent(sink) != Ok(0) {
         return None;
     }
@@ -79,8 +79,8 @@ fn call(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: u64, now: Instant) -
     done.ok().map(|n| n as u64)
 }
 
-/// Whether the host ignores `SIGPIPE`, the only signal that a pipe raises, as far
-/// as is known.
+/// False once a check has found that the host does not ignore `SIGPIPE`, the only
+/// signal that a write to a pipe raises.
 static IGNORED: AtomicBool = AtomicBool::new(true);
 
 impl FastPath {

@@ -4,14 +4,14 @@ use super::Transfer;
 use crate::pipe::Channel;
 use crate::report::Stranded;
 
-/// What is returned, and its size in bytes.
+/// The returned bytes, and their number.
 pub(super) struct HandedBack {
     pub(super) stranded: Option<Stranded>,
     pub(super) bytes: u64,
 }
 
 impl Transfer<'_> {
-    /// Rewinds the source, and returns what cannot go back to it.
+    /// Rewinds the source, and returns the bytes over which it cannot be rewound.
     pub(super) fn hand_back(&mut self) -> HandedBack {
         let unreadable = (self.flow.unreadable.as_ref()).map_or(0, |rest| rest.pipe.held());
         let stranded = self.give_back();
@@ -32,7 +32,7 @@ impl Transfer<'_> {
             .filter(|(_, path)| path.holds())
             .and_then(|(_, path)| path.strand());
         match self.flow.unreadable.take() {
-            // Not after output of the stages.
+            // The bytes of the source do not follow output of the stages.
             Some(unreadable) if held.is_none() || !self.flow.stages.transforms() => {
                 Some(Stranded::before(held, unreadable.pipe))
             }
@@ -46,10 +46,11 @@ impl Transfer<'_> {
             return;
         };
         let held = path.held();
-        // Not generated content: reading some of it consumes it (/proc/kmsg), and
-        // some differs the next time.
+        // Generated files are not rewound: a read consumes the contents of some
+        // (/proc/kmsg), and others differ the next time.
         let cached = path.holds() && self.flow.source.kind().is_cached();
-        // The stages' output from a small input could fill all memory.
+        // With stages, the source is rewound in any case: their output from a
+        // small input could fill all memory.
         let rewinds = cached && (self.flow.stages.transforms() || !self.flow.source_is_astray());
         if rewinds && self.flow.source.move_by(-(held as i64)).is_ok() {
             path.forget();

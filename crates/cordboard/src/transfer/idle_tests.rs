@@ -123,7 +123,7 @@ fn a_reader_that_continues_gets_all_buffered_bytes() {
     assert!(zstd::decode_all(&got[..]).unwrap() == data);
 }
 
-/// A reader that stops is waited for as long as the source was, once.
+/// The transfer waits once more for the limit if the reader stops.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_reader_that_stops_gets_one_more_limit() {
@@ -340,7 +340,7 @@ fn a_full_socket_that_is_shut_down_is_found_out() {
     }
 }
 
-/// A try is no progress.
+/// An attempt to write is not progress.
 #[test]
 fn a_full_socket_that_is_tried_is_idle_all_the_same() {
     for kind in UNIX {

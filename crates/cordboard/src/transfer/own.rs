@@ -13,8 +13,8 @@ use crate::sys::identity;
 impl Transfer<'_> {
     /// Returns whether the descriptors that it owns still refer to the same files,
     /// as far as can be determined. An open file's inode number may change on an
-    /// overlay (by a copy up) and where a server gives it, and querying a server
-    /// may block for ever.
+    /// overlay (by a copy up) and on a file system whose server assigns it, and
+    /// querying a server may block for ever.
     pub(crate) fn has_its_descriptors(&self) -> bool {
         let owned = self.owned.iter().flatten();
         let walks = (self.walk.as_ref()).and_then(holes::Walk::own);
@@ -37,7 +37,7 @@ impl Transfer<'_> {
         let Some([source, sink]) = self.owned.take() else {
             return;
         };
-        // The last close of a file may block, and so may one of a pipe, whose lock
+        // The last close of a file may block, and so may that of a pipe whose lock
         // another process holds.
         drop(source);
         if !is_still(&sink, self.sink()) {
@@ -45,10 +45,10 @@ impl Transfer<'_> {
         }
     }
 
-    /// Drops the transfer after the host has closed a descriptor of the library:
-    /// closes none by number. A host that closes one has often closed all, and the
-    /// same file may be open under the same number again, as the host's own
-    /// (`dup(2)`, `open(2)`), which nothing tells from the transfer's.
+    /// Drops the transfer after the host has closed a descriptor of the library,
+    /// and closes no descriptor. A host that closes one has often closed all. It
+    /// may then have opened the same file under the same number (`dup(2)`,
+    /// `open(2)`), which cannot be distinguished from the transfer's descriptor.
     pub(crate) fn drop_without_close(mut self) {
         if let Some((_, step)) = self.current.take() {
             step.drop_without_close();
@@ -60,9 +60,9 @@ impl Transfer<'_> {
         std::mem::forget((self.walk.take(), reopened, self.owned.take()));
     }
 
-    /// Reopens terminals for a thread that must not sleep inside a call: only
-    /// `O_NONBLOCK` prevents that for a terminal, and the library does not set it
-    /// on a descriptor that was lent.
+    /// Reopens terminals for a thread that must not sleep inside a call: for a
+    /// terminal only `O_NONBLOCK` prevents that, and the library does not set it on
+    /// the caller's descriptor.
     pub(crate) fn reopen_terminals(&mut self) {
         for side in [Side::Source, Side::Sink] {
             let end = self.flow.end_mut(side);

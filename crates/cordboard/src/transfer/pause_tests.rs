@@ -252,7 +252,7 @@ impl Waiter for CancelsPaused {
     }
 }
 
-/// What a paused transfer holds is written when it is cancelled, as without a pause.
+/// A cancelled transfer writes the bytes that it holds, even if it is paused.
 #[test]
 fn the_rest_of_a_block_is_written_by_a_cancelled_pause() {
     let (source, mut feed) = std::io::pipe().unwrap();

@@ -46,7 +46,8 @@ impl Waiter for Poll {
             return Ok(wakeup);
         }
         match self.wait_for_change(interest, timeout) {
-            // Without a descriptor or room for more watches, polls at intervals.
+            // Polls at intervals if epoll has no descriptor or no room for more
+            // watches.
             Err(_) => {
                 let wake = Interest {
                     ready: None,

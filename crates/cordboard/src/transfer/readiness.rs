@@ -1,4 +1,4 @@
-//! What a transfer knows of the readiness of its two sides.
+//! The readiness of the two sides of a transfer.
 
 use super::wait::Wakeup;
 use super::{Control, Transfer};
@@ -7,7 +7,7 @@ use crate::errno::Errno;
 use crate::pipe;
 
 impl Transfer<'_> {
-    /// Records that a side is ready, or, if it is not open, has an error.
+    /// Records that a side is ready, or that only an error shows.
     ///
     /// # Errors
     ///
@@ -30,10 +30,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Returns whether a side is a file whose next call may block, and which is not
-    /// polled before: its `EAGAIN` is an error, as of a FUSE server or a sysfs
-    /// attribute, and `poll(2)` always finds the file ready. The error may be
-    /// temporary.
+    /// Returns whether a side is a blocking file whose next call is made without
+    /// another poll. If that call returns `EAGAIN`, from a FUSE server or a sysfs
+    /// attribute, waiting does not help: `poll(2)` always reports such a file
+    /// ready. The error may be temporary.
     pub(super) fn calls_at_once(&self, side: Side) -> bool {
         let end = self.flow.end(side);
         let facts = end.facts();
@@ -55,11 +55,11 @@ impl Transfer<'_> {
             && self.control.as_ref().is_none_or(wanted)
     }
 
-    /// Returns whether the source is a FIFO without a writer, which `poll(2)` need
-    /// not show: the next call reports its end, as `read(2)` does. Checked once,
-    /// before the first step, since any writer that comes and goes later shows; and
-    /// only with `O_NONBLOCK`, without which `open(2)` waits for a writer, since
-    /// the check waits for the lock.
+    /// Returns whether the source is a FIFO without a writer, which `poll(2)` may
+    /// not report. The next call then reports the end, as `read(2)` does. Checked
+    /// once, before the first step: `poll(2)` reports a writer that comes and goes
+    /// later. Checked only with `O_NONBLOCK`, without which `open(2)` has waited
+    /// for a writer, because the check waits for the pipe's lock.
     pub(super) fn fifo_has_no_writer(&mut self) -> bool {
         let source = &self.flow.source;
         let may_be = source.kind() == Kind::Fifo && source.facts().nonblocking;
@@ -69,12 +69,12 @@ impl Transfer<'_> {
     }
 }
 
-/// Returns whether `poll(2)` may show a socket as full whose writes fail since it
-/// was shut down, by the peer for reading or here for writing: `unix_poll` and
-/// `unix_dgram_poll` (net/unix/af_unix.c) check for room only, and `vsock_poll`
-/// (net/vmw_vsock/af_vsock.c) shows none then. Only an attempt reveals it. TCP
-/// polls writable (`tcp_poll`, net/ipv4/tcp.c), and UDP has no peer that could keep
-/// it full.
+/// Returns whether `poll(2)` may report a socket as full after a shutdown, by the
+/// peer for reading or locally for writing, so that only an attempt to write
+/// reveals the shutdown. `unix_poll` and `unix_dgram_poll` (net/unix/af_unix.c)
+/// check for room only, and `vsock_poll` (net/vmw_vsock/af_vsock.c) reports no room
+/// then. TCP polls writable (`tcp_poll`, net/ipv4/tcp.c), and UDP has no peer that
+/// could keep it full.
 pub(super) fn hides_shutdown(kind: Kind) -> bool {
     kind.is_socket() && !matches!(kind, Kind::Tcp | Kind::Udp)
 }
@@ -83,9 +83,10 @@ pub(super) fn hides_shutdown(kind: Kind) -> bool {
 /// to it.
 pub(super) fn sink_error(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
     // A pipe's POLLERR: there is no reader. A socket's POLLHUP: both directions are
-    // shut down. SO_ERROR would return the reason once, and it is for the process
-    // that reads the socket: without it a reset would look like a clean end there.
-    // A socket's POLLERR alone may be its error queue; a write will tell.
+    // shut down. SO_ERROR is not read, because it returns the reason only once: in
+    // the process that reads the socket, a reset would then look like a clean end.
+    // A socket's POLLERR alone may be an entry of its error queue; the next write
+    // shows which.
     match transfer.flow.sink.kind() {
         // The errno of a write (`hung_up_tty_write`, drivers/tty/tty_io.c).
         Kind::Tty => hang_up.then_some(Errno::EIO),

@@ -20,7 +20,8 @@ use crate::report::{Ended, Outcome, Report};
 use crate::request::{DataPath, Declined, Why};
 
 /// The number of consecutive interruptions that are retried while buffered bytes
-/// are written or the sink is synced: more are a file system's way to refuse.
+/// are written or the sink is synced: more are taken as a refusal by the file
+/// system.
 const INTERRUPTIONS: u32 = 32;
 
 /// The remaining work.
@@ -148,15 +149,15 @@ impl<'a> Settlement<'a> {
             ending.fail(side, errno);
         }
         if let (Some(Side::Source), Some(errno)) = (ending.failed, ending.errno) {
-            // Another transfer may read from it too.
+            // Another transfer may read the same connection.
             resets::note(transfer.flow.source.endpoint(), errno);
         }
         if !matches!(ending.ended, Ended::Cancelled | Ended::Idle) {
             return Phase::Close;
         }
         if transfer.transforms() {
-            // In the stages it can no longer go back, and a few compressed bytes
-            // can become gigabytes.
+            // Input that is inside the stages cannot go back to the source, and a
+            // few compressed bytes can become gigabytes.
             transfer.put_back();
         }
         transfer.flow.allowance.cut_short();
@@ -164,9 +165,10 @@ impl<'a> Settlement<'a> {
         Phase::Drain { interruptions: 0 }
     }
 
-    /// Writes buffered bytes, one step. Nothing more is read, so it terminates:
-    /// there is one buffer, or what the stages make of what is inside them. Returns
-    /// how many steps in a row were interrupted; `None`: the sink accepts no more.
+    /// Takes one step that writes buffered bytes. Nothing more is read, so the
+    /// phase terminates: at most one buffer is left, or the stages' output for the
+    /// bytes inside them. Returns the number of consecutive interrupted steps;
+    /// `None`: nothing is left, or the sink accepts no more.
     fn drain(&mut self, waiter: &mut dyn Waiter, interruptions: u32) -> Option<u32> {
         let transfer = &mut self.transfer;
         if !transfer.holds() {
@@ -187,7 +189,7 @@ impl<'a> Settlement<'a> {
             }
             // Also for no bytes: a message may be empty.
             Turn::Moved(_) => Some(0),
-            // Not that no path is left, after which nothing was written.
+            // Not if no path is left: then no write has failed.
             Turn::Failed(side, Some(errno)) if transfer.current.is_some() => {
                 self.ending.fail(side, errno);
                 None
@@ -219,7 +221,7 @@ impl<'a> Settlement<'a> {
         if ending.ended == Ended::Eof && transfer.source_was_truncated() {
             ending.fail(Side::Source, Errno::ENODATA);
         }
-        // A caller that cancels needs the thread.
+        // No sync after a cancellation: the caller needs the thread.
         match transfer.request.sync && !matches!(ending.ended, Ended::Error | Ended::Cancelled) {
             true => Phase::Sync {
                 since: None,
@@ -229,10 +231,11 @@ impl<'a> Settlement<'a> {
         }
     }
 
-    /// Calls `fsync(2)` once. A signal of the caller is no failure of the device,
-    /// unless it was to cancel the transfer: a sync may take longer than the idle
-    /// limit before one comes. But some file systems in user space return `EINTR`
-    /// each time.
+    /// Calls `fsync(2)` once. After `EINTR` from a signal of the caller, the
+    /// transfer is cancelled if that was requested, and the sync is repeated
+    /// otherwise, even if it has already taken longer than the idle limit. But some
+    /// file systems in user space return `EINTR` each time: more than 32 of them
+    /// are a failure, once the idle limit has passed.
     fn sync(
         &mut self,
         waiter: &mut dyn Waiter,
@@ -273,7 +276,7 @@ impl<'a> Transfer<'a> {
         outcome
     }
 
-    /// Waits until no operation of it is in flight.
+    /// Waits until no operation of the transfer is in flight.
     pub(crate) fn quiesce(&mut self) {
         if self.quiesced.is_none()
             && let Some((name, path)) = &mut self.current

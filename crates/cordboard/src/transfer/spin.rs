@@ -15,7 +15,7 @@ use crate::sys::Known;
 pub(crate) const SPIN_TIME: Duration = Duration::from_micros(40);
 /// Consecutive failures after which a reader counts as slow …
 const FAILURES: u32 = 4;
-/// … and is given another try only so often.
+/// … and the number of waits between two tries with a slow reader.
 const TRY_AGAIN: u32 = 64;
 
 /// Whether spinning has paid so far.

@@ -16,8 +16,9 @@ use crate::request::{DataPath, Declined, Why};
 /// The next path runs on another kind of thread.
 struct NotHere;
 
-/// How often an unconfirmed end is checked again: with the pauses in between, for a
-/// second. The call that confirms it on a dead connection returns immediately.
+/// The number of times that an unconfirmed end is checked again: with the pauses in
+/// between, for a second. On a dead connection, the call that confirms the end
+/// returns immediately.
 const END_RETRIES: u32 = 232;
 
 /// Adds a path to those used, if it has moved anything.
@@ -83,8 +84,9 @@ impl Transfer<'_> {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => {
                     if side == Side::Source {
-                        // Another reader may take the bytes that were to be written
-                        // there, and another writer would leave a gap.
+                        // Another reader may take the bytes for which the range was
+                        // claimed. If another process then writes after the range,
+                        // it stays a gap.
                         self.flow.release_sink_claim();
                     }
                     return Turn::Blocked(side);
@@ -259,7 +261,7 @@ impl Transfer<'_> {
         else {
             return Turn::Failed(None, Some(Errno::EOPNOTSUPP));
         };
-        // A path could not start on a source whose device is gone.
+        // A path may have failed to start because the source's device is gone.
         let side = match self.flow.source_goes_on() {
             Err(found) if found == errno => Some(Side::Source),
             _ => self.without_room(path, errno),
@@ -267,7 +269,8 @@ impl Transfer<'_> {
         Turn::Failed(side, Some(errno))
     }
 
-    /// The side without room, where no path is left whose write would tell.
+    /// Returns the side that lacks space, as far as the last path can tell: no path
+    /// is left whose write would show it.
     fn without_room(&self, path: DataPath, errno: Errno) -> Option<Side> {
         match path::needs_room(errno) {
             true => (path::row(path).without_room)(self.flow.source.facts()),
@@ -290,16 +293,16 @@ impl Transfer<'_> {
         }
     }
 
-    /// Returns whether a step that was blocked has itself found the descriptor not
-    /// ready: a step does not touch a blocking one before `poll(2)` has found it
+    /// Returns whether the blocked step has itself found the descriptor not ready.
+    /// A step does not use a blocking descriptor before `poll(2)` has found it
     /// ready.
     pub(crate) fn step_checked_readiness(&self, wait: &Wait) -> bool {
         let end = match wait.target {
             WaitFor::Side(side) => self.flow.end(side),
             WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => return true,
         };
-        // If it shows an error permanently, a change may have been reported while
-        // no thread waited for it.
+        // If the descriptor shows a persistent error, a change may have been
+        // reported while no thread waited for it.
         if wait.interest(self).edge_triggered != [false; 2] {
             return false;
         }

@@ -1,5 +1,5 @@
-//! Decides what a transfer does next. The synchronous driver and the engine share
-//! it; they only wait differently.
+//! Decides the next action of a transfer. The synchronous driver and the engine
+//! share this; they only wait differently.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 
-/// How often in a row a descriptor may be ready according to `poll(2)` and not
-/// according to the call: more are no coincidence and would keep the processor
-/// busy, so each further try follows a pause.
+/// The number of consecutive times that `poll(2)` may report a descriptor ready and
+/// the call then return `EAGAIN`. More are no coincidence and would keep the
+/// processor busy, so each further try follows a pause.
 const SPURIOUS: u32 = 32;
 
-/// How often a full sink is tried if no wait reports its shutdown.
+/// The interval at which a full sink is tried if no wait reports its shutdown.
 pub(super) const FULL_SINK_RETRY: Duration = Duration::from_secs(1);
 
 /// The state of a transfer that its runner needs between steps.
@@ -28,9 +28,9 @@ pub(crate) struct Stepper {
     spurious: u32,
     /// The source was idle for too long, and buffered bytes are written.
     flushing: bool,
-    /// The start of the wait for the source since which nothing has moved.
+    /// The start of the first wait for the source since bytes have last moved.
     silent_since: Option<Duration>,
-    /// The source has ended by its silence.
+    /// The source counts as ended, because it was silent ([`Threshold::Silence`]).
     source_ended: bool,
 }
 
@@ -46,7 +46,7 @@ impl Stepper {
         }
     }
 
-    /// Takes one step and decides what follows.
+    /// Takes one step and decides the next action.
     pub(crate) fn step(
         &mut self,
         transfer: &mut Transfer<'_>,
@@ -95,7 +95,7 @@ impl Stepper {
         }
     }
 
-    /// On an engine, before a step that may wait for the lock of the source:
+    /// On an engine, before a step that may wait for the lock of the source pipe:
     /// returns the wait for the source, if it has no bytes yet.
     pub(crate) fn poll_source_first(
         &mut self,
@@ -127,8 +127,9 @@ impl Stepper {
                 target: WaitFor::Backoff(side),
                 timeout: Some(wait.timeout.map_or(BACKOFF, |t| t.min(BACKOFF))),
             }),
-            // Buffered bytes were not offered to the sink yet, which has the same
-            // time for each part of them.
+            // The buffered bytes have not been offered to the sink yet. The idle
+            // limit starts again for them, and for the rest each time that the sink
+            // accepts a part.
             Next::End(Turn::Done(Ended::Idle))
                 if side == Side::Source && !self.flushing && transfer.holds() =>
             {
@@ -156,8 +157,8 @@ impl Stepper {
         if transfer.request.idle.is_none() || !self.idle_left(transfer, waiter).is_zero() {
             return Next::Wait(wait);
         }
-        // The process may have been stopped for all that time, and a step moves
-        // only what was found ready: what is ready now is moved before the end.
+        // The process may have been stopped for all that time: bytes that are ready
+        // now are moved before the end.
         if self.spurious <= SPURIOUS
             && let Ok(wakeup) = waiter.wait(&wait.interest(transfer), Some(Duration::ZERO))
             && wakeup != Wakeup::default()
@@ -201,7 +202,8 @@ impl Stepper {
         now.saturating_sub(*self.silent_since.get_or_insert(now))
     }
 
-    /// Checks for what a read would return although the wait has not reported it.
+    /// Checks for bytes, or an end, that a read would return although the wait has
+    /// not reported them.
     fn check_threshold(&mut self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {
         match Threshold::of(&transfer.flow) {
             Some(threshold) if !threshold.is_reached(&transfer.flow, self.silence(clock)) => {}
@@ -248,7 +250,7 @@ impl Stepper {
                 self.check_threshold(transfer, clock);
             }
             WaitFor::Side(side) => {
-                // A readable source comes first: it may be its end, and then the
+                // A readable source comes first: it may have ended, and then the
                 // sink is not needed any more.
                 if !wakeup.ready && (wakeup.error || wakeup.hang_up) {
                     if let Some(errno) = sink_error(transfer, wakeup.hang_up) {
@@ -261,8 +263,8 @@ impl Stepper {
                 {
                     return Next::End(Turn::Failed(Some(side), Some(errno)));
                 }
-                // A descriptor that is reported ready and is not wakes us again and
-                // again.
+                // A descriptor that is falsely reported ready wakes the transfer
+                // again and again.
                 let claimed = wakeup.ready || wakeup.error || wakeup.hang_up;
                 self.spurious = if claimed { self.spurious + 1 } else { 0 };
             }
@@ -287,7 +289,7 @@ impl Transfer<'_> {
     }
 
     /// Returns the longest wait without a call of the observer, or without a check
-    /// of a control that asks for one.
+    /// of a control that has an interval.
     fn interval(&self, of: impl FnOnce(&Control) -> Option<Duration>) -> Option<Duration> {
         let observer = self.observer.as_ref().and_then(|o| o.interval());
         let control = self.control.as_ref().and_then(of);

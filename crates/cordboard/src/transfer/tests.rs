@@ -274,8 +274,9 @@ fn only_a_reported_error_makes_the_wait_edge_triggered() {
 }
 
 /// The host has closed all descriptors of a transfer, and opened files of its own
-/// under the numbers: none is closed, neither the source that was reopened to look
-/// for holes, nor what cannot be read. They may be the same files.
+/// under the numbers: none is closed, including those of the source that was
+/// reopened to find holes, and of the pipe with unreadable bytes. They may be the
+/// same files.
 #[test]
 fn what_is_let_go_of_closes_nothing_of_others() {
     use crate::pipe::{Channel, OwnedPipe, Unreadable};
@@ -325,7 +326,7 @@ fn what_is_let_go_of_closes_nothing_of_others() {
 }
 
 /// The same for a transfer that ends after the host has closed only what was
-/// reopened: a terminal, or the source to look for holes.
+/// reopened: a terminal, or the source, to find holes.
 #[test]
 fn what_was_opened_again_is_looked_at_before_it_is_closed() {
     use crate::sys::{at, identity};

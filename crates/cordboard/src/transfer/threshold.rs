@@ -1,5 +1,5 @@
-//! Thresholds of a source: `poll(2)` reports it only once they are reached, and
-//! `read(2)` returns before.
+//! Thresholds below which `poll(2)` does not report a source readable although
+//! `read(2)` returns: VMIN and VTIME of a terminal, `SO_RCVLOWAT` of a socket.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use crate::sys;
 /// How often a source below its threshold is checked.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
-/// When a read of the source returns although `poll(2)` shows nothing.
+/// The condition under which a read of the source returns although `poll(2)`
+/// reports nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Threshold {
     /// Without bytes, after this time of silence: the end (`termios(3)`, VTIME with
     /// a VMIN of 0; `n_tty_read`, drivers/tty/n_tty.c).
     Silence(Duration),
-    /// With this many bytes, which is all that is asked for.
+    /// With this many bytes, the most that a read would request.
     Bytes(u64),
 }
 
@@ -34,11 +35,11 @@ impl Threshold {
             Kind::Tty => match terminal(flow)? {
                 (0, time) => return Some(Threshold::Silence(time)),
                 (least, Duration::ZERO) => u64::from(least),
-                // Reported with its first byte.
+                // `poll(2)` reports the first byte.
                 _ => return None,
             },
-            // For others, `poll(2)` ignores the mark (`tcp_poll`, net/ipv4/tcp.c;
-            // `unix_poll`, net/unix/af_unix.c). It is an `int`.
+            // For other sockets, `poll(2)` ignores the mark (`tcp_poll`,
+            // net/ipv4/tcp.c; `unix_poll`, net/unix/af_unix.c). It is an `int`.
             Kind::Tcp | Kind::StreamSocket if wanted < i32::MAX as u64 => {
                 sys::receive_mark(flow.source.fd())?
             }

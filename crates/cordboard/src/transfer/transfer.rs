@@ -61,8 +61,8 @@ pub struct Transfer<'a> {
     pub(super) declined: Vec<Declined>,
     pub(crate) control: Option<Control>,
     pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
-    /// The descriptors, if the transfer owns them. Declared after what borrows
-    /// them, since fields are dropped in order.
+    /// The descriptors, if the transfer owns them. Declared after the fields that
+    /// borrow them, since fields are dropped in order.
     #[allow(dead_code, reason = "kept open, never read")]
     pub(super) owned: Option<[OwnedFd; 2]>,
     /// Terminals that were reopened, so that calls do not block.
@@ -70,8 +70,8 @@ pub struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    /// Examines both descriptors, refuses pairs that cannot end well, and decides
-    /// the route. Nothing moves yet.
+    /// Examines both descriptors, refuses pairs for which a transfer cannot
+    /// complete correctly, and decides the route. Nothing moves yet.
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl<'a> Transfer<'a> {
         Transfer::prepare(source, sink, request).map_err(Failure::refused)
     }
 
-    /// Creates a transfer that owns its descriptors, and closes them at its end. It
-    /// may outlive the caller's.
+    /// Creates a transfer that owns its descriptors and closes them at its end. It
+    /// may outlive the caller.
     ///
     /// # Errors
     ///
@@ -190,8 +190,8 @@ impl<'a> Transfer<'a> {
         self
     }
 
-    /// Prepares the transfer for an engine, whose threads never sleep inside a call
-    /// that another process ends.
+    /// Prepares the transfer for an engine, whose threads must not sleep inside a
+    /// call that may end only when another process acts.
     pub(crate) fn set_up(&mut self, backend: Backend) {
         self.flow.options.backend = backend;
         self.flow.mode.share_thread();
@@ -224,12 +224,12 @@ impl<'a> Transfer<'a> {
         &self.route
     }
 
-    /// Returns the source and what is known of it.
+    /// Returns the source, with its facts.
     pub fn source(&self) -> &Endpoint<'_> {
         self.flow.source.endpoint()
     }
 
-    /// Returns the sink and what is known of it.
+    /// Returns the sink, with its facts.
     pub fn sink(&self) -> &Endpoint<'_> {
         self.flow.sink.endpoint()
     }
@@ -240,7 +240,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Lends descriptors that are then stored in the transfer they are lent to.
+/// Borrows descriptors for a transfer in which they are then stored.
 fn lend_both(owned: &[OwnedFd; 2]) -> [BorrowedFd<'static>; 2] {
     owned.each_ref().map(lend_own)
 }

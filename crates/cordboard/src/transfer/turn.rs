@@ -1,4 +1,4 @@
-//! What a step came to, and what the runner of the transfer does next.
+//! The result of a step, and the next action of the transfer's runner.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 
-/// The result of a step, for the transfer's runner. Hand-overs between paths are
-/// done.
+/// The result of a step, for the transfer's runner. The step has already
+/// performed any hand-over between paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
     Moved(u64),
@@ -25,7 +25,7 @@ pub(crate) enum Turn {
     Failed(Option<Side>, Option<Errno>),
 }
 
-/// What the runner does next.
+/// The next action of the runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Take another step; other transfers may have their turn first.
@@ -38,12 +38,12 @@ pub(crate) enum Next {
     End(Turn),
 }
 
-/// What a wait is for.
+/// The event that a wait is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitFor {
     /// Readiness of this side.
     Side(Side),
-    /// Time: this side was reported ready too often without being so.
+    /// The end of a pause: this side was falsely reported ready too often.
     Backoff(Side),
     /// Completions of operations in flight.
     Completions,

@@ -16,8 +16,8 @@ pub(crate) struct Interest<'a> {
     pub(crate) watch: Option<BorrowedFd<'a>>,
     /// The wakeup of the transfer's control.
     pub(crate) wake: Option<BorrowedFd<'a>>,
-    /// Whether an error of the first two is known and persists: only a change
-    /// counts.
+    /// Whether an error of `ready`, or of `watch`, is known and persists: only
+    /// a change of that descriptor ends the wait.
     pub(crate) edge_triggered: [bool; 2],
 }
 
@@ -36,11 +36,12 @@ impl<'a> Interest<'a> {
 /// The result of a wait; the default if it has timed out. Several can be true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Wakeup {
-    /// A call would return something.
+    /// A call would return bytes, an end or an error.
     pub(crate) ready: bool,
-    /// A call would not block: not only an error shows.
+    /// A call would not block: more than an error shows.
     pub(crate) open: bool,
-    /// Which of the two holds is unknown.
+    /// Whether `open` should be set is unknown: `select(2)` does not
+    /// distinguish an error from readiness.
     pub(crate) unclear: bool,
     /// The watched descriptor shows an error.
     pub(crate) error: bool,

@@ -1,4 +1,5 @@
-//! Starts writeback while the transfer still runs, if its end waits for all of it.
+//! Starts writeback while the transfer still runs, if the transfer ends with
+//! `fsync(2)`.
 
 use std::os::fd::BorrowedFd;
 
@@ -24,8 +25,8 @@ impl Writeback {
         Writeback { start, begun: 0 }
     }
 
-    /// Starts writeback for `written` bytes in all. `Ok(false)` if the file has no
-    /// such call: the caller need not try again.
+    /// Starts writeback for `written` bytes in all. `Ok(false)` if the file does
+    /// not support the call: the caller need not try again.
     ///
     /// # Errors
     ///
