@@ -35,9 +35,9 @@ impl Flow<'_> {
         within(self.source.cursor, length)
     }
 
-    /// Returns the bytes from here to the end of the source. At the end that it had when
-    /// the transfer began, the size is read again: it may have grown. `None` without a
-    /// size.
+    /// Returns the bytes from here to the end of the source. At the size that the source
+    /// had when the transfer began, the size is read again: it may have grown. `None`
+    /// without a size.
     fn available(&self) -> Option<Available> {
         let (here, size) = (self.counted_place()?, self.source.facts().size?);
         let up_to = |size: u64| Available {
@@ -77,8 +77,8 @@ impl Flow<'_> {
     }
 
     /// Whether another process has moved the source's position since this transfer moved
-    /// it. Rewinding it by what this transfer has read would make that process read its
-    /// own bytes again.
+    /// it. Rewinding it by the bytes that this transfer has read would make that process
+    /// read its own bytes again.
     pub(crate) fn source_is_astray(&self) -> bool {
         let left_at = match self.source.cursor {
             Cursor::Claimed { end, .. } => Some(end),
@@ -99,7 +99,8 @@ impl Flow<'_> {
         self.sink.cursor.used(self.sink.fd(), offset, bytes);
     }
 
-    /// Claims `length` bytes of the sink, for as many bytes ready to be written.
+    /// Claims `length` bytes of the sink. The same number of bytes must be ready to be
+    /// written.
     pub(crate) fn claim_sink(&mut self, length: usize) -> usize {
         if self.claims_sink() {
             self.sink.cursor.claim(self.sink.fd(), length as u64);
@@ -132,13 +133,13 @@ impl Flow<'_> {
         self.claim_sink(within(self.source.cursor, length)) as u64
     }
 
-    /// Truncates `bytes` to what is claimed of the sink.
+    /// Truncates `bytes` to the claimed range of the sink.
     pub(crate) fn claimed<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[..within(self.sink.cursor, bytes.len())]
     }
 
-    /// Releases both claims at the end of the transfer: both positions are set to where
-    /// the bytes end.
+    /// Releases both claims at the end of the transfer: moves both positions back to the
+    /// end of the bytes that were moved.
     pub(crate) fn unclaim(&mut self) {
         self.source.cursor.unclaim(self.source.fd());
         self.unclaim_sink();

@@ -15,7 +15,7 @@ use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::sys;
 
-/// Accepts two files on a file system that supports clones as far as is known.
+/// Accepts two files on a file system that may support clones.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
     both_files(source, sink)?;
@@ -45,9 +45,9 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     Ok("the file system may share blocks: no data is copied")
 }
 
-/// The only step. Every refusal declines: a failed clone has moved no position and
-/// counts nothing. Any part of the sink that it may have mapped (btrfs and xfs
-/// without space) is overwritten by the next path.
+/// Clones in one step. Every refusal declines: a failed clone has moved no
+/// position and counts nothing. It may have mapped a part of the sink (btrfs and
+/// xfs without space), which the next path overwrites.
 ///
 /// | errno | why | evidence |
 /// |---|---|---|

@@ -18,11 +18,12 @@ pub(super) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
 /// Why no pages are taken from a source that is [unpaged](Facts::unpaged).
 pub(super) const UNPAGED: &str = "reads of the source may bypass the page cache";
 
-/// Whether the call lacks space or memory. For a source this need not be final:
-/// before Linux 5.18, tmpfs allocates a hole that is read by pages
-/// (`shmem_file_read_iter`, `SGP_CACHE`; removed in 56a8c8eb1eaf), which gives
-/// `ENOSPC`, `EFBIG` and `ENOMEM`, and with quotas `EDQUOT`; `read(2)` returns
-/// zeros. For a sink it is final: the next path's write fails the same way.
+/// Whether the errno reports a lack of space or memory. For a source this need
+/// not be final: before Linux 5.18, tmpfs allocates a hole that is read by
+/// pages (`shmem_file_read_iter`, `SGP_CACHE`; removed in 56a8c8eb1eaf), which
+/// gives `ENOSPC`, `EFBIG` and `ENOMEM`, and with quotas `EDQUOT`; `read(2)`
+/// returns zeros. For a sink it is final: the next path's write fails the same
+/// way.
 pub(crate) fn needs_room(errno: Errno) -> bool {
     matches!(
         errno,
@@ -30,7 +31,8 @@ pub(crate) fn needs_room(errno: Errno) -> bool {
     )
 }
 
-/// Why nothing is spliced if [`Flow::sink_could_wait`], or the source could.
+/// Why nothing is spliced if [`Flow::sink_could_wait`] or
+/// [`Flow::source_could_wait`].
 pub(super) const COULD_WAIT: &str = "splicing a blocking socket could block the thread";
 
 /// Finds the side that failed, for calls that do not report it: reads one byte

@@ -103,7 +103,7 @@ impl Step for CopyFileRange {
         let (mut from, mut to) = (offset, flow.sink.cursor.place());
         let done = rustix::fs::copy_file_range(source, from.as_mut(), sink, to.as_mut(), length);
         match done.map_err(Errno::from) {
-            // The end, or a file with a wrong size; the transfer finds out.
+            // The end, or a file with a wrong size: the transfer checks which.
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;

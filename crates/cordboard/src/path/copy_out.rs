@@ -31,8 +31,8 @@ impl CopyOut {
     }
 
     /// Reads everything out of the pipe, or nothing if memory is unavailable
-    /// (`ENOMEM`). If something in the pipe cannot be read, what precedes it is read:
-    /// `EIO`, or a file system's error, for a page that is no longer valid.
+    /// (`ENOMEM`). If a page in the pipe is no longer valid, reads the bytes before
+    /// it and fails with `EIO`, or with the file system's error.
     pub(super) fn take(&mut self, pipe: &mut impl Channel) -> Result<(), Errno> {
         if self.pending().is_empty() {
             self.bytes.clear();

@@ -95,9 +95,9 @@ impl Cursor {
         }
     }
 
-    /// Moves the file position back by what was claimed past `limit`, where there is
-    /// nothing to read. The move is relative: other processes may have moved the
-    /// position past there too, and move it back by their part.
+    /// Moves the file position back over the part of the range past `limit`, where
+    /// there is nothing to read. The move is relative: other processes may also have
+    /// moved the position past `limit`, and move it back by their own part.
     pub(super) fn end_at(&mut self, fd: BorrowedFd<'_>, limit: u64) {
         let Cursor::Claimed { at, end } = *self else {
             return;

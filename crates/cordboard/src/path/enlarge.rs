@@ -51,11 +51,11 @@ impl Flow<'_> {
     }
 }
 
-/// Tests whether the sink's pipe has no free slot although its pages hold little, so
-/// that a write would still fit: a splice uses a slot for the smallest piece, where a
-/// write continues in the last page (`pipe_write`, fs/pipe.c). Returns the bytes in
-/// the pipe and its capacity; `None` if it has a free slot or is full, or a seccomp
-/// filter refuses the query.
+/// Tests whether the sink's pipe has no free slot although its pages hold little. A
+/// write would still fit: it continues the last page (`pipe_write`, fs/pipe.c), while
+/// a splice uses a slot for the smallest piece. Returns the bytes in the pipe and its
+/// capacity; `None` if it has a free slot or is full, or a seccomp filter refuses the
+/// query.
 pub(super) fn sparsely_filled(flow: &Flow<'_>) -> Option<(usize, usize)> {
     let sink = flow.sink.fd();
     let there = usize::try_from(unsent(sink).ok()?).ok()?;

@@ -25,8 +25,9 @@ pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
     Ok(made(flow, length)?.is_some())
 }
 
-/// Makes the hole and returns what is then known of the sink. No call that makes
-/// a hole locks the file position.
+/// Makes the hole and returns what this has shown of the sink; `None` if zeros
+/// must be written. Claims the range, because no call that makes a hole locks the
+/// file position.
 fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let before = flow.sink.cursor;
     flow.claim_sink(usize::try_from(length).unwrap_or(usize::MAX));
@@ -45,8 +46,9 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let size = rustix::fs::fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
     let mut no_append = false;
-    // Past the end it changes nothing, and can be refused where lengthening is
-    // not (a memfd with F_SEAL_FUTURE_WRITE: EPERM).
+    // Tries to punch past the end, which changes nothing, before the sink is
+    // lengthened: punching may be refused where lengthening is not (a memfd with
+    // F_SEAL_FUTURE_WRITE: EPERM).
     if offset < size && size < end && punch(sink, size, end).is_err() {
         return Ok(None);
     }
@@ -56,8 +58,8 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
             // No file can be that long here. Filling the disk with zeros would
             // not change that.
             Err(Errno::EFBIG) if !is_past_the_limit(end) => return Err(Errno::EFBIG),
-            // EPERM of a sealed memfd, or the limit: writing zeros finds out how
-            // far it goes.
+            // EPERM of a sealed memfd, or the limit: writing zeros shows how far
+            // the file can grow.
             Err(_) => return Ok(None),
         }
     }
@@ -89,23 +91,23 @@ struct Made {
 
 /// Whether `RLIMIT_FSIZE` forbids a file of this size.
 fn is_past_the_limit(size: u64) -> bool {
-    // If unknown, writing zeros finds out.
+    // If the limit is unknown, writing zeros shows it.
     crate::sys::file_size_limit().map_or(true, |limit| limit.is_some_and(|limit| limit < size))
 }
 
 /// Iterates over a source's data and holes.
 ///
-/// Past the end of the sink, a hole takes no call: the next write leaves it, and
-/// goes to its offset regardless of `O_APPEND` ([`Flow::in_place`]). The hole is
-/// counted at once, before the sink is that long; if nothing is written after it,
-/// [`Walk::end`] lengthens the sink.
+/// Past the end of the sink, a hole takes no call: the next write goes to its own
+/// offset regardless of `O_APPEND` ([`Flow::in_place`]), which leaves the hole
+/// before it. The hole is counted at once, before the sink is that long; if
+/// nothing is written after it, [`Walk::end`] lengthens the sink.
 #[derive(Debug)]
 pub(crate) struct Walk {
     /// Finished: the rest is treated as data.
     over: bool,
     /// The source is known to be data up to here.
     data_until: u64,
-    /// The source's offset at a count of bytes read: each moves both.
+    /// The source's offset at a count of bytes read: both advance together.
     known: Option<(u64, u64)>,
     /// Bytes of a hole that were counted but that the sink may lack, the total
     /// written at that time, and the hole's end in the sink.
@@ -174,7 +176,7 @@ impl Walk {
         };
         let hole = data.saturating_sub(offset).min(flow.allowance.remaining());
         let inspected = flow.stages.look().then_some(INSPECTED);
-        // Past what is claimed of the sink, other processes may have written.
+        // Past the claimed range of the sink, other processes may have written.
         let most = [inspected, flow.sink.cursor.claimed()]
             .into_iter()
             .flatten()
@@ -230,7 +232,8 @@ impl Walk {
         let Some(made) = made(flow, hole)? else {
             return Ok(false);
         };
-        // With a size limit, zeros are written, to find out how far it goes.
+        // With a size limit, zeros are written, which shows how far the sink can
+        // grow.
         flow.in_place =
             made.behind_all && made.no_append && crate::sys::file_size_limit() == Ok(None);
         Ok(true)
@@ -253,7 +256,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Lengthens the sink to what is counted, once nothing more will be written
+    /// Lengthens the sink to the counted bytes, once nothing more will be written
     /// and nothing is held. If that fails, the hole is not counted.
     pub(crate) fn end(&mut self, flow: &mut Flow<'_>) -> Result<(), Errno> {
         let pending = self.pending;
@@ -265,9 +268,9 @@ impl Walk {
         })
     }
 
-    /// Returns the next data range, found with a file position that the transfer
-    /// may move. If the source cannot be opened again, only its own position is
-    /// available.
+    /// Returns the next data range. The search moves a file position: that of a
+    /// second descriptor, or the source's own if it is unshared or if the source
+    /// cannot be reopened.
     fn extent(&mut self, flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
         let at_position = flow.source.cursor == Cursor::Position;
         if self.own.is_none() && !(at_position && flow.source.is_unshared()) {
@@ -286,7 +289,7 @@ impl Walk {
         let failed = |errno: rustix::io::Errno| (Side::Source, errno.into());
         let step = there.wrapping_sub(here) as i64;
         match flow.source.cursor {
-            // The search for holes has moved it anywhere.
+            // The search for holes has moved the position to an arbitrary offset.
             Cursor::Position if self.own.is_none() => {
                 rustix::fs::seek(flow.source.fd(), SeekFrom::Start(there)).map_err(failed)?;
             }
@@ -308,13 +311,14 @@ impl Walk {
 
 /// Returns the next range of data at or after `offset`; at the end of the data,
 /// an empty range at the end of the file. `None` if the file system cannot tell.
-/// `lseek(2)`, since Linux 3.1; leaves the file position anywhere.
+/// `lseek(2)`, since Linux 3.1; leaves the file position at an arbitrary offset.
 fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
     let seek_to = |from| again(|| rustix::fs::seek(fd, from));
     match seek_to(SeekFrom::Data(offset)) {
         Ok(data) => {
             let end = seek_to(SeekFrom::Hole(data)).ok()?;
-            // Another process has punched a hole there since: not reliable.
+            // Another process has punched a hole there since: the answer is not
+            // reliable.
             (end > data).then_some((data, end))
         }
         // Past the last data: a hole to the end, or the end itself.

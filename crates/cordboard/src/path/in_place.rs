@@ -26,10 +26,10 @@ pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usi
     Ok(n)
 }
 
-/// Writes to a sink for which [`Flow::in_place`] is set, through this descriptor,
-/// which may be of another open file description, at that offset; `None`: at the
-/// file position. If the call is refused, the sink is lengthened up to there
-/// first.
+/// Writes at `offset` (`None`: at the file position) to a sink for which
+/// [`Flow::in_place`] is set. `sink` may be another open file description of the
+/// same file. If the kernel refuses the flag, first lengthens the sink up to its
+/// next offset.
 pub(super) fn write_by(
     flow: &Flow<'_>,
     sink: BorrowedFd<'_>,
@@ -49,8 +49,9 @@ pub(super) fn write_by(
     }
 }
 
-/// Writes at this offset of a sink that was found without `O_APPEND`, and may have
-/// it by now. If the call is refused, the flag is checked once more.
+/// Writes at `offset` to a sink that had no `O_APPEND` when it was checked, and
+/// may have it by now. If the kernel refuses the call, checks `O_APPEND` once
+/// more.
 ///
 /// # Errors
 ///
@@ -70,13 +71,13 @@ pub(super) fn write_at(
     }
 }
 
-/// Whether `O_APPEND` is set. `pwrite(2)` appends then, whatever the offset (man
-/// page, BUGS).
+/// Whether `O_APPEND` is set, with which `pwrite(2)` appends, whatever the offset
+/// (man page, BUGS).
 pub(super) fn appends(sink: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(sink).is_ok_and(|flags| flags.contains(OFlags::APPEND))
 }
 
-/// | errno | what follows | evidence |
+/// | errno | result | evidence |
 /// |---|---|---|
 /// | `EOPNOTSUPP`, `ENOSYS`, `EPERM`, `EACCES` | `None`: refused | before Linux 6.9; a seccomp filter installed since, or of another thread |
 fn call(sink: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Option<rustix::io::Result<usize>> {

@@ -23,8 +23,8 @@ const PAGE: u64 = 4096;
 /// `XFS_SUPER_MAGIC`, linux/magic.h.
 const XFS: u32 = 0x5846_5342;
 
-/// Lengthens a file to `end` bytes, if it is shorter. The last byte is the
-/// caller's to write, and may become a zero.
+/// Lengthens a file to `end` bytes, if it is shorter. May write a zero as the last
+/// byte, which must be in a range that the caller may overwrite.
 ///
 /// | way | requires | leaves |
 /// |---|---|---|
@@ -34,7 +34,7 @@ const XFS: u32 = 0x5846_5342;
 ///
 /// # Errors
 ///
-/// | errno | what follows | evidence |
+/// | errno | result | evidence |
 /// |---|---|---|
 /// | `EOPNOTSUPP`, `EINVAL`, `ENOSYS`, `ENODEV` | the next way | an older kernel, a file system without support, direct I/O |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EAGAIN`, `ETXTBSY`, `EROFS` | the next way | a seccomp filter, a seal; errors of [`reopen`] |
@@ -85,11 +85,11 @@ enum Way {
     OwnDescription,
 }
 
-/// Returns the ways to try, in order. A block that stays because the end lies
-/// within it should be one without data. On xfs, `fallocate(2)` marks the file:
-/// what xfs has preallocated past the end for later writes then stays after the
-/// close (`XFS_DIFLAG_PREALLOC`, `xfs_can_free_eofblocks` in
-/// fs/xfs/xfs_bmap_util.c).
+/// Returns the ways to try, in order. If `end` lies within a block, that block
+/// stays allocated, and `fallocate(2)` leaves it without data. On xfs,
+/// `fallocate(2)` comes last, because it marks the file: blocks that xfs has
+/// preallocated past the end then stay after the close (`XFS_DIFLAG_PREALLOC`,
+/// `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c).
 fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
     // An unknown file system may be xfs.
     let may_be_xfs = move || rustix::fs::fstatfs(fd).map_or(true, |fs| fs.f_type as u32 == XFS);
@@ -99,7 +99,7 @@ fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
     };
     let others = std::iter::once_with(move || {
         let mut others = others;
-        // Most kernels since 6.9 do not get here.
+        // Not reached on most kernels since 6.9, which saves the call.
         if first == Way::Write && may_be_xfs() {
             others.reverse();
         }

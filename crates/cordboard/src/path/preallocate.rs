@@ -66,8 +66,8 @@ impl Preallocation {
         self.refused = done.is_err();
     }
 
-    /// Releases what was not needed, once nothing more will be written. If that
-    /// is impossible (no procfs, no permission, a lease, a file without direct
+    /// Releases unused blocks, once nothing more will be written. If that is
+    /// impossible (no procfs, no permission, a lease, a file without direct
     /// I/O), it stays reserved.
     pub(crate) fn end(&self, flow: &Flow<'_>) {
         if self.until > self.start + flow.written() {

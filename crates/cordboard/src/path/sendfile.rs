@@ -86,7 +86,7 @@ impl Sendfile {
             true => match reopen(flow.sink.fd(), OFlags::WRONLY) {
                 Ok(own) => Some(own),
                 Err(_) if !flow.has_next() => {
-                    // An earlier path may have claimed what this one writes.
+                    // An earlier path may have claimed the range that this one writes.
                     flow.unclaim_sink();
                     if flow.sink.cursor.claimed().is_some() {
                         return Err("the sink's file position cannot be moved back".into());
@@ -129,7 +129,7 @@ impl Step for Sendfile {
         };
         if self.own.is_some() && flow.sink.cursor == Cursor::Position {
             // Nothing is claimed, so nothing may be written: the source has ended, or
-            // has grown by now.
+            // has grown since.
             match flow.source_goes_on() {
                 Ok(Some(false)) => return Verdict::Ended,
                 _ => length = flow.claim_both(asked(flow)),

@@ -18,7 +18,7 @@ const PIECE: usize = 4096;
 /// The current position: sockets have no offsets.
 const HERE: u64 = u64::MAX;
 
-/// Flags of a receive that may block, or may not.
+/// Flags of a receive that may block if `wait` is set.
 fn receiving(wait: bool) -> RecvFlags {
     if wait {
         RecvFlags::empty()
@@ -27,7 +27,7 @@ fn receiving(wait: bool) -> RecvFlags {
     }
 }
 
-/// Flags of a send that may block, or may not, and never raises `SIGPIPE`.
+/// Flags of a send that may block if `wait` is set, and never raises `SIGPIPE`.
 pub(super) fn sending(wait: bool) -> SendFlags {
     if wait {
         SendFlags::NOSIGNAL
@@ -58,8 +58,8 @@ pub(super) fn receive(
 pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
     let source = flow.source.fd();
     match sys::peek(source, RecvFlags::TRUNC | receiving(wait)) {
-        // 0 if none is queued: one that arrives is not truncated. For sequenced
-        // packets, the sum of all that are queued.
+        // 0 if no message is queued: one that arrives later is not truncated. For
+        // sequenced packets, the sum of all queued ones.
         Err(errno) if errno.is_refusal() => {
             let length = sys::unsent(source).map_err(|_| errno)?;
             Ok(usize::try_from(length).unwrap_or(usize::MAX))
@@ -109,9 +109,9 @@ fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
 
 /// Queries of the source that consume nothing.
 impl Flow<'_> {
-    /// Whether a stream socket that polled readable, and gave nothing to
-    /// `splice(2)`, yet has bytes: its read position is before urgent data, at which
-    /// splicing stops permanently (`tcp_splice_read`, net/ipv4/tcp.c).
+    /// Whether a stream socket that polled readable has bytes although `splice(2)`
+    /// returned none: its read position is before urgent data, at which splicing
+    /// stops permanently (`tcp_splice_read`, net/ipv4/tcp.c).
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Flow<'_> {
         match self.peek() {
             Ok(n) => Ok(n > 0),
             Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(false),
-            // It may be: another path reads past it.
+            // It may be before urgent data, which another path reads past.
             Err(errno) if errno.is_refusal() => Ok(self.has_next()),
             Err(errno) => Err(errno),
         }
@@ -143,7 +143,7 @@ impl Flow<'_> {
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
             // It has no MSG_PEEK, and no error queue either.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(true),
-            // The read finds out.
+            // The next read reports the error.
             Err(errno) if errno.is_refusal() => Ok(true),
             Err(errno) => Err(errno),
         }

@@ -27,7 +27,7 @@ const WRITE: usize = 256 << 10;
 
 /// Errnos mean the same as for read/write. An error in the data is reported
 /// only after the output before it is in the sink. So is a failure of the
-/// source: what was read of it is completed by the stages first.
+/// source: the stages first process all bytes that were read.
 pub(crate) struct Staged {
     /// Borrowed from the transfer's stages.
     chain: Chain,
@@ -198,8 +198,7 @@ impl Step for Staged {
         (!all.is_empty()).then_some(Stranded::Buffer(all))
     }
 
-    /// The source was rewound over it, and so does not end where it was read
-    /// to.
+    /// The source was rewound over the input, so it is no longer at its end.
     fn forget(&mut self) {
         self.ended &= self.raw.is_empty();
         self.raw.clear();

@@ -27,8 +27,8 @@ pub(crate) trait Step {
         false
     }
 
-    /// A descriptor that is readable when something that was
-    /// [`Verdict::Pending`] is done.
+    /// A descriptor that is readable when an operation has completed for which
+    /// [`Verdict::Pending`] was returned.
     fn completions(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -39,7 +39,7 @@ pub(crate) trait Step {
         None
     }
 
-    /// Starts nothing new, and collects what the kernel has completed.
+    /// Starts nothing new, and collects completed operations.
     /// [`Verdict::Pending`]: there is more; call again once
     /// [`Step::completions`] polls readable. An engine, which must not block,
     /// calls this until [`Step::quiesce`] has nothing left to wait for.
@@ -71,7 +71,7 @@ pub(crate) trait Step {
     /// Discards everything held, because the source was rewound.
     fn forget(&mut self) {}
 
-    /// Restores what the path has set on the descriptors.
+    /// Undoes changes that the path has made to the descriptors or to the sink.
     fn finish(&mut self, _flow: &mut Flow<'_>) {}
 
     /// Drops its state without touching a descriptor: another part of the

@@ -17,13 +17,14 @@ const GATHERED: usize = 64 << 10;
 /// capacity.
 const GATHERED_FOR_A_PIPE: usize = 16 << 10;
 
-/// Reads what a pseudo-file has after a first read of `first` bytes, and returns
-/// whether that was all; nothing for any other source.
+/// Reads more of a pseudo-file after a first read of `first` bytes. Returns how
+/// many bytes, and whether the end was reached. Reads nothing from any other
+/// source.
 ///
-/// It returns a page per read, whatever size is requested (`kernfs_fop_read_iter`,
-/// fs/kernfs/file.c), and a write of each would cost as much again. One that
-/// reports its size never blocks a reader, unlike /proc/kmsg or trace_pipe. The
-/// next read returns any error.
+/// A pseudo-file returns at most a page per read (`kernfs_fop_read_iter`,
+/// fs/kernfs/file.c), and a write of each page would cost as much again. A
+/// pseudo-file that reports its size never blocks a reader, unlike /proc/kmsg or
+/// trace_pipe. An error is left to the next read.
 pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usize, bool) {
     if first == 0 || flow.source.kind() != Kind::Pseudo {
         return (0, first == 0);
@@ -115,7 +116,8 @@ pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
 /// `None`: it is hung up, or has bytes.
 fn is_hung_up(fd: BorrowedFd<'_>) -> Option<bool> {
     use rustix::event::PollFlags;
-    // If a seccomp filter refuses the query, a master's EIO means it.
+    // If a seccomp filter refuses the query, EIO of a master is taken for a
+    // hang-up.
     poll_now(fd, PollFlags::IN).map_or(Some(true), |shown| shown.shows(PollFlags::HUP))
 }
 

@@ -19,8 +19,8 @@ use crate::sys;
 pub(crate) fn give_back(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // Nothing is written, whether or not another process lengthens the file.
     let own = reopen(fd, OFlags::WRONLY | OFlags::DIRECT)?;
-    // A write through the page cache that fails could make the file longer (by
-    // what is missing to the offset: seen with Linux 6.18).
+    // Without direct I/O, a write that fails could lengthen the file up to the
+    // offset of the write (seen with Linux 6.18).
     let alignment = direct_alignment(own.as_fd()).ok_or(Errno::EOPNOTSUPP)?;
     let block = u64::from(alignment.offset.max(4096));
     let size = rustix::fs::fstat(&own)?.st_size as u64;

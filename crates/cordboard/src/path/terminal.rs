@@ -23,8 +23,8 @@ impl Terminal {
     /// Whether the sink may be written now. `covered`: the write has its own flag
     /// against blocking.
     pub(super) fn is_open(&mut self, flow: &mut Flow<'_>, covered: bool) -> bool {
-        // A hang-up only means that no slave is open: what is written waits for
-        // the next one, as long as there is room.
+        // A hang-up only means that no slave is open: bytes that are written wait
+        // for the next one, as long as there is room.
         flow.sink.may_use(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
     }
 
@@ -51,7 +51,7 @@ impl Terminal {
 
 fn takes_more(flow: &Flow<'_>) -> bool {
     use rustix::event::PollFlags;
-    // If the query fails, the first answer counts.
+    // If the query fails, the earlier poll counts.
     poll_now(flow.sink.fd(), PollFlags::OUT)
         .map_or(true, |shown| shown.shows(PollFlags::OUT) != Some(false))
 }

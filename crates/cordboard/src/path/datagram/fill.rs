@@ -1,4 +1,4 @@
-//! Receives datagrams, or reads what becomes datagrams, from the source.
+//! Receives datagrams from the source, or reads bytes that become datagrams.
 
 use super::super::{socket, stream};
 use super::one::{how, receive_one};
@@ -38,12 +38,12 @@ impl Datagram {
             let first = filled == 0;
             let batched = self.batch(flow, &mut buffer, filled, wait && first);
             if batched.is_err() {
-                // Another reader may have taken what was counted.
+                // Another reader may have taken the packets that were counted.
                 self.counted = 0;
             }
             match batched {
-                // The sender is not ahead of this reader: the next ones are
-                // received one at a time, without a useless query for another.
+                // The sender is not ahead of this reader: the next datagrams are
+                // received one at a time, without a useless call for another.
                 Err(Errno::EAGAIN | Errno::EINTR) if filled == 1 => {
                     self.singly = SINGLY;
                     break Ok(());
@@ -108,7 +108,8 @@ impl Datagram {
         let count = batch.receive(fd, slots, self.slot, at_most, how, received)?;
         let last = self.received.iter().rposition(|r| r.length > 0);
         for (index, received) in self.received.iter().enumerate() {
-            // The socket no longer shows what was received in the same batch.
+            // The socket no longer shows messages that were received in the same
+            // batch.
             let behind = last.is_none_or(|last| index > last);
             if received.length == 0 && behind && is_end(flow, received) {
                 self.ended = true;
@@ -144,8 +145,8 @@ impl Datagram {
         Ok((1..=flow.allowance.remaining()).contains(&self.counted))
     }
 
-    /// Receives datagrams one behind the other, as long as more are queued, for
-    /// a stream that takes them in one call. A batch of slots, each of which
+    /// Receives datagrams into consecutive memory, as long as more are queued,
+    /// for a stream that takes them in one call. A batch of slots, each of which
     /// must hold the largest possible datagram, is spread over so many pages
     /// that touching them costs more than the calls it saves.
     pub(super) fn join(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
@@ -154,15 +155,16 @@ impl Datagram {
         let mut verdict = None;
         let mut end = 0;
         let wait = flow.source.ready.may_sleep && !flow.source.facts().nonblocking;
-        // So that its reader works while the next ones are received.
+        // The sink's reader works while the next datagrams are received.
         let enough = match flow.sink.kind() {
             Kind::Tty => 1,
             kind if kind.is_pipe() => JOINED / 4,
             _ => JOINED,
         };
-        // Credentials distinguish an empty message from the end, and cost as
-        // much as the rest of a short one. The end repeats itself, and an empty
-        // message leaves no trace in a stream: the second one is checked.
+        // Credentials distinguish an empty message from the end, and double the
+        // cost of a short message. They are requested only after a first empty
+        // result: an empty message leaves no trace in a stream, and the end is
+        // returned again.
         let packets = flow.source.kind() == Kind::UnixSeqpacket;
         let mut sure = !packets;
         while end < enough && self.queue.len() < MOST_JOINED && verdict.is_none() {
@@ -203,7 +205,7 @@ impl Datagram {
     }
 
     /// Reads a stream and cuts it into datagrams. If the caller gave a size,
-    /// only the last datagram may be shorter; otherwise what is available is
+    /// only the last datagram may be shorter; otherwise all available bytes are
     /// sent.
     pub(super) fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
@@ -256,7 +258,8 @@ impl Datagram {
         Ok(())
     }
 
-    /// Reads what a stream has available; also returns whether that was all.
+    /// Reads the bytes that a stream has available; also returns whether the end
+    /// was reached.
     fn take(&mut self, flow: &mut Flow<'_>, into: &mut [u8]) -> Result<(usize, bool), Errno> {
         // No more is wanted.
         if into.is_empty() {
@@ -269,8 +272,8 @@ impl Datagram {
     }
 }
 
-/// Queues what was received, message by message, if the kernel has joined
-/// several of one sender (`UDP_GRO`).
+/// Queues the received messages, one by one if the kernel has joined several of
+/// one sender (`UDP_GRO`).
 fn push_apart(queue: &mut Vec<Message>, start: usize, received: &Received) {
     let length = received.length;
     let segment = received.segment.unwrap_or(length).clamp(1, length.max(1));

@@ -66,7 +66,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EMSGSIZE` | failed: the sink's limit; or, on the source, a truncated datagram | |
 /// | `ECONNREFUSED` | failed on its side: no listener (any more) | `udp(7)` |
 pub(crate) struct Datagram {
-    /// Neither is allocated while idle.
+    /// Neither `batch` nor `buffer` is allocated while idle.
     batch: Option<Batch>,
     buffer: Option<Buffer>,
     slots: usize,
@@ -75,7 +75,7 @@ pub(crate) struct Datagram {
     /// The part of a slot that an ordinary datagram fills at most.
     usual: usize,
     received: Vec<Received>,
-    /// The number of steps that receive one datagram each.
+    /// The number of next steps that receive one datagram each.
     singly: u32,
     /// Bytes of sequenced packets known to be queued in the source.
     counted: u64,
@@ -109,7 +109,8 @@ struct Message {
 }
 
 impl Datagram {
-    /// With a buffer of which only what datagrams fill is ever touched.
+    /// Allocates a buffer of which only the parts that datagrams fill are ever
+    /// touched.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Datagram, Why> {
         let source = flow.source.kind();
         let joins = source.is_datagram() && !flow.sink.kind().is_datagram();
@@ -117,9 +118,10 @@ impl Datagram {
             (largest(source), 1)
         } else if !source.is_datagram() {
             let size = size_for(flow);
-            // No more than a UNIX socket accepts at once: what waits in a batch
-            // could have been read meanwhile. For a network socket as much as a
-            // pipe holds, so that a read needs no inspection (`PacketReader`).
+            // No more than a UNIX socket accepts at once: datagrams that wait in
+            // a batch could already have been received. For a network socket as
+            // much as a pipe holds: a read then needs no inspection
+            // (`PacketReader`).
             (size, (LOCAL / size).clamp(1, 2 * SLOTS))
         } else if source == Kind::Udp {
             (largest(source), SLOTS)
@@ -183,7 +185,8 @@ impl Datagram {
         if !flow.source.kind().is_datagram() {
             return self.cut(flow);
         }
-        // Its calls have a flag against blocking, but use up the readiness too.
+        // Its calls have a flag against blocking, but they clear the mark of
+        // readiness too.
         flow.source.may_use(true);
         if flow.sink.kind().is_datagram() {
             self.receive(flow)

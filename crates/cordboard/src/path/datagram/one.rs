@@ -52,8 +52,8 @@ pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
 }
 
 /// Receives with ancillary data. If a seccomp filter refuses `recvmsg(2)`, there is
-/// none: for datagrams that the kernel has joined (`UDP_GRO`), nothing shows where
-/// one ends, which only a stream does not need.
+/// none. The boundaries of datagrams that the kernel has joined (`UDP_GRO`) are
+/// then unknown, which is permissible only for a stream.
 fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     match sys::receive_one(flow.source.fd(), into, how(flow, wait)) {
         Err(errno) if errno.is_refusal() => match flow.source.kind() {

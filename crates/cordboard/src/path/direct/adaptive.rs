@@ -20,7 +20,7 @@ const MARGIN: f64 = 0.03;
 /// Windows at the best setting between two probes of another one.
 const BETWEEN_PROBES: u32 = 32;
 /// A device that is this much slower than before, beyond its usual variation,
-/// for so many windows in a row, is measured anew.
+/// for so many windows in a row, is measured again.
 const CHANGED: f64 = 0.75;
 const IN_A_ROW: u32 = 3;
 
@@ -173,8 +173,8 @@ impl Adaptive {
         self.set_current(next);
     }
 
-    /// Whether a rate exceeds that of the best setting by more than that
-    /// varies.
+    /// Whether a rate exceeds that of the best setting by more than the usual
+    /// variation.
     fn is_better(&self, rate: f64) -> bool {
         let margin = 1.0 + MARGIN.max(2.0 * self.variation);
         self.rate(self.best)
@@ -220,8 +220,8 @@ impl Adaptive {
         }
     }
 
-    /// Returns what to measure next: a neighbour that was not measured, or was
-    /// better than the best setting is now; or the best setting.
+    /// Returns the setting to measure next: a neighbour that was not measured,
+    /// or was better than the best setting is now; or the best setting.
     fn next(&mut self) -> Cell {
         self.windows += 1;
         if self.windows < 2 {

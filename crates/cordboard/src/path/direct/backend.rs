@@ -8,7 +8,7 @@ use super::uring::UringEngine;
 use crate::request::{Backend, Why};
 use crate::sys::Arena;
 
-/// An io_uring if available, threads otherwise.
+/// Starts an io_uring if available, threads otherwise.
 ///
 /// Threads for a FUSE file: if its server moves fewer bytes than requested,
 /// `io_uring` reports more than was moved, and bytes are duplicated (seen with

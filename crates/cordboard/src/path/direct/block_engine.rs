@@ -20,7 +20,7 @@ pub(super) struct Block {
     pub(super) to: u64,
 }
 
-/// What happened to a block.
+/// The progress, or the end, of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Read in full; the write has begun.
@@ -67,7 +67,7 @@ impl Outcome {
 /// Executes blocks, several at a time and in any order.
 pub(super) trait BlockEngine: Send {
     /// Queues a block. It may begin only with the next [`BlockEngine::reap`].
-    /// `Err`: not now.
+    /// `Err`: the engine accepts none at present.
     fn submit(&mut self, block: Block) -> Result<(), ()>;
 
     /// Begins the queued blocks and collects completions since the last call.

@@ -1,9 +1,9 @@
-//! What goes through the page cache: an unaligned head or tail, the end of the
-//! source, and a block that failed by direct I/O, again in pieces.
+//! Buffered I/O of the direct path: an unaligned head or tail, the end of the source,
+//! and the pieces of a block that failed by direct I/O.
 //!
-//! The pieces of a failed block are synced one by one, so that none counts that the
-//! device has refused: a write to a block device, or to a file on a thinly provisioned
-//! one, reports `EIO` and `ENOSPC` by `fdatasync(2)` only.
+//! Each piece of a failed block is synced before it counts, because the device may
+//! refuse it: a write to a block device, or to a file on a thinly provisioned one,
+//! reports `EIO` and `ENOSPC` by `fdatasync(2)` only.
 //!
 //! The error of a sync is final. The kernel reports a write-back error once for
 //! each open file description (`errseq_check_and_advance`, lib/errseq.c) and
@@ -35,7 +35,7 @@ impl Direct {
         self.retry_length = 0;
         let errno = match outcome {
             Outcome::ReadFailed(errno) | Outcome::WriteFailed(errno) => errno,
-            // A short read or write: retried.
+            // A short read or write, or a cancelled block: retried.
             _ => Errno::EAGAIN,
         };
         match errno {
@@ -58,8 +58,8 @@ impl Direct {
         Some(Verdict::Moved(0))
     }
 
-    /// Moves a piece by buffered I/O: a head or a tail, the end, or what failed
-    /// by direct I/O.
+    /// Moves a piece by buffered I/O: of a head or a tail, of the end, or of a block
+    /// that failed by direct I/O.
     pub(super) fn buffered_piece(&mut self, flow: &mut Flow<'_>) -> Verdict {
         if flow.is_at_size() {
             return Verdict::Ended;
@@ -97,7 +97,7 @@ impl Direct {
             Err(errno) => return Verdict::Failed(Side::Source, errno),
         };
         let sink = self.sink.fd(flow.sink.fd());
-        // The source may have grown past what is claimed.
+        // The source may have grown past the claimed range.
         let bytes = flow.claimed(&memory[..n]);
         let mut written = in_place::write_at(sink, bytes, to).map_err(Errno::from);
         if retrying && written.is_ok() {

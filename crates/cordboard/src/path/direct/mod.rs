@@ -77,7 +77,7 @@ pub(crate) struct Direct {
     /// The sink's offset up to which blocks are counted.
     counted: u64,
     /// The source's offset up to which it is read directly before the state is
-    /// checked anew.
+    /// checked again.
     until: u64,
     /// The source's offset up to which buffered I/O is used.
     buffered_until: u64,
@@ -119,7 +119,8 @@ impl Direct {
             Kind::File => Some(Room::new(flow.sink.fd(), flow.sink.facts())?),
             _ => None,
         };
-        // Until the end, blocks go to offsets.
+        // Blocks use offsets until the end of the transfer, so all bytes are
+        // claimed now.
         let all = there.min(flow.allowance.remaining());
         flow.claim_both(usize::try_from(all).unwrap_or(usize::MAX));
         congruent(offsets(flow)?, unit)?;
@@ -187,7 +188,7 @@ impl Direct {
     }
 
     /// Prepares the next range, with nothing in flight: checks what the source
-    /// has at the current offsets. `false` if what comes next is impossible by
+    /// has at the current offsets. `false` if the next bytes cannot be moved by
     /// direct I/O.
     fn look_ahead(&mut self, flow: &mut Flow<'_>) -> Result<bool, Why> {
         let from = flow.source.place()?;
@@ -203,7 +204,7 @@ impl Direct {
             .saturating_sub(from)
             .min(flow.allowance.remaining())
             .min(flow.allowance.extent());
-        // Nothing is claimed yet of what it has grown by.
+        // The bytes by which the source has grown are not claimed yet.
         let mut ahead = flow.claim_found(ahead, end).min(GROWTH);
         let (from, to) = offsets(flow)?;
         congruent((from, to), self.unit)?;
@@ -337,19 +338,20 @@ impl Step for Direct {
     fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
         match (self.collect(false), self.count(flow)) {
-            // Even if it cannot be counted.
+            // Even if the bytes cannot be counted.
             (Ok(()) | Err(Errno::EINTR), _) if !self.window.is_idle() => Verdict::Pending,
             // `quiesce` reports the failure.
             _ => Verdict::Ended,
         }
     }
 
-    /// Only then is it known which bytes the sink has without a gap. Those
-    /// after the first gap do not count; if they lengthened the sink, they are
-    /// cut off again.
+    /// The bytes that the sink has without a gap are known only afterwards.
+    /// Bytes after the first gap do not count; if they lengthened the sink,
+    /// they are cut off again.
     fn quiesce(&mut self, flow: &mut Flow<'_>) -> Verdict {
         self.ring.cancel();
-        // Even if it cannot be counted: blocks in flight still reach the sink.
+        // Waits even if the bytes cannot be counted: blocks in flight still
+        // reach the sink.
         while !self.window.is_idle() {
             match self.collect(true) {
                 Ok(()) | Err(Errno::EINTR) => {}
@@ -368,7 +370,8 @@ impl Step for Direct {
             (Some(_), Err(errno)) => Err(errno),
             (None, _) => Ok(()),
         };
-        // Cancelled, or at its size, before the error was reported.
+        // The transfer may have ended, by a cancellation or at its size, before
+        // the error was reported.
         match (self.sync_error, counted, trimmed) {
             (None, Err(verdict), _) => verdict,
             (Some(errno), ..) | (_, _, Err(errno)) => Verdict::Failed(Side::Sink, errno),

@@ -10,7 +10,7 @@ use crate::request::Watermarks;
 const BLOCK: usize = 1 << 20;
 
 pub(super) enum Pace {
-    /// By the paper's rule, with blocks of one size.
+    /// By watermarks, as in the 1992 paper, with blocks of one size.
     Fixed { marks: Watermarks, block: usize },
     /// Adapted to the device.
     Adaptive {

@@ -1,4 +1,4 @@
-//! The offsets of both sides, which advance with what is in the sink.
+//! The offsets of both sides, which advance by the bytes that are in the sink.
 
 use super::takes::INCONGRUENT;
 use crate::endpoint::Side;

@@ -24,8 +24,8 @@ pub(super) fn on_fuse(flow: &Flow<'_>) -> bool {
     (sides.iter()).any(|facts| facts.may_be_on(Filesystem::is_fuse))
 }
 
-/// One side for buffered I/O, for what cannot be aligned: a second descriptor
-/// only if the first one is direct.
+/// One side for buffered I/O of unaligned parts: a second descriptor only if
+/// the first one is direct.
 #[derive(Debug)]
 pub(super) struct Cached(Option<OwnedFd>);
 

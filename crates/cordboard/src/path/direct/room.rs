@@ -1,9 +1,9 @@
 //! The sink's length while blocks are written past its end.
 //!
 //! A direct write that lengthens a file locks the file exclusively
-//! (`ext4_dio_write_checks`, `xfs_file_write_checks`), so that no two are in
-//! flight: the file is lengthened beforehand. The unfilled part is cut off at the
-//! end.
+//! (`ext4_dio_write_checks`, `xfs_file_write_checks`), so no two would be in
+//! flight. The file is therefore lengthened beforehand. The unfilled part is cut
+//! off at the end.
 
 use std::os::fd::BorrowedFd;
 
@@ -21,7 +21,7 @@ pub(crate) struct Room {
     before: u64,
     /// The length that this transfer gave it last; 0 if none.
     given: u64,
-    /// The end of what is counted. The sink's position may be lower: another
+    /// The end of the counted bytes. The sink's position may be lower: another
     /// process may have sought back since.
     filled: u64,
     /// Blocks may have been reserved past the end, on a file system that can
@@ -42,11 +42,12 @@ impl Room {
     }
 
     /// Lengthens the sink to `end`, with blocks allocated from `start`. Returns
-    /// the length reached: with less space, what follows is written by buffered
-    /// I/O, which reports the error at the right byte.
+    /// the length reached. If space is short, buffered I/O writes the bytes after
+    /// that, and reports the error at the right byte.
     ///
-    /// Blocks first, and then the length, which takes no more of them: one call
-    /// for both that runs out of space can leave any length.
+    /// Allocates the blocks first, and then sets the length, which takes no more
+    /// blocks: a single call for both that runs out of space can leave any
+    /// length.
     pub(super) fn grow(
         &mut self,
         sink: BorrowedFd<'_>,
@@ -81,7 +82,7 @@ impl Room {
         Ok(size)
     }
 
-    /// Records that what is counted reaches to `end`.
+    /// Records that the counted bytes reach to `end`.
     pub(super) fn fill_to(&mut self, end: u64) {
         self.filled = self.filled.max(end);
     }
@@ -91,10 +92,11 @@ impl Room {
         self.filled = self.filled.saturating_add(bytes);
     }
 
-    /// Cuts off the unfilled part: `place` is the sink's next offset. Only from
-    /// exactly the length that this transfer gave it: at any other, another
-    /// process has written past it. No call compares and truncates atomically, so
-    /// what another process writes between the two calls is lost.
+    /// Cuts off the unfilled part: `place` is the sink's next offset. Truncates
+    /// only a sink of exactly the length that this transfer gave it: at any other
+    /// length, another process has written past it. No call compares and
+    /// truncates atomically, so bytes that another process writes between the two
+    /// calls are lost.
     pub(in crate::path) fn trim(&mut self, sink: BorrowedFd<'_>, place: u64) -> Result<(), Errno> {
         let length = self.before.max(self.filled).max(place);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {

@@ -140,9 +140,9 @@ impl ThreadEngine {
             shared: Arc::new(shared),
             files,
             submitted: 0,
-            // Only threads that share the first thread's table start others,
-            // which then share it too. If the first has exited there is none: no
-            // helpers then.
+            // Only threads that share the main thread's table start helpers,
+            // which then share it too. If the main thread has exited, its table
+            // is unknown, and helpers are used.
             private_descriptors: Thread::first().shares_descriptors() == Some(false),
         })
     }
@@ -168,9 +168,9 @@ impl ThreadEngine {
         state.completed.is_empty() && state.busy + state.queue.len() > 0
     }
 
-    /// Waits for the event, with a timeout. Sleeps briefly if it cannot be waited
-    /// for (a seccomp filter, `RLIMIT_NOFILE`, memory): while blocks are in
-    /// flight it must not fail.
+    /// Waits for the event, with a timeout. Sleeps briefly if `poll(2)` fails (a
+    /// seccomp filter, `RLIMIT_NOFILE`, memory): this must not fail while blocks
+    /// are in flight.
     ///
     /// # Errors
     ///
@@ -219,9 +219,9 @@ impl BlockEngine for ThreadEngine {
         self.files.event.as_fd()
     }
 
-    /// A thread does not signal if a seccomp filter of the thread that started
-    /// it, which may have been another transfer's, refuses the check that the
-    /// event descriptor is still there, or `write(2)`.
+    /// A helper inherits the seccomp filter of the thread that started it,
+    /// perhaps for another transfer. If that filter refuses `write(2)`, or the
+    /// check that the event descriptor is still open, the helper does not signal.
     fn poll_interval(&self) -> Option<Duration> {
         Some(POLL_INTERVAL)
     }

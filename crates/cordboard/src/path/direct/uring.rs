@@ -12,8 +12,8 @@ use crate::sys::{Arena, Half, SLOTS, Uring};
 /// The kernel has no io_uring.
 static MISSING: AtomicBool = AtomicBool::new(false);
 
-/// How often a call that submits nothing is retried, with a pause in between;
-/// then what is in flight is abandoned: after a second.
+/// The number of times that a call that submits nothing is retried, with pauses
+/// in between. After that, about a second, operations in flight are abandoned.
 const TRIES: u32 = 100;
 /// How often a call with a transient error is retried at once.
 const AT_ONCE: u32 = 4;
@@ -46,7 +46,7 @@ impl Halves {
     fn learn(&mut self, half: Half, result: Result<usize, Errno>) {
         match half {
             Half::Read => self.read = Some(Outcome::of_read(result, self.length)),
-            // Written before the read: the contents are wrong.
+            // The write completed before the read: the contents are wrong.
             Half::Write if self.read.is_none() => self.written = Some(Outcome::Cancelled),
             Half::Write => self.written = Some(Outcome::of_write(result, self.length)),
         }
@@ -105,8 +105,8 @@ impl UringEngine {
         }
     }
 
-    /// After a refused call: has the kernel complete what is in flight, and waits
-    /// for some of it if `wait`.
+    /// After a refused call: lets the kernel complete operations in flight, and
+    /// waits for one if `wait` is set.
     fn retry_complete(
         &mut self,
         wait: bool,
@@ -140,7 +140,7 @@ impl UringEngine {
         self.ring.abandon();
     }
 
-    /// Submits nothing any more, and reports what was queued.
+    /// Stops submitting, and reports the blocks that were only queued.
     fn close(&mut self, completed: &mut Vec<(usize, Outcome)>) {
         self.ring.close();
         self.collect(completed);
@@ -167,15 +167,15 @@ impl BlockEngine for UringEngine {
         queued.map_err(|_| ())
     }
 
-    /// | errno | what follows | evidence |
+    /// | errno | result | evidence |
     /// |---|---|---|
     /// | `EAGAIN` | retried once something in flight has ended; with nothing in flight, a few times at once, and then nothing is submitted any more | no memory for a request: `io_submit_sqes` |
     /// | `EBUSY`, `ENOMEM` | the same | completion queue overflow: `io_uring_enter(2)` |
     /// | `EEXIST` | an error | another thread's ring |
     /// | anything else (`EPERM`, `EACCES`, `ENOSYS`) | nothing is submitted any more; what is in flight is waited for | a seccomp filter since the ring was made |
     ///
-    /// A refused call may have been the one to complete what is in flight, and
-    /// the next may never come: it is retried, with nothing to submit.
+    /// Operations in flight may need a call to complete, and no other call may
+    /// follow the refused one: it is retried, with nothing to submit.
     fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno> {
         if self.abandoned {
             return Ok(());

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use super::block_engine::Outcome;
 use crate::sys::SLOTS;
 
-/// Largest number of entries, including blocks that completed behind one that
-/// did not: on cancellation those do not count.
+/// The largest number of entries. It includes blocks that have completed
+/// behind one that has not, which do not count on a cancellation.
 const AHEAD: usize = 4 * SLOTS;
 
 /// One block in flight.
@@ -101,7 +101,7 @@ impl Window {
         }
     }
 
-    /// Whether a block has failed: no use in beginning others.
+    /// Whether a block has failed: no others are begun.
     pub(super) fn is_broken(&self) -> bool {
         let broken = |e: &Entry| {
             e.outcome

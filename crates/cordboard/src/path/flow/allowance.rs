@@ -76,8 +76,8 @@ impl Allowance {
         self.extent = bytes;
     }
 
-    /// Takes nothing more: the source has ended, or what comes next does not fit into the
-    /// rest of the size.
+    /// Takes nothing more: the source has ended, or the next message does not fit into
+    /// the rest of the size.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }

@@ -34,9 +34,9 @@ pub(crate) struct Options {
 pub(crate) struct Flow<'fd> {
     pub(crate) source: End<'fd>,
     pub(crate) sink: End<'fd>,
-    /// What may still be taken from the source.
+    /// The bytes that may still be taken from the source.
     pub(crate) allowance: Allowance,
-    /// The counts of what was taken and given.
+    /// The counts of bytes taken and given.
     account: Account,
     /// How the transfer is run.
     pub(crate) mode: Mode,
@@ -44,7 +44,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) options: Options,
     /// The side whose call was interrupted in the last step.
     interrupted: Option<Side>,
-    /// What was taken from the source pipe and cannot be read: it comes next.
+    /// Bytes that were taken from the source pipe and cannot be read: they are the
+    /// next bytes.
     pub(crate) unreadable: Option<Unreadable>,
     /// The source had hung up, and was opened again before the end was reported.
     pub(in crate::path) opened_again: bool,
@@ -67,7 +68,8 @@ pub(crate) struct Flow<'fd> {
 }
 
 impl<'fd> Flow<'fd> {
-    /// Both ends at their offsets, and nothing moved.
+    /// The state before the first step: both ends at their offsets, and nothing
+    /// moved.
     pub(crate) fn new(
         source: Endpoint<'fd>,
         sink: Endpoint<'fd>,
@@ -184,9 +186,9 @@ impl<'fd> Flow<'fd> {
         }
     }
 
-    /// Sets whether system calls may block. While a call blocks on the source, a
-    /// failure of the sink is not noticed: if the source can be polled, it is polled
-    /// instead, together with the sink.
+    /// Sets whether system calls may block. While a call blocks on the source, the
+    /// transfer does not notice a failure of the sink. So if `poll(2)` reports such
+    /// a failure, a source that can be polled is polled, together with the sink.
     pub(crate) fn set_may_sleep(&mut self, may_sleep: bool) {
         let kind = self.source.kind();
         let polled = kind.is_socket() || kind == Kind::Tty || kind.is_record();
@@ -195,9 +197,9 @@ impl<'fd> Flow<'fd> {
         self.sink.ready.may_sleep = may_sleep;
     }
 
-    /// Called before a step on a thread that must not block: another process that
-    /// shares the open file description may have cleared `O_NONBLOCK` since, as
-    /// shells do, and a call meant to return at once would block.
+    /// Checks `O_NONBLOCK` again before a step on a thread that must not block.
+    /// Another process that shares the open file description may have cleared it, as
+    /// shells do, and calls that rely on the flag would block.
     pub(crate) fn recheck_nonblocking(&mut self) {
         if self.mode.may_sleep() {
             return;
@@ -216,8 +218,8 @@ impl<'fd> Flow<'fd> {
         }
     }
 
-    /// Whether both ends may be message-oriented, which the sink does not show:
-    /// message boundaries are kept.
+    /// Whether both ends may be message-oriented although the kind of the sink does
+    /// not show it: message boundaries are kept.
     pub(crate) fn keeps_messages(&self) -> bool {
         let source = self.source.facts();
         self.sink.facts().may_be_messages()
@@ -230,7 +232,8 @@ impl<'fd> Flow<'fd> {
         sink.kind().is_datagram() || sink.facts().is_packet_pipe() || self.keeps_messages()
     }
 
-    /// Returns how many bytes to request: what is left, and no more than `at_most`.
+    /// Returns how many bytes to request: all that are left, but no more than
+    /// `at_most`.
     pub(crate) fn want(&self, at_most: usize) -> usize {
         // A pseudo-file may have nothing after its first read (`do_proc_dointvec`,
         // kernel/sysctl.c).
@@ -257,8 +260,8 @@ impl<'fd> Flow<'fd> {
         self.allowance.took(bytes);
     }
 
-    /// Records what was taken from a pipe and cannot be read. It counts as read, and
-    /// not towards the size.
+    /// Records bytes that were taken from a pipe and cannot be read. They count as
+    /// read, and not towards the size.
     pub(in crate::path) fn took_unreadable(&mut self, unreadable: Unreadable) {
         self.account.read += unreadable.pipe.held();
         self.unreadable = Some(unreadable);
@@ -301,9 +304,9 @@ impl<'fd> Flow<'fd> {
         Verdict::Moved(bytes)
     }
 
-    /// Records that a call returned `EINTR`, for a signal, or from a FUSE file
-    /// system, perhaps each time. The loop that runs the transfer decides whether to
-    /// retry.
+    /// Records that a call returned `EINTR`: after a signal, or from a FUSE file
+    /// system, which may return it each time. The loop that runs the transfer
+    /// decides whether to retry.
     pub(crate) fn was_interrupted(&mut self, side: Side) -> Verdict {
         self.interrupted = Some(side);
         Verdict::Moved(0)
@@ -324,13 +327,13 @@ impl<'fd> Flow<'fd> {
         use rustix::net::sockopt;
         let sink = self.sink.fd();
         if self.sink.kind() == Kind::Tcp && sockopt::tcp_cork(sink) == Ok(false) {
-            // A failed connection reports it elsewhere.
+            // Another call reports a failed connection.
             let _ = sockopt::set_tcp_cork(sink, false);
         }
     }
 
-    /// The source's next offset, as far as it follows from what was read; `None` for
-    /// a source that is not seekable.
+    /// The source's next offset, computed from the bytes read; `None` for a source
+    /// that is not seekable.
     pub(in crate::path) fn counted_place(&self) -> Option<u64> {
         match self.source.cursor {
             Cursor::Position => Some(self.source.facts().position.unwrap_or(0) + self.read()),
@@ -362,7 +365,7 @@ impl<'fd> Flow<'fd> {
 
     /// Whether splicing to the sink could block a thread that must not block: a
     /// blocking socket that polls writable still blocks if memory is short, more is
-    /// unsent than `TCP_NOTSENT_LOWAT`, or pages hold little each
+    /// unsent than `TCP_NOTSENT_LOWAT`, or the pages hold few bytes each
     /// (`tcp_sendmsg_locked`, net/ipv4/tcp.c), and no flag of `splice(2)` or
     /// `sendfile(2)` prevents it. `MSG_DONTWAIT` does.
     pub(crate) fn sink_could_wait(&self) -> bool {
@@ -370,10 +373,10 @@ impl<'fd> Flow<'fd> {
         !self.mode.may_sleep() && !facts.nonblocking && facts.kind.is_socket()
     }
 
-    /// Whether splicing from the source could block such a thread: what a blocking
-    /// connection has polled readable for, another process or transfer may read
-    /// first, also one of the same thread. UNIX sockets respect `SPLICE_F_NONBLOCK`
-    /// (`unix_stream_splice_read`, net/unix/af_unix.c).
+    /// Whether splicing from the source could block a thread that must not block:
+    /// another process, or another transfer, even on the same thread, may first read
+    /// the bytes for which a blocking connection polled readable. UNIX sockets
+    /// respect `SPLICE_F_NONBLOCK` (`unix_stream_splice_read`, net/unix/af_unix.c).
     pub(crate) fn source_could_wait(&self) -> bool {
         let facts = self.source.facts();
         let waits = matches!(facts.kind, Kind::Tcp | Kind::StreamSocket);
@@ -383,7 +386,7 @@ impl<'fd> Flow<'fd> {
 
 /// Whether `poll(2)` reports that a sink will never be read again. Of datagram
 /// sockets, it does so only for those with a connection. A pseudoterminal master
-/// shows a hang-up while no slave is open, and the next one reads what is written
+/// shows a hang-up while no slave is open, and the next one reads bytes written
 /// meanwhile.
 fn poll_shows_end(sink: &Endpoint<'_>) -> bool {
     match sink.kind() {

@@ -29,14 +29,15 @@ impl Ready {
         self.take_polled() || self.may_sleep || covered
     }
 
-    /// Clears the mark, for a call whose blocking would hold up other
-    /// processes.
+    /// Clears the mark. `false` if the end must be polled first, even if
+    /// blocking is allowed: for a call that would block other processes too.
     pub(crate) fn take_polled(&mut self) -> bool {
         self.was_marked = std::mem::take(&mut self.marked);
         self.was_marked || self.never_waits
     }
 
-    /// Whether the current use may block and was not polled for.
+    /// Whether the current use may block, because the end was not polled before
+    /// it.
     pub(crate) fn is_unasked(&self) -> bool {
         !self.was_marked && !self.never_waits
     }

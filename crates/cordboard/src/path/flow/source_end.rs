@@ -1,4 +1,4 @@
-//! Whether the source has ended, and what is left of it.
+//! Whether the source has ended, and how many bytes are left.
 
 use super::flow::Flow;
 use crate::errno::Errno;
@@ -7,7 +7,7 @@ use crate::pipe::packets::{self, Front};
 use crate::sys::{self, again};
 
 impl Flow<'_> {
-    /// Whether the source reports a larger size than what was read of it; the size
+    /// Whether the source reports a larger size than the bytes read so far; the size
     /// may be wrong.
     pub(crate) fn is_before_its_size(&self) -> bool {
         self.before_its_size().is_some_and(|bytes| bytes > 0)
@@ -22,8 +22,8 @@ impl Flow<'_> {
 
     /// Whether as many bytes were read as the file had when the transfer began, on a
     /// file system with reliable sizes. Only if the sink is a file too, which takes
-    /// what was read at once: a slow sink gives the source time to grow, and what it
-    /// has grown by is moved too.
+    /// the bytes at once: a slow sink gives the source time to grow, and then the
+    /// new bytes are moved too.
     pub(crate) fn is_at_size(&self) -> bool {
         let facts = self.source.facts();
         let at_size = || {
@@ -60,11 +60,12 @@ impl Flow<'_> {
         }
     }
 
-    /// Whether [`Flow::source_goes_on`] cannot confirm an end that a path has found:
-    /// of a file that is not seekable, as a FUSE server may provide
-    /// (`FOPEN_NONSEEKABLE`), or of a socket that may not be peeked at. The next
-    /// path reads; without one, a file's size decides, if known: files that do not
-    /// know their size report 0.
+    /// Whether an end that a path has found is still unconfirmed after
+    /// [`Flow::source_goes_on`] has returned `None`: that of a file that is not
+    /// seekable, as a FUSE server may provide (`FOPEN_NONSEEKABLE`), or of a socket
+    /// that a seccomp filter forbids to peek at. The next path then reads. Without a
+    /// next path, the file's size decides, if it is known: a file of unknown size
+    /// reports 0.
     pub(crate) fn ends_unseen(&self) -> bool {
         let facts = self.source.facts();
         let size_is_known = |size| size > 0 || facts.has_true_size();

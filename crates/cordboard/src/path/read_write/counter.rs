@@ -1,4 +1,4 @@
-//! How large a number an event counter (`eventfd(2)`) accepts, which its
+//! Whether an event counter (`eventfd(2)`) accepts a given number, which its
 //! readiness does not show.
 
 use std::os::fd::{AsRawFd, BorrowedFd};

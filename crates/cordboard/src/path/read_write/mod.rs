@@ -74,7 +74,7 @@ pub(crate) struct ReadWrite {
     segment: Option<usize>,
     /// The held message was truncated, and is not sent on.
     cut: bool,
-    /// Ancillary data of messages matters here: the length of each message that
+    /// Ancillary data of messages is received: the length of each message that
     /// the kernel has joined, or its credentials.
     annotated: bool,
     /// Distinguish an empty message from the end.
@@ -90,7 +90,7 @@ pub(crate) struct ReadWrite {
 }
 
 impl ReadWrite {
-    /// With a buffer no larger than the bytes to move.
+    /// Allocates a buffer, no larger than the bytes to move require.
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<ReadWrite, Why> {
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
         // No process at the other end has to be woken.
@@ -118,7 +118,8 @@ impl ReadWrite {
         } else {
             usize::MAX
         };
-        // There is always room to read behind what the sink does not take yet.
+        // There is always room to read behind bytes that the sink does not take
+        // yet.
         let mut least = aligned::unit(source).max(joins);
         if source.kind.is_datagram() {
             least = least.max(datagram::largest(source.kind) + joins - 1);
@@ -176,8 +177,9 @@ impl ReadWrite {
 
     /// One read, if there is room, and one write.
     fn round(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        // At the end, at the size or before a hole, what is held is written as
-        // it is; otherwise it is filled up to what the sink takes at once.
+        // At the end, at the size or before a hole, the held bytes are written
+        // as they are. Otherwise the buffer is first filled up to the amount
+        // that the sink takes at once.
         let no_refill = |this: &ReadWrite, flow: &Flow<'_>| {
             this.ended || this.empty_message || this.cut || flow.allowance.is_spent()
         };
@@ -206,7 +208,7 @@ impl ReadWrite {
         self.flush(flow)
     }
 
-    /// One read, appended to what is held.
+    /// One read, appended to the held bytes.
     fn fill(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
         let polled = flow.source.ready.marked;
@@ -285,7 +287,7 @@ impl ReadWrite {
         Ok(())
     }
 
-    /// One write of what is held.
+    /// One write of held bytes.
     fn flush(&mut self, flow: &mut Flow<'_>) -> Verdict {
         if self.cut {
             return Verdict::Failed(Side::Source, Errno::EMSGSIZE);

@@ -15,10 +15,11 @@ pub(super) const NUMBERS: usize = 64;
 /// no second number.
 const SELDOM: u32 = 64;
 
-/// Reads what a counter has after the first number, without blocking.
+/// Reads the numbers that a counter has after the first, without blocking.
 ///
 /// Only a counter in semaphore mode has more (`eventfd(2)`, `EFD_SEMAPHORE`),
-/// and no call reports the mode. So it is tried, and less often after failures.
+/// and no call reports the mode. So a second read is tried, and less often
+/// after failures.
 #[derive(Debug, Default)]
 pub(super) struct CounterReader {
     /// Reads to let pass before the next try, and how many it was last time.

@@ -102,7 +102,7 @@ impl SinkWriter {
         Ok(in_place::write(flow, bytes)?)
     }
 
-    /// Releases what can be acquired again for the next write.
+    /// Releases resources that can be acquired again for the next write.
     pub(super) fn rest(&mut self) {
         self.nowait.rest();
     }

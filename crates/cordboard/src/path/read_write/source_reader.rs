@@ -34,7 +34,7 @@ pub(in crate::path) struct SourceReader {
 }
 
 impl SourceReader {
-    /// Reads what the request still wants into `room`, and counts it.
+    /// Reads up to the rest of the request into `room`, and counts the bytes.
     pub(in crate::path) fn read(
         &mut self,
         flow: &mut Flow<'_>,
@@ -70,13 +70,13 @@ impl SourceReader {
             Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Source)),
             Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
             // The next record is longer than the rest of the size: it stays, as
-            // a datagram would. If no record fits at all, nothing is done, and
-            // that is not a success.
+            // a datagram would. If not even the first record fits, that is a
+            // failure.
             Err(Errno::EINVAL) if record && length < room.len() && flow.read() > 0 => {
                 flow.allowance.close();
                 Err(Verdict::Moved(0))
             }
-            // So does a packet of a pipe, if it cannot be read in part
+            // A packet of a pipe stays too, if it cannot be read in part
             // (`PacketReader`).
             Err(Errno::EMSGSIZE)
                 if length as u64 == flow.allowance.remaining() && flow.read() > 0 =>
@@ -88,9 +88,9 @@ impl SourceReader {
         }
     }
 
-    /// Reads what else is available at once and comes one piece per read: the
-    /// numbers of an event counter, the pages of a pseudo-file. Also returns
-    /// whether that was all.
+    /// Reads what else is available at once from a source that returns one
+    /// piece per read: the numbers of an event counter, the pages of a
+    /// pseudo-file. Also returns whether the end was reached.
     fn more(&mut self, flow: &mut Flow<'_>, first: usize, room: &mut [u8]) -> (usize, bool) {
         if first == 0 || flow.sink.kind().is_datagram() {
             return (0, false);
@@ -113,7 +113,7 @@ impl SourceReader {
         stream::read(flow, into, &mut self.packet_reader)
     }
 
-    /// Releases what can be acquired again for the next read.
+    /// Releases resources that can be acquired again for the next read.
     pub(super) fn rest(&mut self) {
         self.packet_reader.rest();
     }

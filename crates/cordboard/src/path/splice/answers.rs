@@ -25,7 +25,7 @@ impl Splice {
         }
     }
 
-    /// Handles a source that was not polled. `Ok`: it can be spliced from all the same.
+    /// Handles a source that was not polled. `Ok`: it can be spliced from nevertheless.
     ///
     /// `poll(2)` never reports anything for some sockets that fail each call, such as
     /// one without a connection (`vsock_poll`, net/vmw_vsock/af_vsock.c). TCP and UNIX
@@ -52,8 +52,8 @@ impl Splice {
         }
     }
 
-    /// The sink accepts nothing. If it is a pipe whose slots are used up by few bytes,
-    /// it gets more slots.
+    /// Handles a sink that accepts nothing. If it is a pipe whose slots are used up by
+    /// few bytes, gives it more slots.
     pub(super) fn widen(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let blocked = Verdict::Blocked(Side::Sink);
         if !flow.sink.kind().is_pipe() {
@@ -69,7 +69,8 @@ impl Splice {
         }
     }
 
-    /// Returns the end, if the source is a terminal that was not recognised as one.
+    /// Interprets `EIO` of the source: the end, if it is a terminal that was not
+    /// recognised as one.
     pub(super) fn source_eio(&self, flow: &mut Flow<'_>) -> Verdict {
         match stream::end_of_pty(flow) {
             Ok(_) => Verdict::Ended,
@@ -77,7 +78,7 @@ impl Splice {
         }
     }
 
-    /// Copies the rest of the private pipe through memory.
+    /// Makes the next steps copy the rest of the private pipe through memory.
     pub(super) fn copy_rest(&mut self, errno: Errno) -> Verdict {
         self.refused = Some(errno);
         Verdict::Moved(0)

@@ -1,4 +1,4 @@
-//! Queries of the ends, for what the result of a call does not show.
+//! Queries of the ends, for facts that the result of a call does not show.
 
 use rustix::pipe::SpliceFlags;
 
@@ -88,8 +88,8 @@ pub(super) fn available_step(flow: &mut Flow<'_>, step: usize) -> Result<usize, 
     }
 }
 
-/// Whether another process has taken from the pipe what a range of the sink was
-/// claimed for.
+/// Whether another process has taken bytes from the pipe for which a range of the
+/// sink was claimed.
 pub(super) fn others_take(flow: &Flow<'_>, length: usize, done: Result<usize, Errno>) -> bool {
     let rest = match done {
         Ok(n @ 1..) => length.saturating_sub(n),

@@ -1,5 +1,5 @@
-//! `splice(2)`: pages move through a pipe. Since Linux 2.6.17; with both
-//! offsets and all kinds of today since 2.6.31.
+//! `splice(2)`: pages move through a pipe. Since Linux 2.6.17; with offsets on
+//! both sides and all kinds of descriptors that it supports today since 2.6.31.
 //!
 //! One end must be a pipe. If neither is, a private pipe is used in between,
 //! and shows which side failed. If the source is a file and the sink is the
@@ -73,7 +73,7 @@ pub(crate) struct Splice {
     moved: bool,
     /// Consecutive times that the source gave nothing though it had bytes.
     empty_reads: u32,
-    /// The first peek at a source that is polled before each call is done.
+    /// The peek before the first wait for the source is done.
     peeked: bool,
     /// The last splice from the source was a full step: more is likely.
     busy: bool,
@@ -246,7 +246,7 @@ impl Splice {
         }
         if self.refused.is_some() || copies || !self.copy_out.pending().is_empty() {
             return match self.copy_out.take(pipe) {
-                // What precedes it is written first.
+                // The bytes before the invalid page are written first.
                 Err(_) if !self.copy_out.pending().is_empty() => self.copy_out.write(flow),
                 Err(Errno::ENOMEM) => Verdict::Failed(Side::Sink, Errno::ENOMEM),
                 Err(errno) => Verdict::Failed(Side::Source, errno),
@@ -277,8 +277,8 @@ impl Splice {
         self.sink_result(flow, done)
     }
 
-    /// Interprets the result of a call that gives the sink what was taken
-    /// before.
+    /// Interprets the result of a call that gives the sink bytes that were
+    /// taken before.
     fn sink_result(&mut self, flow: &mut Flow<'_>, done: Result<usize, Errno>) -> Verdict {
         match done {
             // A sink that accepts nothing now will not accept it later.
@@ -347,7 +347,8 @@ impl Step for Splice {
         if !self.copy_out.pending().is_empty() {
             let rest = Stranded::copied(self.copy_out.pending());
             self.copy_out = CopyOut::default();
-            // The pipe was emptied for that, except for what could not be read.
+            // The pipe was emptied into `copy_out`, except for bytes that could
+            // not be read.
             return Some(match self.private.take() {
                 Some(pipe) if pipe.held() > 0 => Stranded::before(Some(rest), pipe),
                 private => {

@@ -1,4 +1,4 @@
-//! One call from the source to the sink, of which one is a pipe.
+//! One call from the source to the sink, if one of them is a pipe.
 
 use super::ask::{available_step, others_take, which_is_not_ready};
 use super::pipe_to_pipe::end_of;
@@ -10,7 +10,7 @@ use crate::path::verdict::Verdict;
 use rustix::pipe::SpliceFlags;
 
 impl Splice {
-    /// One end is a pipe: one call moves from source to sink.
+    /// Moves bytes from source to sink by one call: one end is a pipe.
     pub(super) fn one_call(&mut self, flow: &mut Flow<'_>) -> Verdict {
         let (from_pipe, to_pipe) = (flow.source.kind().is_pipe(), flow.sink.kind().is_pipe());
         if self.pipe_to_pipe.held() > 0 || !self.copy_out.pending().is_empty() {
@@ -85,12 +85,12 @@ impl Splice {
                 },
                 side => Verdict::Blocked(side),
             },
-            // A pipe returns its end, and no error: the other side failed.
+            // A source pipe returns its end and no error: the sink failed.
             Err(errno @ Errno::EPIPE) => Verdict::Failed(Side::Sink, errno),
             Err(Errno::EINTR) => flow.was_interrupted(Side::Sink),
-            // Of the sink, or of a page in the pipe that is no longer valid
-            // (`page_cache_pipe_buf_confirm`, fs/splice.c): a read shows which.
-            // From pipe to pipe it is of neither (`splice_pipe_to_pipe`).
+            // Caused by the sink, or by a page in the pipe that is no longer
+            // valid (`page_cache_pipe_buf_confirm`, fs/splice.c): a read shows
+            // which. From pipe to pipe, by neither (`splice_pipe_to_pipe`).
             Err(errno) if from_pipe && flow.has_next() && (to_pipe || errno == Errno::EIO) => {
                 Verdict::Declined(errno.into())
             }

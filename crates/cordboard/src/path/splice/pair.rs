@@ -50,8 +50,8 @@ impl Splice {
         }
     }
 
-    /// Whether the source was empty at the call, which returned `EAGAIN`: what it
-    /// holds now may have arrived since.
+    /// Whether the source was empty at the call, which returned `EAGAIN`: bytes that
+    /// it holds now may have arrived since.
     fn was_empty(&mut self, flow: &Flow<'_>) -> bool {
         let holds = holds_bytes(flow);
         let believed = !holds || self.empty_reads < EMPTY_READS;

@@ -1,11 +1,11 @@
 //! Both ends are pipes. `splice(2)` would pass on a packet's flag, and a reader of
 //! the sink that expects a stream would lose part of it.
 //!
-//! Pages that go through a socket pair lose the flag, so it does not matter what is
-//! in the source, or when its writers turn packet mode on and off. The pair is
-//! filled with what the sink has room for: what it does not pass on at once is out
-//! of reach of other readers of the source. If no pair is available, everything is
-//! inspected before it is moved.
+//! Pages that go through a socket pair lose the flag, so neither the contents of the
+//! source matter, nor the moment at which its writers turn packet mode on or off.
+//! The pair is filled with no more than the sink has room for: bytes that stay in
+//! the pair are out of reach of other readers of the source. If no pair is
+//! available, everything is inspected before it is moved.
 
 use rustix::event::PollFlags;
 
@@ -56,7 +56,7 @@ impl PipeToPipe {
         }
     }
 
-    /// The pair, if something is held in it.
+    /// Takes the pair, if it holds bytes.
     pub(super) fn take_held(&mut self) -> Option<SocketPair> {
         self.pair.take_if(|pair| pair.held() > 0)
     }
@@ -70,8 +70,8 @@ impl PipeToPipe {
     }
 }
 
-/// Interprets 0 of a splice from the source: its end, except that from a pipe that
-/// holds bytes it means a page that is gone (`ENODATA` in `splice_from_pipe_feed`,
+/// Interprets a splice from the source that returned 0: the end. From a pipe that
+/// holds bytes, it means that a page is gone (`ENODATA` in `splice_from_pipe_feed`,
 /// fs/splice.c), which a read reports.
 pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
     match flow.source.kind().is_pipe() && flow.has_next() && holds_bytes(flow) {
@@ -80,8 +80,8 @@ pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
     }
 }
 
-/// Whether the source holds bytes. If a seccomp filter refuses `FIONREAD`, `poll(2)`
-/// tells.
+/// Whether the source holds bytes. If a seccomp filter refuses `FIONREAD`, uses
+/// `poll(2)`.
 pub(super) fn holds_bytes(flow: &Flow<'_>) -> bool {
     let shown = || sys::poll_now(flow.source.fd(), PollFlags::IN);
     match sys::unsent(flow.source.fd()) {
@@ -106,7 +106,7 @@ pub(super) fn room(flow: &Flow<'_>) -> Result<usize, Errno> {
         return Ok(0);
     }
     let there = usize::try_from(sys::unsent(sink)?).unwrap_or(usize::MAX);
-    // A page may hold more, or less.
+    // An estimate: the pages in the pipe may hold more, or fewer, bytes.
     let known = flow.enlarged_pipes.sink_capacity();
     let capacity = known.unwrap_or_else(|| pipe::capacity(sink));
     let room = capacity.saturating_sub(there);

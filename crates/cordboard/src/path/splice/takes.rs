@@ -62,8 +62,8 @@ fn writable(sink: &Facts) -> Result<(), Why> {
         Kind::Pseudo => Err("writes to a pseudo-file are commands, to be kept whole".into()),
         Kind::Tty => Err("a terminal does not accept pages".into()),
         // Spliced buffers keep their flags, and only a write makes a packet
-        // (`splice_pipe_to_pipe`, fs/splice.c): a short read would take part of
-        // the packet behind.
+        // (`splice_pipe_to_pipe`, fs/splice.c): a short read would also take a
+        // part of the next packet.
         _ if sink.is_packet_pipe() => Err("the sink's reader expects packets".into()),
         Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
             Err("pages would be sent as datagrams of any size".into())
