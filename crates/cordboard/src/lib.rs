@@ -87,8 +87,6 @@
 pub mod endpoint;
 pub mod engine;
 pub mod errno;
-#[cfg(test)]
-mod floors;
 mod guarded;
 mod map;
 pub mod pair;
@@ -97,6 +95,8 @@ mod pipe;
 pub mod plan;
 pub mod report;
 pub mod request;
+#[cfg(test)]
+mod room_order;
 pub mod stage;
 #[allow(unsafe_code)]
 mod sys;

@@ -10,7 +10,6 @@ pub(crate) mod claim;
 mod clone;
 mod common;
 pub(crate) mod copy_file_range;
-mod copy_out;
 mod cursor;
 pub(crate) mod datagram;
 pub(crate) mod direct;

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn every_route_ends_in_the_path_that_works_everywhere() {
+    fn every_route_has_the_path_that_works_everywhere() {
         let count = every_pair(|pair, _, route| {
             assert!(
                 route.choices.iter().any(|c| c.path == DataPath::ReadWrite),

@@ -69,7 +69,7 @@
 
 #[cfg(feature = "blake3")]
 mod blake3;
-mod boxed;
+mod builtin;
 mod chain;
 mod count;
 #[cfg(feature = "crc32")]
@@ -85,7 +85,7 @@ mod xxh3;
 #[cfg(feature = "zstd")]
 mod zstd;
 
-pub use boxed::Stage;
+pub use builtin::Stage;
 pub(crate) use chain::{Behind, Chain};
 pub(crate) use held::Held;
 pub use inspect::Inspect;

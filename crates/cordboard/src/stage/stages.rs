@@ -1,6 +1,6 @@
 //! The stages of one transfer.
 
-use super::boxed::{Nature, Stage};
+use super::builtin::{Nature, Stage};
 use super::chain::Chain;
 use super::inspector::Inspector;
 use super::report::StageReport;

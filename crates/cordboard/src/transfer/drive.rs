@@ -114,7 +114,7 @@ fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Wa
                     && !transfer.fifo_has_no_writer() =>
             {
                 let wait = stepper.new_wait(transfer, WaitFor::Side(Side::Source), waiter);
-                match pause(transfer, waiter, &wait) {
+                match wait_for(transfer, waiter, &wait) {
                     Ok(wakeup) if wakeup == Wakeup::default() => {
                         stepper.notify_observer(transfer, waiter);
                         match stepper.unless_idle(transfer, wait.target, waiter) {
@@ -138,7 +138,7 @@ fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Wa
                 stepper.step(transfer, false, waiter)
             }
             Next::End(turn) => return turn,
-            Next::Wait(wait) => match pause(transfer, waiter, &wait) {
+            Next::Wait(wait) => match wait_for(transfer, waiter, &wait) {
                 Ok(wakeup) => {
                     source_polled = wakeup.ready;
                     stepper.resume(transfer, wait, wakeup, waiter)
@@ -151,7 +151,7 @@ fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Wa
 }
 
 /// Waits as the transfer requires.
-fn pause(
+fn wait_for(
     transfer: &mut Transfer<'_>,
     waiter: &mut dyn Waiter,
     wait: &Wait,
@@ -182,8 +182,8 @@ impl Transfer<'_> {
     fn continue_without_poll(&mut self, wait: &Wait) -> Option<Wakeup> {
         let retries = self.step_checked_readiness(wait);
         if retries {
-            let pause_time = wait.timeout.map_or(BACKOFF, |timeout| timeout.min(BACKOFF));
-            let _ = Timespec::try_from(pause_time).map(|pause_time| nanosleep(&pause_time));
+            let backoff = wait.timeout.map_or(BACKOFF, |timeout| timeout.min(BACKOFF));
+            let _ = Timespec::try_from(backoff).map(|backoff| nanosleep(&backoff));
         }
         if self.flow.mode.may_sleep() {
             // A source is otherwise polled together with the sink, but no call reports

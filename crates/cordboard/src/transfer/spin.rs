@@ -22,7 +22,7 @@ const TRY_AGAIN: u32 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
     failures: u32,
-    pauses: u32,
+    waits: u32,
 }
 
 impl Spin {
@@ -32,8 +32,8 @@ impl Spin {
         if !flow.sink.kind().is_pipe() || !flow.source.kind().is_cached() || !several_processors() {
             return false;
         }
-        self.pauses = self.pauses.wrapping_add(1);
-        self.failures < FAILURES || self.pauses.is_multiple_of(TRY_AGAIN)
+        self.waits = self.waits.wrapping_add(1);
+        self.failures < FAILURES || self.waits.is_multiple_of(TRY_AGAIN)
     }
 
     /// Records whether the sink became ready.

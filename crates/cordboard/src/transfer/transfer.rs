@@ -63,9 +63,9 @@ pub struct Transfer<'a> {
     pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
     /// The descriptors, if the transfer owns them. Declared after the fields that
     /// borrow them, since fields are dropped in order.
-    #[allow(dead_code, reason = "kept open, never read")]
     pub(super) owned: Option<[OwnedFd; 2]>,
-    /// Terminals that were reopened, so that calls do not block.
+    /// Terminals that were reopened, so that calls do not block. The endpoints borrow
+    /// them as well.
     pub(super) reopened: Vec<Reopened>,
 }
 

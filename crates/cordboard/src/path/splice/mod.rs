@@ -19,6 +19,7 @@
 
 mod answers;
 mod ask;
+mod copy_out;
 mod one_call;
 mod pair;
 mod pipe_lock;
@@ -26,13 +27,13 @@ mod pipe_to_pipe;
 mod takes;
 
 use self::ask::{could_wait, probe, refuses_pages};
+use self::copy_out::CopyOut;
 use self::pipe_lock::waits_with_pipe_locked;
 use self::pipe_to_pipe::PipeToPipe;
 pub(crate) use self::takes::takes;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::common::{COULD_WAIT, needs_room};
-use crate::path::copy_out::CopyOut;
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;

@@ -4,11 +4,11 @@
 
 use rustix::buffer::spare_capacity;
 
-use super::{in_place, socket};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
+use crate::path::{in_place, socket};
 use crate::pipe::Channel;
 
 /// Bytes that a blocking pipe or terminal that polls writable accepts without
