@@ -1,4 +1,4 @@
-//! What all experiments share.
+//! The type of an experiment, and the search for its contestants.
 
 use anyhow::Result;
 

@@ -31,7 +31,7 @@ impl Busy {
         let mut here = 0.0;
         let mut elsewhere = 0.0;
         for (number, seconds) in &self.0 {
-            // A core without an earlier value came online since.
+            // A core without an earlier value has come online since.
             let earlier = before.0.iter().find(|(n, _)| n == number);
             let spent = seconds - earlier.map_or(0.0, |(_, s)| *s);
             if *number == core {

@@ -9,7 +9,7 @@ const SETOPTIONS: u32 = 0x4200;
 const GET_SYSCALL_INFO: u32 = 0x420e;
 
 /// Runs `what` in a child of this process, as [`crate::child::in_a_child`] does, and
-/// returns the number of system calls of its thread.
+/// returns the number of system calls that the child's thread makes.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ pub fn count(what: impl FnOnce() -> bool) -> io::Result<usize> {
     if child == 0 {
         // SAFETY: takes integers; the arguments that it ignores are 0.
         let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
-        // SAFETY: stops the child until the parent goes on with it.
+        // SAFETY: stops the child until the parent resumes it.
         let stopped = traced == 0 && unsafe { libc::raise(libc::SIGSTOP) } == 0;
         let status = match stopped {
             true => i32::from(!catch_unwind(AssertUnwindSafe(what)).unwrap_or(false)),
@@ -76,8 +76,8 @@ fn is_entry(child: libc::pid_t) -> io::Result<bool> {
 }
 
 fn trace(request: u32, child: libc::pid_t, address: usize, data: usize) -> io::Result<()> {
-    // SAFETY: the child is stopped; what `data` points to, if anything, has as
-    // many bytes as `address` says.
+    // SAFETY: the child is stopped; `data` is null or points to at least `address`
+    // bytes.
     let done = unsafe { libc::ptrace(request as _, child, address, data) };
     if done >= 0 {
         return Ok(());

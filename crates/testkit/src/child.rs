@@ -23,8 +23,8 @@ pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
     status == 0
 }
 
-/// Ends this process by `SIGALRM` after 20 seconds, so that the status of a child that
-/// hangs shows it.
+/// Ends this process by `SIGALRM` after 20 seconds, so that a child that hangs ends with
+/// a status that shows it.
 pub fn ends_soon() {
     // SAFETY: takes an integer; the signal has no handler.
     unsafe { libc::alarm(20) };
@@ -78,9 +78,9 @@ impl Heir {
 
 impl Drop for Heir {
     fn drop(&mut self) {
-        // SAFETY: the child is there until it is waited for.
+        // SAFETY: the child exists until it is waited for.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
-        // SAFETY: asks for no status.
+        // SAFETY: the call returns no status.
         unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sets the flag that ends them when it is dropped, also by a panic: their scope waits
-/// for them.
+/// Sets the flag that ends the threads when this is dropped, also by a panic: the scope
+/// of the threads waits for their end.
 pub struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub enum Expect {
     /// This many bytes of the pattern.
     Pattern(u64),
-    /// Exactly these.
+    /// Exactly these bytes.
     Exact(Arc<[u8]>),
     /// This many zeros.
     Zeros(u64),
@@ -34,12 +34,12 @@ impl Expect {
         }
     }
 
-    /// Whether it is no bytes.
+    /// Whether no bytes are expected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Checks that `found` is what must come first.
+    /// Checks that `found` is the start of the expected bytes.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Expect {
         self.check_at(0, found)
     }
 
-    /// Checks that `found` is what must come from `offset` on.
+    /// Checks that `found` is the part of the expected bytes from `offset` on.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl Expect {
         }
     }
 
-    /// Returns all of it; `None` if it is not known.
+    /// Returns all bytes; `None` if their values are not known.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.len()).ok()?;
         match self {

@@ -38,22 +38,22 @@ const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
 /// The properties of the file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Served<'a> {
-    /// Its content. What is written to it is dropped.
+    /// Its content. Bytes written to it are dropped.
     pub holds: &'a [u8],
     /// The file that it shows, in place of `holds` and `claims`: writes and changes of
     /// size go to it. The kernel may cache its attributes for an hour.
     pub shows: Option<&'a File>,
     /// The size that it reports.
     pub claims: u64,
-    /// It is in a directory, which is mounted: then the kernel trusts the size that
-    /// was reported at the lookup ([`Served::writeback`]).
+    /// The root is a directory that contains the file: then the kernel trusts the size
+    /// that was reported at the lookup ([`Served::writeback`]).
     pub inside: bool,
     /// It does not exist until it is created.
     pub absent: bool,
     /// Reads and writes bypass the page cache (`FOPEN_DIRECT_IO`).
     pub direct: bool,
-    /// It can be mapped although they do (`FUSE_DIRECT_IO_ALLOW_MMAP`, since Linux
-    /// 6.6).
+    /// It can be mapped although reads and writes bypass the page cache
+    /// (`FUSE_DIRECT_IO_ALLOW_MMAP`, since Linux 6.6).
     pub mapped: bool,
     /// It has no positions: `lseek(2)`, `pread(2)` and `pwrite(2)` are `ESPIPE`.
     pub stream: bool,
@@ -72,7 +72,7 @@ pub struct Served<'a> {
     pub statfs: i32,
     /// The errno of every other `fsync(2)`, from the first on.
     pub sync: i32,
-    /// Each `fsync(2)` fails, and not every other.
+    /// Each `fsync(2)` fails, instead of every other one.
     pub never_syncs: bool,
     /// The errno of every other change of an attribute, such as the size.
     pub change: i32,
@@ -85,7 +85,7 @@ pub struct Served<'a> {
     /// The content of another file in the directory ([`Served::inside`]), `other`, which
     /// can be read and written.
     pub other: Option<&'a Mutex<Vec<u8>>>,
-    /// Receives what is written.
+    /// Receives the bytes that are written.
     pub gets: Option<&'a Mutex<Vec<u8>>>,
     /// Counts the reads, writes and `fsync(2)` that have failed.
     pub failed: Option<&'a AtomicU32>,
@@ -153,7 +153,7 @@ fn read_of(shown: &File, at: u64, most: u32) -> Vec<u8> {
     bytes
 }
 
-/// Whether the kernel interrupts the call that is served within half a second.
+/// Whether the kernel interrupts, within half a second, the call that is being served.
 fn is_interrupted(mut device: &File) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let half = Timespec {

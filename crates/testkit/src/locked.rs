@@ -19,7 +19,7 @@ pub fn threads(name: &str) -> Vec<PathBuf> {
     tasks.filter(named).collect()
 }
 
-/// Returns how many of them wait for a lock in the kernel, uninterruptibly.
+/// Returns how many threads of this name wait uninterruptibly for a lock in the kernel.
 pub fn held_up(name: &str) -> usize {
     let waits = |task: &PathBuf| {
         let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();

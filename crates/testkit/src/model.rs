@@ -77,7 +77,7 @@ fn aligned(memory: &mut [u8], length: usize) -> &mut [u8] {
     &mut memory[skip..skip + length]
 }
 
-/// `read(2)` that waits also if the descriptor does not block.
+/// `read(2)` that also waits if the descriptor is non-blocking.
 pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
     loop {
         match rustix::io::read(fd, &mut *buffer) {
@@ -88,7 +88,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno
     }
 }
 
-/// `write(2)` that waits also if the descriptor does not block.
+/// `write(2)` that also waits if the descriptor is non-blocking.
 pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {
         match rustix::io::write(fd, bytes) {

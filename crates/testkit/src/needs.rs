@@ -16,7 +16,7 @@ pub enum Need {
     Sendfile,
     /// `copy_file_range(2)`, since Linux 4.5; used since 5.3.
     CopyFileRange,
-    /// `io_uring_setup(2)` with what direct I/O asks for, since Linux 5.13.
+    /// `io_uring_setup(2)` with the features that direct I/O needs, since Linux 5.13.
     IoUring,
     /// `RWF_NOWAIT` on pipes, since Linux 6.4.
     NowaitPipes,
@@ -42,19 +42,21 @@ impl Need {
             Need::Splice => "no splice(2) here",
             Need::Vmsplice => "no vmsplice(2) here",
             Need::Sendfile => "no sendfile(2) here",
-            Need::CopyFileRange => "no copy_file_range(2) here (Linux 5.3)",
-            Need::IoUring => "no io_uring here (Linux 5.13)",
-            Need::NowaitPipes => "no RWF_NOWAIT on pipes here (Linux 6.4)",
-            Need::NoAppend => "no RWF_NOAPPEND here (Linux 6.9)",
-            Need::Cachestat => "no cachestat(2) here (Linux 6.5)",
+            Need::CopyFileRange => "no copy_file_range(2) here (since Linux 5.3)",
+            Need::IoUring => "no io_uring here (since Linux 5.13)",
+            Need::NowaitPipes => "no RWF_NOWAIT on pipes here (since Linux 6.4)",
+            Need::NoAppend => "no RWF_NOAPPEND here (since Linux 6.9)",
+            Need::Cachestat => "no cachestat(2) here (since Linux 6.5)",
             Need::Eventfd => "no eventfd2(2) here",
             Need::Statx => "no statx(2) here",
-            Need::ZeroPages => "no splice(2) from and to /dev/zero here (Linux 6.7)",
-            Need::JoinedDatagrams => "the loopback device joins no datagrams here (Linux 5.11)",
+            Need::ZeroPages => "no splice(2) from and to /dev/zero here (since Linux 6.7)",
+            Need::JoinedDatagrams => {
+                "the loopback device joins no datagrams here (since Linux 5.11)"
+            }
         }
     }
 
-    /// Tries it on the calling thread.
+    /// Tries the feature on the calling thread.
     pub fn is_met(self) -> bool {
         let tried = match self {
             Need::Splice => splice(),
@@ -75,7 +77,7 @@ impl Need {
         tried.is_ok()
     }
 
-    /// Returns the reason of a skip if it is missing.
+    /// Returns the reason of a skip if the feature is missing.
     pub fn unmet(self) -> Option<String> {
         (!self.is_met()).then(|| self.words().to_owned())
     }
@@ -212,11 +214,11 @@ fn cachestat() -> Result<(), Errno> {
     .map(drop)
 }
 
-/// Makes a call that has no safe wrapper. Memory that it takes lives in the caller.
+/// Makes a call that has no safe wrapper. The caller owns the memory of its arguments.
 fn call(number: libc::c_long, arguments: [usize; 5]) -> Result<usize, Errno> {
     let [a, b, c, d, e] = arguments;
-    // SAFETY: each caller gives the call what its man page asks for, in memory
-    // that outlives it.
+    // SAFETY: each caller passes valid arguments, in memory that outlives the
+    // call.
     let returned = unsafe { libc::syscall(number, a, b, c, d, e) };
     match returned {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
@@ -259,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Which no kernel lacks on which this is built.
+    /// Every kernel on which this is built has these calls.
     #[test]
     fn what_nothing_refuses_is_there() {
         for need in [Need::Splice, Need::Vmsplice, Need::Sendfile, Need::Eventfd] {

@@ -44,7 +44,9 @@ const RET_USER_NOTIF: u32 = 0x7fc0_0000;
 /// Returns why calls cannot be held here, as the reason of a skip.
 pub fn why(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::EINVAL) => "no SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV here (Linux 5.19)".into(),
+        Some(libc::EINVAL) => {
+            "no SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV here (since Linux 5.19)".into()
+        }
         _ => format!("no call can be held: {error}"),
     }
 }
@@ -206,8 +208,8 @@ fn go_on(listener: BorrowedFd<'_>, id: u64) {
 }
 
 fn answer(listener: BorrowedFd<'_>, answer: Answer) {
-    // SAFETY: the kernel reads one seccomp_notif_resp, which the words are. That
-    // the process is gone (ENOENT) is no matter.
+    // SAFETY: the kernel reads one seccomp_notif_resp, which the words are. ENOENT
+    // means that the process has ended, and is ignored.
     unsafe { libc::ioctl(listener.as_raw_fd(), NOTIF_SEND as _, &raw const answer) };
 }
 
@@ -236,8 +238,8 @@ fn text(thread: i32, address: u64) -> Vec<u8> {
     bytes
 }
 
-/// In the child: from here on those calls are handed to the parent, to whom the
-/// listener is sent.
+/// Installs the filter in the child and sends its listener to the parent, which
+/// decides on the filtered calls from then on.
 fn filter(parent: BorrowedFd<'_>) -> io::Result<()> {
     let line = |code: u32, to: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -249,7 +251,7 @@ fn filter(parent: BorrowedFd<'_>) -> io::Result<()> {
     let mut lines = [line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0); LENGTH];
     for (number, (call, ..)) in CALLS.iter().enumerate() {
         let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        // To the last line.
+        // A match jumps to the last line.
         lines[1 + number] = line(code, (CALLS.len() - number) as u8, *call as u32);
     }
     lines[LENGTH - 2] = line(libc::BPF_RET | libc::BPF_K, 0, RET_ALLOW);

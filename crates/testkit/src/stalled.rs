@@ -11,9 +11,9 @@ use rustix::net::{SendFlags, send};
 /// A state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Times of transmission are queued (`SO_TIMESTAMPING`).
+    /// Transmit timestamps are queued (`SO_TIMESTAMPING`).
     Timestamps,
-    /// Notices of `MSG_ZEROCOPY` are queued.
+    /// Notifications of `MSG_ZEROCOPY` are queued.
     Zerocopy,
     /// The buffer has room that `TCP_NOTSENT_LOWAT` forbids to use.
     Unsent,
@@ -30,7 +30,7 @@ pub const TROUBLES: [Trouble; 4] = [
 ];
 
 impl Trouble {
-    /// Whether it shows as `POLLERR` until the queue is read.
+    /// Whether `poll(2)` reports it as `POLLERR` until the error queue is read.
     pub fn shows_an_error(self) -> bool {
         matches!(self, Trouble::Timestamps | Trouble::Zerocopy)
     }
@@ -52,7 +52,7 @@ pub fn set(socket: impl AsFd, level: i32, name: i32, value: i32) {
     assert_eq!(done, 0, "{level} {name}: {error}");
 }
 
-/// Returns what `poll(2)` shows at this moment.
+/// Returns the events that `poll(2)` reports at this moment.
 pub fn shows(fd: impl AsFd) -> PollFlags {
     let fd = fd.as_fd();
     let mut fds = [PollFd::new(&fd, PollFlags::IN | PollFlags::OUT)];

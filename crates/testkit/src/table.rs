@@ -7,7 +7,7 @@ use std::fmt;
 /// A cell: the path of a pair, and how fast it is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
-    /// All bytes arrived and are right.
+    /// All bytes arrived, and are the bytes sent.
     Moved {
         /// The paths that carried it, joined by `+`.
         path: String,
@@ -17,7 +17,7 @@ pub enum Entry {
     },
     /// It fails as the plain loop does, with this errno.
     FailsAlike(String),
-    /// It fails where the plain loop works, or moves other bytes: why.
+    /// It fails although the plain loop works, or moves other bytes: the reason.
     Wrong(String),
     /// It is not available.
     Skipped,

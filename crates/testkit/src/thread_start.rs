@@ -12,9 +12,9 @@ pub struct Allocator;
 
 /// Whether new threads are held.
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Whether one waits in an allocation.
+/// Whether a new thread waits in an allocation.
 static HELD: AtomicBool = AtomicBool::new(false);
-/// Whether the body of the newest has begun.
+/// Whether the body of the newest thread has begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 thread_local! {

@@ -76,7 +76,7 @@ impl Tun {
 }
 
 fn named() -> libc::ifreq {
-    // SAFETY: all of it are numbers, for which zero is a value.
+    // SAFETY: all fields are integers, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(NAME) {
         *to = *from as libc::c_char;

@@ -94,7 +94,8 @@ fn waiting_does_not_take_the_outcome() {
     });
 }
 
-/// As in a child of a signal handler's `fork(2)`, where the end never comes.
+/// A thread can give up waiting: in a child of a signal handler's `fork(2)`, the
+/// transfer never ends.
 #[test]
 fn a_wait_can_be_given_up() {
     in_every_order(|| {

@@ -1,4 +1,4 @@
-//! What must hold in every interleaving.
+//! Properties that must hold in every interleaving.
 
 mod end;
 mod hand_over;

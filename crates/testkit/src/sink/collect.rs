@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 /// below.
 pub(super) const WIPED: u8 = 0xee;
 
-/// Where to find out what arrived.
+/// The place where the bytes that arrived can be read.
 #[derive(Debug)]
 pub(super) enum Collector {
     /// Nowhere.
@@ -69,7 +69,7 @@ impl Drop for Threaded {
 #[derive(Debug, Clone)]
 pub(super) struct Total {
     bytes: Arc<AtomicU64>,
-    /// A pipe: filters refuse `eventfd2(2)`, not `pipe2(2)`.
+    /// A pipe, because tests run with `eventfd2(2)` refused, but not `pipe2(2)`.
     wake: Arc<(OwnedFd, OwnedFd)>,
 }
 
@@ -210,7 +210,7 @@ fn to_the_end(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
     }
 }
 
-/// Counts bytes, without copying them where the kernel allows it.
+/// Counts bytes, without copying them if the kernel supports that.
 fn discard(fd: &OwnedFd, kind: SinkKind) -> io::Result<Collected> {
     use rustix::net::RecvFlags;
     let mut block = vec![0; 1 << 20];

@@ -18,7 +18,7 @@ const BEFORE: &[u8] = b"what was there before";
 pub(super) fn make(kind: SinkKind, spec: &Spec) -> io::Result<(OwnedFd, Option<u64>, Collector)> {
     let (fd, start, collector) = open(kind, spec)?;
     let collector = match collector {
-        // Not checked: reading it back takes longer than writing it.
+        // Not checked: reading the file back takes longer than writing it.
         Collector::File(..) if !spec.keeps() => Collector::Nothing,
         collector => collector,
     };

@@ -69,7 +69,7 @@ impl Sink {
     ///
     /// Those of the system calls that read it back.
     pub fn finish(self, written: u64) -> io::Result<Collected> {
-        // A terminal whose slave is closed throws away what its master has not
+        // A terminal whose slave is closed discards what its master has not
         // read yet (`n_tty_read`, drivers/tty/n_tty.c, gives EIO with a byte
         // still in the flip buffer).
         let open = (self.kind == SinkKind::Tty).then_some(self.fd);

@@ -84,7 +84,7 @@ fn inotify(size: u64) -> io::Result<(OwnedFd, Expect)> {
         events.extend_from_slice(&16u32.to_ne_bytes());
         events.extend_from_slice(b"plug\0\0\0\0\0\0\0\0\0\0\0\0");
     }
-    // The removal of the directory itself adds an event after all that are asked
-    // for.
+    // The removal of the directory itself adds an event after all requested
+    // ones.
     Ok((fd, Expect::Exact(Arc::from(events))))
 }
