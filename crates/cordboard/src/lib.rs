@@ -1,13 +1,13 @@
-//! Any descriptor to any descriptor: one call that moves bytes unchanged by the
-//! fastest path that the kernel has for the pair, with a correct fallback
-//! everywhere and an exact account of every byte.
+//! Moves bytes from any descriptor to any descriptor. One call moves them
+//! unchanged, by the fastest path that the kernel has for the pair. Every pair has
+//! a correct fallback, and every transfer an exact account of its bytes.
 //!
 //! The call is the `splice(source, sink, size)` that Fall and Pasquale proposed in
 //! 1993 ("Exploiting In-Kernel Data Paths to Improve I/O Throughput and CPU
-//! Availability"): any two I/O objects, a size or end of file. Linux now has
-//! several in-kernel ways to move bytes. Each takes some pairs and refuses the rest
-//! in its own way; this crate knows which to try, in which order, and what each
-//! refusal means.
+//! Availability"): any two I/O objects, and a size or the end of file. Linux now
+//! has several in-kernel ways to move bytes. Each takes some pairs and refuses the
+//! rest in its own way. This crate knows which of them to try for a pair, in which
+//! order, and what each refusal means.
 //!
 //! ```
 //! use cordboard::{Size, splice};
@@ -47,9 +47,9 @@
 //!
 //! A module imports only from those below it; `pipe` and `stage` do not import each
 //! other. The choice of the route performs no I/O. `unsafe` is in `sys`, and once
-//! in `transfer`, which lends itself the descriptors that it owns. [`splice`] and
-//! [`Transfer::run`] take the steps on the caller's thread, [`start`] on an
-//! engine's.
+//! in `transfer`: a transfer that owns its descriptors also borrows them.
+//! [`splice`] and [`Transfer::run`] take the steps on the caller's thread,
+//! [`start`] on an engine's.
 //!
 //! # Stack
 //!
@@ -58,27 +58,28 @@
 //!
 //! # What it never does
 //!
-//! * It changes no status flag of a descriptor that it was given: `O_NONBLOCK` set
-//!   on an inherited standard input would affect the parent's shell. It does change
-//!   the following: a pipe's capacity may be enlarged; `SO_PASSCRED` is set on a
+//! * It changes no status flag of the caller's descriptors: `O_NONBLOCK` set on an
+//!   inherited standard input would affect the parent's shell. It does change the
+//!   following: a pipe's capacity may be enlarged; `SO_PASSCRED` is set on a
 //!   sequenced-packet socket that is the source, for the duration of the transfer;
 //!   and `O_DIRECT` is cleared on a file for the one call that cannot be aligned,
 //!   if no second descriptor of the file is available.
 //! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are blocked in the
 //!   calling thread while a transfer runs, so that a closed reader or a file-size
 //!   limit is an errno in the report and does not kill the process.
-//! * It does not truncate what other processes write past its own bytes in the
-//!   sink. One exception: a direct copy that ends early truncates the file to what
-//!   it has filled, if the file still has the length that the copy gave it. No call
-//!   compares and truncates atomically, so bytes that another process appends
-//!   between the two calls are lost.
-//! * It takes no file locks, and may release the caller's. By `fcntl_locking(2)` a
-//!   process loses its own record locks on a file when it closes any descriptor of
-//!   the file: the engine closes those of its transfers, and direct copies close
-//!   their second ones. `F_OFD_SETLK` and `flock(2)` locks stay.
+//! * It does not truncate bytes that other processes write to the sink behind its
+//!   own bytes. One exception: a direct copy that ends early truncates the file to
+//!   the bytes that it has written, if the file still has the length that the copy
+//!   gave it. No system call compares the length and truncates atomically, so bytes
+//!   that another process appends between `fstat(2)` and `ftruncate(2)` are lost.
+//! * It takes no file locks, but may release those of the caller. By
+//!   `fcntl_locking(2)` a process loses its own record locks on a file when it
+//!   closes any descriptor of the file: the engine closes the descriptors of its
+//!   transfers, and direct copies close their second descriptors of both files.
+//!   `F_OFD_SETLK` and `flock(2)` locks stay.
 //! * It does not synchronize two transfers that read one open description at its
-//!   position concurrently: `splice(2)` does not lock it, and bytes can be read
-//!   twice. Give each an offset.
+//!   position concurrently: `splice(2)` does not lock the position, and bytes can
+//!   be read twice. Give each transfer an offset.
 //! * It passes no ancillary data: descriptors sent over a UNIX socket
 //!   (`SCM_RIGHTS`) are not transferred, as with `read(2)`.
 

@@ -19,12 +19,13 @@ pub struct Endpoint<'fd> {
 }
 
 impl<'fd> Endpoint<'fd> {
-    /// Queries a descriptor, and changes nothing of it.
+    /// Queries the facts of a descriptor. Changes nothing.
     ///
     /// # Errors
     ///
-    /// `EBADF`: not open. As `getsockopt(2)` of a socket, if a filter refuses to tell
-    /// its type and procfs does not list it. Otherwise as `fstat(2)`.
+    /// `EBADF`: the descriptor is not open. Those of `getsockopt(2)`, if a filter
+    /// refuses the query of a socket's type and procfs does not list the socket.
+    /// Otherwise those of `fstat(2)`.
     pub fn probe(fd: BorrowedFd<'fd>) -> Result<Endpoint<'fd>, Errno> {
         Ok(Endpoint {
             fd,
@@ -33,7 +34,8 @@ impl<'fd> Endpoint<'fd> {
         })
     }
 
-    /// The same for a transfer, which already knows one endpoint, or an offset.
+    /// As [`Endpoint::probe`], for a transfer, which may know the other endpoint or an
+    /// offset already.
     pub(crate) fn probe_for(
         fd: BorrowedFd<'fd>,
         other: Option<&Endpoint<'_>>,
@@ -46,14 +48,14 @@ impl<'fd> Endpoint<'fd> {
         })
     }
 
-    /// Replaces the facts, if the caller knows more than the descriptor tells: such as
-    /// of a device that an `O_PATH` descriptor refers to.
+    /// Replaces the facts, if the caller knows more than queries of the descriptor
+    /// return, such as about a device behind an `O_PATH` descriptor.
     #[must_use]
     pub fn with_facts(self, facts: Facts) -> Endpoint<'fd> {
         Endpoint { facts, ..self }
     }
 
-    /// The same endpoint by another descriptor.
+    /// Returns the same endpoint with another descriptor.
     pub(crate) fn on<'other>(&self, fd: BorrowedFd<'other>) -> Endpoint<'other> {
         Endpoint {
             fd,
@@ -62,9 +64,9 @@ impl<'fd> Endpoint<'fd> {
         }
     }
 
-    /// Opens a terminal again with `O_NONBLOCK`; `None` for anything else, and if that
-    /// fails. A terminal that has the flag is opened again too: another process that
-    /// shares its description may clear the flag right before a call.
+    /// Opens a terminal again with `O_NONBLOCK`; `None` for other kinds, or if opening
+    /// fails. A terminal that has the flag already is opened again too: another
+    /// process that shares its description may clear the flag at any time.
     pub(crate) fn without_waiting(&self, side: Side) -> Option<OwnedFd> {
         let flags = match side {
             Side::Source => OFlags::RDONLY,
@@ -89,7 +91,7 @@ impl<'fd> Endpoint<'fd> {
         self.fd
     }
 
-    /// Returns what is known of it.
+    /// Returns the facts of the descriptor.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -99,13 +101,14 @@ impl<'fd> Endpoint<'fd> {
         self.facts.kind
     }
 
-    /// Whether it is open for this direction, but the operation does not exist.
+    /// Returns whether the descriptor is open for this direction but does not support
+    /// the operation.
     pub(crate) fn lacks_operation(&self, side: Side) -> bool {
         probe::lacks_operation(self.fd, &self.facts, side)
     }
 
-    /// Queries what direct I/O depends on: the alignment and, of a source whose range
-    /// is given, how many of its bytes are in the page cache.
+    /// Queries the facts that direct I/O depends on: the alignment and, for a source
+    /// whose range is given, the percentage of its pages in the page cache.
     pub(crate) fn look_closer(&mut self, start_and_length: Option<(u64, u64)>) {
         self.facts.alignment = self.direct_alignment();
         if let Some((start, length)) = start_and_length {
@@ -114,13 +117,15 @@ impl<'fd> Endpoint<'fd> {
     }
 
     /// Returns the share of a file's pages that are in the page cache, 0 to 1. `None`
-    /// if the kernel does not tell. Since Linux 6.5 (`cachestat(2)`).
+    /// if the kernel does not report it, as before Linux 6.5 (`cachestat(2)`), or if
+    /// the file has no size.
     pub fn cached_share(&self) -> Option<f64> {
         direct::cached_share(self.fd, &self.facts)
     }
 
-    /// Returns the alignment that direct I/O requires; `None` if it has no direct I/O.
-    /// Since Linux 6.1 (`STATX_DIOALIGN`).
+    /// Returns the alignment that direct I/O requires (`STATX_DIOALIGN`, since Linux
+    /// 6.1); `None` if the file does not support direct I/O. 4096 if the kernel does
+    /// not report it.
     pub fn direct_alignment(&self) -> Option<Alignment> {
         direct::direct_alignment(self.fd)
     }

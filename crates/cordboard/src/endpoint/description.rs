@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 /// Returns whether two descriptors share one open file description, and with it
 /// position and flags: the same number, `F_DUPFD_QUERY` (since Linux 6.10), or
 /// `kcmp(2)` (since Linux 3.5, where configured and not filtered). `false` if
-/// neither can tell.
+/// the kernel cannot compare them.
 pub fn same_description(a: impl AsFd, b: impl AsFd) -> bool {
     crate::sys::same_description(a.as_fd(), b.as_fd())
 }

@@ -1,4 +1,5 @@
-//! What direct I/O depends on: the alignment, and the content of the page cache.
+//! Facts that direct I/O depends on: the alignment, and the content of the page
+//! cache.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,8 +7,9 @@ use super::facts::{Alignment, Facts};
 use crate::errno::Errno;
 use crate::sys;
 
-/// Returns `STATX_DIOALIGN` if the kernel has it; before Linux 6.1 the file system's
-/// block size, which is always sufficient.
+/// Returns the alignment of `STATX_DIOALIGN` (since Linux 6.1); 4096, a multiple of
+/// the usual logical block sizes, if the kernel does not report one. `None` if the
+/// file does not support direct I/O.
 pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Option<Alignment> {
     match sys::direct_alignment(fd) {
         Ok(Some((memory, offset))) => Some(Alignment { memory, offset }),

@@ -1,10 +1,10 @@
-//! What is known of a descriptor, as plain data.
+//! The facts about a descriptor, as plain data.
 
 use super::filesystem::Filesystem;
 use super::kind::Kind;
 use crate::errno::Errno;
 
-/// The identity of a file. No two files that exist at once share it.
+/// The identity of a file. No two files have the same identity at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// `st_dev`, or `st_rdev` for a block device.
@@ -14,7 +14,7 @@ pub struct FileId {
 }
 
 /// The alignment that direct I/O requires, in bytes (`STATX_DIOALIGN`, since
-/// Linux 6.1; the logical block size before).
+/// Linux 6.1; 4096 before).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Alignment {
     /// Alignment of the buffer's address.
@@ -23,7 +23,7 @@ pub struct Alignment {
     pub offset: u32,
 }
 
-/// What is known of a descriptor.
+/// The facts about a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {
@@ -42,10 +42,10 @@ pub struct Facts {
     pub nonblocking: bool,
     /// `O_DIRECT`: bypasses the page cache; on a pipe, packet mode.
     pub o_direct: bool,
-    /// A file of a FUSE server that has it read past the page cache
-    /// (`FOPEN_DIRECT_IO`). `read(2)` does that, and calls that take pages do
-    /// not: `splice(2)`, `sendfile(2)`, `copy_file_range(2)`. Set too if that
-    /// is unknown.
+    /// A FUSE file whose server requires reads that bypass the page cache
+    /// (`FOPEN_DIRECT_IO`). `read(2)` bypasses it; the calls that take pages do
+    /// not: `splice(2)`, `sendfile(2)`, `copy_file_range(2)`. Also set if the
+    /// server's choice is unknown.
     pub unpaged: bool,
     /// A memory device (`mem(4)`, `random(4)`): bytes without boundaries, whose
     /// reads never wait.
@@ -55,31 +55,31 @@ pub struct Facts {
     pub polls_for_others: bool,
     /// A listening socket.
     pub listening: bool,
-    /// The position, or the offset that the request gives instead, in bytes;
-    /// `None` if it cannot seek.
+    /// The file position, or the request's offset in its place, in bytes; `None`
+    /// if the descriptor cannot seek.
     pub position: Option<u64>,
-    /// Size in bytes, if it has one.
+    /// The size in bytes, if the object has one.
     pub size: Option<u64>,
     /// Bytes of storage allocated to a file.
     pub allocated: Option<u64>,
     /// The file system's preferred block size, in bytes.
     pub block: u32,
-    /// The file system it is on. `None` of a file: `fstatfs(2)` fails, and it
-    /// may be any file system.
+    /// The file system of the file. `None` for a file whose `fstatfs(2)` fails:
+    /// it may be on any file system.
     pub filesystem: Option<Filesystem>,
-    /// What direct I/O requires; set if [`Facts::o_direct`] is, and if direct I/O
-    /// may be chosen.
+    /// The alignment that direct I/O requires; set if [`Facts::o_direct`] is set,
+    /// or if direct I/O may be chosen.
     pub alignment: Option<Alignment>,
-    /// Percent of the bytes to read that are in the page cache; queried only if
-    /// direct I/O may be chosen. Otherwise why it is unknown: `ENOSYS` before
-    /// Linux 6.5, `EPERM` where newer kernels tell only the owner, and
-    /// processes that may write to it (`can_do_cachestat`, mm/filemap.c).
+    /// The percentage of the range to read that is in the page cache; queried
+    /// only if direct I/O may be chosen. Otherwise the reason why it is unknown:
+    /// `ENOSYS` before Linux 6.5; `EPERM` on newer kernels, which report it only
+    /// to the owner of the file and to processes that may write to it
+    /// (`can_do_cachestat`, mm/filemap.c).
     pub cached: Result<u8, Errno>,
 }
 
 impl Facts {
-    /// Returns facts of this kind with nothing special about them, to try the
-    /// route without a descriptor.
+    /// Returns ordinary facts of this kind, for a route without a descriptor.
     pub fn plain(kind: Kind) -> Facts {
         let cached = kind.is_cached();
         Facts {
@@ -104,13 +104,14 @@ impl Facts {
         }
     }
 
-    /// Whether it can be read again after a rewind, and written at an offset.
+    /// Returns whether the file has a position: it can be read again after a
+    /// rewind, and written at an offset.
     pub fn is_seekable(&self) -> bool {
         self.position.is_some()
     }
 
-    /// Whether fewer bytes are allocated than its size: it has holes, or the
-    /// file system compresses.
+    /// Returns whether fewer bytes are allocated to the file than its size: it
+    /// has holes, or the file system compresses.
     pub fn may_have_holes(&self) -> bool {
         match (self.size, self.allocated) {
             (Some(size), Some(allocated)) => self.kind.is_file() && allocated < size,
@@ -118,26 +119,29 @@ impl Facts {
         }
     }
 
-    /// Whether it is a file on a local file system, whose size is reliable.
+    /// Returns whether it is a file on a local file system, whose size is
+    /// reliable.
     pub fn has_true_size(&self) -> bool {
         self.kind == Kind::File && self.filesystem.is_some_and(|fs| !fs.is_foreign())
     }
 
-    /// Whether a call on it can block on another process without limit.
+    /// Returns whether a call on the descriptor can wait for another process
+    /// without limit.
     pub fn can_block(&self) -> bool {
         self.kind.can_block() && !self.memory
     }
 
-    /// Whether reading it can block in the same way. Some generated files do,
-    /// such as `/proc/kmsg` and tracefs' `trace_pipe`.
+    /// Returns whether a read can wait for another process without limit. Reads
+    /// of some generated files do, such as `/proc/kmsg` and tracefs'
+    /// `trace_pipe`.
     pub fn reading_waits(&self) -> bool {
         let may_be_pseudo = self.kind == Kind::File && self.filesystem.is_none() && self.unpaged;
         let pseudo = self.kind == Kind::Pseudo && !self.polls_for_others;
         self.can_block() || pseudo || may_be_pseudo
     }
 
-    /// Whether its file system may be one of these. That of a file may be
-    /// unknown.
+    /// Returns whether its file system may be one that `of` accepts. True for a
+    /// file whose file system is unknown.
     pub(crate) fn may_be_on(&self, of: impl FnOnce(Filesystem) -> bool) -> bool {
         match self.filesystem {
             Some(filesystem) => of(filesystem),
@@ -145,26 +149,28 @@ impl Facts {
         }
     }
 
-    /// Whether it is a device each of whose reads and writes may be a message,
-    /// such as `/dev/net/tun`; no query tells.
+    /// Returns whether each read and write of the device may be a message, as of
+    /// `/dev/net/tun`. No query shows it.
     pub fn may_be_messages(&self) -> bool {
         self.kind == Kind::CharDevice && !self.memory
     }
 
-    /// Whether every write goes to the end. Block devices are written at the
-    /// position, whatever `O_APPEND` says (`blkdev_write_iter`, block/fops.c).
+    /// Returns whether every write goes to the end of the file. Block devices
+    /// ignore `O_APPEND`: they are written at the position (`blkdev_write_iter`,
+    /// block/fops.c).
     pub(crate) fn appends(&self) -> bool {
         self.append && self.kind.is_file()
     }
 
-    /// Whether it is open for direct I/O: what `O_DIRECT` means if it has a
-    /// page cache.
+    /// Returns whether it is open for direct I/O: `O_DIRECT` on a file or block
+    /// device.
     pub fn is_direct(&self) -> bool {
         self.kind.is_cached() && self.o_direct
     }
 
-    /// Whether it is a pipe in packet mode (`pipe2(2)`, `O_DIRECT`): what a
-    /// short read leaves of a packet is lost. Only the write end shows it.
+    /// Returns whether it is the write end of a pipe in packet mode (`pipe2(2)`,
+    /// `O_DIRECT`), in which a short read loses the rest of a packet. The read
+    /// end does not show the mode.
     pub fn is_packet_pipe(&self) -> bool {
         self.kind.is_pipe() && self.o_direct
     }

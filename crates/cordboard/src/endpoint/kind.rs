@@ -12,7 +12,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Returns the word of the JSON line: `source`, `sink`.
+    /// Returns the name in the JSON report: `source`, `sink`.
     pub fn name(self) -> &'static str {
         match self {
             Side::Source => "source",
@@ -27,8 +27,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// The kind of object that a descriptor refers to, as far as it matters for
-/// moving bytes.
+/// The kind of object that a descriptor refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -36,8 +35,8 @@ pub enum Kind {
     File,
     /// A memory file: `memfd_create(2)`.
     Memfd,
-    /// A regular file of procfs, sysfs and the like, whose size says nothing
-    /// about what a read returns.
+    /// A regular file of procfs, sysfs or another pseudo file system, whose
+    /// size does not tell how many bytes a read returns.
     Pseudo,
     /// A directory.
     Directory,
@@ -130,33 +129,34 @@ impl Kind {
         }
     }
 
-    /// Whether it is a regular file with a reliable size, in the page cache.
+    /// Returns whether it is a regular file in the page cache, with a size
+    /// (`File`, `Memfd`).
     pub fn is_file(self) -> bool {
         matches!(self, Kind::File | Kind::Memfd)
     }
 
-    /// Whether it has pages in the page cache and positions: files and block
-    /// devices.
+    /// Returns whether it has a position and pages in the page cache: files and
+    /// block devices.
     pub fn is_cached(self) -> bool {
         self.is_file() || self == Kind::BlockDevice
     }
 
-    /// Whether it is a pipe, named or not.
+    /// Returns whether it is a pipe, named or unnamed.
     pub fn is_pipe(self) -> bool {
         matches!(self, Kind::Pipe | Kind::Fifo)
     }
 
-    /// Whether it is a socket.
+    /// Returns whether it is a socket.
     pub fn is_socket(self) -> bool {
         self.is_stream_socket() || self.is_datagram()
     }
 
-    /// Whether it is a socket that carries a stream of bytes.
+    /// Returns whether it is a stream socket.
     pub fn is_stream_socket(self) -> bool {
         matches!(self, Kind::Tcp | Kind::UnixStream | Kind::StreamSocket)
     }
 
-    /// Whether it is a socket that keeps message boundaries.
+    /// Returns whether it is a socket that keeps message boundaries.
     pub fn is_datagram(self) -> bool {
         matches!(
             self,
@@ -164,7 +164,7 @@ impl Kind {
         )
     }
 
-    /// Whether it is read in whole records that the kernel makes.
+    /// Returns whether reads return whole records that the kernel generates.
     pub fn is_record(self) -> bool {
         matches!(
             self,
@@ -172,7 +172,7 @@ impl Kind {
         )
     }
 
-    /// Whether a call on it can block on another process without limit.
+    /// Returns whether a call on it can wait for another process without limit.
     pub fn can_block(self) -> bool {
         !matches!(
             self,

@@ -1,7 +1,7 @@
 //! Descriptors and what they refer to.
 //!
-//! [`Facts`] is plain data, so that the route can be decided, and tested,
-//! without a descriptor; [`Endpoint`] is the descriptor with its facts.
+//! [`Facts`] is plain data, so the route can be decided and tested without a
+//! descriptor. [`Endpoint`] is a descriptor with its facts.
 
 mod borrowed;
 mod description;

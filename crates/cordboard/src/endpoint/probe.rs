@@ -1,4 +1,4 @@
-//! Queries that find out what a descriptor is. They change nothing.
+//! Queries of the facts about a descriptor. They change nothing.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use crate::sys;
 /// Collects all facts about a descriptor: `fstat(2)`, `F_GETFL`, and queries that
 /// depend on its type.
 ///
-/// `beside`: an endpoint already queried; a file on the same device is on the same file
-/// system. `offset`: what the request gives instead of the position. Each saves a call
-/// for each of ten thousand small files.
+/// `beside`: the facts of the other endpoint, if known; a file on the same device is on
+/// the same file system. `offset`: the request's offset, in place of the position. Each
+/// saves a system call per endpoint, which matters for ten thousand small files.
 pub(super) fn facts(
     fd: BorrowedFd<'_>,
     beside: Option<&Facts>,
@@ -31,7 +31,7 @@ pub(super) fn facts(
     let mut facts = Facts {
         kind: Kind::Other,
         id: None,
-        // O_PATH descriptors allow neither; access mode 3 is for ioctl only.
+        // O_PATH descriptors allow neither reads nor writes; access mode 3 is for ioctl only.
         readable: readable(flags),
         writable: writable(flags),
         append: flags.contains(OFlags::APPEND),
@@ -140,14 +140,14 @@ fn is_memory(device: u64) -> bool {
     major(device) == 1 && matches!(minor(device), 3 | 5 | 7 | 8 | 9)
 }
 
-/// Whether reading, or writing, is `EINVAL` in any state of the descriptor, as of an
+/// Whether every read, or every write, of the descriptor fails with `EINVAL`, as for an
 /// epoll instance, a pidfd or a ring.
 ///
-/// An empty vector finds that out without a call of the driver: `vfs_readv` and
-/// `vfs_writev` in fs/read_write.c check `FMODE_CAN_READ` and `FMODE_CAN_WRITE` before
-/// they return 0 for it, since Linux 3.16; older kernels check the methods. BPF objects
-/// have methods that refuse (`bpf_dummy_read`, kernel/bpf/syscall.c), and some of them
-/// never poll ready.
+/// A read or write of an empty vector shows this without a call of the driver:
+/// `vfs_readv` and `vfs_writev` in fs/read_write.c check `FMODE_CAN_READ` and
+/// `FMODE_CAN_WRITE` before they return 0 for an empty vector, since Linux 3.16; older
+/// kernels check the methods. BPF objects have methods that refuse (`bpf_dummy_read`,
+/// kernel/bpf/syscall.c), and some of them never poll ready.
 pub(super) fn lacks_operation(fd: BorrowedFd<'_>, facts: &Facts, side: Side) -> bool {
     let done = match (facts.kind, side) {
         (Kind::Other, _) if link_name(fd).is_some_and(|l| l == b"anon_inode:bpf-map") => {
@@ -165,8 +165,8 @@ pub(super) fn lacks_operation(fd: BorrowedFd<'_>, facts: &Facts, side: Side) -> 
     done == Err(rustix::io::Errno::INVAL)
 }
 
-/// Whether the `poll(2)` of a generated file says nothing about its reads, which never
-/// wait:
+/// Whether `poll(2)` of a generated file reports something other than bytes to read,
+/// and reads never wait:
 ///
 /// * a message queue polls readable if it has messages (`mqueue_poll_file`,
 ///   ipc/mqueue.c), while a read returns its attributes (`mqueue_read_file`);
@@ -211,8 +211,8 @@ fn position(fd: BorrowedFd<'_>) -> Option<u64> {
     rustix::fs::tell(fd).ok()
 }
 
-/// Whether a pipe has no name: it is on pipefs, which is mounted once for all, so its
-/// device number is queried once per process.
+/// Whether a pipe has no name. Unnamed pipes are on pipefs, which has a single mount,
+/// so its device number is queried once per process.
 fn is_unnamed(fd: BorrowedFd<'_>, device: u64) -> bool {
     static PIPEFS: AtomicU64 = AtomicU64::new(u64::MAX);
     if PIPEFS.load(Ordering::Relaxed) == device {
@@ -231,17 +231,18 @@ fn is_unnamed(fd: BorrowedFd<'_>, device: u64) -> bool {
 /// `generic_file_splice_read` before Linux 6.5). The mapping is allowed, and the file
 /// not detected, if the server has set `FUSE_DIRECT_IO_ALLOW_MMAP` (since Linux 6.6).
 ///
-/// `ENODEV` is certain; any other error (`ENOMEM`, `EAGAIN`, `EPERM`) leaves it open,
-/// and the file may be one.
+/// `ENODEV` is certain. After any other error (`ENOMEM`, `EAGAIN`, `EPERM`) the file
+/// may bypass the page cache, and the result is true.
 fn is_unpaged(fd: BorrowedFd<'_>) -> bool {
     sys::map_shared(fd).is_err()
 }
 
-/// Queries the file system. `None`: it is unknown. A FUSE server may fail `statfs(2)`
-/// with any errno, and a filter may refuse it, so the file may be on any file system.
+/// Queries the file system; `None` if the query fails. A FUSE server may fail
+/// `statfs(2)` with any errno, and a filter may refuse it, so the file may then be on
+/// any file system.
 fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
     let stat = rustix::fs::fstatfs(fd).ok()?;
-    // f_type is signed on some architectures and 32 bits wide in meaning.
+    // f_type is signed on some architectures; only its low 32 bits matter.
     Some(Filesystem(stat.f_type as u64 & 0xffff_ffff))
 }
 

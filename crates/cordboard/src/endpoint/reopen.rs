@@ -7,10 +7,10 @@ use rustix::fs::{Mode, OFlags};
 use crate::errno::Errno;
 use crate::sys::{Thread, beyond};
 
-/// Calls `call` with the procfs name of a descriptor of the calling thread: the thread
-/// may have a descriptor table of its own, and `/proc/self/fd` shows that of the first
-/// thread, where the number can be any file. `/proc/thread-self` exists since Linux
-/// 3.17; before, the thread is found by its number.
+/// Calls `call` with the procfs name of a descriptor of the calling thread. The thread
+/// may have its own descriptor table, and `/proc/self/fd` shows that of the first
+/// thread, where the number may be another file. `/proc/thread-self` exists since
+/// Linux 3.17; before, the name contains the thread's number.
 pub(super) fn by_name<T>(
     fd: BorrowedFd<'_>,
     call: impl Fn(&str) -> rustix::io::Result<T>,
@@ -25,8 +25,8 @@ pub(super) fn by_name<T>(
 }
 
 /// Opens the file behind a descriptor again, through procfs. Keeps the flags that
-/// affect reads and writes; those of the caller's descriptor are not changed. Does not
-/// wait for a lease that another process has on it.
+/// affect reads and writes, and does not change those of the caller's descriptor. Does
+/// not wait for a lease that another process holds on the file.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno
     let flags = flags | kept | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let again = by_name(fd, |name| rustix::fs::open(name, flags, Mode::empty()))?;
     let again = beyond(again)?;
-    // Nothing is read or written through it before this check.
+    // Nothing is read or written through the new descriptor before this check.
     if same_file(fd, again.as_fd())? {
         Ok(again)
     } else {
@@ -80,7 +80,8 @@ mod tests {
         }
     }
 
-    /// The same number is one file in this thread and another in all other threads.
+    /// The number refers to one file in this thread and to another in all other
+    /// threads.
     #[test]
     fn a_thread_with_descriptors_of_its_own_gets_its_own_file() {
         let files = [0, 1].map(|_| tempfile::tempfile().unwrap());

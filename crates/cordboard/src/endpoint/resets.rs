@@ -1,11 +1,10 @@
-//! Errors of connections, which the kernel reports once.
+//! Errors of connections, each of which the kernel reports only once.
 //!
-//! The first call on a dead connection gets its error (`sock_error`,
-//! include/net/sock.h), whichever its direction. The next read returns 0, as
-//! after a regular end. If one transfer writes to a socket and another reads
-//! from it, the writer may get the error, and the reader would take a reset for
-//! a clean end. So the writer records the error, and a reader that gets 0 looks
-//! it up.
+//! The first call on a dead connection, in either direction, returns its error
+//! (`sock_error`, include/net/sock.h). The next read returns 0, as after a regular end.
+//! If one transfer writes to a socket and another reads from it, the writer may get the
+//! error, and the reader would take the reset for a clean end. So the writer records
+//! the error, and a reader whose read returns 0 looks the error up.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,7 +22,7 @@ use crate::errno::Errno;
 use crate::map::Map;
 use crate::sys::{Lock, PerProcess, poll_now, tcp_is_closed};
 
-/// The most dead connections that are remembered.
+/// The maximum number of recorded errors.
 const REMEMBERED: usize = 1024;
 
 /// The records of one process; a child of `fork(2)` starts with none.
@@ -35,8 +34,8 @@ struct Table {
     noted: Lock<VecDeque<(Name, Errno)>>,
 }
 
-/// A socket's identity and its cookie, which no later socket has (`SO_COOKIE`,
-/// since Linux 4.12; 0 where there is none).
+/// A socket's identity and its cookie, which no later socket has (`SO_COOKIE`, since
+/// Linux 4.12; 0 without it).
 type Name = (FileId, u64);
 
 fn table() -> &'static Table {
@@ -65,7 +64,8 @@ pub(crate) struct Writer {
     id: FileId,
     /// Calls in progress.
     calls: AtomicU32,
-    /// The last call may have written less than it was given; another follows at once.
+    /// The last call may have written less than requested; another call follows at
+    /// once.
     less: AtomicBool,
 }
 
@@ -87,12 +87,12 @@ impl Writer {
         Some(writer)
     }
 
-    /// Makes a call that writes `bytes` bytes; `None`: as many as there are. Records
-    /// its error before a reader can find that no call is in progress.
+    /// Makes a call that writes `bytes` bytes; `None`: an unknown number. Records the
+    /// error of the call before a reader can see that no call is in progress.
     ///
-    /// `splice(2)` and `sendfile(2)` send several times. If they have sent something,
-    /// they drop the error (`splice_to_socket`, fs/splice.c), and the next call sees
-    /// only the end.
+    /// `splice(2)` and `sendfile(2)` send several times. If one of these sends fails
+    /// after another has succeeded, they drop the error (`splice_to_socket`,
+    /// fs/splice.c), and the next call returns `EPIPE`.
     pub(crate) fn call(
         &self,
         sink: &Endpoint<'_>,
@@ -115,7 +115,7 @@ impl Writer {
                 }
             }
             Err(errno) => {
-                // This process has not shut it down, so the connection had an error.
+                // This process has not shut down the connection, so it had an error.
                 let kept = errno == Errno::EPIPE && self.less.load(Ordering::SeqCst);
                 if kept && tcp_is_closed(sink.fd()) == Some(true) {
                     note(sink, Errno::ECONNRESET);
@@ -145,14 +145,14 @@ impl Drop for Writer {
     }
 }
 
-/// Whether both directions are shut down, so that no call on it blocks any more.
-/// `false` also if a filter refuses to tell: a false error is worse than an end.
+/// Whether both directions are shut down, so that no call blocks any more. `false` also
+/// if a filter refuses the query: a false error is worse than a missed one.
 fn hung_up(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, PollFlags::empty()).is_ok_and(|shown| shown.shows(PollFlags::HUP) == Some(true))
 }
 
-/// Whether it is an error of the connection itself, which the kernel clears when it
-/// reports it.
+/// Whether this is an error of the connection itself, which the kernel clears once
+/// reported.
 fn is_of_the_connection(errno: Errno) -> bool {
     matches!(
         errno,
@@ -196,7 +196,7 @@ pub(crate) enum End {
     /// The connection failed with this error.
     Died(Errno),
     /// The connection has failed, and a call of this process may be receiving the error
-    /// at this moment: look it up again.
+    /// at this moment: the caller looks it up again.
     Unknown,
 }
 
@@ -209,7 +209,8 @@ pub(crate) fn end_of(source: &Endpoint<'_>) -> End {
     else {
         return End::Clean;
     };
-    // In this order: a call that has returned has recorded its error.
+    // `is_busy` first, then the lookup: a call that has returned has recorded its
+    // error.
     let writer = lock(|table| &table.writers)
         .get(&id)
         .and_then(Weak::upgrade);
@@ -258,8 +259,8 @@ mod tests {
         (near, listener.accept().unwrap().0)
     }
 
-    /// With `IP_RECVERR` a caller learns that a host cannot be reached, and the
-    /// connection goes on, to an end of its own.
+    /// With `IP_RECVERR` a call reports that a host is unreachable, while the
+    /// connection continues.
     #[test]
     fn what_a_connection_survives_is_not_its_end() {
         let (near, far) = pair();

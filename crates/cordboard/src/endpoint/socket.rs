@@ -11,17 +11,18 @@ use crate::errno::Errno;
 
 /// Finds the kind of the socket with this inode, and whether it listens.
 ///
-/// Messages are truncated if their socket is taken for a stream, and `MSG_TRUNC`, which
-/// returns the length of a message, discards a stream's bytes (`tcp(7)`): a type that
-/// stays unknown is an error.
+/// A socket of unknown type is an error: reading it as a stream could truncate its
+/// messages, and `MSG_TRUNC`, which returns the length of a message, discards the bytes
+/// of a stream (`tcp(7)`).
 ///
 /// # Errors
 ///
-/// As `getsockopt(2)`: a filter refuses it, and procfs does not list the socket.
+/// Those of `getsockopt(2)`, if a filter refuses it and procfs does not list the
+/// socket.
 pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<(), Errno> {
     facts.kind = match sockopt::socket_type(fd) {
         Ok(kind) => by_type(kind, family(fd)),
-        // A name in a file system, opened with O_PATH, which moves no bytes.
+        // A socket's name in a file system, opened with O_PATH: it moves no bytes.
         Err(_) if !facts.readable && !facts.writable => Kind::StreamSocket,
         Err(errno) => listed(inode).ok_or(errno)?,
     };
@@ -51,9 +52,9 @@ fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
 }
 
 /// Files of `/proc/thread-self/net` (since Linux 3.17) that list the sockets of this
-/// network namespace, and the column of the inode. An inode is unique among the sockets
-/// of all namespaces (`sock_alloc`, net/socket.c). Sockets without an address are not
-/// listed, except UNIX sockets.
+/// network namespace, with the column of the inode. An inode is unique among the
+/// sockets of all namespaces (`sock_alloc`, net/socket.c). Sockets without an address
+/// are not listed, except UNIX sockets.
 const LISTS: [(&str, usize); 9] = [
     ("unix", 6),
     ("tcp", 9),
@@ -75,7 +76,7 @@ fn listed(inode: u64) -> Option<Kind> {
     })
 }
 
-/// Parses a line of a list; `None` if it is of another socket.
+/// Parses a line of a list; `None` if the line lists another socket.
 fn listed_as(list: &str, line: &str, column: usize, inode: u64) -> Option<Kind> {
     let mut words = line.split_whitespace();
     // In a list of UNIX sockets the type is two columns before the inode

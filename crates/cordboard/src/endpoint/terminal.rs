@@ -8,8 +8,8 @@ use rustix::fs::{FileType, OFlags};
 use super::reopen::reopen;
 use crate::sys;
 
-/// `isatty(3)`, also of a terminal that has hung up, which refuses with `EIO`
-/// (`hung_up_tty_ioctl`, drivers/tty/tty_io.c).
+/// `isatty(3)`; true also for a terminal that has hung up, whose `ioctl(2)` fails with
+/// `EIO` (`hung_up_tty_ioctl`, drivers/tty/tty_io.c).
 pub(super) fn is_terminal(fd: BorrowedFd<'_>) -> bool {
     match rustix::termios::tcgetwinsize(fd) {
         Err(rustix::io::Errno::IO) => has_hung_up(fd),
@@ -17,9 +17,10 @@ pub(super) fn is_terminal(fd: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Whether a terminal has hung up for good, which `poll(2)` shows on all descriptors
-/// that were open then (`hung_up_tty_poll`, drivers/tty/tty_io.c). The master of a
-/// pseudoterminal without a slave shows no error. `false` if no call tells.
+/// Whether a terminal has hung up for good: `poll(2)` then shows `POLLERR` and
+/// `POLLHUP` on all descriptors that were open at the hang-up (`hung_up_tty_poll`,
+/// drivers/tty/tty_io.c). The master of a pseudoterminal without a slave shows no
+/// error. `false` if no call shows it.
 pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
     let none = PollFlags::empty();
     sys::poll_now(fd, none).is_ok_and(|shown| {
@@ -28,9 +29,9 @@ pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Whether it is the master of a pseudoterminal (`pty(7)`): opened by `/dev/ptmx`, or
-/// one of the BSD style (devices.txt, as above). Terminals that programs run on have
-/// other numbers.
+/// Whether this is the master of a pseudoterminal (`pty(7)`): opened through
+/// `/dev/ptmx`, or of the BSD style (Documentation/admin-guide/devices.txt). All other
+/// terminals have other device numbers.
 pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
     use rustix::fs::{major, minor};
     let device = match rustix::fs::fstat(fd) {
@@ -42,14 +43,14 @@ pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
     (major(device), minor(device)) == (5, 2) || major(device) == 2
 }
 
-/// Opens a terminal again with `O_NONBLOCK`: a write to a blocking one that polls
-/// writable takes a few bytes and blocks on the rest while the terminal is not read or
-/// its output is stopped (`n_tty_write`, drivers/tty/n_tty.c).
+/// Opens a terminal again with `O_NONBLOCK`. A blocking write to a terminal that polls
+/// writable accepts a few bytes and blocks on the rest, as long as the terminal is not
+/// read or its output is stopped (`n_tty_write`, drivers/tty/n_tty.c).
 ///
-/// `None` if that fails, or would open another terminal: opening the master of a
-/// pseudoterminal makes a new one; `/dev/tty`, `/dev/tty0` and `/dev/console` may refer
-/// to another terminal by now; and opening a serial line raises its modem signals
-/// (Documentation/admin-guide/devices.txt has the numbers).
+/// `None` if that fails, could open another terminal, or has side effects: opening the
+/// master of a pseudoterminal makes a new one; `/dev/tty`, `/dev/tty0` and
+/// `/dev/console` may refer to another terminal by now; opening a serial line raises
+/// its modem signals (Documentation/admin-guide/devices.txt has the numbers).
 pub(super) fn reopen_terminal(fd: BorrowedFd<'_>, flags: OFlags) -> Option<OwnedFd> {
     use rustix::fs::{fstat, major, minor};
     const VIRTUAL: u32 = 4;

@@ -19,13 +19,13 @@ pub struct Capabilities {
 /// lives. Any other errno is remembered for its pair only.
 static MISSING: AtomicU32 = AtomicU32::new(0);
 
-/// Remembers that the system call of this path does not exist.
+/// Records that the system call of this path does not exist.
 pub(crate) fn forget_for_ever(path: DataPath) {
     MISSING.fetch_or(path.bit(), Ordering::Relaxed);
 }
 
 impl Capabilities {
-    /// Only `read(2)` and `write(2)`.
+    /// Returns no capabilities beyond `read(2)` and `write(2)`.
     pub const fn none() -> Capabilities {
         Capabilities {
             copy_file_range: false,

@@ -1,4 +1,4 @@
-//! The two endpoints of a transfer, and everything the route depends on.
+//! The facts about both endpoints together, on which the route depends.
 
 mod capabilities;
 mod relation;
@@ -11,8 +11,8 @@ pub(crate) use relation::relation;
 use crate::endpoint::Facts;
 use crate::request::{Direct, Request, Size};
 
-/// Everything the route depends on. Start with [`Pair::new`], and change the
-/// fields that differ.
+/// The input of the choice of a route. Make one with [`Pair::new`], and change
+/// the fields that differ.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Pair<'a> {
@@ -27,7 +27,8 @@ pub struct Pair<'a> {
     pub overlapping: bool,
     /// The request.
     pub request: &'a Request,
-    /// Whether to bypass the page cache, after all conditions are considered.
+    /// The direct I/O mode of the request, or of switches that force the direct
+    /// path.
     pub(crate) direct_io: Direct,
 }
 
@@ -44,14 +45,14 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Returns where the source is read from if it can seek: the offset of the
-    /// request, or its position.
+    /// Returns the offset at which reading starts, if the source can seek: that
+    /// of the request, or its position.
     pub(crate) fn from(&self) -> Option<u64> {
         let position = self.source.position?;
         Some(self.request.source_offset.unwrap_or(position))
     }
 
-    /// Returns where the sink is written to, in the same way.
+    /// Returns the offset at which writing starts, in the same way.
     pub(crate) fn to(&self) -> Option<u64> {
         let position = self.sink.position?;
         Some(self.request.sink_offset.unwrap_or(position))

@@ -12,14 +12,14 @@ pub enum Relation {
     /// Different files, as far as is known.
     #[default]
     Strangers,
-    /// The same file or pipe, by two open file descriptions.
+    /// The same file or pipe, open through two open file descriptions.
     SameFile,
     /// The same open file description: position and flags are shared.
     SameDescription,
 }
 
-/// Compares identities, only of files, block devices and pipes: terminals,
-/// sockets and the like have separate directions.
+/// Compares the identities of files, block devices and pipes. The directions of
+/// other objects, such as terminals and sockets, are independent.
 pub(crate) fn relation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Relation {
     let (a, b) = (source.facts(), sink.facts());
     let comparable = |facts: &Facts| facts.kind.is_cached() || facts.kind.is_pipe();

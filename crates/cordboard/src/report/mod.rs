@@ -54,20 +54,20 @@ impl fmt::Display for Ended {
 
 /// The report of a transfer, exact however it ended.
 ///
-/// `read == written + stranded`, always. Bytes that were taken from a seekable
-/// source and could not be written are returned by rewinding it, and then count
-/// as not read, unless another process has moved its position since. If a stage
-/// changes the bytes, `read` counts the bytes before it, `written` and
-/// `stranded` those after it: see [`stage`](crate::stage).
+/// `read == written + stranded`, always. If bytes of a seekable source could
+/// not be written, the transfer rewinds the source over them, and they count as
+/// not read, unless another process has moved its position since. If a stage
+/// changes the bytes, `read` counts its input, and `written` and `stranded` its
+/// output: see [`stage`](crate::stage).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
     /// Bytes taken from the source.
     pub read: u64,
-    /// Bytes the sink accepted, from its first on without a gap. If blocks are
-    /// written out of order ([`DataPath::Direct`]) and one fails, later blocks
-    /// may be in the sink and do not count. A file that they extended is
-    /// truncated again; what they overwrote within its old length, or in a
+    /// Bytes that the sink accepted, up to the first gap. If blocks are written
+    /// out of order ([`DataPath::Direct`]) and one fails, the sink may contain
+    /// later blocks, which do not count. A file that those blocks extended is
+    /// truncated again. Data that they overwrote within its old length, or in a
     /// block device, is lost.
     pub written: u64,
     /// Bytes taken from the source that the sink did not accept and that could
@@ -83,17 +83,18 @@ pub struct Report {
     pub path: Vec<DataPath>,
     /// The preferred paths that were not taken, and why.
     pub declined: Vec<Declined>,
-    /// Datagrams that the kernel truncated because they were longer than the
-    /// receive buffer. Normally 0; an error otherwise.
+    /// The number of datagrams that the kernel truncated because they were
+    /// longer than the receive buffer. Normally 0; otherwise the transfer has
+    /// failed.
     pub truncated: u64,
-    /// What each stage did, in order. If there is any, all bytes passed through
-    /// user space.
+    /// The report of each stage, in order. If there is a stage, all bytes
+    /// passed through user space.
     pub stages: Vec<StageReport>,
     /// The wall-clock time from start to end.
     pub elapsed: Duration,
 }
 
-/// A report of no bytes, from which a sum of reports starts.
+/// A report of no bytes, the initial value for a sum of reports.
 impl Default for Report {
     fn default() -> Report {
         Report {
@@ -157,9 +158,10 @@ impl serde::Serialize for Report {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Stranded {
-    /// The read end of a pipe whose write end is closed: read
-    /// [`Report::stranded`] bytes of it. (Its end follows, unless a child that
-    /// was forked as the transfer ended still has the write end.)
+    /// The read end of a pipe that holds [`Report::stranded`] bytes. The
+    /// transfer has closed the write end, so the end of file follows the bytes,
+    /// unless a child that was forked as the transfer ended still has the write
+    /// end open.
     Pipe(OwnedFd),
     /// The bytes.
     Buffer(Vec<u8>),
@@ -168,8 +170,8 @@ pub enum Stranded {
 }
 
 impl Stranded {
-    /// Copies these bytes; into a pipe, whose memory is the kernel's, if this
-    /// process may allocate no more (`RLIMIT_AS`).
+    /// Copies these bytes into a buffer, or into a pipe, whose memory belongs
+    /// to the kernel, if this process cannot allocate (`RLIMIT_AS`).
     pub(crate) fn copied(bytes: &[u8]) -> Stranded {
         let mut copy = Vec::new();
         if copy.try_reserve_exact(bytes.len()).is_err()
@@ -181,8 +183,8 @@ impl Stranded {
         Stranded::Buffer(copy)
     }
 
-    /// Joins these bytes and the content of this pipe; returns only the bytes
-    /// if no pipe takes both.
+    /// Joins these bytes and the content of this pipe. Returns only the bytes
+    /// if no pipe can hold both.
     pub(crate) fn before(held: Option<Stranded>, pipe: OwnedPipe) -> Stranded {
         let bytes = match held {
             Some(Stranded::Buffer(bytes)) => bytes,
@@ -213,8 +215,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns `Err` if the transfer ended with [`Ended::Error`], or has
-    /// stranded bytes: a cancelled or idle transfer may have read what its sink
-    /// did not take, and that must not be lost.
+    /// stranded bytes: a cancelled or idle transfer may have read bytes that
+    /// its sink did not accept, and the caller must not lose them.
     ///
     /// # Errors
     ///
@@ -232,9 +234,9 @@ impl Outcome {
     }
 }
 
-/// A transfer that failed: on which side, with which errno, and what was moved
-/// before. Or one that ended early with stranded bytes; [`Report::ended`] tells
-/// them apart.
+/// A transfer that failed: the side, the errno, and the bytes moved before. Or
+/// a transfer that ended early with stranded bytes: [`Report::ended`] is then
+/// not [`Ended::Error`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
@@ -274,7 +276,7 @@ impl fmt::Display for Failure {
             );
         }
         if let (None, Some(last)) = (report.failed, report.declined.last()) {
-            // Every path that the switches allow has declined.
+            // Every path that the switches allow has declined the pair.
             return write!(
                 f,
                 "no usable data path is left: {} ({})",

@@ -22,8 +22,8 @@ pub enum Refusal {
         /// Which descriptor.
         side: Side,
     },
-    /// It is open for this direction, but the operation does not exist (epoll,
-    /// pidfd).
+    /// The descriptor is open for this direction, but does not support the
+    /// operation (epoll, pidfd).
     #[error("the {side} does not support {}", if *.side == Side::Source { "reading" } else { "writing" })]
     NoOperation {
         /// Which descriptor.
@@ -41,18 +41,20 @@ pub enum Refusal {
         /// Which descriptor.
         side: Side,
     },
-    /// Source and sink are one file, and writing would extend what is read.
+    /// Source and sink are one file, and the writes would extend the range that
+    /// is read.
     #[error("source and sink are the same file, {help}")]
     EndlessLoop {
-        /// Why the transfer would not end, or may not, and what helps.
+        /// Why the transfer would not end, or might not, and how to avoid that.
         help: &'static str,
     },
-    /// Source and sink are one pipe, and what is written would be read again.
+    /// Source and sink are one pipe, and the transfer would read what it has
+    /// written.
     #[error("source and sink are the same pipe, which holds {holds} bytes: {help}")]
     SamePipe {
-        /// Bytes that were in the pipe.
+        /// The number of bytes in the pipe.
         holds: u64,
-        /// What would make the transfer end.
+        /// How to make the transfer end.
         help: &'static str,
     },
     /// Source and sink are one open file description: reading moves the
@@ -122,7 +124,7 @@ pub enum Refusal {
         errno: Errno,
     },
     /// The calling thread has its own descriptor table, from `unshare(2)`: in
-    /// the engine's threads these numbers are other files.
+    /// the engine's threads these numbers refer to other files.
     #[error(
         "this thread has its own descriptor table (unshare(2), CLONE_FILES), which the engine \
          does not share: run the transfer on this thread, or start an engine on it"
@@ -131,10 +133,10 @@ pub enum Refusal {
     /// The engine does not accept the transfer.
     #[error("{}", no_engine(*.errno))]
     NoEngine {
-        /// `ESHUTDOWN`: it has shut down. `ECHILD`: it belongs to the parent
-        /// process, from before `fork(2)`. Otherwise it could not be started:
-        /// `EMFILE` of its descriptors, `EAGAIN` of its thread, `EPERM` of a
-        /// filter.
+        /// `ESHUTDOWN`: the engine has shut down. `ECHILD`: it was started
+        /// before `fork(2)` and belongs to the parent process. Any other errno:
+        /// it could not be started, such as `EMFILE` (no descriptor), `EAGAIN`
+        /// (no thread), `EPERM` (a filter).
         errno: Errno,
     },
 }
@@ -160,7 +162,7 @@ fn reasons(declined: &[Declined]) -> String {
 }
 
 impl Refusal {
-    /// Returns the side that was refused, if it is one.
+    /// Returns the refused side; `None` if the refusal is not about one side.
     pub fn side(&self) -> Option<Side> {
         match self {
             Refusal::Unusable { side, .. }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Backend {
-    /// io_uring if this process may use it, a few threads otherwise.
+    /// io_uring if this process may use it, otherwise a few threads.
     #[default]
     Auto,
     /// io_uring only, since Linux 5.13.

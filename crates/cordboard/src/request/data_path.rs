@@ -1,4 +1,4 @@
-//! The data paths by name, and why one was not taken.
+//! The names of the data paths, and the reasons why a path was not taken.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -40,8 +40,8 @@ data_paths! {
     CopyFileRange = "copy_file_range",
     /// `sendfile(2)`.
     Sendfile = "sendfile",
-    /// `splice(2)`, through a private pipe if neither end is a pipe, or if the
-    /// other end may block a call.
+    /// `splice(2)`; through a private pipe if neither side is a pipe, or if the
+    /// other side may block a call.
     Splice = "splice",
     /// `recvmmsg(2)` and `sendmmsg(2)`, message boundaries kept.
     Datagram = "datagram",

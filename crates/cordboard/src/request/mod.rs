@@ -22,8 +22,8 @@ pub enum Size {
     Eof,
     /// This many bytes, or until the source ends. Records of the kernel (`eventfd(2)`,
     /// `timerfd_create(2)`, `signalfd(2)`, `inotify(7)`) are moved whole: a record that
-    /// is longer than the rest of the size stays in the source, with `EINVAL` if no
-    /// other was moved.
+    /// is longer than the rest of the size stays in the source. The transfer fails with
+    /// `EINVAL` if no record was moved before it.
     Bytes(u64),
 }
 
@@ -51,8 +51,8 @@ pub enum Sparse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Direct {
-    /// If that is at least as fast as any other path: much to move, `sync` requested,
-    /// and most of the source not in the page cache.
+    /// If direct I/O is at least as fast as any other path: the size is known and
+    /// large, `sync` is requested, and most of the source is not in the page cache.
     #[default]
     Auto,
     /// If both sides support it, before any other path.
@@ -61,11 +61,12 @@ pub enum Direct {
     Never,
 }
 
-/// One request: how many bytes, from where, and on which conditions.
+/// One request: how many bytes to move, from which offset to which, and on which
+/// conditions.
 ///
 /// Write it as a literal that ends in `..Request::default()`. Any version may add
-/// fields, with a default that changes nothing; a literal that lists all of them may
-/// then not compile.
+/// fields, whose defaults change nothing. A literal that lists all fields may then fail
+/// to compile.
 ///
 /// ```
 /// use cordboard::{Request, Size};
@@ -76,37 +77,40 @@ pub struct Request {
     /// How many bytes to move. A datagram is moved whole or not at all: if the next one
     /// is longer than the rest of the size, the transfer ends before it and leaves it
     /// in the source. The same holds for records of an eventfd, a timerfd, a signalfd
-    /// or inotify. The last datagram may exceed the size if another process reads the
-    /// same socket meanwhile.
+    /// or inotify. The last datagram may exceed the size if another process reads from
+    /// the same socket during the transfer.
     pub size: Size,
-    /// The offset in the source to read from, in bytes; the source's own position is
-    /// then neither used nor moved. `None`: from its position, which moves along.
+    /// The offset in the source to read from, in bytes: the transfer neither uses nor
+    /// moves the source's file position. `None`: reads from the file position and
+    /// advances it.
     pub source_offset: Option<u64>,
     /// The same for the sink.
     pub sink_offset: Option<u64>,
     /// No other process, thread or descriptor uses the source's position while the
-    /// transfer runs: the caller has opened the source, and has not passed it on. By
-    /// default, others may. The position is then moved past the bytes of a step before
-    /// they are read, so that each reader gets bytes of its own, as with `read(2)`; if
-    /// the transfer ends early, it is moved back, unless another process has moved it
-    /// meanwhile.
+    /// transfer runs: the caller has opened the source, and has not passed it on. With
+    /// the default, `false`, others may use it. The transfer then moves the position
+    /// past the bytes of a step before it reads them, so that each reader gets bytes of
+    /// its own, as with `read(2)`. If the transfer ends early, it moves the position
+    /// back, unless another process has moved the position since.
     pub source_unshared: bool,
     /// The same for the sink.
     pub sink_unshared: bool,
     /// The most bytes moved by one step, and the size of each datagram if a stream is
     /// sent to a datagram sink. `None`: a value that suits the pair.
     pub block: Option<NonZeroUsize>,
-    /// End, without an error, when nothing has moved for this long. If the source sends
-    /// nothing, the bytes that were read, and what the stages make of them, still go to
-    /// the sink, which has the same time again to accept each part. A stage whose input
-    /// is incomplete then fails on the source's side, as at the source's end. A call
-    /// that waits inside the kernel, where nothing can interrupt it, is finished first:
-    /// [`Running::cancel`](crate::Running::cancel) lists these calls.
+    /// End, without an error, when no byte has moved for this long. If the source sends
+    /// nothing, the transfer still writes the bytes that it has read, and the output of
+    /// the stages for them; the sink has the same time again to accept each part. A
+    /// stage whose input is incomplete then fails on the source's side, as at the
+    /// source's end. If a system call blocks and cannot be interrupted, the transfer
+    /// ends after that call has returned: [`Running::cancel`](crate::Running::cancel)
+    /// lists these calls.
     pub idle: Option<Duration>,
     /// Take a stable snapshot: exclude the paths that pass pages of the page cache to a
-    /// pipe or a socket, where later writes to the source file would still show. A pipe
-    /// or a stream socket as the source may hold such pages too, and is copied. A write
-    /// that changes them before they are read cannot be detected.
+    /// pipe or a socket, where later writes to the source file would still show. If the
+    /// source is a pipe or a stream socket, which may hold such pages, its bytes are
+    /// copied. The transfer cannot detect a write that changed the pages before it read
+    /// them.
     pub stable: bool,
     /// `fsync(2)` the sink after the last byte, and report its result.
     pub sync: bool,
@@ -114,10 +118,10 @@ pub struct Request {
     pub sparse: Sparse,
     /// Whether to bypass the page cache.
     pub direct: Direct,
-    /// How many blocks may be in flight on a path that keeps several. `None`: adapted
-    /// to the device.
+    /// How many blocks may be in flight, on a path that keeps several in flight.
+    /// `None`: adapted to the device.
     pub watermarks: Option<Watermarks>,
-    /// Which paths may be used. `None`: as the environment says (`CORDBOARD_ROUTE`,
-    /// `CORDBOARD_WITHOUT`; see [`Switches::from_env`]).
+    /// Which paths may be used. `None`: those that the environment allows
+    /// (`CORDBOARD_ROUTE`, `CORDBOARD_WITHOUT`; see [`Switches::from_env`]).
     pub switches: Option<Switches>,
 }

@@ -47,8 +47,8 @@ impl Switches {
         self.allowed & path.bit() != 0
     }
 
-    /// Returns the path if only one is allowed: what it cannot carry then fails
-    /// instead of falling back.
+    /// Returns the path if only one is allowed. A transfer that this path
+    /// cannot carry then fails, since there is no fallback.
     pub fn forced(self) -> Option<DataPath> {
         let mut left = DataPath::ALL.iter().copied().filter(|p| self.allows(*p));
         match (left.next(), left.next()) {
@@ -82,12 +82,12 @@ impl Switches {
         Ok(switches)
     }
 
-    /// Reads the environment: `CORDBOARD_ROUTE` lists the allowed paths,
-    /// `CORDBOARD_WITHOUT` the disabled ones. Read once per process.
+    /// Reads the environment, once per process: `CORDBOARD_ROUTE` lists the
+    /// allowed paths, `CORDBOARD_WITHOUT` the disabled ones.
     ///
     /// # Errors
     ///
-    /// A word of either is not the name of a path.
+    /// A word in either variable is not the name of a path.
     pub fn from_env() -> Result<Switches, BadSwitch> {
         static ENV: PerProcess<Result<Switches, BadSwitch>> = PerProcess::new();
         let read = |parents: Option<&'static _>| parents.cloned().unwrap_or_else(Switches::read);
@@ -96,8 +96,7 @@ impl Switches {
     }
 
     fn read() -> Result<Switches, BadSwitch> {
-        // Text that is not UTF-8 is not the name of a path either, and is
-        // reported.
+        // Text that is not UTF-8 is no path name, and is reported as such.
         let read = |name| match std::env::var_os(name) {
             Some(words) => words.to_string_lossy().into_owned(),
             None => String::new(),

@@ -8,8 +8,8 @@
 /// pre-specified watermarks (currently 3 and 5, respectively), the write
 /// handler will issue up to a pre-specified number (currently 5) of additional
 /// reads" (Fall and Pasquale 1993, Flow Control). So up to `reads - 1 + burst`
-/// blocks can be read at once. The memory for blocks (8 MiB per transfer, 64
-/// MiB per process) limits both sides together.
+/// reads can be in flight. The memory for blocks (8 MiB per transfer, 64 MiB
+/// per process) limits both sides together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Watermarks {
     /// No more reads are started while this many are pending.
