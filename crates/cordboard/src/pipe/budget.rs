@@ -1,11 +1,11 @@
-//! The memory that the pipes of one process may take together.
+//! The limit of the memory of all pipes of one process together.
 //!
-//! `fs.pipe-user-pages-soft` (64 MiB by default) limits what all pipes of a user
-//! hold. Past it the kernel gives every new pipe of that user one or two pages,
-//! in every program. So the pipes of one process take at most half of that
-//! above their default capacity, and all pipes in use get the same share: a
-//! transfer that began early must not be faster than the others. No pipe has
-//! less than the kernel's default of 16 pages.
+//! `fs.pipe-user-pages-soft` (64 MiB by default) limits the capacity of all
+//! pipes of a user. Past the limit the kernel gives every new pipe of that user
+//! one or two pages, in every program. So the capacities of one process's pipes
+//! above the default are at most half of the limit in sum, and all pipes in use
+//! get the same share: a transfer that began early must not be faster than the
+//! others. No pipe gets less than the kernel's default of 16 pages.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use super::capacity::{LARGEST, default_capacity, max_capacity};
 use crate::sys::{Known, PerProcess, number, page_size};
 
 /// The account of one process. A child of `fork(2)` has an account of its own,
-/// since it does not learn what its parent releases.
+/// since it does not see what its parent releases.
 #[derive(Default)]
 struct Budget {
     /// Bytes of capacity above the default, over all pipes in use and kept.
@@ -29,9 +29,9 @@ fn budget() -> &'static Budget {
     budget
 }
 
-/// Returns the capacity that each pipe gets if all pipes in use get the same, in
-/// bytes: a power of two, to which `fcntl(2)` rounds. Each takes from the budget
-/// what it has above the default.
+/// Returns the equal share of each pipe in use, as a capacity in bytes: a power
+/// of two, to which `fcntl(2)` rounds. Each pipe takes its capacity above the
+/// default from the budget.
 pub(super) fn fair() -> usize {
     let most = LARGEST.min(max_capacity()).max(default_capacity());
     let above = limit() / budget().in_use.load(Ordering::Relaxed).max(1);
@@ -73,8 +73,8 @@ impl Share {
         }
     }
 
-    /// Takes what this capacity needs, or returns what it does not need. `false`
-    /// if the budget does not allow it; a smaller share always is.
+    /// Changes the share to that of this capacity. `false` if the budget does
+    /// not allow it; a smaller share is always allowed.
     pub(super) fn set(&mut self, capacity: usize) -> bool {
         let above = capacity.saturating_sub(default_capacity());
         let update = |granted: usize| {
@@ -96,8 +96,9 @@ impl Drop for Share {
     }
 }
 
-/// Returns half of what a user's pipes may hold together, in bytes. The kernel's
-/// limit binds unprivileged processes only; this one binds every process.
+/// Returns half of the kernel's limit for the pipes of a user, in bytes; 256 MiB
+/// if there is none. The kernel's limit binds unprivileged processes only; this
+/// one binds every process.
 pub(super) fn limit() -> usize {
     static LIMIT: Known = Known::not_yet();
     LIMIT.get(|| {

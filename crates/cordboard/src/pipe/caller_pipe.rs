@@ -1,4 +1,4 @@
-//! The caller's pipes, which are enlarged for the length of a transfer.
+//! The caller's pipes, which are enlarged for the duration of a transfer.
 
 use std::os::fd::{BorrowedFd, RawFd};
 
@@ -9,8 +9,8 @@ use super::resize::resize;
 use crate::endpoint::{Endpoint, Side};
 use crate::sys::identity;
 
-/// The caller's pipe, which may be enlarged for the length of a transfer; only its
-/// capacity changes.
+/// The caller's pipe, which may be enlarged for the duration of a transfer. Nothing but
+/// its capacity is changed.
 pub(crate) struct CallerPipe {
     side: Side,
     /// The owner's descriptor number.
@@ -18,12 +18,12 @@ pub(crate) struct CallerPipe {
     before: usize,
     now: usize,
     share: Share,
-    /// `None` while little is moved through it.
+    /// `None` until the transfer adapts the capacity, and while it is idle.
     user: Option<User>,
 }
 
 impl CallerPipe {
-    /// `None` if it is already large, unless an earlier transfer has enlarged it.
+    /// `None` if the pipe is already large, unless an earlier transfer has enlarged it.
     pub(crate) fn new(side: Side, endpoint: &Endpoint<'_>) -> Option<CallerPipe> {
         let (fd, number) = (endpoint.fd(), endpoint.number());
         let now = capacity(fd);
@@ -41,16 +41,17 @@ impl CallerPipe {
         })
     }
 
-    /// Makes it as large as the budget allows, because much is to be moved.
+    /// Makes the pipe as large as the budget allows, for a large transfer.
     pub(crate) fn grow(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         self.fit(LARGEST, source, sink);
     }
 
     /// Adapts the capacity after a step that moved `bytes`. The pipe grows if its
-    /// capacity limited the step, so that a pipe for occasional messages stays as it
-    /// is. It at most doubles, so that of many transfers that start together none gets
-    /// the whole budget before the others have had a turn. It shrinks if more pipes
-    /// share the budget by now; a full pipe does not (`EBUSY`), so that is tried again.
+    /// capacity limited the step, so that a pipe for occasional messages keeps its
+    /// size. It at most doubles: if many transfers start together, none gets the whole
+    /// budget before the others have had a turn. It shrinks if more pipes share the
+    /// budget by now. A full pipe cannot shrink (`EBUSY`), so this is tried after each
+    /// step.
     pub(crate) fn moved(&mut self, bytes: usize, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         if bytes >= self.now / 2 || self.now > fair() {
             self.fit(2 * self.now, source, sink);
@@ -67,8 +68,8 @@ impl CallerPipe {
         }
     }
 
-    /// Doubles it, whatever others have: its slots are used up by few bytes. `false` if
-    /// it does not grow.
+    /// Doubles the capacity, regardless of other pipes, because few bytes use up its
+    /// slots. `false` if the pipe does not grow.
     pub(crate) fn widen(&mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> bool {
         let (fd, now) = (self.of(source, sink), self.now);
         if now < LARGEST && capacity(fd) == now {
@@ -82,19 +83,19 @@ impl CallerPipe {
         self.before
     }
 
-    /// Returns its capacity, as far as is known without a call.
+    /// Returns the last known capacity, without a system call.
     pub(crate) fn capacity(&self) -> usize {
         self.now
     }
 
-    /// Releases its share of the budget while it is idle.
+    /// Stops counting the pipe as in use while it is idle.
     pub(crate) fn rest(&mut self) {
         self.user = None;
     }
 
-    /// Restores the pipe's old capacity, unless its owner has changed it meanwhile. If
-    /// it holds more than that (`EBUSY`), it gets as close as possible, and counts
-    /// against the budget while it is too large.
+    /// Restores the pipe's old capacity, unless its owner has changed the capacity
+    /// since. If the pipe holds more than that (`EBUSY`), shrinks it as far as
+    /// possible; the pipe then counts against the budget while it is larger.
     pub(crate) fn give_back(mut self, source: BorrowedFd<'_>, sink: BorrowedFd<'_>) {
         let fd = self.of(source, sink);
         if self.now == self.before || capacity(fd) != self.now {

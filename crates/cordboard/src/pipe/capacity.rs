@@ -4,8 +4,8 @@ use std::os::fd::BorrowedFd;
 
 use crate::sys::{Known, number, page_size};
 
-/// The largest private pipe, in bytes: the fastest size for sockets, and what an
-/// unprivileged process may have by default (`fs.pipe-max-size`).
+/// The size of the largest private pipe, in bytes: the fastest size for sockets,
+/// and the default maximum of an unprivileged process (`fs.pipe-max-size`).
 pub(crate) const LARGEST: usize = 1 << 20;
 
 /// Returns the capacity of a new pipe in bytes: 16 pages (`PIPE_DEF_BUFFERS`,

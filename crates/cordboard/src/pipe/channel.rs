@@ -1,5 +1,5 @@
-//! Two descriptors of the library, and the bytes between them: a private pipe,
-//! or a socket pair.
+//! A private pipe or a socket pair: two descriptors of the library, and the
+//! bytes between them.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,11 +10,11 @@ use crate::sys::{Identity, identity};
 /// child of `fork(2)`, and if the host closes descriptors that it has not
 /// opened.
 pub(crate) trait Channel: Sized {
-    /// Returns the end to read and the end to write, each with its identity
-    /// when it was made; `None`: unknown.
+    /// Returns the read end and the write end, each with its identity when the
+    /// channel was made; `None`: unknown.
     fn ends(&self) -> [(BorrowedFd<'_>, Option<Identity>); 2];
 
-    /// Returns the number of bytes in it.
+    /// Returns the number of bytes in the channel.
     fn held(&self) -> u64;
 
     /// Counts bytes that were read.
@@ -23,23 +23,23 @@ pub(crate) trait Channel: Sized {
     /// Forgets its descriptors without closing them.
     fn forget(self);
 
-    /// Returns the end to read.
+    /// Returns the read end.
     fn reader(&self) -> BorrowedFd<'_> {
         self.ends()[0].0
     }
 
-    /// Returns the end to write.
+    /// Returns the write end.
     fn writer(&self) -> BorrowedFd<'_> {
         self.ends()[1].0
     }
 
-    /// Whether both numbers still refer to it.
+    /// Whether both descriptor numbers still refer to this channel.
     fn is_here(&self) -> bool {
         let own = |(fd, id): (_, Option<_>)| id.is_some() && identity(fd) == id;
         self.ends().into_iter().all(own)
     }
 
-    /// Closes it, unless its numbers refer to other files.
+    /// Closes the channel, unless its numbers refer to other files.
     fn close(self) {
         if !self.is_here() {
             self.forget();

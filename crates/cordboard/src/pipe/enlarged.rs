@@ -1,4 +1,5 @@
-//! The caller's pipes that could not be shrunk to their old capacity.
+//! The caller's pipes that could not be shrunk to their old capacity at the end
+//! of a transfer.
 //!
 //! A pipe that holds more than its old capacity does not shrink (`EBUSY`), and
 //! its reader may be slow. Such a pipe keeps counting against the budget:
@@ -6,11 +7,11 @@
 //! whole limit. Its share of the budget is released
 //!
 //! * when the next transfer of that pipe takes it over;
-//! * when a transfer needs more than the budget has left, and the pipe's
-//!   content fits its old capacity, or its owner has set another. A helper
-//!   thread tries, since the holder of the pipe's lock can block it;
-//! * some time after the owner's descriptor number refers to something else:
-//!   other descriptors of the pipe cannot be found.
+//! * when a transfer needs more than the budget has left, and the pipe's content
+//!   fits its old capacity, or its owner has set another. A pool thread shrinks
+//!   the pipe, because that call can wait for the pipe's lock;
+//! * one second after the owner's descriptor number was found to refer to
+//!   another file: other descriptors of the pipe cannot be found.
 
 use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -37,7 +38,7 @@ pub(super) struct Enlarged {
     pub(super) share: Share,
 }
 
-/// Those of one process. A child of `fork(2)` starts with none.
+/// The enlarged pipes of one process. A child of `fork(2)` starts with none.
 #[derive(Default)]
 struct Table {
     all: Lock<All>,
@@ -61,20 +62,21 @@ pub(super) fn make_room(now: Instant) {
 
 #[derive(Default)]
 struct All {
-    /// Each with the time at which it was found unreachable.
+    /// Each pipe with the time at which it was found unreachable.
     pipes: Vec<(Enlarged, Option<Instant>)>,
     checked: Option<Instant>,
 }
 
 impl Enlarged {
-    /// Records it, if it counts against the budget.
+    /// Records the pipe if it counts against the budget.
     pub(super) fn leave(self) {
         if self.now > self.before.max(default_capacity()) {
             table().insert(self);
         }
     }
 
-    /// Takes the record of this pipe, which the caller is then responsible for.
+    /// Takes the record of this pipe. The caller then owns its share of the
+    /// budget.
     pub(super) fn take(fd: BorrowedFd<'_>) -> Option<Enlarged> {
         let table = table();
         if table.count.load(Ordering::Relaxed) == 0 {
@@ -84,12 +86,13 @@ impl Enlarged {
         table.remove(|large| large.id == id)
     }
 
-    /// Returns the pipe by the owner's descriptor number.
+    /// Returns the owner's descriptor, if its number still refers to the pipe.
     fn fd(&self) -> Option<BorrowedFd<'static>> {
         at(self.number).filter(|fd| identity(fd) == Some(self.id))
     }
 
-    /// Tries to shrink it. `None`: nothing of it counts any more.
+    /// Tries to shrink the pipe. `None`: the pipe no longer counts against the
+    /// budget.
     fn again(mut self) -> Option<Enlarged> {
         if let Some(fd) = self.fd() {
             if capacity(fd) != self.now {
@@ -188,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// Closed by its owner, it counts for a while and no longer.
+    /// A pipe that its owner has closed counts for a second.
     #[test]
     fn an_unreachable_pipe_stops_counting() {
         let table: &'static Table = Box::leak(Box::default());
@@ -200,7 +203,8 @@ mod tests {
             now: 2 * default_capacity(),
             share: Share::none(),
         });
-        // No thread is to try: it is large in this list only.
+        // Keeps the pool's threads from trying: the pipe is large in this list
+        // only.
         table.trying.store(true, Ordering::Relaxed);
         let count = || table.count.load(Ordering::Relaxed);
         let start = Instant::now();

@@ -11,7 +11,7 @@ use super::state::has_no_writer;
 use crate::errno::Errno;
 
 impl OwnedPipe {
-    /// Returns a pipe with all of these bytes in it; `None` if no pipe holds so many.
+    /// Returns a pipe that holds all of these bytes; `None` if no pipe can.
     pub(crate) fn holding(bytes: &[u8]) -> Option<OwnedPipe> {
         let mut pipe = acquire(bytes.len()).ok()?;
         while pipe.held() < bytes.len() as u64 {
@@ -25,8 +25,8 @@ impl OwnedPipe {
         Some(pipe)
     }
 
-    /// Moves the content of another pipe into this one, as far as there is room: as a
-    /// stream, without the flags of packets, if a socket pair is available.
+    /// Moves the content of another pipe into this one, as far as there is room. If a
+    /// socket pair is available, the bytes become a stream, without packet flags.
     pub(crate) fn append(&mut self, mut other: OwnedPipe) {
         self.resize(LARGEST);
         let mut pair = acquire_pair().ok();
@@ -45,7 +45,7 @@ impl OwnedPipe {
             match moved {
                 Ok(1..) | Err(Errno::EINTR) => {}
                 // No memory is available, or the next page cannot be read: a splice
-                // from pipe to pipe moves it all the same.
+                // from pipe to pipe moves that page nevertheless.
                 _ if other.held() > 0 && pair.as_ref().is_some_and(|pair| pair.held() == 0) => {
                     if let Some(refusing) = pair.take() {
                         release_pair(refusing);
@@ -68,9 +68,9 @@ impl OwnedPipe {
         Ok(n)
     }
 
-    /// Returns the read end, for the caller. Its end of file follows the last byte,
-    /// because the write end is closed. The pipe is made as small as possible, and
-    /// counts against the budget while it is larger than by default.
+    /// Closes the write end and returns the read end for the caller: the end of file
+    /// follows the last byte. Shrinks the pipe as far as possible; it counts against
+    /// the budget while it is larger than the default.
     pub(crate) fn into_reader(mut self) -> OwnedFd {
         let fd = self.writer.as_fd();
         shrink(fd, &mut self.capacity, default_capacity(), &mut self.share);
@@ -92,8 +92,8 @@ impl OwnedPipe {
     }
 }
 
-/// Duplicates all of these bytes into a pipe whose write end no child has. `None`: no
-/// pipe that takes so many is available.
+/// Duplicates all of these bytes into a new pipe, whose write end no child has.
+/// `None`: no pipe that can hold them is available.
 fn copied(reader: &OwnedFd, bytes: u64, capacity: usize) -> Option<OwnedPipe> {
     use rustix::pipe::{SpliceFlags, tee};
     let bytes = usize::try_from(bytes).ok()?;
@@ -103,7 +103,7 @@ fn copied(reader: &OwnedFd, bytes: u64, capacity: usize) -> Option<OwnedPipe> {
             copy.filled(n);
             Some(copy)
         }
-        // The copy is closed with its content.
+        // Closes the copy and its partial content.
         _ => None,
     }
 }

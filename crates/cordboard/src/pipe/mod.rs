@@ -1,5 +1,5 @@
-//! Private pipes: the buffer that `splice(2)` needs between two ends of which
-//! neither is a pipe. And the caller's pipes: their capacity and their packets.
+//! Private pipes, the buffer that `splice(2)` needs if neither side is a pipe.
+//! And the caller's pipes: their capacity and their packets.
 
 mod budget;
 mod caller_pipe;

@@ -2,7 +2,7 @@
 //!
 //! `poll(2)` before a call is not sufficient: another user of the pipe may take the
 //! bytes, or the space, before the call. `O_NONBLOCK` would affect every process that
-//! shares the description. So, in this order:
+//! shares the description. The methods, in this order:
 //!
 //! * `RWF_NOWAIT` with `preadv2(2)` and `pwritev2(2)`: on an anonymous pipe
 //!   since Linux 6.4 (`do_pipe2` in fs/pipe.c sets `FMODE_NOWAIT`); never on a
@@ -10,8 +10,8 @@
 //!   fs/splice.c).
 //! * A second description of the same pipe, opened through procfs with
 //!   `O_NONBLOCK`.
-//! * Without either (no procfs, another user's pipe, a filter), another `poll(2)` just
-//!   before the call. Only this leaves the race.
+//! * If neither is available (no procfs, another user's pipe, a filter), `poll(2)`
+//!   again just before the call. Only this method has the race.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,9 +24,10 @@ use crate::endpoint::reopen;
 use crate::errno::Errno;
 use crate::sys::poll_now;
 
-/// Bytes that a pipe that polls writable accepts (`PIPE_BUF` in `pipe(7)`).
+/// The number of bytes that a pipe accepts if it polls writable (`PIPE_BUF` in
+/// `pipe(7)`).
 const PIECE: usize = 4096;
-/// The current position: pipes have no offsets.
+/// An offset of -1, the current position: pipes have no offsets.
 const HERE: u64 = u64::MAX;
 
 /// The method that keeps a call from blocking.
@@ -46,12 +47,12 @@ pub(crate) struct NoWait {
 }
 
 impl NoWait {
-    /// Whether a call needs no `poll(2)` before it.
+    /// Whether calls need no `poll(2)` before them.
     pub(crate) fn covers(&self) -> bool {
         self.method != Method::Poll
     }
 
-    /// Closes the second description, which can be opened again.
+    /// Closes the second description. The next call opens it again.
     pub(crate) fn rest(&mut self) {
         self.reopened = None;
     }
@@ -62,7 +63,8 @@ impl NoWait {
         done.unwrap_or_else(|| poll_and_read(fd, into))
     }
 
-    /// The same; `None` if only the race-prone `poll(2)` is available.
+    /// As [`NoWait::read`]; `None` if only the method with the race, `poll(2)`, is
+    /// available.
     pub(super) fn read_unless_poll(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -150,8 +152,8 @@ pub(crate) fn lacks_nowait(done: &rustix::io::Result<usize>) -> bool {
     )
 }
 
-/// Whether it is ready at this moment, if only to return an error; `true` if that is
-/// unknown.
+/// Whether a call would return at once, with bytes, room, an end or an error; `true` if
+/// that is unknown.
 pub(crate) fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     let told = match flags.contains(PollFlags::OUT) {
         true => flags | PollFlags::ERR | PollFlags::NVAL,
@@ -263,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Before Linux 6.4, and in a sandbox.
+    /// As before Linux 6.4, and in a sandbox.
     #[test]
     fn the_next_method_is_taken_where_one_is_refused() {
         let nowait = &[libc::SYS_pwritev2, libc::SYS_preadv2][..];

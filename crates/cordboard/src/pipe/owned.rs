@@ -10,10 +10,10 @@ use crate::sys::{Identity, beyond, identity};
 
 /// A pipe that counts the bytes in it.
 ///
-/// The kernel counts capacity in pages and not in bytes: a 64 KiB pipe has been
-/// seen to hold 245,760 bytes of a socket's, and one byte to take a whole page.
-/// So `capacity` is a measure for step sizes and never a bound; only the kernel
-/// knows when a pipe is full.
+/// The kernel counts capacity in pages and not in bytes: a 64 KiB pipe has held
+/// 245,760 bytes from a socket, and a single byte can occupy a whole page. So
+/// `capacity` guides step sizes and is never a bound: only the kernel knows
+/// when a pipe is full.
 pub(crate) struct OwnedPipe {
     pub(super) reader: OwnedFd,
     pub(super) writer: OwnedFd,
@@ -23,7 +23,8 @@ pub(crate) struct OwnedPipe {
     /// The capacity that was requested.
     pub(super) wanted: usize,
     pub(super) held: u64,
-    /// The last step filled at least half of it, so a larger one may be of use.
+    /// The last step filled at least half of the pipe: a larger pipe may be
+    /// faster.
     pub(super) was_full: bool,
     pub(super) share: Share,
     /// `None` while it is idle.
@@ -49,8 +50,8 @@ impl OwnedPipe {
         })
     }
 
-    /// Requests this capacity in bytes. If it is refused, the pipe keeps its
-    /// capacity, which is slower but works.
+    /// Requests this capacity, in bytes. If the request is refused, the pipe
+    /// keeps its old capacity, which is only slower.
     pub(super) fn resize(&mut self, capacity: usize) {
         resize(
             self.writer.as_fd(),
@@ -60,8 +61,8 @@ impl OwnedPipe {
         );
     }
 
-    /// Shrinks it to its fair share of the budget, or grows it if it was full.
-    /// To be called while it is empty.
+    /// Shrinks the pipe to its fair share of the budget, or grows it to that
+    /// share if it was full. Must be called while the pipe is empty.
     pub(crate) fn fit(&mut self) {
         let fair = self.wanted.min(fair());
         if self.capacity > fair || self.was_full {
@@ -69,7 +70,7 @@ impl OwnedPipe {
         }
     }
 
-    /// Returns its capacity in bytes, if every page of it were full.
+    /// Returns the number of bytes that the pipe holds if every page is full.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }

@@ -17,24 +17,26 @@ use crate::endpoint::reopen;
 use crate::errno::Errno;
 use crate::sys::{Shown, again, is_over, read_across, unsent};
 
-/// Reads the caller's pipe. It may be in packet mode (`pipe2(2)`, `O_DIRECT`), which
-/// its read end does not show, and in which `read(2)` drops what a short read leaves of
-/// a packet. A packet is a page at most, and may follow bytes of a stream. A writer may
-/// set the mode at any time, and one call reads all that has arrived by then; another
-/// reader may have taken what was there before. So a pipe is read
+/// Reads the caller's pipe, which may be in packet mode (`pipe2(2)`, `O_DIRECT`). The
+/// read end does not show the mode, in which `read(2)` drops the rest of a packet after
+/// a short read. A packet is at most a page, and may follow bytes of a stream. A writer
+/// may set the mode at any time. A call reads what is in the pipe at that moment, which
+/// may differ from what an inspection has found: another reader may have taken those
+/// bytes. So a pipe is read
 ///
-/// * with a buffer of its capacity, if it holds no more: a socket's pages may be larger
-///   than those that its capacity is counted in;
-/// * into a shorter buffer, by `splice(2)` into a private pipe, which leaves the rest
-///   of a packet where it is. The private pipe holds exactly the bytes to read, and is
-///   read to the last byte;
-/// * without a second pipe, or if `splice(2)` is refused, by `vmsplice(2)`, which
-///   leaves the rest of a packet too.
+/// * by `read(2)` into a buffer of the pipe's capacity, if it holds no more bytes than
+///   that. (It may: pages from a socket may be larger than those that the capacity is
+///   counted in.)
+/// * if the buffer is shorter, by `splice(2)` into a private pipe, which leaves the
+///   rest of a packet in the caller's pipe. The private pipe holds exactly the bytes to
+///   read, and is read to the last byte.
+/// * if no private pipe is available, or `splice(2)` is refused, by `vmsplice(2)`,
+///   which leaves the rest of a packet too.
 ///
-/// An empty pipe is not read, since its room may grow while a read sleeps: `poll(2)`
-/// waits for it. If `vmsplice(2)` is refused as well, a first packet that is longer
-/// than the buffer stays in the pipe. If the pipe cannot be inspected either, packets
-/// are known by reads that ended with them.
+/// An empty pipe is not read, because its capacity may grow while a read sleeps:
+/// `poll(2)` waits instead. If `vmsplice(2)` is refused as well, a first packet that is
+/// longer than the buffer stays in the pipe. If the pipe cannot be inspected either,
+/// only a read that ended at a packet shows that there are packets.
 #[derive(Default)]
 pub(crate) struct PacketReader {
     /// The private pipe, kept for the next read.
@@ -55,13 +57,14 @@ pub(crate) struct Unreadable {
 /// How the caller's pipe is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadMode {
-    /// The call may wait, or the descriptor is nonblocking. Otherwise a pipe whose
-    /// bytes another reader has taken since is `EAGAIN` even if it is blocking.
+    /// The call may wait, or the descriptor is nonblocking. Otherwise, if another
+    /// reader has taken the bytes, the read returns `EAGAIN` even if the descriptor is
+    /// blocking.
     pub(crate) may_wait: bool,
     /// A read ends with a packet, as `read(2)` does.
     pub(crate) is_whole: bool,
-    /// The call may wait, and the pipe was not polled before, which would have shown an
-    /// end too.
+    /// The call may wait, and the pipe was not polled before. A poll would also have
+    /// shown the end.
     pub(crate) is_unasked: bool,
     /// A FIFO, whose end `poll(2)` does not show if it was opened before it had a
     /// writer (`fifo_open`, fs/pipe.c).
@@ -77,18 +80,20 @@ impl PacketReader {
         }
     }
 
-    /// Takes the bytes that the last read has taken from the pipe and could not return;
-    /// they are the next bytes, and the last.
+    /// Takes the bytes that the last read has removed from the pipe and could not
+    /// return. They follow the returned bytes, and no more can be read.
     pub(crate) fn unreadable(&mut self) -> Option<Unreadable> {
         self.unreadable.take()
     }
 
-    /// Reads what is in the pipe; `EAGAIN` if it is empty, blocking or not.
+    /// Reads what is in the pipe; `EAGAIN` if the pipe is empty, whether it is blocking
+    /// or not.
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE`: the next packet is longer, and cannot be read in part. As `read(2)`,
-    /// also with bytes that are [unreadable](PacketReader::unreadable).
+    /// `EMSGSIZE`: the next packet is longer than the buffer, and cannot be read in
+    /// part. Those of `read(2)`; the bytes may then be
+    /// [unreadable](PacketReader::unreadable).
     pub(crate) fn read(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -110,7 +115,7 @@ impl PacketReader {
         }
         let most = match mode.is_whole {
             true => {
-                // The inspection uses this pipe if no other is available.
+                // Released first: it may be the only pipe available for the inspection.
                 self.give_back();
                 let inspected = acquire(default_capacity())
                     .ok()
@@ -118,7 +123,8 @@ impl PacketReader {
                 match inspected {
                     None => None,
                     Some(Ok(most)) => Some(most),
-                    // Packets that have arrived since are kept apart.
+                    // Not read now: packets that have arrived since would not be kept
+                    // apart.
                     Some(Err(Ok(Front::Nothing))) if is_over(fd) == Some(false) => {
                         return Err(Errno::EAGAIN);
                     }
@@ -157,7 +163,7 @@ impl PacketReader {
         }
     }
 
-    /// Reads by `vmsplice(2)`, or no more than what was inspected.
+    /// Reads by `vmsplice(2)`, or reads no more than was inspected.
     fn without_splice(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -176,7 +182,7 @@ impl PacketReader {
             return done;
         }
         let most = match lossless_length(fd, into.len()) {
-            // It has ended, as far as is known.
+            // The pipe has ended, as far as is known.
             Ok(Some(0)) => return self.nowait.read(fd, into),
             Ok(Some(bytes)) => bytes,
             // Without a writer a FIFO need not show its end.
@@ -197,8 +203,8 @@ impl PacketReader {
     }
 
     /// Reads a pipe that cannot be inspected; `there`: the bytes it holds, if known. A
-    /// read up to its last byte truncates nothing; nor does one of a first packet with
-    /// room for the longest.
+    /// read of all its bytes truncates no packet, and neither does a read of a first
+    /// packet into a buffer for the longest packet.
     fn read_uninspected(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -234,8 +240,8 @@ impl PacketReader {
         }
     }
 
-    /// Reads by `splice(2)`. `None` without a second pipe, or if a filter refuses to
-    /// splice.
+    /// Reads by `splice(2)`. `None` if no private pipe is available, or a filter
+    /// refuses the call.
     fn splice(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
         use rustix::pipe::{SpliceFlags, splice};
         let mut pipe = self
@@ -285,8 +291,8 @@ impl PacketReader {
     }
 }
 
-/// Reads by `vmsplice(2)`; `None` if that is refused. A descriptor that is open for
-/// writing too is opened again for it.
+/// Reads by `vmsplice(2)`; `None` if the call is refused. A descriptor that is open for
+/// writing too is opened again for reading only.
 fn read_part(fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>> {
     let mut done = read_across(fd, into);
     if done == Err(Errno::EBADF) {
@@ -294,15 +300,15 @@ fn read_part(fd: BorrowedFd<'_>, into: &mut [u8]) -> Option<Result<usize, Errno>
         done = read_across(own.as_fd(), into);
     }
     match done {
-        // Before a page that is not valid any more: `read(2)` returns the error.
+        // The next page is no longer valid: `read(2)` returns the error.
         Ok(0) if unsent(fd) != Ok(0) => None,
         Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Some(done),
         Err(_) => None,
     }
 }
 
-/// Reads, again after a signal, unless another reader has emptied the pipe: the read
-/// would wait, and the signal may be a cancel.
+/// Reads, and repeats an interrupted read unless another reader has emptied the pipe:
+/// the read would then wait, and the signal may be a cancel.
 fn read_what_is_there(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     let done = again(|| match rustix::io::read(fd, &mut *into) {
         Err(Refused::INTR) if unsent(fd) == Ok(0) => Ok(None),
@@ -311,8 +317,9 @@ fn read_what_is_there(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
     done.ok_or(Errno::EINTR)
 }
 
-/// Reads all bytes of the private pipe; returns how many, and whether that was all. An
-/// `EAGAIN` of a pipe that is not empty must not be taken for the source's.
+/// Reads all bytes of the private pipe. Returns their number, and whether these were
+/// all. An `EAGAIN` of the private pipe, which is not empty, must not be taken for one
+/// of the source.
 fn drain(pipe: &mut OwnedPipe, into: &mut [u8]) -> (usize, Result<(), Errno>) {
     let (mut got, mut refused) = (0, 0);
     while got < into.len() {

@@ -1,16 +1,18 @@
 //! Inspection of the caller's pipe for packets.
 //!
 //! A write end in packet mode (`pipe2(2)`, `O_DIRECT`) flags its buffers as packets,
-//! and `read(2)` drops what a short read leaves of one (`pipe_read` in fs/pipe.c).
-//! `splice(2)` and `tee(2)` keep the flag (`splice_pipe_to_pipe` and `link_pipe` in
-//! fs/splice.c): a reader of the next pipe that expects a stream then loses bytes.
+//! and `read(2)` drops the rest of a packet after a short read (`pipe_read` in
+//! fs/pipe.c). `splice(2)` and `tee(2)` keep the flag (`splice_pipe_to_pipe` and
+//! `link_pipe` in fs/splice.c): if the reader of the next pipe expects a stream, it
+//! then loses bytes.
 //!
 //! The flag belongs to the buffer. The mode belongs to one description of a write end,
 //! which can be another process's, and can change at any time; no call on the read end
 //! shows it. So all bytes are inspected before they are moved: they are duplicated into
-//! a private pipe, a byte is written after them, and one read of all of that stops
-//! after the first packet. Duplication copies no bytes, and the read copies them into
-//! one small buffer: it takes a third of the processor time of a read and a write.
+//! a private pipe, and a byte is written after them. A single read of the whole then
+//! stops after the first packet, if there is one. Duplication copies no bytes, and the
+//! read copies them into one small buffer: an inspection takes a third of the processor
+//! time of a read and a write.
 //!
 //! A private pipe may have one slot only (`fs.pipe-max-size` of a page, or the user's
 //! share of pages before Linux 5.14). If no byte can be written after the others, they
@@ -40,8 +42,8 @@ pub(super) fn largest() -> usize {
 /// What the front of a pipe holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Front {
-    /// At least this many bytes that may be moved as a stream. A single byte may be a
-    /// packet: no read drops a part of it.
+    /// The first bytes, of this number, may be moved as a stream. A single byte may be
+    /// a packet, since no read can drop a part of it.
     Stream(usize),
     /// A packet is among the bytes that were inspected.
     Packets,
@@ -51,9 +53,9 @@ pub(crate) enum Front {
     End,
 }
 
-/// Inspects up to `at_most` bytes at the front of a pipe; all stay in it. Another
-/// reader of the same pipe may take them before they are moved; what follows is then
-/// moved without inspection.
+/// Inspects up to `at_most` bytes at the front of a pipe, and leaves them there.
+/// Another reader of the same pipe may take them before they are moved; the bytes
+/// behind them are then moved without inspection.
 ///
 /// # Errors
 ///
@@ -66,7 +68,7 @@ pub(crate) fn front(source: BorrowedFd<'_>, at_most: usize) -> Result<Front, Err
 
 /// Inspects with this pipe, which is closed instead of released if bytes stay in it.
 fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Front, Errno> {
-    // Whole pages leave a slot for the byte after them.
+    // Leaves a slot for the byte after them, if the pages are full.
     let room = own.capacity().saturating_sub(page_size());
     let length = at_most.min(room.max(page_size())).max(1);
     let (mut own, copied) = match duplicate(source, own, length) {
@@ -76,7 +78,8 @@ fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Fro
     let behind = match copied {
         1 => 0,
         _ if !duplicates_stay_apart() => 0,
-        // Smaller buffers may have taken every slot, and a filter may refuse.
+        // The write may fail: small buffers may have taken every slot, and a filter may
+        // refuse it.
         _ => again(|| rustix::io::write(own.writer(), &[0])).unwrap_or(0),
     };
     own.filled(behind);
@@ -92,12 +95,13 @@ fn inspect(source: BorrowedFd<'_>, own: OwnedPipe, at_most: usize) -> Result<Fro
     Ok(Front::Stream(copied))
 }
 
-/// Whether a write after a duplicate leaves the original unchanged. It does since Linux
-/// 5.1 and in stable kernels with "splice: don't merge into linked buffers"; before, it
-/// goes into the original's page, where the caller's writer may write next. `false`
-/// also if that is unknown.
+/// Whether a write after a duplicate leaves the original unchanged, as since Linux 5.1
+/// and in stable kernels with "splice: don't merge into linked buffers". In older
+/// kernels it goes into the original's page, where the caller's writer may write next.
+/// `false` also if that is unknown.
 fn duplicates_stay_apart() -> bool {
-    /// 0 until it is known. Not a lock: a fork may find it held.
+    /// 0: not yet known; 1: no; 2: yes. Not a lock, which may be held at the moment of
+    /// a fork.
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     match KNOWN.load(Ordering::Relaxed) {
         0 => {
@@ -114,14 +118,14 @@ fn try_a_duplicate() -> Result<bool, Errno> {
     rustix::io::write(original.writer(), b"a")?;
     tee(original.reader(), copy.writer(), 1, SpliceFlags::NONBLOCK)?;
     rustix::io::write(copy.writer(), b"b")?;
-    // In the same page it overwrites the other.
+    // If the pages are shared, this overwrites the other byte.
     rustix::io::write(original.writer(), b"c")?;
     let mut both = [0; 2];
     Ok(rustix::io::read(copy.reader(), &mut both)? == 2 && both == *b"ab")
 }
 
-/// Inspects the last buffer, which may still be a packet if no byte was written after
-/// `bytes` bytes: a read of all but a byte then drops that byte.
+/// Inspects the last buffer, if no byte was written after the `bytes` bytes. If it is a
+/// packet, a read of all bytes but the last drops the last.
 fn inspect_last(source: BorrowedFd<'_>, own: OwnedPipe, bytes: usize) -> Result<Front, Errno> {
     let (mut own, copied) = match duplicate(source, own, bytes) {
         Ok(done) => done,
@@ -141,8 +145,8 @@ fn inspect_last(source: BorrowedFd<'_>, own: OwnedPipe, bytes: usize) -> Result<
     Ok(Front::Stream(bytes))
 }
 
-/// Duplicates up to `at_most` bytes into an empty pipe; otherwise releases it and
-/// returns why there are none.
+/// Duplicates up to `at_most` bytes into the empty pipe `own`. If there are none,
+/// releases `own` and returns the reason.
 pub(super) fn duplicate(
     source: BorrowedFd<'_>,
     mut own: OwnedPipe,
@@ -155,8 +159,8 @@ pub(super) fn duplicate(
             return Ok((own, copied));
         }
         // tee(2) also returns 0 if another reader empties the pipe during the call
-        // (`link_pipe`, fs/splice.c). If a filter refuses to tell, it counts as the
-        // end, which nothing else shows.
+        // (`link_pipe`, fs/splice.c). If a filter refuses the query, 0 counts as the
+        // end, which no other call shows.
         Ok(0) if has_ended(source) != Some(false) => Ok(Front::End),
         // A FIFO that was opened before it had a writer.
         Ok(0) if sys::is_over(source) == Some(true) => Ok(Front::End),
@@ -168,8 +172,8 @@ pub(super) fn duplicate(
     Err(none)
 }
 
-/// How long an inspection for [`is_a_stream`] is valid. Of calls in quick succession,
-/// fewer than one in a hundred makes one.
+/// How long an inspection for [`is_a_stream`] is valid. If calls follow each other
+/// quickly, fewer than one in a hundred makes an inspection.
 const FRESH: Duration = Duration::from_micros(500);
 
 /// The last inspection for [`is_a_stream`].
@@ -177,21 +181,21 @@ const FRESH: Duration = Duration::from_micros(500);
 struct Inspected {
     pipe: Identity,
     at: Instant,
-    /// Bytes of a stream that have not been moved since.
+    /// Inspected bytes of a stream that have not been moved yet.
     ahead: usize,
     /// No bytes followed them.
     all: bool,
 }
 
 thread_local! {
-    /// This thread's last inspection, for calls that move so little that an inspection
-    /// would take longer.
+    /// This thread's last inspection. For calls that move few bytes an inspection takes
+    /// longer than the move.
     static LAST: Cell<Option<Inspected>> = const { Cell::new(None) };
 }
 
 /// Returns how many bytes, up to `at_most`, this call may move as a stream; `None` if
-/// none, if that is unknown, or if this is not a pipe. Bytes that arrive within
-/// [`FRESH`] of an inspection are taken for inspected. `now`: the time of the call.
+/// there are none, if that is unknown, or if this is not a pipe. Bytes that arrive
+/// within [`FRESH`] of an inspection count as inspected. `now`: the time of the call.
 pub(crate) fn is_a_stream(source: BorrowedFd<'_>, at_most: usize, now: Instant) -> Option<usize> {
     use rustix::fs::FileType;
     let stat = rustix::fs::fstat(source).ok()?;

@@ -30,7 +30,7 @@ fn pool() -> &'static PipePool {
 }
 
 impl PipePool {
-    /// A new pool. In a child, closes the pipes inherited from the parent.
+    /// Makes a pool. In a child, closes the pipes inherited from the parent.
     fn after(parents: Option<&'static PipePool>) -> PipePool {
         if let Some(parents) = parents {
             parents.idle.clear();

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use super::channel::Channel;
 use crate::sys::{Lock, Thread};
 
-/// The most idle pipes that are kept, and the most idle pairs.
+/// The maximum number of idle pipes, and of idle socket pairs.
 pub(super) const KEPT: usize = 8;
 
 /// Idle channels, each with the thread that returned it.
@@ -24,8 +24,8 @@ impl<T: Channel> Shelf<T> {
         self.0.try_lock()
     }
 
-    /// Takes an idle channel, preferably one that satisfies `best`, if its
-    /// numbers still refer to it.
+    /// Takes an idle channel whose numbers still refer to it, preferably one
+    /// that satisfies `best`.
     pub(super) fn take(&self, best: impl Fn(&T) -> bool) -> Option<T> {
         let mut idle = self.lock()?;
         loop {
@@ -36,7 +36,8 @@ impl<T: Channel> Shelf<T> {
                 return Some(one);
             }
             if !had_these_descriptors(thread) {
-                // Another thread's, whose numbers refer to other files here.
+                // It belongs to another thread's table: here its numbers refer
+                // to other files.
                 idle.insert(0, (one, thread));
                 return None;
             }
@@ -60,9 +61,9 @@ impl<T: Channel> Shelf<T> {
     }
 }
 
-/// Whether that thread's descriptor table is, or was, the calling thread's. For
-/// a thread that has exited this holds if the calling thread shares the
-/// process's table.
+/// Whether that thread has, or had, the calling thread's descriptor table. If
+/// that thread has exited, true if the calling thread shares the process's
+/// table.
 fn had_these_descriptors(thread: Thread) -> bool {
     let same = thread.shares_descriptors();
     same.unwrap_or_else(|| Thread::first().shares_descriptors() == Some(true))

@@ -20,7 +20,7 @@ use crate::sys::{Identity, beyond, identity};
 pub(crate) struct SocketPair {
     reader: OwnedFd,
     writer: OwnedFd,
-    /// The identity of both; `None`: unknown.
+    /// The identities of both sockets; `None`: unknown.
     ids: [Option<Identity>; 2],
     held: u64,
 }
@@ -34,7 +34,7 @@ impl SocketPair {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let (reader, writer) = (beyond(reader)?, beyond(writer)?);
-        // As much as `net.core.wmem_max` allows; less works too.
+        // The kernel grants up to `net.core.wmem_max`; less is sufficient.
         let _ = sockopt::set_socket_send_buffer_size(&writer, LARGEST);
         Ok(SocketPair {
             ids: [&reader, &writer].map(identity),
@@ -44,8 +44,8 @@ impl SocketPair {
         })
     }
 
-    /// Moves up to `at_most` bytes out of a pipe; 0 at its end. Only while the pair is
-    /// empty: `EAGAIN` then means the pipe.
+    /// Moves up to `at_most` bytes from a pipe into the pair; 0 at the pipe's end.
+    /// Must be called while the pair is empty, so that `EAGAIN` means the pipe.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl SocketPair {
         Ok(n)
     }
 
-    /// Moves its content into a pipe, as far as there is room.
+    /// Moves the content of the pair into a pipe, as far as there is room.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ mod tests {
         }
         for errno in [libc::ENOMEM, libc::EIO] {
             for allowed in [0, 2] {
-                // With room for the rest, whatever is left of the budget.
+                // The pipe has room for the rest, whatever the budget has left.
                 let mut all = acquire(default_capacity()).unwrap();
                 assert_eq!(rustix::io::write(all.writer(), b"before"), Ok(6));
                 all.filled(6);

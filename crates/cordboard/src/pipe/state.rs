@@ -8,9 +8,8 @@ use rustix::event::PollFlags;
 use crate::sys::{Shown, is_over, poll_now, unsent};
 use crate::threads;
 
-/// Whether no process has a write end of it any more. A child of `fork(2)` may have
-/// one: then no end of file follows its content. `poll(2)`; true if a filter refuses
-/// that.
+/// Whether no process has the pipe's write end open. If a child of `fork(2)` has it,
+/// no end of file follows the content. Uses `poll(2)`; true if a filter refuses it.
 pub(super) fn has_no_writer(reader: &OwnedFd) -> bool {
     let told = |now: Shown| now.is_empty() || now.shows(PollFlags::HUP) != Some(false);
     shows(reader.as_fd()).map_or(true, told)
@@ -23,8 +22,8 @@ pub(super) fn shows(reader: BorrowedFd<'_>) -> rustix::io::Result<Shown> {
 }
 
 /// Whether a pipe is empty and has no writer, as far as `poll(2)` shows it. `None`: a
-/// filter refuses to tell, or only `select(2)` is allowed, which does not tell an end
-/// from bytes.
+/// filter refuses the query, or allows only `select(2)`, which does not distinguish an
+/// end from bytes.
 pub(crate) fn has_ended(reader: BorrowedFd<'_>) -> Option<bool> {
     let now = shows(reader).ok()?;
     match now.shows(PollFlags::IN) {
@@ -43,12 +42,12 @@ pub(crate) fn has_ended(reader: BorrowedFd<'_>) -> Option<bool> {
 pub(crate) struct Contents {
     /// Bytes to read.
     pub(crate) bytes: u64,
-    /// It has no room for another page.
+    /// The pipe has no room for another page.
     pub(crate) full: bool,
 }
 
-/// Queries a pipe by both its ends. `ioctl(2)`, `FIONREAD`; `poll(2)`. `None`: another
-/// thread holds the pipe's lock, and this call does not wait for it.
+/// Queries a pipe through both its ends, by `FIONREAD` (`ioctl(2)`) and `poll(2)`.
+/// `None`: another thread has held the pipe's lock for 100 ms.
 pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Option<Contents> {
     let bytes = match shows(reader) {
         // poll(2) takes no lock.
@@ -67,7 +66,8 @@ fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
 
 /// Whether a FIFO is empty and has no writer. Also detects one that was opened before
 /// it had a writer, which `poll(2)` does not show (`fifo_open`, fs/pipe.c). `None`: a
-/// filter refuses to tell. If another thread holds its lock, it has a writer.
+/// filter refuses the query. If another thread holds the FIFO's lock, it counts as
+/// having a writer.
 pub(crate) fn fifo_is_over(reader: BorrowedFd<'_>) -> Option<bool> {
     match shows(reader) {
         Ok(now) if now.is_empty() => with_timeout(reader, is_over).unwrap_or(Some(false)),
@@ -75,8 +75,9 @@ pub(crate) fn fifo_is_over(reader: BorrowedFd<'_>) -> Option<bool> {
     }
 }
 
-/// Waits for the pipe's lock on another thread, for 100 ms at most; on the calling
-/// thread if no other is available.
+/// Makes a query that takes the pipe's lock on another thread; `None` if it does not
+/// return within 100 ms. Makes it on the calling thread if no other thread is
+/// available.
 fn with_timeout<T: Send + 'static>(
     reader: BorrowedFd<'_>,
     ask: fn(BorrowedFd<'_>) -> T,
@@ -95,8 +96,8 @@ fn with_timeout<T: Send + 'static>(
     }
 }
 
-/// Whether a pipe has room for another page, or may have; `false` if a filter refuses
-/// to tell.
+/// Whether a pipe has, or may have, room for another page; `false` if a filter refuses
+/// the query.
 pub(crate) fn has_room(writer: BorrowedFd<'_>) -> bool {
     poll_now(writer, PollFlags::OUT).is_ok_and(|shown| shown.shows(PollFlags::OUT) != Some(false))
 }

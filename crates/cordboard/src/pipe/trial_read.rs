@@ -1,5 +1,5 @@
-//! How many bytes one read may take without truncating a packet: tried with a duplicate
-//! of the front of the pipe (`packets` has the rules).
+//! The number of bytes that one read may take without truncating a packet, determined
+//! by reading a duplicate of the front of the pipe (`packets` has the rules).
 
 use std::os::fd::BorrowedFd;
 
@@ -10,15 +10,15 @@ use super::pool::acquire;
 use crate::errno::Errno;
 use crate::sys::{discard, unsent};
 
-/// The least that one call of [`discard`] can take.
+/// The most bytes of one trial; one call of [`discard`] can read them.
 const MOST: usize = 1 << 20;
 
-/// Returns how many bytes one read of `at_most` would take: no more than to the end of
-/// a packet. Tried with the empty pipe `own`.
+/// Returns how many bytes one read of `at_most` would take, which ends at the end of a
+/// packet. Reads a duplicate in the empty pipe `own`.
 ///
 /// # Errors
 ///
-/// As [`duplicate`]: the pipe is empty, or a filter refuses to tell.
+/// Those of [`duplicate`]: the pipe is empty, or a filter refuses the query.
 pub(super) fn length_to_packet_end(
     own: OwnedPipe,
     source: BorrowedFd<'_>,
@@ -30,13 +30,14 @@ pub(super) fn length_to_packet_end(
     }
 }
 
-/// Returns how many bytes, up to `at_most`, a read may take that drops nothing: 0 at
-/// the end; `None` if that is unknown. Another reader may take them first.
+/// Returns a number of bytes, up to `at_most`, such that a read of that length drops
+/// nothing: 0 at the end; `None` if it is unknown. Another reader may take the bytes
+/// first.
 ///
 /// # Errors
 ///
-/// `EAGAIN`: the pipe is empty. A read that waits for the next bytes may be too short
-/// for them. `EMSGSIZE`: the first packet is longer.
+/// `EAGAIN`: the pipe is empty. (A read that waited for the next packet could be too
+/// short for it.) `EMSGSIZE`: the first packet is longer than `at_most`.
 pub(super) fn lossless_length(
     source: BorrowedFd<'_>,
     at_most: usize,
@@ -48,7 +49,8 @@ pub(super) fn lossless_length(
             Tried::Ended => return Ok(Some(0)),
             Tried::Unknown => return Ok(None),
             Tried::Cuts if length <= 1 => return Err(Errno::EMSGSIZE),
-            // A stream precedes the packet, in which a read can end anywhere.
+            // The bytes before the packet may be a stream, within which a read can end
+            // anywhere.
             Tried::Cuts => length /= 2,
         }
     }
@@ -56,7 +58,7 @@ pub(super) fn lossless_length(
 
 /// The result of a read of a duplicate.
 enum Tried {
-    /// It took this many bytes, and dropped nothing.
+    /// The read took this many bytes, and dropped nothing.
     Takes(usize),
     Cuts,
     /// The pipe is empty and has no writer.
@@ -83,7 +85,7 @@ fn drops_nothing(source: BorrowedFd<'_>, length: usize) -> Result<Tried, Errno> 
     })
 }
 
-/// A read of a duplicate. Its pipe is closed with the rest of its content.
+/// A read of a duplicate. Dropping it closes its pipe and the rest of the content.
 struct Trial {
     own: OwnedPipe,
     copied: usize,
@@ -91,8 +93,8 @@ struct Trial {
 }
 
 impl Trial {
-    /// Duplicates up to `at_most` bytes into an empty pipe, and reads up to `length` of
-    /// them; otherwise returns why it cannot.
+    /// Duplicates up to `at_most` bytes into the empty pipe `own`, and reads up to
+    /// `length` of them. If it cannot, returns the reason.
     fn with(
         own: OwnedPipe,
         source: BorrowedFd<'_>,
@@ -104,8 +106,8 @@ impl Trial {
         Ok(Trial { own, copied, taken })
     }
 
-    /// Returns the bytes that the read has left. If a filter refuses to count them
-    /// (`FIONREAD`), they are read.
+    /// Returns the number of bytes that the read has left. If a filter refuses
+    /// `FIONREAD`, reads and counts them.
     fn rest(&self) -> Result<usize, Errno> {
         if let Ok(bytes) = unsent(self.own.reader()) {
             return Ok(bytes as usize);
@@ -121,7 +123,7 @@ impl Trial {
         }
     }
 
-    /// Returns how many bytes it took. Releases the pipe if it is empty.
+    /// Returns how many bytes the read took. Releases the pipe if it is empty.
     fn end(mut self) -> usize {
         self.own.drained(self.taken);
         if self.taken == self.copied {

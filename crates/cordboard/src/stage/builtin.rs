@@ -1,4 +1,4 @@
-//! Any stage, by its kind, and the stages that come with the library.
+//! A stage of either kind, and the stages of the library.
 
 use std::fmt;
 
@@ -82,7 +82,7 @@ impl Stage {
         Ok(Stage::transforming(zstd::Decompress::new()?))
     }
 
-    /// Returns its name in the report.
+    /// Returns the name of the stage in the report.
     pub fn name(&self) -> &'static str {
         match &self.0 {
             Nature::Inspect(stage) => stage.name(),
@@ -90,7 +90,7 @@ impl Stage {
         }
     }
 
-    /// Returns whether it changes the bytes.
+    /// Returns whether the stage changes the bytes.
     pub fn transforms(&self) -> bool {
         matches!(self.0, Nature::Transform(_))
     }

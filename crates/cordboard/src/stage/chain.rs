@@ -10,26 +10,26 @@ use crate::errno::Errno;
 /// Bytes that one stage may hold for the next.
 const BETWEEN: usize = 128 << 10;
 
-/// What follows the bytes that a chain is given.
+/// What follows the input of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// More bytes.
     More,
     /// The end of the source.
     End,
-    /// Nothing that the stages will see: the transfer ended early, or no byte
-    /// was requested. Incomplete input is then no fault of the bytes.
+    /// Nothing more for the stages: the transfer ended early, or no byte was
+    /// requested. Incomplete input is then not a fault.
     Cut,
 }
 
 /// One stage that changes the bytes.
 struct Link {
-    /// They inspect what it takes.
+    /// The stages that inspect the input of `stage`.
     before: Vec<Inspector>,
     stage: Box<dyn Transform>,
     taken: u64,
     made: u64,
-    /// The last call filled its output: more may follow.
+    /// The last call filled its output buffer: more output may follow.
     full: bool,
     done: bool,
     fault: Option<Fault>,
@@ -38,7 +38,7 @@ struct Link {
 }
 
 impl Link {
-    /// Calls the stage once, if there is something to do.
+    /// Calls the stage once, if there is input, or output to make.
     fn turn(&mut self, input: &[u8], behind: Behind, output: &mut [u8]) -> Passed {
         if self.done || output.is_empty() {
             return Passed::default();
@@ -144,7 +144,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Takes input and makes output until a stage or a buffer's end stops it.
+    /// Takes input and makes output until no stage makes progress.
     pub(crate) fn pump(&mut self, input: &[u8], behind: Behind, output: &mut [u8]) -> Passed {
         let mut total = Passed::default();
         loop {
@@ -201,7 +201,7 @@ impl Chain {
         faults.next().map(|fault| fault.errno)
     }
 
-    /// Whether a few bytes can become very many.
+    /// Whether a few input bytes can become very many output bytes.
     pub(crate) fn expands(&self) -> bool {
         self.links.iter().any(|link| link.stage.expands())
     }

@@ -5,7 +5,7 @@ use crate::sys::Buffer;
 
 /// A first-in, first-out buffer of bytes.
 pub(crate) struct Held {
-    /// Recycled on the current thread when this is dropped.
+    /// Recycled on the thread that drops this value.
     buffer: Option<Buffer>,
     start: usize,
     end: usize,
@@ -41,7 +41,7 @@ impl Held {
         debug_assert!(self.start <= self.end);
     }
 
-    /// Returns the room after its content, which is moved to the beginning.
+    /// Moves the content to the beginning, and returns the room after it.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let buffer = self.buffer.as_deref_mut().unwrap_or_default();
         if self.start > 0 {
@@ -51,7 +51,7 @@ impl Held {
         &mut buffer[self.end..]
     }
 
-    /// Appends bytes that were written to the room.
+    /// Counts bytes that were written to the room as content.
     pub(crate) fn put(&mut self, bytes: usize) {
         self.end += bytes;
     }

@@ -5,10 +5,10 @@ pub trait Inspect: Send {
     /// Returns its name in the report.
     fn name(&self) -> &'static str;
 
-    /// Inspects the next bytes. The limits between calls mean nothing.
+    /// Inspects the next bytes. The boundaries between calls have no meaning.
     fn inspect(&mut self, bytes: &[u8]);
 
-    /// Inspects `count` zeros, which are a hole.
+    /// Inspects a hole of `count` bytes, as zeros.
     fn inspect_zeros(&mut self, mut count: u64) {
         const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
         while count > 0 {
@@ -24,8 +24,7 @@ pub trait Inspect: Send {
     }
 }
 
-/// Checks a hash of known bytes, split in any way; and of zeros that are a
-/// hole.
+/// Checks a hash of known bytes, split in any way, and of a hole.
 #[cfg(test)]
 #[allow(dead_code, reason = "for the hashes, each behind a feature")]
 pub(super) fn known<S: Inspect>(new: fn() -> S, bytes: &[u8], digest: &str) {

@@ -1,11 +1,11 @@
-//! Stages: modules between the read and the write, for which Fall and Pasquale (1993)
-//! reserve a place ("compression", in the fashion of Streams).
+//! Stages: modules between the read and the write. Fall and Pasquale (1993) plan such
+//! modules ("compression", in the fashion of Streams).
 //!
 //! A stage either **inspects** the bytes ([`Inspect`]: a hash, a count) or **changes**
 //! them ([`Transform`]: compression). Both work on the transfer's own buffers:
-//! inspection makes no copy, and a transformation has one output buffer. Stages are
-//! stacked in the order in which [`Transfer::stage`](crate::Transfer::stage) is given
-//! them, the first one next to the source.
+//! inspection makes no copy, and a transformation has one output buffer. Stages run in
+//! the order of the calls of [`Transfer::stage`](crate::Transfer::stage), the first one
+//! next to the source.
 //!
 //! ```
 //! # #[cfg(all(feature = "blake3", feature = "zstd"))]
@@ -33,39 +33,37 @@
 //!
 //! # Cost
 //!
-//! Every byte passes through user space: the only possible path is read/write, which
-//! the report's `stages` show. Paths that would otherwise be taken, such as a clone,
-//! are in its `declined`.
+//! Every byte passes through user space: the only possible path is read/write. The
+//! report lists other paths that the pair allows, such as a clone, in `declined`.
 //!
 //! # Accounting
 //!
-//! With inspecting stages only, `read == written + stranded` holds as always. They see
-//! exactly the bytes that the sink accepted, in order; a hole that is passed on as a
-//! hole is seen as the zeros it reads as. So a digest is that of the bytes in the sink,
-//! however the transfer ends.
+//! With inspecting stages only, `read == written + stranded` holds as always. The
+//! stages see exactly the bytes that the sink accepted, in order; they see a hole as
+//! zeros. So a digest is that of the bytes in the sink, however the transfer ends.
 //!
 //! Once a stage changes the bytes, `read` and `written` count different bytes:
 //!
 //! * `read`: bytes taken from the source, less those that were put back.
 //!   [`Request::size`](crate::Request::size) limits these.
 //! * `written`: bytes the sink accepted.
-//! * `stranded`: bytes *as the sink would have got them*, returned as
-//!   [`Stranded::Buffer`](crate::Stranded::Buffer). The stages are always driven to
-//!   their end for it, so that **written ++ stranded is exactly what the stages make of
-//!   the bytes read**, and `written + stranded` is the output of the last stage. So a
-//!   transfer that was cancelled, was idle or lost its sink has a complete frame,
-//!   though not all of it need be in the sink.
+//! * `stranded`: output of the stages that the sink did not accept, returned as
+//!   [`Stranded::Buffer`](crate::Stranded::Buffer). At every end the transfer runs the
+//!   stages to their end, so that **the bytes written followed by the stranded bytes
+//!   are exactly the output of the stages for the bytes read**. So a transfer that was
+//!   cancelled, was idle or lost its sink has made a complete frame, of which a part
+//!   may be stranded.
 //! * Bytes that the first stage has not taken are put back if the source is seekable,
 //!   and count as not read. Otherwise they go through the stages as well. Bytes inside
-//!   a stage are never put back: their place in the source is unknown.
-//! * An inspecting stage sees what the stage after it takes; after the last stage that
-//!   changes the bytes, what the sink accepts.
+//!   a stage are never put back: their offset in the source is unknown.
+//! * An inspecting stage sees the bytes that the next changing stage takes. After the
+//!   last changing stage, it sees the bytes that the sink accepts.
 //!
-//! A stage that finds a [`Fault`] in the bytes (corrupt, truncated, followed by
-//! something else) fails the source's side. One that has no memory (`ENOMEM`) fails
-//! neither side: the report's `failed` is `None`. Earlier output is written first.
-//! Bytes after the fault are put back into a seekable source; from others they are
-//! lost, and `read` exceeds the first stage's `bytes_in` by their number.
+//! If a stage finds a [`Fault`] in the bytes (corrupt or truncated data, trailing
+//! data), the transfer fails on the source's side. If a stage has no memory (`ENOMEM`),
+//! it fails on neither side: the report's `failed` is `None`. Earlier output is written
+//! first. Bytes after the fault are put back into a seekable source; from others they
+//! are lost, and `read` exceeds the first stage's `bytes_in` by their number.
 
 #[cfg(feature = "blake3")]
 mod blake3;

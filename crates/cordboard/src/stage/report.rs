@@ -5,11 +5,12 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StageReport {
-    /// Its name: `blake3`, `zstd`.
+    /// The name of the stage: `blake3`, `zstd`.
     pub stage: &'static str,
-    /// Bytes it inspected, or took.
+    /// The number of bytes that the stage inspected or took.
     pub bytes_in: u64,
-    /// Bytes it made: the same for an inspecting stage.
+    /// The number of bytes that the stage made; equal to `bytes_in` for an
+    /// inspecting stage.
     pub bytes_out: u64,
     /// The value of a hash.
     pub digest: Option<String>,

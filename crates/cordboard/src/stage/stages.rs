@@ -53,7 +53,7 @@ impl Stages {
         self.tail.iter_mut().for_each(|seen| seen.inspect(bytes));
     }
 
-    /// Inspects a hole that the sink got.
+    /// Inspects a hole that was made in the sink.
     pub(crate) fn inspect_zeros(&mut self, count: u64) {
         let all = self.tail.iter_mut();
         all.for_each(|seen| seen.inspect_zeros(count));

@@ -9,16 +9,16 @@ pub trait Transform: Send {
     /// Returns its name in the report.
     fn name(&self) -> &'static str;
 
-    /// Takes some of `input` and fills some of `output`, which is never empty. It must
-    /// do either as long as there is input.
+    /// Takes some of `input` and fills some of `output`, which is never empty. While
+    /// there is input, each call must take input, make output, or both.
     ///
-    /// It is called without input if the last call filled its output, since more output
-    /// may follow from earlier input.
+    /// If the last call filled its output, the next call may have no input, since
+    /// earlier input may yield more output.
     ///
     /// # Errors
     ///
-    /// A [`Fault`] of the bytes, or of memory: this call took and made nothing, and is
-    /// the last one.
+    /// A [`Fault`] of the bytes, or of memory. This call has then taken and made
+    /// nothing, and no other call follows.
     fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault>;
 
     /// Writes the rest to `output`, which is never empty, after the source has ended.
@@ -26,28 +26,29 @@ pub trait Transform: Send {
     ///
     /// # Errors
     ///
-    /// A [`Fault`]: the bytes end where they must not. It is ignored if the transfer
+    /// A [`Fault`]: the input is incomplete. The transfer ignores it if the transfer
     /// itself ended early (cancelled, or the sink failed).
     fn finish(&mut self, output: &mut [u8]) -> Result<Finished, Fault>;
 
-    /// Whether a few bytes can become very many. Only little is then read ahead from a
-    /// source that is not seekable, which bounds the bytes to return when the sink
-    /// fails: for zstd, by the 128 MiB of its largest window.
+    /// Returns whether a few input bytes can become very many output bytes. The
+    /// transfer then reads little ahead from a source that is not seekable, which
+    /// bounds the bytes to return if the sink fails: for zstd, by the 128 MiB of its
+    /// largest window.
     fn expands(&self) -> bool {
         false
     }
 }
 
-/// What one call of [`Transform::transform`] did.
+/// The result of one call of [`Transform::transform`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Passed {
-    /// Bytes of the input that were taken.
+    /// The number of input bytes taken.
     pub taken: usize,
     /// Bytes of the output that were made.
     pub made: usize,
 }
 
-/// What one call of [`Transform::finish`] did.
+/// The result of one call of [`Transform::finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Finished {
     /// Bytes of the output that were made.
@@ -60,9 +61,9 @@ pub struct Finished {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Fault {
-    /// The errno of the report: `EBADMSG` for bytes of a wrong format, `ENOMEM` if the
-    /// stage has no memory.
+    /// The errno of the report: `EBADMSG` if the bytes have a wrong format, `ENOMEM`
+    /// if the stage has no memory.
     pub errno: Errno,
-    /// A description.
+    /// The reason, for the report and messages.
     pub why: Cow<'static, str>,
 }

@@ -8,7 +8,7 @@ use zstd::stream::raw::{CParameter, Decoder, Encoder, Operation, OutBuffer};
 use super::transform::{Fault, Finished, Passed, Transform};
 use crate::errno::Errno;
 
-/// Compresses to one frame, with a content checksum as `zstd(1)` adds.
+/// Compresses to one frame with a content checksum, as `zstd(1)` does.
 pub(super) struct Compress(Encoder<'static>);
 
 impl Compress {
@@ -61,7 +61,8 @@ const NO_MEMORY: &str = "Allocation error : not enough memory";
 /// Decompresses one or more frames, up to the end of the source.
 pub(super) struct Decompress {
     decoder: Decoder<'static>,
-    /// Inside a frame; true at the start, since the first frame is required.
+    /// Whether more input is required: inside a frame, and at the start, since
+    /// one frame is required.
     within: bool,
     taken: u64,
 }
