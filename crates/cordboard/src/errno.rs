@@ -55,8 +55,9 @@ impl Errno {
         self.0
     }
 
-    /// Whether the system call does not exist or a filter refuses it. A file may return
-    /// the same: because of a seal, or since it is immutable.
+    /// Returns whether the errno means that the system call does not exist or that a
+    /// filter refuses it. The same errno may concern the file, which is sealed or
+    /// immutable.
     pub(crate) fn is_refusal(self) -> bool {
         matches!(self, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
     }

@@ -1,11 +1,10 @@
-//! The host program's code, called on the library's threads: observers, stages,
-//! callbacks, wakers.
+//! Calls of the host program's code: observers, stages, callbacks, wakers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls `code`; `None` if it panics. The payload of a panic may panic again
-/// when it is dropped (see `catch_unwind`); that second payload is leaked, as
-/// by the standard library's threads.
+/// Calls `code`; `None` if it panics. Dropping the payload of a panic may panic
+/// again (see `catch_unwind`): the second payload is leaked, as in threads of
+/// the standard library.
 pub(crate) fn guarded<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(value) => Some(value),

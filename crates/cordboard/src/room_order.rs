@@ -75,8 +75,8 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// The names in a file: the paths that it uses, and those that it re-exports (`pub
-/// use`), by their exported name.
+/// The names in a file: the paths that it imports, and those that it re-exports
+/// (`pub use`), by exported name.
 #[derive(Default)]
 struct Named {
     used: Vec<Vec<String>>,
@@ -161,9 +161,9 @@ fn tree(tokens: &[String], at: &mut usize, before: &[String], all: &mut Vec<Vec<
     }
 }
 
-/// Returns the module that defines what a path in `home` names; `None` if the crate
-/// has none. A name that a folder's `mod.rs` re-exports belongs to the file that
-/// defines it.
+/// Returns the module that defines the item to which a path in `home` refers;
+/// `None` if the crate does not define it. An item that a folder's `mod.rs`
+/// re-exports belongs to the file that defines it.
 fn target(all: &BTreeMap<Module, Named>, home: &[String], path: &[String]) -> Option<Module> {
     let mut base = home.to_vec();
     let mut rest = path;

@@ -2,7 +2,7 @@
 
 use rustix::io::{Errno, Result};
 
-/// The most repetitions; signals do not interrupt a call so often.
+/// The maximum number of calls; signals do not interrupt a call this often.
 const TRIES: u32 = 100;
 
 /// Repeats a short call while it returns `EINTR`, but not forever: a file

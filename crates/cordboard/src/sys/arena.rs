@@ -14,9 +14,9 @@ const UNIT: usize = 256 << 10;
 /// The size of the largest arena, in bytes.
 pub(crate) const LARGEST_ARENA: usize = UNIT * 32;
 
-/// One mapping, of which pieces of 256 KiB and more are taken and returned in
-/// any order. Since it is one mapping, it is registered with a ring once,
-/// whatever the sizes of the blocks.
+/// One mapping, of which pieces of 256 KiB or more are taken and returned in
+/// any order. A single mapping is registered with a ring once, whatever the
+/// sizes of the blocks.
 pub(crate) struct Arena {
     region: Arc<Region>,
 }
@@ -28,8 +28,8 @@ struct Region {
     taken: AtomicU32,
 }
 
-/// A part of an arena with exclusive access. It is returned when dropped, and
-/// keeps the memory alive, wherever the arena is.
+/// A part of an arena, with exclusive access. Dropping it returns it. It keeps
+/// the memory alive after the arena is dropped.
 pub(crate) struct Piece {
     region: Arc<Region>,
     mask: u32,
@@ -39,14 +39,14 @@ pub(crate) struct Piece {
 
 thread_local! {
     /// Whether this thread keeps the memory of a dropped arena for the next
-    /// one, and what it has kept.
+    /// one, in `SPARE`.
     static KEEPS: Cell<bool> = const { Cell::new(false) };
     static SPARE: RefCell<Option<Buffer>> = const { RefCell::new(None) };
 }
 
-/// Sets whether the memory of an arena that is dropped on this thread is kept
-/// for the next one, which then need not be cleared; if not, releases kept
-/// memory. 8 MiB at most.
+/// Sets whether this thread keeps the memory of a dropped arena for the next
+/// arena, so that the kernel need not clear new memory. `false` releases the
+/// kept memory, which is 8 MiB at most.
 pub(crate) fn keep_an_arena(keeps: bool) {
     KEEPS.set(keeps);
     if !keeps {
@@ -95,12 +95,13 @@ impl Arena {
         }
         let low = u32::MAX >> (32 - units);
         let taken = self.region.taken.load(Ordering::Acquire);
-        // Each piece is at a multiple of its own size, so that pieces of
-        // several sizes do not leave gaps too small for any.
+        // Each piece begins at a multiple of its own size, so that pieces of
+        // several sizes do not leave gaps that are too small for any piece.
         let mut places = (0..=self.region.units - units).step_by(units as usize);
         let place = places.find(|place| taken & (low << place) == 0)?;
         let mask = low << place;
-        // Other threads only return units; taking needs the arena itself.
+        // Other threads can only return units: taking one requires the arena
+        // itself.
         self.region.taken.fetch_or(mask, Ordering::Relaxed);
         Some(Piece {
             region: Arc::clone(&self.region),
@@ -125,7 +126,7 @@ impl Drop for Arena {
 
 impl Piece {
     pub(super) fn as_raw(&self) -> *mut u8 {
-        // Within the mapping, and exclusive, as the map of units shows.
+        // Within the mapping, and exclusive, as `taken` records.
         self.region.buffer.as_raw().wrapping_add(self.start)
     }
 }
@@ -186,8 +187,8 @@ mod tests {
         drop(first);
         let mut second = Arena::with_capacity(1 << 20).unwrap();
         assert_eq!((second.start() as usize, second.len()), (start, 1 << 20));
-        // While a piece is in use its memory is not kept; a longer arena is
-        // made anew.
+        // The memory is not kept while a piece is in use. A longer arena gets
+        // new memory.
         let piece = second.take(1).unwrap();
         drop(second);
         let third = Arena::with_capacity(LARGEST_ARENA).unwrap();

@@ -11,30 +11,30 @@ use rustix::mm::{
 use super::process::Stamp;
 use crate::errno::Errno;
 
-/// Anonymous memory: page-aligned, as direct I/O requires, and neither cleared
-/// nor touched before its first use.
+/// Anonymous memory: page-aligned, as direct I/O requires, and not touched before
+/// its first use.
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     length: usize,
-    /// Bytes of the mapping, which may have been made for a longer buffer.
+    /// The length of the mapping in bytes; it may have been made for a longer
+    /// buffer.
     mapped: usize,
-    /// The only process that has it; `None`: processes forked from it have it
-    /// too.
+    /// The only process that has the mapping; `None`: its children have it too.
     home: Option<Stamp>,
-    /// Little of it is expected to be touched.
+    /// Few of its pages are expected to be touched.
     sparse: bool,
 }
 
 // SAFETY: the mapping belongs to this value alone, as a Box<[u8]> would.
 unsafe impl Send for Buffer {}
 
-/// Bytes of a huge page on most machines; only an alignment on others.
+/// The size of a huge page on most machines, in bytes; only an alignment on
+/// others.
 const HUGE: usize = 2 << 20;
-/// The largest mapping kept for the thread's next transfer. That of a datagram
-/// batch is larger.
+/// The size of the largest mapping that is kept for the thread's next transfer.
+/// The mapping of a datagram batch is larger.
 const LARGEST_KEPT: usize = 2 << 20;
-/// The same for sparse mappings, which take this many addresses and less
-/// memory.
+/// The same for sparse mappings, which use less memory than addresses.
 const LARGEST_SPARSE: usize = 5 << 20;
 
 thread_local! {
@@ -49,8 +49,8 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`: more than the memory, the addresses, or the memory that this
-    /// process may lock.
+    /// `ENOMEM`: the length exceeds the memory, the address space, or the memory
+    /// that this process may lock.
     pub(crate) fn with_capacity(length: usize) -> Result<Buffer, Errno> {
         let length = length.max(1).checked_next_multiple_of(4096);
         let length = length
@@ -59,17 +59,18 @@ impl Buffer {
         if let Some(mut spare) =
             spare(|spare| spare.mapped >= length && (!spare.sparse || length <= LARGEST_KEPT))
         {
-            // Not longer than requested: the length determines how much is read
-            // at a time, and so whether it stays in the processor's cache.
+            // Not longer than requested: the length determines how many bytes are
+            // read at a time, and so whether they stay in the processor's cache.
             spare.length = length;
             return Ok(spare);
         }
         Buffer::map(length)
     }
 
-    /// Makes room for the longest possible message, where nearly all are short:
-    /// in small pages, of which only those that are touched cost memory. Fewer
-    /// bytes, `least`, if there are not so many addresses.
+    /// Makes a buffer for the longest possible message, for sources whose
+    /// messages are mostly short. It has small pages, of which only those that
+    /// are touched use memory. It has `least` bytes if the address space is too
+    /// small.
     ///
     /// # Errors
     ///
@@ -86,10 +87,10 @@ impl Buffer {
         Buffer::untouched(whole).or_else(|_| Buffer::with_capacity(least))
     }
 
-    /// Maps memory of which the kernel provides no page before it is touched.
-    /// It is mapped without access: in a process that locks its mappings
-    /// (`mlockall(2)`, `MCL_FUTURE`), the kernel provides all that is
-    /// accessible at once.
+    /// Maps memory of which the kernel allocates each page when it is touched.
+    /// Maps it without access at first: in a process that locks its mappings
+    /// (`mlockall(2)`, `MCL_FUTURE`), the kernel allocates all pages of an
+    /// accessible mapping at once.
     fn untouched(length: usize) -> Result<Buffer, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let mut buffer = Buffer::map_with(length, ProtFlags::empty(), flags)?;
@@ -98,13 +99,12 @@ impl Buffer {
         // SAFETY: the range is this mapping, and no byte of it changes.
         let _ = unsafe { madvise(start, length, Advice::LinuxNoHugepage) };
         if buffer.is_locked() {
-            // Before Linux 5.18 `mlock2(2)` is `ENOMEM` without access
-            // (`mm/gup.c`, `check_vma_flags`). Read access provides no page.
-            // SAFETY: as above; nothing borrows it yet.
+            // Before Linux 5.18 `mlock2(2)` of memory without access fails with
+            // `ENOMEM` (`mm/gup.c`, `check_vma_flags`). Read access allocates no
+            // page. SAFETY: as above; nothing borrows it yet.
             unsafe { mprotect(start, length, MprotectFlags::READ) }?;
-            // It stays locked, each page from its first use on. Since Linux
-            // 4.4.
-            // SAFETY: as above.
+            // The mapping stays locked, each page from its first use on. Since
+            // Linux 4.4. SAFETY: as above.
             unsafe { mlock_with(start, length, MlockFlags::ONFAULT) }?;
         }
         // SAFETY: as above; nothing borrows it yet.
@@ -112,9 +112,9 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Whether it is locked, queried before the first use: `MADV_DONTNEED`
-    /// discards the content, and is refused for locked memory (`madvise(2)`,
-    /// `EINVAL`).
+    /// Whether the mapping is locked. Must be called before the first use: the
+    /// query, `MADV_DONTNEED`, discards the content. It is refused for locked
+    /// memory (`madvise(2)`, `EINVAL`).
     fn is_locked(&self) -> bool {
         // SAFETY: the range is this mapping, which has not been used yet.
         let given_up = unsafe {
@@ -127,13 +127,13 @@ impl Buffer {
         given_up == Err(rustix::io::Errno::INVAL)
     }
 
-    /// Makes a buffer for direct I/O. It is not inherited by a child of
-    /// `fork(2)`, where it could not be used (`open(2)`, NOTES), and where the
-    /// kernel would have to copy pages that it reads into (`madvise(2)`,
-    /// `MADV_DONTFORK`, since Linux 2.6.16). It has huge pages if the kernel
-    /// has some to spare: a device then gets a few long segments instead of
-    /// hundreds of short ones, past whose limit it splits the request.
-    /// `madvise(2)`, `MADV_HUGEPAGE`, since Linux 2.6.38.
+    /// Makes a buffer for direct I/O. A child of `fork(2)` does not inherit it
+    /// (`madvise(2)`, `MADV_DONTFORK`, since Linux 2.6.16): the child could not
+    /// use it (`open(2)`, NOTES), and the kernel would have to copy the pages
+    /// that a device reads into. It has huge pages if the kernel has some
+    /// available: a request then has a few long segments instead of hundreds of
+    /// short ones, and is not split because of the device's limit. `madvise(2)`,
+    /// `MADV_HUGEPAGE`, since Linux 2.6.38.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl Buffer {
     }
 
     /// Returns the same memory with this length, if it belongs to this process
-    /// and is as long.
+    /// and is long enough.
     pub(super) fn resized(mut self, length: usize) -> Option<Buffer> {
         let here = self.home.is_none_or(Stamp::is_here);
         (here && length <= self.mapped).then(|| {
@@ -185,9 +185,8 @@ impl Buffer {
         let start =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, access, flags) };
         let start = match start.map_err(Errno::from) {
-            // More than this process may lock, if it locks its mappings
-            // (`mmap(2)`, `mlockall(2)`). A socket's EAGAIN means something
-            // else.
+            // The process locks its mappings, and may lock no more (`mmap(2)`,
+            // `mlockall(2)`). The caller would take EAGAIN for that of a socket.
             Err(Errno::EAGAIN) => Err(Errno::ENOMEM),
             start => start,
         };
@@ -203,8 +202,8 @@ impl Buffer {
         }
     }
 
-    /// Makes a buffer of `most` bytes, or half of it if memory or addresses
-    /// (`RLIMIT_AS`) do not suffice, and so on, but no fewer than `least`.
+    /// Makes a buffer of `most` bytes. If memory or address space (`RLIMIT_AS`)
+    /// does not suffice, tries half of that, and so on down to `least` bytes.
     ///
     /// # Errors
     ///
@@ -219,7 +218,7 @@ impl Buffer {
         }
     }
 
-    /// Splits one mapping into two, the first of this length.
+    /// Splits the mapping into two, the first of this length.
     fn divide(self, at: usize) -> (Buffer, Buffer) {
         let this = std::mem::ManuallyDrop::new(self);
         let part = |start: usize, length: usize| Buffer {
@@ -233,17 +232,18 @@ impl Buffer {
         (part(0, at), part(at, this.mapped - at))
     }
 
-    /// Returns its start, for a caller that tracks the use of its parts.
+    /// Returns the start of the memory, for a caller that tracks the use of its
+    /// parts.
     pub(super) fn as_raw(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Marks it as touched, so that it is not kept.
+    /// Marks the buffer as touched, so that it is not kept.
     pub(crate) fn is_not_sparse(&mut self) {
         self.sparse = false;
     }
 
-    /// Keeps it for this thread's next transfer.
+    /// Keeps the buffer for this thread's next transfer.
     pub(crate) fn recycle(self) {
         if self.mapped <= LARGEST_KEPT || self.sparse && self.mapped <= LARGEST_SPARSE {
             let _ = SPARE.try_with(|spare| spare.replace(Some(self)));
@@ -275,7 +275,7 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // In a child, another mapping may be at its address.
+        // In a child, another mapping may be at this address.
         if self.mapped == 0 || self.home.is_some_and(|home| !home.is_here()) {
             return;
         }

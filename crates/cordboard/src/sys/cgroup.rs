@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Returns the least limit of the groups that this process is in, in bytes; `None` if
-/// there is none, or none can be read. Version 2 has `memory.max`, version 1
+/// Returns the smallest limit of the groups of this process, in bytes; `None` if there
+/// is no limit, or none can be read. Version 2 has `memory.max`, version 1
 /// `memory.limit_in_bytes`.
 pub(crate) fn memory_limit() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -16,13 +16,13 @@ fn least(mounted: &Path, groups: &str) -> Option<u64> {
     groups.lines().filter_map(|line| of(mounted, line)).min()
 }
 
-/// Returns the least limit of one group and those above it. In a container the path may
-/// be the host's, of which only the last components exist.
+/// Returns the smallest limit of one group and its ancestors. In a container the path
+/// may be that of the host, of which only the last components exist.
 fn of(mounted: &Path, line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
     let (tops, name): (&[&str], _) = match controllers {
-        // Beside version 1 it is mounted one level below.
+        // Beside version 1, version 2 is mounted one level below.
         "" => (&["", "unified"], "memory.max"),
         _ if controllers.split(',').any(|one| one == "memory") => {
             (&["memory"], "memory.limit_in_bytes")

@@ -5,14 +5,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// `FICLONE`: makes the content of `source` that of `sink`. Since Linux 4.5
+/// `FICLONE`: replaces the content of `sink` by that of `source`. Since Linux 4.5
 /// (`ioctl_ficlone(2)`).
 pub(crate) fn clone_file(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(rustix::fs::ioctl_ficlone(sink, source)?)
 }
 
-/// `FICLONERANGE`: makes `length` bytes (0: to the end) of `source` from `from` on
-/// those of `sink` from `to` on. Since Linux 4.5 (`ioctl_ficlonerange(2)`).
+/// `FICLONERANGE`: replaces bytes of `sink` at offset `to` by `length` bytes (0: up to
+/// the end) of `source` at offset `from`. Since Linux 4.5 (`ioctl_ficlonerange(2)`).
 pub(crate) fn clone_range(
     source: BorrowedFd<'_>,
     from: u64,

@@ -15,12 +15,12 @@ pub(crate) struct Received {
     pub length: usize,
     /// It was longer than its slot, and the kernel discarded the rest.
     pub truncated: bool,
-    /// It came with its sender's credentials, so it is a message and not the end of the
-    /// stream (see `pass_credentials`). True also if there was no room for them: the
-    /// end comes without any ancillary data.
+    /// The sender's credentials came with it, so it is a message and not the end of the
+    /// stream (see `pass_credentials`). True also if the buffer had no room for them:
+    /// the end comes without any ancillary data.
     pub credentials: bool,
-    /// The kernel has joined several datagrams of this many bytes each, and perhaps a
-    /// shorter last one: `UDP_GRO` (since Linux 5.0) is set.
+    /// The length of the datagrams that the kernel has joined into this one, of which
+    /// the last may be shorter: `UDP_GRO` (since Linux 5.0) is set.
     pub segment: Option<usize>,
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct Received {
 pub(crate) struct How {
     /// The call waits for the first datagram.
     pub wait: bool,
-    /// Descriptors may be received, which only UNIX sockets pass. Others need no flag
-    /// for them, and some of them refuse it: `packet_recvmsg` (net/packet/af_packet.c),
+    /// Descriptors may be received, which only UNIX sockets pass. Other sockets need no
+    /// flag for that, and some refuse it: `packet_recvmsg` (net/packet/af_packet.c),
     /// `pfkey_recvmsg` (net/key/af_key.c), `isotp_recvmsg` and `j1939_sk_recvmsg`
     /// (net/can), `pn_recvmsg` (net/phonet).
     pub descriptors: bool,
 }
 
 impl How {
-    /// Received descriptors are closed at once; until then they must not leak into a
-    /// child.
+    /// Received descriptors are closed at once. Until then, a child must not inherit
+    /// them.
     fn flags(self) -> libc::c_int {
         match self.descriptors {
             true => libc::MSG_CMSG_CLOEXEC,
@@ -47,8 +47,8 @@ impl How {
     }
 }
 
-/// From `linux/socket.h`: a descriptor of the sender's process, or an errno, if the
-/// host has set `SO_PASSPIDFD`.
+/// From `linux/socket.h`: a pidfd of the sender, or an errno, if the host has set
+/// `SO_PASSPIDFD`.
 const SCM_PIDFD: libc::c_int = 4;
 
 /// Room for credentials and timestamps; the kernel omits what does not fit.
@@ -90,7 +90,7 @@ impl Batch {
         }
     }
 
-    /// Keeps it for this thread's next transfer.
+    /// Keeps the batch for this thread's next transfer.
     pub(crate) fn recycle(self) {
         let _ = SPARE.try_with(|spare| spare.replace(Some(self)));
     }
@@ -100,8 +100,8 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: there is none. `ECONNREFUSED`: an earlier datagram was refused by its
-    /// receiver (`udp(7)`). `EINTR`.
+    /// `EAGAIN`: there is no datagram. `ECONNREFUSED`: the receiver of an earlier
+    /// datagram refused it (`udp(7)`). `EINTR`.
     pub(crate) fn receive(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -270,7 +270,7 @@ fn data_length(part: &libc::cmsghdr) -> usize {
     (part.cmsg_len as usize).saturating_sub(head)
 }
 
-/// Returns the one integer that is the data of this header.
+/// Returns the data of this header, if it is one integer.
 fn number(part: &libc::cmsghdr) -> Option<usize> {
     if data_length(part) < size_of::<libc::c_int>() {
         return None;

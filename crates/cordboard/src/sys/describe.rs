@@ -21,9 +21,9 @@ pub(crate) fn block_device_size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     }
 }
 
-/// Returns the alignment of direct I/O, of memory and offset. `statx(2)` with
-/// `STATX_DIOALIGN`, since Linux 6.1: `Ok(None)` if the file has no direct I/O, `Err`
-/// if the kernel does not tell.
+/// Returns the alignments of memory and offset that direct I/O requires: `statx(2)`
+/// with `STATX_DIOALIGN`, since Linux 6.1. `Ok(None)` if the file does not support
+/// direct I/O, `Err` if the kernel does not report it.
 pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Result<Option<(u32, u32)>, Errno> {
     const STATX_DIOALIGN: u32 = 0x2000;
     let mut out = MaybeUninit::<libc::statx>::zeroed();
@@ -91,7 +91,7 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Resu
 
 /// Whether two descriptors share one open file description: the same number,
 /// `F_DUPFD_QUERY` (since Linux 6.10), or `kcmp(2)` (since Linux 3.5, where configured
-/// and not filtered). `false` if none can tell.
+/// and not filtered). `false` if the kernel cannot compare them.
 pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
     const F_DUPFD_QUERY: libc::c_int = 1024 + 3;
     const KCMP_FILE: libc::c_int = 0;

@@ -7,10 +7,10 @@ use super::again::again;
 use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// The buffer for all bytes, one after the other: it stays in the processor's first
-/// cache, and is small enough for any stack.
+/// The size of the buffer, which each part of the bytes overwrites. It stays in the
+/// processor's first-level cache, and is small enough for any stack.
 const PIECE: usize = 4 << 10;
-/// The most pieces of one call.
+/// The maximum number of pieces of one call.
 const MOST: usize = 257;
 
 /// Reads up to `length` bytes by one `readv(2)`, at most 1028 KiB, and discards them.
@@ -26,7 +26,7 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, length: usize) -> Result<usize, Errno>
     if let Some(last) = used.checked_sub(1) {
         all[last].iov_len = length - last * PIECE;
     }
-    // The bytes are in the pipe: the call does not wait.
+    // `EINTR` only: the bytes are in the pipe, so the call does not wait.
     Ok(again(|| {
         // SAFETY: each vector names the buffer, which lives until the call returns
         // and is not read; the kernel writes to it in turn.

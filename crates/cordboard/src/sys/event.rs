@@ -19,14 +19,14 @@ const HAPPENED: u32 = 2;
 /// `futex(2)`. It needs no descriptor and no lock.
 ///
 /// A child of `fork(2)` never sleeps on a value that its parent has read:
-/// threads sleep on a word of a page that is wiped in a child, which several
-/// events share. If the kernel has no such page, they sleep on the event
+/// threads sleep on a word of a page that is wiped in a child. Several events
+/// share a word. If the kernel has no such page, threads sleep on the event
 /// itself.
 #[derive(Debug)]
 pub(crate) struct Event(AtomicU32);
 
-/// The value of the word that a thread has read before its last check whether
-/// it has to sleep. Never 0.
+/// The value of the word, read before the last check of whether to sleep. Never
+/// 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark(u32);
 
@@ -35,7 +35,7 @@ impl Event {
         Event(AtomicU32::new(NOT_YET))
     }
 
-    /// Makes it happen. Makes no system call if no thread waits.
+    /// Makes the event happen. Makes no system call if no thread waits.
     pub(crate) fn happen(&self) {
         if self.0.swap(HAPPENED, Ordering::AcqRel) != AWAITED {
             return;
@@ -54,8 +54,8 @@ impl Event {
         self.0.load(Ordering::Acquire) == HAPPENED
     }
 
-    /// Reads the word. To be called before a thread checks whether it has to
-    /// sleep, and in which process.
+    /// Reads the word. A thread calls this before it checks whether the event
+    /// has happened and whether this is still its process.
     pub(crate) fn mark(&self) -> Mark {
         let Some((word, _)) = self.word() else {
             return Mark(AWAITED);
@@ -71,10 +71,10 @@ impl Event {
         }
     }
 
-    /// Sleeps until it happens, for at most `most`; not in another process than
-    /// the one that has made the mark. It may return earlier, and does so after
-    /// a signal handler, whatever `SA_RESTART` says: the wait has a timeout
-    /// (signal(7)).
+    /// Sleeps until the event happens, for at most `most`. Does not sleep in
+    /// another process than that of `mark`. May return earlier, and does so
+    /// after a signal handler, regardless of `SA_RESTART`: the wait has a
+    /// timeout (signal(7)).
     pub(crate) fn sleep(&self, mark: Mark, most: Duration) {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         let before = self.0.compare_exchange(NOT_YET, AWAITED, order.0, order.1);
@@ -94,10 +94,11 @@ impl Event {
         };
     }
 
-    /// Waits until it happens. `false`: this is another process, in which it
-    /// does not happen, perhaps after a `fork(2)` in a signal handler.
+    /// Waits until the event happens. `false`: this is not `process`, perhaps
+    /// after a `fork(2)` in a signal handler, and the event never happens here.
     pub(crate) fn wait_in(&self, process: Stamp) -> bool {
-        /// For a kernel without such a page, where a child may sleep.
+        /// The interval of repeated checks, for a kernel without the wiped
+        /// page, on which a child may sleep.
         const AGAIN: Duration = Duration::from_secs(60);
         loop {
             let mark = self.mark();
@@ -123,12 +124,13 @@ impl Event {
     }
 }
 
-/// Returns a value for a word: not 0, and different from all earlier ones, in
-/// this process or its ancestors.
+/// Returns a value for a word: not 0, and different from all earlier values in
+/// this process and its ancestors.
 fn fresh() -> u32 {
     static GIVEN: AtomicU32 = AtomicU32::new(1);
     loop {
-        // Counted before it is used: a fork in between returns none twice.
+        // Counted before it is used, so that a fork in between does not return
+        // a value twice.
         let next = GIVEN.fetch_add(1, Ordering::AcqRel);
         if next != 0 {
             return next;
@@ -164,7 +166,7 @@ mod tests {
         event.sleep(event.mark(), LONG);
     }
 
-    /// Each is woken by its own event, whichever comes first.
+    /// Each waiting thread is woken by its own event, whichever happens first.
     #[test]
     fn two_that_share_a_word_both_hear_of_it() {
         for first in [0, 1] {
@@ -203,10 +205,10 @@ mod tests {
             assert!(testkit::child::in_a_child(|| {
                 testkit::child::ends_soon();
                 event.sleep(mark, LONG);
-                // Nor once the word is in use there.
+                // Nor does it sleep once the word is in use in the child.
                 let child = event.mark();
                 event.sleep(mark, LONG);
-                // The child's own one is as good as another.
+                // The child's own mark is valid.
                 let (word, _) = event.word().unwrap();
                 word.load(Ordering::Acquire) == child.0 && child.0 != mark.0
             }));

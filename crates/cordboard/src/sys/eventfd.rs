@@ -14,15 +14,16 @@ use super::process::Stamp;
 use crate::errno::Errno;
 
 /// A descriptor that becomes readable when it is signalled: `eventfd(2)`, since Linux
-/// 2.6.27. A pipe takes its place where a filter refuses `eventfd2(2)`, and where its
-/// identity matters ([`EventFd::distinct`]).
+/// 2.6.27. A pipe takes its place if a filter refuses `eventfd2(2)`, or if its identity
+/// matters ([`EventFd::distinct`]).
 ///
-/// Its descriptor numbers may refer to other files by now: the host may have closed
-/// them (`close_range(2)`), as may a child of `fork(2)`. A number that no longer refers
-/// to this file is not written to, not read, and not closed. An eventfd can only be
-/// told from files with an inode of their own, since all anonymous files (eventfds,
-/// epoll instances, timers) share one; a pipe can be told from any other file. So a
-/// descriptor that a host may close and reuse is made by [`EventFd::distinct`].
+/// Its descriptor numbers may refer to other files by now: the host, or a child of
+/// `fork(2)`, may have closed them (`close_range(2)`). A number that no longer refers
+/// to this file is not written to, not read, and not closed. All anonymous files
+/// (eventfds, epoll instances, timers) share one inode, so an eventfd can be
+/// distinguished only from files with an inode of their own. A pipe can be
+/// distinguished from every other file. So a descriptor that a host may close and reuse
+/// is made by [`EventFd::distinct`].
 #[derive(Debug)]
 pub(crate) struct EventFd {
     ends: ManuallyDrop<Ends>,
@@ -38,7 +39,8 @@ enum Ends {
 }
 
 impl EventFd {
-    /// Makes one with a single descriptor; with two if a filter refuses `eventfd2(2)`.
+    /// Makes one from an eventfd, with one descriptor; from a pipe, with two, if a
+    /// filter refuses `eventfd2(2)`.
     ///
     /// # Errors
     ///
@@ -52,7 +54,7 @@ impl EventFd {
         }
     }
 
-    /// Makes one that the kernel can signal too: `eventfd2(2)`, never a pipe.
+    /// Makes one from an eventfd only, which the kernel can signal too.
     ///
     /// # Errors
     ///
@@ -62,8 +64,8 @@ impl EventFd {
         EventFd::of(Ends::Event(beyond(eventfd(0, flags)?)?))
     }
 
-    /// Makes one that can be told from any other file, with two descriptors; as
-    /// [`EventFd::new`] if no pipe is available.
+    /// Makes one that can be distinguished from every other file: from a pipe, with two
+    /// descriptors; as [`EventFd::new`] if no pipe is available.
     ///
     /// # Errors
     ///
@@ -75,7 +77,7 @@ impl EventFd {
     fn pipe() -> Result<EventFd, Errno> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let (reader, writer) = (beyond(reader)?, beyond(writer)?);
-        // It holds a byte or two, and takes one page of the user's share.
+        // It holds a few bytes, and one page of the user's limit is enough.
         let _ = rustix::pipe::fcntl_setpipe_size(&writer, 4096);
         EventFd::of(Ends::Pipe { reader, writer })
     }
@@ -94,34 +96,34 @@ impl EventFd {
         Ok(made)
     }
 
-    /// Signals it. `false`: no thread wakes. Async-signal-safe: `fstat(2)` and
-    /// `write(2)`.
+    /// Makes the descriptor readable. `false`: failed, and no thread wakes.
+    /// Async-signal-safe: calls `fstat(2)` and `write(2)`.
     pub(crate) fn signal(&self) -> bool {
         self.is_still_open() && self.signal_unchecked()
     }
 
-    /// Whether it can be signalled: the number of its write end still refers to it. A
-    /// host that closes descriptors it did not open closes both ends.
+    /// Whether the descriptor can be signalled: the number of its write end still
+    /// refers to it. A host that closes descriptors it did not open closes both ends.
     pub(crate) fn is_still_open(&self) -> bool {
         identity(self.ends.writer()) == Some(self.id)
     }
 
-    /// Signals it without the check of [`EventFd::is_still_open`], which the caller has
-    /// made. `false`: no thread wakes.
+    /// As [`EventFd::signal`], without the check of [`EventFd::is_still_open`], which
+    /// the caller has made.
     pub(crate) fn signal_unchecked(&self) -> bool {
         match signal(self.ends.writer()) {
-            // A counter at its maximum is readable just as well, and so is a full pipe.
+            // A counter at its maximum is readable, and so is a full pipe.
             Ok(()) | Err(Refused::AGAIN) => true,
             Err(_) => false,
         }
     }
 
-    /// Makes it unreadable until it is signalled again.
+    /// Makes the descriptor unreadable until it is signalled again.
     ///
     /// # Errors
     ///
-    /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to read it. It may stay
-    /// readable, and must not be waited for any more.
+    /// `EPERM`, `ENOSYS`, or another errno: a filter refuses the read. The descriptor
+    /// may stay readable, and must not be waited for any more.
     pub(crate) fn clear(&self) -> Result<(), Refused> {
         while identity(self.ends.reader()) == Some(self.id) && self.read_some()? {}
         Ok(())
@@ -137,19 +139,20 @@ impl EventFd {
         }
     }
 
-    /// Whether both its numbers still refer to it, as far as can be told.
+    /// Whether both its numbers still refer to it, as far as [`EventFd::is_distinct`]
+    /// permits.
     pub(crate) fn is_here(&self) -> bool {
         let here = |fd| identity(fd) == Some(self.id);
         here(self.ends.reader()) && here(self.ends.writer())
     }
 
-    /// Its descriptors: two of a pipe, twice the one of an eventfd.
+    /// Returns its descriptors: both ends of a pipe, or an eventfd twice.
     #[cfg(test)]
     pub(crate) fn numbers(&self) -> [BorrowedFd<'_>; 2] {
         [self.ends.reader(), self.ends.writer()]
     }
 
-    /// Whether [`EventFd::is_here`] is certain.
+    /// Whether it is a pipe, so that [`EventFd::is_here`] is certain.
     pub(crate) fn is_distinct(&self) -> bool {
         matches!(*self.ends, Ends::Pipe { .. })
     }
@@ -194,7 +197,7 @@ impl Ends {
 
 impl Drop for EventFd {
     fn drop(&mut self) {
-        // An eventfd's number could be any other eventfd in a child.
+        // In a child, the number of an eventfd may refer to another eventfd.
         let proven = self.is_distinct() || self.home.is_here();
         if proven && self.is_here() {
             // SAFETY: dropped once, here, and not used after.
@@ -282,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Files that have its numbers by now are neither read nor written nor closed.
+    /// Files that have taken its numbers are neither read nor written nor closed.
     #[test]
     fn what_has_its_number_is_left_alone() {
         assert!(child::in_a_child(|| {

@@ -1,6 +1,7 @@
-//! Descriptors with numbers above 2. A host that has closed standard input,
-//! output or error may not know: its output would go into a file that has their
-//! numbers, and a `/dev/null` that is opened in their place would close it.
+//! Descriptors with numbers above 2. A host may have closed standard input,
+//! output or error: if a descriptor of the library took such a number, the
+//! host's output would go to it, and a host that opens `/dev/null` in its place
+//! would close it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -11,7 +12,7 @@ const FIRST: RawFd = 3;
 /// Duplicates a descriptor, with close-on-exec.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     match rustix::io::fcntl_dupfd_cloexec(fd, FIRST) {
-        // fcntl(2): the limit is below even that number.
+        // fcntl(2): the limit (RLIMIT_NOFILE) is not above that number.
         Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
         done => Ok(done?),
     }

@@ -1,12 +1,12 @@
-//! Which file a descriptor refers to.
+//! The identity of the file that a descriptor refers to.
 
 use std::os::fd::AsFd;
 
 /// Device and inode number of a file.
 pub(crate) type Identity = (u64, u64);
 
-/// Returns the file that a descriptor refers to at this moment; `None` if
-/// `fstat(2)` fails, such as for a number that is closed.
+/// Returns the identity of the file that a descriptor refers to now; `None` if
+/// `fstat(2)` fails, such as for a closed number.
 pub(crate) fn identity(fd: impl AsFd) -> Option<Identity> {
     let stat = rustix::fs::fstat(fd).ok()?;
     #[allow(clippy::unnecessary_cast, reason = "their width is the architecture's")]

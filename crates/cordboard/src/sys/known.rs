@@ -2,20 +2,21 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A number that is determined at its first use, without a lock: concurrent
-/// threads each determine it, and a child of `fork(2)` never waits for a thread
+/// A number that is determined at its first use, without a lock. Concurrent
+/// threads each determine it, so a child of `fork(2)` never waits for a thread
 /// that it does not have.
 pub(crate) struct Known(AtomicUsize);
 
 impl Known {
     const NOT_YET: usize = usize::MAX;
 
-    /// Makes one that is not yet known.
+    /// Makes a number that is not yet known.
     pub(crate) const fn not_yet() -> Known {
         Known(AtomicUsize::new(Known::NOT_YET))
     }
 
-    /// Returns the number. The largest `usize` is determined each time.
+    /// Returns the number. `usize::MAX` is not stored, but determined each
+    /// time.
     pub(crate) fn get(&self, find: impl FnOnce() -> usize) -> usize {
         match self.0.load(Ordering::Relaxed) {
             Known::NOT_YET => {

@@ -2,12 +2,12 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// Borrows a descriptor for as long as the caller keeps the owner: for a value that
-/// both owns a descriptor and works with it.
+/// Borrows a descriptor without a lifetime, for a value that both owns and borrows
+/// it.
 ///
 /// # Safety
 ///
-/// The owner must outlive every use of what is returned.
+/// The owner must outlive every use of the result.
 pub(crate) unsafe fn lend(owner: &OwnedFd) -> BorrowedFd<'static> {
     // SAFETY: open for as long as the owner is, which the caller promises to keep.
     unsafe { BorrowedFd::borrow_raw(owner.as_raw_fd()) }

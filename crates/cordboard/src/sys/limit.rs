@@ -5,22 +5,23 @@ use std::ptr;
 use super::last_errno::last_errno;
 use crate::errno::Errno;
 
-/// Returns the size of a memory page in bytes: `sysconf(3)`. `rustix` reads it
-/// from the auxiliary vector, including the address of the vDSO, which valgrind
-/// does not map.
+/// Returns the size of a memory page in bytes: `sysconf(3)`. Not by `rustix`,
+/// which reads the auxiliary vector and with it the vDSO, which valgrind does
+/// not map.
 pub(crate) fn page_size() -> usize {
     // SAFETY: takes and returns integers.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)
 }
 
-/// Returns the size past which files may not grow (`RLIMIT_FSIZE`), if there is
-/// one: a write past it raises `SIGXFSZ`. `prlimit64(2)`, since Linux 2.6.36.
+/// Returns the limit of file sizes in bytes (`RLIMIT_FSIZE`), if there is one:
+/// a write past it raises `SIGXFSZ`. `prlimit64(2)`, since Linux 2.6.36.
 ///
 /// # Errors
 ///
-/// `ENOSYS`: an older kernel. `EPERM`, or another errno of a filter: other
-/// wrappers assume that this call cannot fail, and return uninitialised memory.
+/// `ENOSYS`: an older kernel. `EPERM`, or another errno: a filter. (Other
+/// wrappers assume that this call cannot fail, and return uninitialised
+/// memory.)
 pub(crate) fn file_size_limit() -> Result<Option<u64>, Errno> {
     /// `struct rlimit64`: the same on all architectures.
     #[repr(C)]

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::process::Stamp;
 
 /// A lock that is held for a few instructions. A signal handler may fork in a thread
-/// that is about to take it, or waits for it, while another thread holds it. The child
-/// continues that call without the other thread, so the lock is never released there.
+/// that is about to take the lock, or waits for it, while another thread holds it. The
+/// child continues that call without the other thread, so the lock is never released in
+/// the child.
 ///
 /// Public for the C library only; not part of the API.
 #[derive(Debug)]
@@ -26,10 +27,10 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock; `None` if this is a child in which it is never released. A value
-    /// that a missing thread was changing is not accessed.
+    /// Takes the lock; `None` in a child in which it is never released, since the
+    /// missing thread may have been changing the value.
     ///
-    /// Does not sleep on the lock: that sleep would continue in a child.
+    /// Does not sleep in `futex(2)`: that sleep would continue in a child.
     pub fn lock(&self) -> Option<MutexGuard<'_, T>> {
         const AT_ONCE: u32 = 64;
         const SOON: Duration = Duration::from_micros(50);
@@ -107,7 +108,7 @@ mod tests {
         assert!(child::in_a_child(|| lock.lock().as_deref() == Some(&7)));
     }
 
-    /// The thread that forks holds it: it continues in the child, and releases it.
+    /// If the forking thread holds the lock, it releases the lock in the child too.
     #[test]
     fn a_child_has_what_its_own_thread_has() {
         let lock = Lock::new(7);

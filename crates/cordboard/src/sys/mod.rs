@@ -1,5 +1,5 @@
-//! System calls that have no safe wrapper elsewhere, and a page-aligned buffer.
-//! The only module with `unsafe`, each block with its SAFETY line.
+//! System calls that have no safe wrapper elsewhere, and page-aligned buffers.
+//! Each `unsafe` block has a SAFETY line.
 
 mod again;
 mod arena;

@@ -38,9 +38,9 @@ pub(crate) fn pwritev(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>], offset: u64) ->
     }
 }
 
-/// Makes the call at the file position instead, and restores it; a refusal of
-/// the file itself is returned again. Other users of the description see the
-/// position move meanwhile.
+/// Makes the call at the file position instead, and restores the position. If
+/// not a filter but the file has refused the call, returns the same errno.
+/// Other users of the description see the position move meanwhile.
 fn there(
     fd: BorrowedFd<'_>,
     offset: u64,

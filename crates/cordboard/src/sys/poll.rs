@@ -1,5 +1,5 @@
-//! Readiness of descriptors: polls them, and waits for them. A filter may refuse the
-//! calls for it.
+//! Readiness of descriptors: queries and waits, even if a filter refuses some of the
+//! calls.
 
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
@@ -47,7 +47,7 @@ fn older_poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usiz
     }
 }
 
-/// What a query of readiness has shown.
+/// The result of a query of readiness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shown {
     sure: PollFlags,
@@ -61,7 +61,7 @@ impl Shown {
         Shown { sure, unclear }
     }
 
-    /// Whether one of these flags is set. `None`: it may be.
+    /// Whether one of these flags is set. `None`: unknown.
     pub(crate) fn shows(self, flags: PollFlags) -> Option<bool> {
         match self.sure.intersects(flags) {
             false if self.unclear.intersects(flags) => None,
@@ -73,8 +73,8 @@ impl Shown {
         self.sure.is_empty() && self.unclear.is_empty()
     }
 
-    /// Translates the result of `select(2)`. Its first set has descriptors with
-    /// `POLLIN`, `POLLHUP` or `POLLERR`, its second those with `POLLOUT` or `POLLERR`
+    /// Translates the result of `select(2)`. The first set has descriptors with
+    /// `POLLIN`, `POLLHUP` or `POLLERR`, the second those with `POLLOUT` or `POLLERR`
     /// (`POLLIN_SET`, `POLLOUT_SET`, fs/select.c).
     fn by_select(events: PollFlags, [read, write]: [bool; 2]) -> Shown {
         let reads = events & (PollFlags::IN | PollFlags::RDHUP) | PollFlags::HUP;
@@ -94,7 +94,8 @@ impl Shown {
 ///
 /// # Errors
 ///
-/// `EPERM`: a file without `poll`, or a filter. `EMFILE`, `ENFILE`, `ENOMEM`.
+/// `EPERM`: the file does not support `poll`, or a filter. `EMFILE`, `ENFILE`,
+/// `ENOMEM`.
 fn by_epoll(fd: BorrowedFd<'_>, events: PollFlags) -> std::result::Result<PollFlags, Errno> {
     const FLAGS: [(PollFlags, EventFlags); 5] = [
         (PollFlags::IN, EventFlags::IN),
@@ -122,9 +123,8 @@ fn by_epoll(fd: BorrowedFd<'_>, events: PollFlags) -> std::result::Result<PollFl
 }
 
 /// Polls without waiting. If `poll(2)` is refused, uses `select(2)`, and `epoll(7)` for
-/// what that leaves open. If no flag is set, a pending signal makes it `EINTR`
-/// (`do_poll`, fs/select.c): that says nothing of the descriptor, and the call is made
-/// again.
+/// the flags that `select(2)` does not distinguish. If no flag is set, `poll(2)` fails
+/// with `EINTR` while a signal is pending (`do_poll`, fs/select.c), and is repeated.
 ///
 /// # Errors
 ///

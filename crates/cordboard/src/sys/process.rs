@@ -5,27 +5,26 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::wiped;
 
-/// Tells a process from those that it was forked from.
+/// Distinguishes a process from its ancestors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
-/// Marks a stamp that is a process number and not counted.
+/// Marks a stamp that is a process ID and not a count.
 const NUMBER: u64 = 1 << 63;
 
 impl Stamp {
     /// The stamp of no process.
     pub(crate) const NOBODY: Stamp = Stamp(0);
 
-    /// Returns this process's stamp. It is the same in all of its threads, and
-    /// differs from that of any process that this one was forked from, from the
-    /// child's first moment on. The process number would not suffice: in a PID
-    /// namespace of its own (`unshare(2)`) a child can have its parent's
-    /// number.
+    /// Returns this process's stamp. It is the same in all threads, and differs
+    /// from those of all ancestors from the process's first moment on. The
+    /// process ID would not suffice: in another PID namespace (`unshare(2)`) a
+    /// child can have its parent's ID.
     ///
-    /// It is stored in a page that `fork(2)` wipes, since Linux 4.14. Before,
-    /// it is the process number.
+    /// The stamp is stored in a page that `fork(2)` wipes, since Linux 4.14.
+    /// Before, it is the process ID.
     pub(crate) fn here() -> Stamp {
-        /// How many stamps were assigned, to this process or to its ancestors.
+        /// The number of stamps assigned to this process and its ancestors.
         static GIVEN: AtomicU64 = AtomicU64::new(0);
         let Some(page) = wiped::page() else {
             return Stamp(NUMBER | u64::from(std::process::id()));
@@ -33,11 +32,11 @@ impl Stamp {
         let page = &page.stamp.0;
         match page.load(Ordering::Acquire) {
             0 => {
-                // Counted before it is used: a fork in between assigns none
-                // twice.
+                // Counted before it is used, so that a fork in between does not
+                // assign a stamp twice.
                 let mine = GIVEN.fetch_add(1, Ordering::AcqRel) + 1;
                 let order = (Ordering::AcqRel, Ordering::Acquire);
-                // Of several threads at once, one succeeds.
+                // If several threads try, one succeeds.
                 let before = page.compare_exchange(0, mine, order.0, order.1);
                 Stamp(before.err().unwrap_or(mine))
             }
@@ -74,8 +73,9 @@ impl<T: Send + Sync> PerProcess<T> {
         }
     }
 
-    /// Returns this process's value; of several made at once, one is kept.
-    /// `make` gets the parent's value, of which no lock may be waited for.
+    /// Returns this process's value. If several threads make one at once, one
+    /// is kept. `make` gets the parent's value, and must not wait for its
+    /// locks.
     pub fn get<E>(
         &self,
         make: impl Fn(Option<&'static T>) -> Result<T, E>,
@@ -90,8 +90,8 @@ impl<T: Send + Sync> PerProcess<T> {
         (!found.process.is_here()).then_some(&found.value)
     }
 
-    /// The same, made anew if it is not `usable` any more. The previous value
-    /// stays valid for its users.
+    /// As [`PerProcess::get`], with a new value if the current one is not
+    /// `usable` any more. The previous value stays valid for its users.
     pub(crate) fn get_usable<E>(
         &self,
         usable: impl Fn(&T) -> bool,
@@ -145,8 +145,8 @@ mod tests {
         assert_eq!(SLOT.get(|_| Err::<usize, _>("made anew")), Ok(&got[0]));
     }
 
-    /// In a child the stamp differs at once, and its own children's differ
-    /// again. A child's result is its exit status.
+    /// In a child the stamp differs at once, and in a grandchild again. A
+    /// child's result is its exit status.
     #[test]
     fn a_child_has_a_stamp_of_its_own() {
         static SLOT: PerProcess<Stamp> = PerProcess::new();

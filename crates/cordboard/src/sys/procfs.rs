@@ -2,8 +2,8 @@
 //!
 //! A file under `/proc/sys` returns its number to the first read only
 //! (`do_proc_dointvec` in kernel/sysctl.c: nothing past offset 0), so a second
-//! read cannot complete a short one. The first digits of a number are another
-//! number. So only text that ends with its newline counts.
+//! read cannot complete a short one. The first digits of a number would be
+//! another number, so only text that ends with its newline counts.
 
 use std::mem::MaybeUninit;
 

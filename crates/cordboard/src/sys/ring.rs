@@ -25,8 +25,8 @@ mod setup;
 /// done with it.
 ///
 /// Must be used on the thread that made it: with `IORING_SETUP_SINGLE_ISSUER` the
-/// kernel refuses every other. On another thread, or in a child of `fork(2)`, a ring
-/// can only be dropped; it then leaks the memory that the kernel may still write to.
+/// kernel refuses every other thread. On another thread, or in a child of `fork(2)`, a
+/// ring can only be dropped, which leaks the memory that the kernel may still write to.
 pub(crate) struct Uring {
     ring: ManuallyDrop<IoUring>,
     slots: ManuallyDrop<Vec<Slot>>,
@@ -82,7 +82,8 @@ impl Uring {
             Ok(made) => made,
             Err(errno) => return Err((errno, files)),
         };
-        // Nothing fails after this: the kernel would keep the files for a while.
+        // Last of the calls that can fail: after a later failure the kernel would keep
+        // the files for a while.
         let numbers =
             [files[0].as_fd(), files[1].as_fd(), completions.as_fd()].map(|fd| fd.as_raw_fd());
         let tags = [RELEASED, RELEASED | 1, WITNESS];
@@ -121,9 +122,9 @@ impl Uring {
         self.completions.as_fd()
     }
 
-    /// Queues a block: the read, and linked to it the write, which the kernel starts
-    /// once the read has filled the piece. Returns the piece if its slot is in use or
-    /// the ring is closed.
+    /// Queues a block: a read and a linked write, which the kernel starts once the read
+    /// has filled the piece. Returns the piece if its slot is in use or the ring is
+    /// closed.
     pub(crate) fn queue(
         &mut self,
         slot: usize,
@@ -150,8 +151,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Submits what is queued, and waits for a completion if `wait` is set. Makes no
-    /// call if there is neither.
+    /// Submits the queued calls, and waits for a completion if `wait` is set. Makes no
+    /// system call if there is nothing to submit, to wait for or to process.
     ///
     /// # Errors
     ///
@@ -181,8 +182,8 @@ impl Uring {
         }
     }
 
-    /// Waits 10 ms, or less if a call completes: without `IORING_SETUP_DEFER_TASKRUN`
-    /// all complete without `io_uring_enter(2)`.
+    /// Waits for a completion, for at most 10 ms. Without `IORING_SETUP_DEFER_TASKRUN`,
+    /// calls complete without `io_uring_enter(2)`.
     pub(crate) fn rest(&self) {
         use rustix::event::{PollFd, PollFlags, Timespec};
         const MOMENT: Timespec = Timespec {
@@ -190,14 +191,14 @@ impl Uring {
             tv_nsec: 10_000_000,
         };
         let mut fds = [PollFd::new(&self.completions, PollFlags::IN)];
-        // Either way the caller checks again.
+        // After a timeout too, the caller checks for completions.
         if poll_for(&mut fds, Some(&MOMENT)).is_err() {
             let _ = rustix::thread::nanosleep(&MOMENT);
         }
         let _ = self.completions.clear();
     }
 
-    /// Stops using the ring. It keeps the memory of submitted calls.
+    /// Stops using the ring, which keeps the memory of submitted calls.
     pub(crate) fn abandon(&mut self) {
         self.close();
         self.abandoned = true;
@@ -208,10 +209,10 @@ impl Uring {
         self.slots[slot].piece.is_some()
     }
 
-    /// Submits `calls` of the queued calls by `io_uring_enter(2)`, which may take
-    /// fewer. If it ends between the two calls of a block, it has started the read
-    /// alone (`io_submit_state_end` in io_uring/io_uring.c), and the next submission
-    /// would start the write without waiting for the read: the ring is closed then.
+    /// Submits `calls` of the queued calls by `io_uring_enter(2)`, which may submit
+    /// fewer. If it submits only the read of a block, it starts that read alone
+    /// (`io_submit_state_end` in io_uring/io_uring.c), and the next submission would
+    /// start the write without waiting for the read. The ring is then closed.
     fn submit(&mut self, calls: usize, wait: bool) -> Result<(), Errno> {
         let calls = if self.closed { 0 } else { calls };
         let done = enter(&self.ring, calls, wait);
@@ -227,7 +228,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Submits nothing any more. Queued blocks never start, and have no completions.
+    /// Stops submitting. Queued blocks never start, and have no completions.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         for slot in self.queued.drain(..) {
@@ -276,11 +277,11 @@ impl Uring {
         }
     }
 
-    /// Unregisters both files and the memory. Closing a ring leaves that to a kernel
-    /// worker, some time later (`io_ring_exit_work` in io_uring/io_uring.c), and until
-    /// then the sink is busy for `execve(2)`, `umount(2)` and leases. Must be called
-    /// with nothing in flight, on the thread that made the ring, which takes no more
-    /// blocks.
+    /// Unregisters both files and the memory. After a ring is closed, a kernel worker
+    /// would do that some time later (`io_ring_exit_work` in io_uring/io_uring.c), and
+    /// until then the sink is busy for `execve(2)`, `umount(2)` and leases. Must be
+    /// called with nothing in flight, on the thread that made the ring. The ring takes
+    /// no blocks afterwards.
     pub(crate) fn retire(&mut self) {
         if self.retired || self.in_kernel > 0 || self.owner != here() {
             return;
@@ -297,8 +298,9 @@ impl Uring {
         }
         // Until Linux 6.12 those calls wait for all users of the files and the memory,
         // and no tag completes. Since then they do not wait: a kernel worker that has
-        // just completed a call may use them a little longer, and each tag completes
-        // once its resource is free. The tag of an unused one completes at once.
+        // just completed a call may use a resource a little longer, and the tag of each
+        // resource completes once it is free. The tag of an unused resource completes
+        // at once.
         let mut tells = false;
         loop {
             for entry in self.ring.completion() {
@@ -314,8 +316,8 @@ impl Uring {
         }
     }
 
-    /// Waits until the kernel is done with all memory. `false` if that cannot be
-    /// achieved on this thread.
+    /// Waits until the kernel is done with all memory. `false` if this thread cannot
+    /// wait for that.
     fn drain(&mut self) -> bool {
         self.close();
         while self.in_kernel > 0 {

@@ -8,10 +8,10 @@ use rustix::event::{
 
 use crate::errno::Errno;
 
-/// Returns which of these can be read, or written if `true`, or have an end or
-/// an error to report. `select(2)` depends on the descriptors that are open,
-/// and not, as `poll(2)`, on how many may be (`RLIMIT_NOFILE`). It cannot watch
-/// a descriptor for its end only.
+/// Waits, and returns which of these descriptors can be read (`false`) or
+/// written (`true`), or have an end or an error to report. Unlike `poll(2)`,
+/// `select(2)` is not limited by `RLIMIT_NOFILE`. It cannot watch a descriptor
+/// for its end alone.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ pub(crate) fn wait_for(
 ) -> Result<Vec<bool>, Errno> {
     let bound = fds.iter().map(|(fd, _)| fd.as_raw_fd() + 1).max();
     let bound = bound.unwrap_or(0);
-    // As long as the highest number needs: the kernel reads no further.
+    // Long enough for the highest number: the kernel reads no further.
     let none = vec![FdSetElement::default(); fd_set_num_elements(fds.len(), bound)];
     let mut sets = [none.clone(), none];
     for (fd, write) in fds {
@@ -38,8 +38,8 @@ pub(crate) fn wait_for(
     Ok(fds.iter().map(is_in).collect())
 }
 
-/// Returns whether this can be read, and whether it can be written, at this
-/// moment.
+/// Returns whether this descriptor can be read, and whether it can be written,
+/// at this moment.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ mod tests {
         // SAFETY: makes a descriptor, and takes integers.
         let high = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 1000) };
         assert!(high >= 1000);
-        // SAFETY: made above, and nobody else's.
+        // SAFETY: made above, and owned by nothing else.
         let high = unsafe { OwnedFd::from_raw_fd(high) };
         assert_eq!(wait(&high), [true, true]);
         assert_eq!(wait_for(&[], Some(&now)), Ok(Vec::new()));

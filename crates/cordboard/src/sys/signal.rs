@@ -7,16 +7,17 @@ use super::procfs::hexadecimal;
 use super::table::Thread;
 
 /// Blocks `SIGPIPE` (a closed reader) and `SIGXFSZ` (the file-size limit) in
-/// this thread while it lives, and takes back those that the transfer raised at
-/// the end. Signals that were pending before stay pending, and so do those that
-/// others send meanwhile. The host's handlers are never changed.
+/// this thread until it is dropped. Then removes the pending signals that the
+/// transfer has raised. Signals that were pending before stay pending, and so do
+/// signals from other senders. The host's handlers are never changed.
 ///
 /// A signal that a call raises is pending for the thread that made it
-/// (`send_sig` in `pipe_write`, fs/pipe.c), and one that others send mostly for
-/// the process. Both can be pending at once, and are taken one after the other.
+/// (`send_sig` in `pipe_write`, fs/pipe.c), and a signal from another sender
+/// mostly for the process. Both can be pending at once, and are taken one after
+/// the other.
 pub(crate) struct SignalGuard {
     before: libc::sigset_t,
-    /// Whether each was pending for this thread before.
+    /// Whether each signal was pending for this thread before.
     pending: [bool; 2],
 }
 
@@ -34,7 +35,7 @@ impl SignalGuard {
         }
         // SAFETY: filled in by the successful call above.
         let before = unsafe { before.assume_init() };
-        // A signal that was not blocked before cannot have been pending, which
+        // A signal that was not blocked before cannot have been pending. This
         // saves a call in nearly every process.
         let already = members(&before).contains(&true);
         let mut waits = [false; 2];
@@ -50,8 +51,8 @@ impl SignalGuard {
 }
 
 impl SignalGuard {
-    /// Restores the mask without a query of what was raised, if nothing can
-    /// have been.
+    /// Restores the mask without a query of pending signals, if the transfer
+    /// cannot have raised one.
     pub(crate) fn end_quietly(self) {
         let hold = std::mem::ManuallyDrop::new(self);
         hold.restore();
@@ -74,7 +75,8 @@ impl Drop for SignalGuard {
                 && let Some(info) = take(signal)
                 && !is_the_kernels(&info)
             {
-                // Another sender's, of which one at a time is pending.
+                // It is from another sender; only one of a kind is pending at a
+                // time.
                 give_back(&info, here.is_some());
             }
         }
@@ -82,9 +84,9 @@ impl Drop for SignalGuard {
     }
 }
 
-/// Blocks all signals in this thread while it lives. A thread that is started
-/// meanwhile begins with all of them blocked, and so never runs a handler of
-/// the host, and gets `EPIPE` and `EFBIG` instead of a signal.
+/// Blocks all signals in this thread until it is dropped. A thread that is
+/// started meanwhile inherits the mask: it never runs a handler of the host, and
+/// gets `EPIPE` and `EFBIG` instead of a signal.
 pub(crate) struct NoSignals {
     before: libc::sigset_t,
 }
@@ -108,9 +110,8 @@ impl Drop for NoSignals {
     }
 }
 
-/// Whether `SIGPIPE` is ignored, as in every Rust program by default. Then
-/// nothing needs to be blocked for a pipe or a socket, and one call replaces
-/// three.
+/// Whether `SIGPIPE` is ignored, as in every Rust program by default. A transfer
+/// to a pipe or a socket then need not block it, and one call replaces three.
 pub(crate) fn sigpipe_is_ignored() -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: nothing is set; the kernel fills the second in.
@@ -174,7 +175,7 @@ fn take(signal: libc::c_int) -> Option<libc::siginfo_t> {
     (taken == libc::c_long::from(signal)).then(|| unsafe { info.assume_init() })
 }
 
-/// Whether a call of this process raised it, as far as its fields tell
+/// Whether a call of this process raised the signal, as far as its fields show
 /// (`SEND_SIG_NOINFO` in kernel/signal.c).
 fn is_the_kernels(info: &libc::siginfo_t) -> bool {
     let this = Thread::first().number();
@@ -182,8 +183,8 @@ fn is_the_kernels(info: &libc::siginfo_t) -> bool {
     info.si_code == libc::SI_USER && unsafe { info.si_pid() } == this
 }
 
-/// Queues a taken signal again. `rt_tgsigqueueinfo(2)`, since Linux 2.6.31; it
-/// may set the sender, since it goes to the caller itself.
+/// Queues a taken signal again by `rt_tgsigqueueinfo(2)`, since Linux 2.6.31.
+/// That call may set the sender, because the receiver is the caller itself.
 fn give_back(info: &libc::siginfo_t, to_this_thread: bool) {
     let process = Thread::first().number();
     let thread = Thread::this().number();
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(pending(), [false, false]);
     }
 
-    /// Without a procfs a signal's fields tell who sent it.
+    /// Without procfs the fields of a signal identify its sender.
     #[test]
     fn what_others_sent_is_theirs_without_a_procfs_too() {
         let fine = testkit::child::in_a_child(|| {

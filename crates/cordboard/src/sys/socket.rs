@@ -16,7 +16,7 @@ pub(crate) fn joins_datagrams(fd: BorrowedFd<'_>) -> bool {
     joined(fd) != Ok(0)
 }
 
-/// The same, but false for kernels that do not tell (`ENOPROTOOPT` of
+/// As [`joins_datagrams`], but false if the kernel does not report it (`ENOPROTOOPT` of
 /// `udp_lib_getsockopt` in net/ipv4/udp.c).
 pub(crate) fn is_said_to_join(fd: BorrowedFd<'_>) -> bool {
     !matches!(joined(fd), Ok(0) | Err(Errno::ENOPROTOOPT))
@@ -27,10 +27,10 @@ fn joined(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
 }
 
 /// Whether a connection is closed: its state is `TCP_CLOSE`. `None`: this is not TCP,
-/// or a filter refuses to tell.
+/// or a filter refuses the query.
 pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
-    // From tcp_states.h; the state is the first byte of `struct tcp_info`, of which the
-    // kernel writes as much as there is room for.
+    // From tcp_states.h. The state is the first byte of `struct tcp_info`, of which the
+    // kernel writes as much as fits.
     const CLOSE: u8 = 7;
     let mut info = [0u8; 8];
     let mut length = size_of_val(&info) as libc::socklen_t;
@@ -100,15 +100,15 @@ fn peek_offset(fd: BorrowedFd<'_>) -> Option<libc::c_int> {
     offset.ok().filter(|offset| *offset >= 0)
 }
 
-/// If that is refused, the peek is as the host has set it.
+/// Ignores an error: the peek then uses the host's offset.
 fn set_peek_offset(fd: BorrowedFd<'_>, offset: libc::c_int) {
     let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, offset);
 }
 
-/// Sets `SO_PASSCRED` and returns its old value. With it, every received message
-/// carries its sender's credentials, and the end of the stream carries none: the only
-/// way to tell a message of zero length from the end on a sequenced-packet socket
-/// (`unix(7)`).
+/// Sets `SO_PASSCRED` and returns its old value. With this option every received
+/// message carries its sender's credentials, and the end of the stream carries none.
+/// Nothing else distinguishes a message of zero length from the end on a
+/// sequenced-packet socket (`unix(7)`).
 pub(crate) fn pass_credentials(fd: BorrowedFd<'_>, on: bool) -> Result<bool, Errno> {
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PASSCRED);
     let before = option(fd, level, name)? != 0;
@@ -118,8 +118,9 @@ pub(crate) fn pass_credentials(fd: BorrowedFd<'_>, on: bool) -> Result<bool, Err
     Ok(before)
 }
 
-/// Returns what a connected datagram socket sends without fragments, in bytes of
-/// payload: the path's MTU less the headers (`IP_MTU`, `ip(7)`; `IPV6_MTU`, `ipv6(7)`).
+/// Returns the largest payload, in bytes, that a connected datagram socket sends
+/// without fragments: the path MTU less the headers (`IP_MTU`, `ip(7)`; `IPV6_MTU`,
+/// `ipv6(7)`).
 pub(crate) fn path_mtu(fd: BorrowedFd<'_>) -> Option<usize> {
     use rustix::net::{AddressFamily, sockopt};
     const UDP_HEADER: usize = 8;
@@ -134,7 +135,7 @@ pub(crate) fn path_mtu(fd: BorrowedFd<'_>) -> Option<usize> {
 }
 
 /// Returns the number of bytes that a blocking read, and `poll(2)`, wait for:
-/// `SO_RCVLOWAT` (`socket(7)`). `None`: a filter refuses to tell.
+/// `SO_RCVLOWAT` (`socket(7)`). `None`: a filter refuses the query.
 pub(crate) fn receive_mark(fd: BorrowedFd<'_>) -> Option<u64> {
     let mark = option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).ok()?;
     u64::try_from(mark).ok()

@@ -1,11 +1,13 @@
 //! Threads, by `pthread_create(3)`. A thread of the standard library takes a
 //! process-wide lock as it starts and as it ends, for its message about stack
 //! overflows. If another thread holds that lock at the moment of a `fork(2)`,
-//! it is never released in the child, and no such thread starts there any more.
+//! it is never released in the child, where the standard library can then start
+//! no thread.
 //!
-//! The message is no loss: a thread that blocks `SIGSEGV` is killed by it
-//! whatever the handlers (`force_sig_info_to_task` in kernel/signal.c). The
-//! stack still has a guard page (`pthread_attr_setguardsize(3)`).
+//! These threads would not print that message anyway: they block `SIGSEGV`,
+//! which then kills the process regardless of handlers
+//! (`force_sig_info_to_task` in kernel/signal.c). The stack still has a guard
+//! page (`pthread_attr_setguardsize(3)`).
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -20,14 +22,14 @@ use crate::guarded::guarded;
 /// The standard library's default.
 const STACK: usize = 2 << 20;
 
-/// A started thread, which is detached when this is dropped.
+/// A started thread. Dropping this value detaches it.
 #[derive(Debug)]
 pub(crate) struct Spawned {
     /// Until it is joined.
     id: Option<libc::pthread_t>,
     /// The process that has the thread; a child of `fork(2)` does not.
     process: Stamp,
-    /// Happens when its body has ended.
+    /// Happens when the thread's body has ended.
     ended: Arc<Event>,
 }
 
@@ -51,8 +53,8 @@ impl Drop for Ends {
     }
 }
 
-/// Starts a thread with the calling thread's signal mask. A panic of its body
-/// ends that thread only. A name is truncated to 15 bytes.
+/// Starts a thread with the calling thread's signal mask. A panic in `body`
+/// ends that thread only. The name is truncated to 15 bytes.
 ///
 /// # Errors
 ///
@@ -83,9 +85,9 @@ pub(crate) fn spawn(
 fn create(start: *mut Start) -> Result<libc::pthread_t, Errno> {
     let attributes = Attributes::new()?;
     match create_with(&raw const attributes.0, start) {
-        // The host's thread-local variables do not fit a stack of that size
-        // (`allocate_stack` in the GNU C library). The host's own threads have
-        // the default size.
+        // The host's thread-local variables do not fit into a stack of that
+        // size (`allocate_stack` in the GNU C library). The default size
+        // suffices for the host's own threads.
         Err(Errno::EINVAL) => create_with(ptr::null(), start),
         done => done,
     }
@@ -96,8 +98,8 @@ fn create_with(
     start: *mut Start,
 ) -> Result<libc::pthread_t, Errno> {
     let mut id = MaybeUninit::uninit();
-    // SAFETY: the attributes are valid, or null; what is started may be used on
-    // any thread, and is this one's alone if it begins.
+    // SAFETY: the attributes are valid, or null; `start` may be used on any
+    // thread, and only the new thread uses it once it has begun.
     let refused =
         unsafe { libc::pthread_create(id.as_mut_ptr(), attributes, begin, start.cast::<c_void>()) };
     done(refused)?;
@@ -122,8 +124,9 @@ impl Spawned {
         self.ended.has_happened()
     }
 
-    /// Waits until it has ended. Returns at once for the calling thread, and in
-    /// a child of `fork(2)`, which a signal handler may make meanwhile.
+    /// Waits until the thread has ended. Returns at once on that thread itself,
+    /// and in a child of `fork(2)`, which a signal handler may make during the
+    /// wait.
     pub(crate) fn join(mut self) {
         // SAFETY: takes nothing.
         let this = unsafe { libc::pthread_self() };
@@ -159,8 +162,8 @@ impl Attributes {
         done(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
         // SAFETY: filled in by the successful call above.
         let mut attributes = Attributes(unsafe { attributes.assume_init() });
-        // SAFETY: they are valid. A whole number of pages, and more than the
-        // least there is, so it is not refused.
+        // SAFETY: they are valid. The size is a whole number of pages and above
+        // the minimum, so it is not refused.
         unsafe { libc::pthread_attr_setstacksize(&mut attributes.0, STACK) };
         Ok(attributes)
     }
@@ -210,7 +213,7 @@ mod tests {
             std::hint::black_box(&mut large);
             let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
             send.send((name, std::thread::current())).unwrap();
-            // Parked until it is unparked, as any thread.
+            // The thread can be parked and unparked as any other.
             std::thread::park();
             gone.recv().unwrap_err();
         })
@@ -252,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Detached, it goes on, and its stack is given back.
+    /// A detached thread continues, and its stack is released at its end.
     #[test]
     fn a_thread_that_nobody_waits_for_goes_on() {
         let (send, told) = channel();

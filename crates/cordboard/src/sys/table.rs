@@ -1,6 +1,6 @@
 //! Descriptor tables of threads. All threads of a process normally share one
-//! table; a thread that calls `unshare(2)` with `CLONE_FILES` has its own from
-//! then on, where a number may be another file.
+//! table. A thread that calls `unshare(2)` with `CLONE_FILES` has its own table
+//! from then on, in which a number may refer to another file.
 
 use std::cell::Cell;
 
@@ -15,7 +15,8 @@ const KCMP_FILES: libc::c_int = 2;
 pub(crate) struct Thread(libc::pid_t);
 
 impl Thread {
-    /// Returns the calling thread. `gettid(2)`, at its first use.
+    /// Returns the calling thread. Calls `gettid(2)` once per thread and
+    /// process.
     pub(crate) fn this() -> Thread {
         thread_local! {
             /// Its number, and the process in which it is valid.
@@ -42,35 +43,37 @@ impl Thread {
         self.0
     }
 
-    /// Whether it waits in the kernel: state `S` or `D` of
+    /// Whether the thread waits in the kernel: state `S` or `D` of
     /// `/proc/self/task/TID/stat` (proc_pid_stat(5)). True if that is unknown.
     pub(crate) fn waits(self) -> bool {
         let stat = std::fs::read(format!("/proc/self/task/{}/stat", self.0));
         let Ok(stat) = stat else { return true };
-        // The name before it may contain any byte.
+        // The name before the state may contain any byte.
         let name_ends = stat.iter().rposition(|byte| *byte == b')');
         let state = name_ends.and_then(|end| stat.get(end + 2));
         state.is_none_or(|state| matches!(state, b'S' | b'D'))
     }
 
-    /// Whether the calling thread shares the descriptor table of this one:
-    /// `kcmp(2)`, `KCMP_FILES`, since Linux 3.5. Not remembered: a thread may
+    /// Whether the calling thread shares the descriptor table of this thread:
+    /// `kcmp(2)`, `KCMP_FILES`, since Linux 3.5. Not cached: a thread may
     /// unshare its table at any time, and the call takes less than a
-    /// microsecond. `None` if that is unknown: not configured, refused by a
-    /// filter, or the thread has exited, or is exiting.
+    /// microsecond. `None` if unknown: the call is not configured, or refused
+    /// by a filter, or the thread has exited or is exiting.
     pub(crate) fn shares_descriptors(self) -> Option<bool> {
         if Thread::this() == self {
             return Some(true);
         }
         match self.has_the_same(KCMP_FILES)? {
             true => Some(true),
-            // An exiting thread has neither: it releases its memory first
-            // (`do_exit`, kernel/exit.c), which all threads of a process share.
+            // An exiting thread differs in both: it releases its memory first
+            // (`do_exit`, kernel/exit.c), and all threads of a process share
+            // that.
             false => (self.has_the_same(KCMP_VM)?).then_some(false),
         }
     }
 
-    /// Whether it has the same as the calling thread, by `kcmp(2)`.
+    /// Whether both this and the calling thread have the same resource `what`,
+    /// by `kcmp(2)`.
     fn has_the_same(self, what: libc::c_int) -> Option<bool> {
         let this = Thread::this();
         // SAFETY: takes and returns integers only.
@@ -99,7 +102,8 @@ mod tests {
         assert_eq!((before, after), (Some(true), Some(false)));
     }
 
-    /// An exited thread has no descriptors, which are not different ones.
+    /// An exited thread has no descriptor table, which does not count as a
+    /// different one.
     #[test]
     fn a_thread_that_has_ended_is_not_told_of() {
         use testkit::child;

@@ -12,15 +12,15 @@ use super::socket::unsent;
 use crate::errno::Errno;
 
 /// Reads up to `into.len()` bytes of a pipe, 0 at its end, and never waits. Unlike
-/// `read(2)` it goes past the end of a packet, and drops nothing of the one that it
-/// ends in (`vmsplice_to_user`, fs/splice.c, since Linux 2.6.23). 0 also before a page
-/// that is not valid any more (`ENODATA` in `splice_from_pipe_feed`).
+/// `read(2)`, it continues past the end of a packet, and drops nothing of a packet that
+/// it reads in part (`vmsplice_to_user`, fs/splice.c, since Linux 2.6.23). Returns 0
+/// also if the next page is no longer valid (`ENODATA` in `splice_from_pipe_feed`).
 ///
 /// # Errors
 ///
 /// `EAGAIN`: the pipe is empty. `EBADF`: this is not a pipe, or the descriptor is not
-/// open for reading only: `vmsplice(2)` would write to one that is open for writing
-/// too. Any other errno: of a page, or of a filter that refuses the call.
+/// open for reading only: `vmsplice(2)` writes to a descriptor that is open for writing
+/// too. Any other errno: that of a page, or of a filter that refuses the call.
 pub(crate) fn read_across(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     if rustix::fs::fcntl_getfl(fd)? & OFlags::RWMODE != OFlags::RDONLY {
         return Err(Errno::EBADF);
@@ -29,9 +29,10 @@ pub(crate) fn read_across(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, 
     Ok(unsafe { take(fd, into.as_mut_ptr().cast(), into.len()) }?)
 }
 
-/// Whether a pipe is empty and has no writer, queried without taking anything: there is
-/// no memory to read into. Unlike `poll(2)` it detects a FIFO that was opened before it
-/// had a writer, but takes the pipe's lock. `None`: a filter refuses to tell.
+/// Whether a pipe is empty and has no writer. The query is a read into inaccessible
+/// memory, which takes no bytes. Unlike `poll(2)`, it detects the end of a FIFO that
+/// was opened before it had a writer, but it takes the pipe's lock. `None`: a filter
+/// refuses the query.
 pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
     match rustix::fs::fcntl_getfl(fd) {
         Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {}
@@ -51,7 +52,7 @@ pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
     // SAFETY: the mapping is ours, and no pointer into it is left.
     unsafe { libc::munmap(none, length) };
     match done.map_err(Errno::from) {
-        // Or before a page that is not valid any more.
+        // The pipe has ended, or the next page is no longer valid.
         Ok(0) => unsent(fd).ok().map(|there| there == 0),
         Ok(_) | Err(Errno::EAGAIN | Errno::EFAULT | Errno::EIO) => Some(false),
         Err(_) => None,
@@ -62,7 +63,7 @@ pub(crate) fn is_over(fd: BorrowedFd<'_>) -> Option<bool> {
 ///
 /// # Safety
 ///
-/// The kernel may write there, or is prevented by the mapping.
+/// The memory is valid for writes, or inaccessible to the kernel too.
 unsafe fn take(
     fd: BorrowedFd<'_>,
     to: *mut libc::c_void,
@@ -142,7 +143,8 @@ mod tests {
         });
     }
 
-    /// Nothing is written to a pipe by a descriptor that is open for both.
+    /// Nothing is written to a pipe through a descriptor that is open for reading and
+    /// writing.
     #[test]
     fn one_that_can_be_written_to_is_not_read() {
         let (reader, _writer) = testkit::obstacle::fifo().unwrap();

@@ -14,12 +14,12 @@ pub(super) const WORDS: usize = 1008;
 pub(super) struct Page {
     /// The process's stamp.
     pub(super) stamp: Line,
-    /// Words for `futex(2)`. A value that a thread had read before a fork, and
-    /// was about to sleep on, differs in the child.
+    /// Words for `futex(2)`. A value that a thread read before a fork, to sleep
+    /// on, differs in the child.
     pub(super) words: [AtomicU32; WORDS],
 }
 
-/// A cache line, which the words do not share.
+/// A cache line of its own, which the words do not share.
 #[repr(C, align(64))]
 pub(super) struct Line(pub(super) AtomicU64);
 
@@ -29,7 +29,7 @@ const _: () = assert!(size_of::<Page>() == SIZE);
 /// Returns this process's page. `None`: the kernel does not support it.
 pub(super) fn page() -> Option<&'static Page> {
     static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
-    /// Stands for a missing page.
+    /// Its address stands for a missing page.
     static NONE: AtomicU64 = AtomicU64::new(0);
     let none = ptr::from_ref(&NONE).cast_mut().cast::<Page>();
     let mut page = PAGE.load(Ordering::Acquire);
@@ -38,7 +38,7 @@ pub(super) fn page() -> Option<&'static Page> {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         page = match PAGE.compare_exchange(page, fresh, order.0, order.1) {
             Ok(_) => fresh,
-            // One page too many is leaked: this happens once.
+            // Leaks one page, if threads race at the first use.
             Err(first) => first,
         };
     }
@@ -56,8 +56,8 @@ fn wiped_page() -> Option<*mut Page> {
     // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
     let page = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), SIZE, flags.0, flags.1) };
     let page = page.ok()?;
-    // SAFETY: no advice has this number. Some emulators (qemu's user mode)
-    // accept any advice, and do nothing.
+    // SAFETY: no advice has this number. Some emulators (QEMU user mode) accept
+    // any advice, and do nothing.
     let lies = unsafe { libc::madvise(page, SIZE, -1) } == 0;
     // SAFETY: the mapping is ours, and holds nothing that could be lost.
     let wiped = unsafe { rustix::mm::madvise(page, SIZE, Advice::LinuxWipeOnFork) };
@@ -78,7 +78,7 @@ mod tests {
         let Some(page) = page() else {
             return testkit::skip::here("no page that fork(2) leaves empty");
         };
-        // Not used by other tests: a word after the last that they find.
+        // The last word: other tests are unlikely to use it.
         let word = &page.words[WORDS - 1];
         let kept = word.swap(7, Ordering::AcqRel);
         page.stamp.0.fetch_max(1, Ordering::AcqRel);

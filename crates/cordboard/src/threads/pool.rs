@@ -11,15 +11,16 @@ use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::sys::Spawned;
 
-/// How long a thread without work stays.
+/// How long a thread without work waits before it exits.
 const LINGER: Duration = Duration::from_secs(10);
-/// If no work is taken for this long while some waits, all threads count as
+/// If work waits, and none is taken for this long, all threads count as
 /// blocked.
 const HELD_UP: Duration = Duration::from_millis(50);
 
 /// A piece of work for a thread.
 pub(crate) trait Work: Send + Sized + 'static {
-    /// Does it. What is left to do is queued again, behind other work.
+    /// Does the work. The rest, if it returns one, is queued again behind other
+    /// work.
     fn work(self) -> Option<Self>;
 }
 
@@ -148,7 +149,7 @@ mod tests {
                 assert_eq!(queue.next(Duration::ZERO, &mut third), None);
                 (first, queue.oversee(MOMENT, 100 * MOMENT))
             });
-            // Asleep by then, since there is nothing that waits.
+            // The monitor is asleep by then, since no work waits.
             while !queue.is_overseen_asleep() {
                 std::thread::yield_now();
             }
@@ -161,9 +162,9 @@ mod tests {
         assert_eq!(take(&mut threads[2]), Some(4));
     }
 
-    /// A thread was woken for work and has not begun: it takes one piece, and
-    /// may block in it. Another thread that was replaced keeps the rest of its
-    /// work if no thread would take it.
+    /// A thread that was woken for work and has not begun takes one piece, and
+    /// may block in it. A thread that was replaced keeps the rest of its work
+    /// if no other thread would take that.
     #[test]
     fn a_replaced_thread_leaves_its_rest_to_another() {
         const MOMENT: Duration = Duration::from_millis(10);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::sync::{Condvar, Mutex, MutexGuard};
 
-/// The most threads beyond the usual number. Each is blocked in the kernel and
-/// costs some 20 KB.
+/// The maximum number of threads beyond `most`. Each is blocked in the kernel and
+/// uses about 20 KB.
 const SURPLUS: usize = 4096;
 /// The monitor's interval grows to at most this many times the usual one, if
 /// work is slow and not blocked.
@@ -51,10 +51,10 @@ enum Monitor {
     Awake,
 }
 
-/// What the caller does after work was pushed.
+/// The next action of the thread that pushed work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// Nothing: a thread will take it.
+    /// None: a thread will take the work.
     Queued,
     /// Start another thread; it counts as started.
     StartOne,
@@ -63,7 +63,7 @@ pub(crate) enum Pushed {
     Oversee,
 }
 
-/// The number of growths when a thread took its last piece of work.
+/// The value of `growths` when a thread took its last piece of work.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Since(Option<u64>);
 
@@ -170,9 +170,9 @@ impl<T> Queue<T> {
         false
     }
 
-    /// Takes the next piece of work, after one that was taken `since`. `None`:
-    /// the thread is to exit, because none came within `linger`, the queue is
-    /// closed, or another thread has taken its place.
+    /// Takes the next piece of work. `since`: the growths at the thread's last
+    /// piece. `None`: the thread is to exit, because no work came within
+    /// `linger`, the queue is closed, or another thread has taken its place.
     pub(crate) fn next(&self, linger: Duration, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
         if state.was_replaced(since) {
@@ -199,7 +199,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Appends work, and takes the first piece; the same one if the queue is
+    /// Appends work, and takes the first piece, which is `item` if the queue is
     /// empty. `None`: the thread is to exit, because another has taken its place
     /// and a thread will take the work.
     pub(crate) fn trade(&self, item: T, since: &mut Since) -> Option<T> {
@@ -252,8 +252,9 @@ impl<T> State<T> {
         }
     }
 
-    /// Whether another thread was started because this one and all others were
-    /// blocked. This one has returned, so its work was slow, not blocked.
+    /// Whether another thread was started because all threads, including this
+    /// one, counted as blocked. This one has returned: its work was slow, so the
+    /// monitor's interval grows.
     fn was_replaced(&mut self, since: &Since) -> bool {
         let grown = since.0.is_some_and(|since| self.growths > since);
         let replaced = grown && self.threads > self.most;

@@ -1,5 +1,5 @@
 //! The pool of the process, shared by all transfers, for calls that may block
-//! in the kernel where the transfer itself must not.
+//! in the kernel while the transfer itself must not.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ impl Work for Call {
 /// Makes a call on a thread of the process's pool, which belongs to no engine.
 /// Returns the call if no thread is available.
 pub(crate) fn spawn(call: Call) -> Result<(), Call> {
-    /// As many reads and writes as one transfer may have in flight.
+    /// The sum of the default watermarks: 3 reads and 5 writes.
     const THREADS: usize = 8;
     static POOL: PerProcess<Arc<ThreadPool<Call>>> = PerProcess::new();
     let Ok(pool) = POOL.get(|_| Ok::<_, Infallible>(ThreadPool::new(NO_OWNER, THREADS)));
@@ -30,14 +30,15 @@ pub(crate) fn spawn(call: Call) -> Result<(), Call> {
     settle(pool.submit(call), own)
 }
 
-/// Tells one call from another, if it captures anything.
+/// Returns the address of the call, which identifies it if it captures
+/// anything.
 fn address(call: &Call) -> *const () {
     std::ptr::from_ref(&**call).cast()
 }
 
-/// Makes the calls that no thread is available for, except the caller's own,
-/// which it returns. The last caller whose thread could not be started gets the
-/// calls of all.
+/// Makes the calls for which no thread is available, except the caller's own,
+/// which it returns. If no thread could be started for several callers, the
+/// last caller gets the calls of all.
 fn settle(refused: VecDeque<Call>, own: *const ()) -> Result<(), Call> {
     let mut mine = None;
     for call in refused {
@@ -54,8 +55,8 @@ mod tests {
     use super::super::queue::{Pushed, Queue};
     use super::*;
 
-    /// Two callers ask for a thread each, and none is available: the one that
-    /// learns it last gets its own call back, and makes the other's.
+    /// Two callers request a thread each, and none is available: the last one
+    /// gets its own call back, and makes the other's.
     #[test]
     fn each_caller_gets_its_own_call_back() {
         for second_is_last in [false, true] {

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use crate::errno::Errno;
 use crate::sys::{self, NoSignals, Spawned};
 
-/// The owner of threads that belong to no engine. An engine's number otherwise.
+/// The owner number of threads that belong to no engine.
 pub(crate) const NO_OWNER: usize = 0;
 
 thread_local! {

@@ -29,20 +29,20 @@ fn what_is_hardly_touched_is_kept() {
     // A buffer that is touched does not get small pages.
     Buffer::sparse(4 << 20, 4096).unwrap().recycle();
     assert!(!Buffer::with_capacity(3 << 20).unwrap().sparse);
-    // A 32-bit process may have as many addresses.
+    // A 32-bit process may lack the address space for it.
     if cfg!(target_pointer_width = "64") {
         let less = Buffer::sparse(isize::MAX as usize - 4095, 5000).unwrap();
         assert_eq!(less.len(), 8192);
     }
 }
 
-/// The calling process, a child, locks what it maps from now on.
+/// Makes the calling process, a child, lock its later mappings.
 fn lock() -> bool {
     // SAFETY: takes an integer.
     unsafe { libc::mlockall(libc::MCL_FUTURE) == 0 }
 }
 
-/// `RLIMIT_MEMLOCK`, of a process without privilege that locks what it maps.
+/// An unprivileged process that locks its mappings, under `RLIMIT_MEMLOCK`.
 #[test]
 fn less_where_no_more_may_be_locked() {
     use rustix::process::{Resource, Rlimit, setrlimit};
@@ -74,7 +74,7 @@ fn less_where_no_more_may_be_locked() {
     }));
 }
 
-/// By a process that locks what it maps: what is touched is locked.
+/// In a process that locks its mappings, only the touched pages are locked.
 #[test]
 fn what_is_hardly_touched_is_not_filled_in() {
     if !rustix::process::geteuid().is_root() || !testkit::child::in_a_child(lock) {
@@ -117,7 +117,8 @@ fn aligned_and_reused() {
     assert_eq!(short.len(), 4096, "a longer one is not shown as such");
 }
 
-/// A child does not have it, and leaves alone what it has there instead.
+/// A child does not inherit the buffer, and does not unmap another mapping at
+/// its address.
 #[test]
 fn what_a_device_reads_into_is_not_forked() {
     let mut buffer = Buffer::huge(1 << 20).unwrap();

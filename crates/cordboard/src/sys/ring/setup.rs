@@ -93,8 +93,8 @@ pub(super) fn register_files(ring: &IoUring, files: [i32; 3], tags: [u64; 3]) ->
     if done < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
-/// Makes a descriptor that cannot be duplicated to another number: it is made
-/// again while the lower numbers are taken.
+/// Makes a descriptor with a number above 2. For a descriptor that must not be
+/// duplicated: makes it again while the lower numbers are taken.
 fn made_beyond<T: AsRawFd>(make: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
     use rustix::event::epoll::{CreateFlags, create};
     let made = make()?;
@@ -104,15 +104,15 @@ fn made_beyond<T: AsRawFd>(make: impl Fn() -> std::io::Result<T>) -> std::io::Re
     drop(made);
     let mut taken = Vec::new();
     while taken.last().is_none_or(|last| !is_beyond(last)) {
-        // Nothing can be read from it or written to it.
+        // An epoll instance can be neither read nor written.
         taken.push(create(CreateFlags::CLOEXEC)?);
     }
     make()
 }
 
 /// `IORING_SETUP_SINGLE_ISSUER` and `IORING_SETUP_DEFER_TASKRUN`, since Linux
-/// 6.1: completions are processed when they are asked for and not in between.
-/// Older kernels return `EINVAL` for flags they do not know.
+/// 6.1: the kernel processes completions only in `io_uring_enter(2)`. Older
+/// kernels return `EINVAL` for flags they do not know.
 fn build() -> std::io::Result<IoUring> {
     let entries = SLOTS as u32 * 2;
     let deferred = IoUring::builder()

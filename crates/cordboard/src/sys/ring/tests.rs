@@ -25,8 +25,7 @@ fn length(file: &File) -> u64 {
     file.metadata().unwrap().len()
 }
 
-/// Queued calls are not submitted in order to wait, and their completions are not taken
-/// for those that are waited for.
+/// `retire` does not submit queued calls, and waits for the tags only.
 #[test]
 fn letting_go_submits_nothing_and_waits_for_nothing_else() {
     use io_uring::opcode::PollAdd;
@@ -59,8 +58,8 @@ fn letting_go_submits_nothing_and_waits_for_nothing_else() {
         return;
     };
     let _hangs = testkit::watchdog::watch("letting_go_submits_nothing");
-    // Until it waits, or need not. Before Linux 6.12 it is io_uring_register(2)
-    // that waits; since then it returns at once.
+    // Until `retire` waits or has returned. Before Linux 6.12 io_uring_register(2)
+    // waits; since then it returns at once.
     let task = |file| std::fs::read_to_string(format!("/proc/self/task/{number}/{file}"));
     let waits = || {
         let in_call = |number| move |call: String| call.starts_with(&format!("{number} "));
@@ -73,9 +72,10 @@ fn letting_go_submits_nothing_and_waits_for_nothing_else() {
         std::thread::yield_now();
     }
     rustix::io::write(&writer, b"x").unwrap();
-    // Up to Linux 6.3 the call that waits is not woken by a completion that is deferred
-    // ("io_uring/rsrc: fix DEFER_TASKRUN rsrc quiesce"). Interrupted, it is made again.
-    // `retire` is called when everything has completed.
+    // Up to Linux 6.3 a deferred completion does not wake the waiting call
+    // ("io_uring/rsrc: fix DEFER_TASKRUN rsrc quiesce"), but a signal does, and the
+    // call is repeated. Outside this test, `retire` is called when everything has
+    // completed.
     while !retires.is_finished() {
         interrupt(number);
         std::thread::yield_now();
@@ -97,7 +97,7 @@ fn interrupt(thread: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR2) };
 }
 
-/// The kernel takes the read of the second block but not its write.
+/// The kernel accepts the read of the second block but not its write.
 #[test]
 fn a_write_without_its_read_is_never_submitted() {
     let mut arena = Arena::with_capacity(1 << 20).unwrap();
