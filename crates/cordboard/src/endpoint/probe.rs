@@ -31,7 +31,7 @@ pub(super) fn facts(
     let mut facts = Facts {
         kind: Kind::Other,
         id: None,
-        // O_PATH descriptors allow neither reads nor writes; access mode 3 is for ioctl only.
+        // O_PATH allows no reads or writes; access mode 3 is for ioctl only.
         readable: readable(flags),
         writable: writable(flags),
         append: flags.contains(OFlags::APPEND),

@@ -109,7 +109,7 @@ fn broken(name: &str) -> Fault {
     Fault {
         errno: Errno::EIO,
         why: format!(
-            "stage {name} violates its contract: no progress, or counts beyond its buffers"
+            "stage {name} is faulty: it made no progress, or reported more bytes than its buffers have"
         )
         .into(),
     }
