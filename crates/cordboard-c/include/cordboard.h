@@ -33,26 +33,26 @@
 // descriptor, and advance it.
 #define CORD_HERE -1
 
-// `cord_request.flags`: move a snapshot. Paths that pass on pages of the page
-// cache are not used, so later writes to the source are not visible in the
-// sink. The same holds for a file whose pages are in a pipe or a socket that
-// is the source.
+// `cord_request.flags`: move a snapshot. Later writes to the source file are
+// not visible in the sink. Excludes the paths that pass pages of the page
+// cache to the sink, and copies the bytes of a pipe or a stream socket, which
+// may hold such pages.
 #define CORD_STABLE 1
 
 // `cord_request.flags`: call `fsync(2)` on the sink at the end. If it fails,
 // the transfer fails.
 #define CORD_SYNC 2
 
-// `cord_request.flags`: if the sink is a regular file, make holes of blocks of
-// zeros.
+// `cord_request.flags`: if the sink is a regular file, turn blocks of zeros
+// into holes.
 #define CORD_SPARSE 4
 
 // `cord_request.flags`: write every byte, including holes of the source.
 #define CORD_DENSE 8
 
 // `cord_request.direct`: bypass the page cache if that is at least as fast as
-// any other path: for a large size, with `CORD_SYNC`, and if most of the
-// source is not cached.
+// any other path: the size is known and large, `CORD_SYNC` is set, and most of
+// the source is not in the page cache.
 #define CORD_DIRECT_AUTO 0
 
 // `cord_request.direct`: bypass the page cache if both sides support it,
@@ -62,7 +62,7 @@
 // `cord_request.direct`: never bypass the page cache.
 #define CORD_DIRECT_NEVER 2
 
-// `cord_report.ended`: end of file of the source.
+// `cord_report.ended`: the source ended.
 #define CORD_ENDED_EOF 1
 
 // `cord_report.ended`: the size was reached.
@@ -91,22 +91,22 @@
 // twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.
 typedef int64_t cord_transfer;
 
-// A transfer to run. Initialise it with `struct cord_request r =
-// CORD_REQUEST_INIT(src, dst);`: all bytes up to the end of the source, at the
-// file offsets of both descriptors.
+// A transfer to run. `struct cord_request r = CORD_REQUEST_INIT(src, dst);`
+// initialises a request for all bytes up to the end of the source, at the file
+// offsets of both descriptors.
 struct cord_request {
     // `sizeof(struct cord_request)`.
     size_t struct_size;
-    // The descriptor to read from. `cord_start` duplicates it: the caller may
-    // close it once `cord_start` has returned. `cord_run` does not duplicate
-    // it: it must stay open until `cord_run` has returned.
+    // The descriptor to read from. `cord_start` duplicates it, and the caller
+    // may close it once `cord_start` has returned. `cord_run` does not: the
+    // descriptor must stay open until `cord_run` has returned.
     int source;
     // The descriptor to write to. As `source`.
     int sink;
     // The number of bytes, or `CORD_ALL`: until the source ends.
     uint64_t size;
-    // The offset in the source, in bytes; the file offset of the descriptor
-    // does not change. Or `CORD_HERE`.
+    // The offset in the source, in bytes: the file offset of the descriptor is
+    // neither used nor changed. Or `CORD_HERE`.
     int64_t source_offset;
     // The offset in the sink. As `source_offset`.
     int64_t sink_offset;
@@ -121,15 +121,16 @@ struct cord_request {
     // Bitwise OR of `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE`, `CORD_DENSE`.
     uint64_t flags;
     // The paths that may be used: names separated by commas, as in the
-    // environment variable `CORDBOARD_ROUTE`. NULL: as the environment says.
+    // environment variable `CORDBOARD_ROUTE`. NULL: those that the environment
+    // allows.
     const char *paths;
     // Whether to bypass the page cache between files (`O_DIRECT`):
     // `CORD_DIRECT_AUTO`, `CORD_DIRECT_ALWAYS` or `CORD_DIRECT_NEVER`.
     uint32_t direct;
     // The paper's watermarks, for a path with several blocks in flight
     // (`direct`). No read is started while this many reads are pending. If all
-    // three are 0, the library adapts them to the device; those of the paper
-    // are 3, 5 and 5.
+    // three watermarks are 0, the library adapts them to the device; those of
+    // the paper are 3, 5 and 5.
     uint32_t marks_reads;
     // No read is started while this many writes are pending.
     uint32_t marks_writes;
@@ -146,20 +147,19 @@ struct cord_report {
     size_t struct_size;
     // Bytes read from the source.
     uint64_t read;
-    // Bytes that the sink accepted, without a gap. If a block fails that
-    // bypasses the page cache (`direct`), the sink may contain blocks behind
-    // it: they do not count. A file that they made longer is truncated again;
-    // the data that they replaced within its old length, or in a block device,
-    // is lost.
+    // Bytes that the sink accepted, up to the first gap. If a block of direct
+    // I/O (`direct`) fails, the sink may contain later blocks, which do not
+    // count. A file that those blocks extended is truncated again. Data that
+    // they overwrote within its old length, or in a block device, is lost.
     uint64_t written;
     // Bytes read from the source that the sink did not accept, and that could
-    // not be unread: `cord_stranded` returns them.
+    // not be returned to the source: `cord_stranded` reads them.
     uint64_t stranded;
     // Datagrams that the kernel truncated. 0 in practice.
     uint64_t truncated;
     // The time from start to end, in nanoseconds.
     uint64_t elapsed_ns;
-    // Why it ended: `CORD_ENDED_EOF` and so on.
+    // Why the transfer ended: `CORD_ENDED_EOF` and so on.
     int ended;
     // Which side failed: `CORD_SOURCE`, `CORD_SINK` or `CORD_NEITHER`.
     int failed;
@@ -177,9 +177,9 @@ struct cord_report {
 struct cord_status {
     // `sizeof(struct cord_status)`.
     size_t struct_size;
-    // Bytes read from the source so far. If they bypass the page cache
-    // (`direct`), a block counts as read and as written once it and all blocks
-    // before it are in the sink.
+    // Bytes read from the source so far. With direct I/O (`direct`), a block
+    // counts as read and as written once it and all blocks before it are in
+    // the sink.
     uint64_t read;
     // Bytes that the sink has accepted so far.
     uint64_t written;
@@ -201,17 +201,17 @@ struct cord_status {
     char path[32];
 };
 
-// Called once when a transfer has ended, with the `user` of `cord_on_end`. It
-// runs on a thread of the library with all signals blocked, or on the thread
-// that calls `cord_on_end` if the transfer has ended before. It should be
-// short. It must not throw, and must not wait for another transfer.
+// Called once when a transfer has ended, with the `user` of `cord_on_end`. The
+// function runs on a thread of the library with all signals blocked, or, if
+// the transfer has already ended, on the thread that calls `cord_on_end`. It
+// should be short, must not throw, and must not wait for a transfer.
 typedef void (*cord_callback)(cord_transfer transfer,
                               const struct cord_report *report,
                               void *user);
 
-// The handle of the last `cord_splice` or `cord_run` that this thread waited
-// for, which has ended. Valid in `cord_wait`, `cord_try`, `cord_stranded`,
-// `cord_json` and `cord_close`; `EBADF` in the other calls.
+// Stands for the last `cord_run` or synchronous `cord_splice` of this thread,
+// which has ended or was refused. Valid in `cord_wait`, `cord_try`,
+// `cord_stranded`, `cord_json` and `cord_close`; `EBADF` in the other calls.
 #define CORD_LAST 0
 
 #ifdef __cplusplus
@@ -222,35 +222,35 @@ extern "C" {
 //
 // Moves `size` bytes, or with `CORD_EOF` all bytes up to the end of `src`,
 // from the file offset of `src` to that of `dst`, by the fastest path that the
-// kernel has for the pair. Moves fewer bytes if `src` ends before. Both file
-// offsets advance. The call waits also on descriptors with O_NONBLOCK, and
+// kernel has for the pair. Moves fewer bytes if `src` ends earlier. Both file
+// offsets advance. The call waits even if a descriptor has O_NONBLOCK set, and
 // continues after a signal handler has run. It raises neither SIGPIPE nor
-// SIGXFSZ. It does not duplicate the descriptors: they must stay open until it
-// has returned.
+// SIGXFSZ. It does not duplicate the descriptors: they must stay open until
+// the call has returned.
 //
 // If either descriptor has FASYNC (O_ASYNC) set, the call duplicates both and
 // returns 0 as soon as the transfer has started. SIGIO, or the signal of
-// F_SETSIG, reports the end, to the owner of F_SETOWN, or to the calling
-// process if there is none. See docs/c.md, "The paper's way". `cord_last`
+// F_SETSIG, reports the end to the owner of F_SETOWN, or to the calling
+// process if no owner is set. See docs/c.md, "The paper's way". `cord_last`
 // returns the handle of the transfer.
 //
 // # Returns
 //
 // The number of bytes written (SSIZE_MAX for more), or -1 and errno. After a
-// failure `cord_try(CORD_LAST, &report)` has the number of bytes that were
-// moved, and `cord_stranded(CORD_LAST, ...)` returns bytes that were read and
-// not written.
+// failure `cord_try(CORD_LAST, &report)` reports the number of bytes moved,
+// and `cord_stranded(CORD_LAST, ...)` reads the bytes that were read from
+// `src` and not written.
 //
 // # Errors
 //
 // * EBADF: a descriptor is not open, or not open for this direction.
 // * EISDIR: a descriptor is a directory.
 // * EINVAL: a listening socket; a descriptor that cannot be read or written at
-//   all, such as an epoll instance; a record of an eventfd, a timerfd, a
-//   signalfd or inotify is longer than `size`; source and sink are the same
-//   file or the same open file description and the transfer would not end, or
-//   would overlap; CORDBOARD_ROUTE or CORDBOARD_WITHOUT contains a word that
-//   is not a path.
+//   all, such as an epoll instance; the first record of an eventfd, a timerfd,
+//   a signalfd or inotify is longer than `size`; source and sink are the same
+//   file, pipe or open file description, and the transfer would not end, or
+//   its ranges overlap; CORDBOARD_ROUTE or CORDBOARD_WITHOUT contains a word
+//   that is not a path.
 // * EPIPE, ECONNRESET: the reader of the sink is gone.
 // * ENODATA: the source was truncated while it was read.
 // * EOPNOTSUPP: no allowed path takes this pair.
@@ -262,11 +262,11 @@ ssize_t cord_splice(int src, int dst, size_t size);
 
 // cord_last - the handle of an asynchronous cord_splice
 //
-// Returns the latest one that was started from or to the descriptor with this
-// number, while it runs and after its end. The library owns the handle and
-// keeps it until a later asynchronous cord_splice has been started on each of
-// its two numbers, or until `cord_close`. Must not be called in a signal
-// handler.
+// Returns the handle of the latest asynchronous cord_splice from or to
+// descriptor number `fd`, while it runs and after its end. The library owns
+// the handle, and keeps it until later asynchronous calls of cord_splice have
+// used each of its two descriptor numbers, or until `cord_close`. Must not be
+// called in a signal handler.
 //
 // # Returns
 //
@@ -274,20 +274,21 @@ ssize_t cord_splice(int src, int dst, size_t size);
 //
 // # Errors
 //
-// * ENOENT: there is none, or its handle was closed.
+// * ENOENT: no asynchronous cord_splice has used this number, or its handle
+//   was closed.
 // * EBADF: `fd` is below 0.
 cord_transfer cord_last(int fd);
 
 // cord_run - run a transfer and wait for its end
 //
-// As cord_splice, with all options of a request. Never asynchronous: FASYNC is
-// ignored. `report` may be NULL. It is also written after a failure, unless
-// its own `struct_size` is wrong.
+// As cord_splice, with all options of a request. Never asynchronous: ignores
+// FASYNC. `report` may be NULL. A call that fails writes the report too,
+// unless `report->struct_size` is wrong.
 //
 // # Returns
 //
 // 0, or -1 and errno. An end by `idle_ms` is not a failure: the call returns
-// 0, even if `report->stranded` is not 0; `cord_stranded` returns these bytes.
+// 0, even if `report->stranded` is not 0; `cord_stranded` reads these bytes.
 //
 // # Errors
 //
@@ -333,7 +334,7 @@ cord_transfer cord_start(const struct cord_request *request);
 // # Errors
 //
 // * EBADF: not an open handle of this process.
-// * EDEADLK: called in a callback, which it would block.
+// * EDEADLK: called in a callback, in which a wait would deadlock.
 // * EINVAL: a `struct_size` that no version had.
 int cord_wait(cord_transfer transfer, struct cord_report *report);
 
@@ -359,15 +360,16 @@ int cord_try(cord_transfer transfer, struct cord_report *report);
 //
 // # Errors
 //
-// * EBADF: not an open handle of this process; CORD_LAST, which has ended.
+// * EBADF: not an open handle of this process, or CORD_LAST.
 // * EFAULT: `status` is NULL.
 // * EINVAL: a `struct_size` that no version had.
 int cord_get_status(cord_transfer transfer, struct cord_status *status);
 
 // cord_fd - a descriptor for waiting for the end with poll(2)
 //
-// It is readable (POLLIN) once the transfer has ended, and stays so. It
-// belongs to the handle: the caller must neither read nor close it.
+// The descriptor is readable (POLLIN) once the transfer has ended, and stays
+// readable. It belongs to the handle: the caller must neither read nor close
+// it.
 //
 // # Returns
 //
@@ -376,17 +378,17 @@ int cord_get_status(cord_transfer transfer, struct cord_status *status);
 // # Errors
 //
 // * EBADF: not an open handle of this process; or this thread has its own
-//   descriptor table (`unshare(2)`, CLONE_FILES), without the handle's
+//   descriptor table (`unshare(2)`, CLONE_FILES), which lacks the handle's
 //   descriptor.
 // * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 int cord_fd(cord_transfer transfer);
 
 // cord_on_end - register a function to be called at the end
 //
-// It is called once, on a thread of the library, before waiting threads
-// return. If the transfer has ended already, this call itself calls it. It is
-// called also if the handle was closed in between. The report is valid during
-// the call.
+// The callback runs once, on a thread of the library, before waiting threads
+// return. If the transfer has already ended, cord_on_end itself runs it. It
+// runs even if the handle has been closed meanwhile. The report is valid only
+// during the callback.
 //
 // # Returns
 //
@@ -415,8 +417,8 @@ int cord_cancel(cord_transfer transfer);
 
 // cord_stranded - get bytes that were read from the source and not written
 //
-// Returns the next ones, at most `size`, as read(2) does. Of datagrams each
-// call returns a whole one, which may be empty.
+// Reads the next stranded bytes, at most `size`, as read(2) does. If they are
+// datagrams, each call reads one whole datagram, which may be empty.
 //
 // # Returns
 //
@@ -427,15 +429,15 @@ int cord_cancel(cord_transfer transfer);
 // * ENODATA: no bytes are left, or none were stranded.
 // * EMSGSIZE: the next datagram has more than `size` bytes. It is not removed.
 // * EBUSY: the transfer still runs.
-// * EDEADLK: called in a callback, which it would block.
+// * EDEADLK: called in a callback, in which a wait would deadlock.
 // * EBADF: not an open handle of this process.
 // * EFAULT: `buffer` is NULL and `size` is not 0.
 ssize_t cord_stranded(cord_transfer transfer, void *buffer, size_t size);
 
 // cord_json - get the report as one line of JSON
 //
-// The line that the command writes with `--json`. It includes the paths that
-// were not taken, and why. As snprintf(3), writes at most `size` bytes,
+// Writes the line that the command prints with `--json`. It includes the paths
+// that were not taken, and why. As snprintf(3), writes at most `size` bytes,
 // including the terminating 0.
 //
 // # Returns
@@ -445,19 +447,20 @@ ssize_t cord_stranded(cord_transfer transfer, void *buffer, size_t size);
 // # Errors
 //
 // * EBUSY: the transfer still runs.
-// * EDEADLK: called in a callback, which it would block.
+// * EDEADLK: called in a callback, in which a wait would deadlock.
 // * EBADF: not an open handle of this process.
 // * EFAULT: `buffer` is NULL and `size` is not 0.
 ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
 
 // cord_close - release a handle, and cancel its transfer if that still runs
 //
-// Discards stranded bytes that were not read: to keep them, wait and read them
-// before. Closing `CORD_LAST` frees its report and stranded bytes.
+// Discards unread stranded bytes: to keep them, call `cord_wait` and
+// `cord_stranded` first. Closing `CORD_LAST` frees its report and stranded
+// bytes.
 //
-// The call does not wait. After it the transfer still writes bytes that it has
-// read, as long as the sink accepts them without waiting. To write to the sink
-// after a cancelled transfer, call `cord_cancel`, `cord_wait`, `cord_close` in
+// The call does not wait. The transfer may still write bytes that it has read,
+// as long as the sink accepts them without waiting. To write to the sink after
+// a cancelled transfer, call `cord_cancel`, `cord_wait` and `cord_close`, in
 // this order.
 //
 // # Returns
@@ -484,9 +487,9 @@ int cord_detach(cord_transfer transfer);
 //
 // Linux ignores O_ASYNC on regular files, without an error. This call records
 // the flag, so that cord_splice is asynchronous from and to such a file too.
-// (The file's F_SETSIG becomes SIGIO if it was 0; F_SETSIG with 0 also clears
-// the flag.) While an asynchronous splice runs, the call determines the flag
-// after its end.
+// (For such a file the call sets F_SETSIG to SIGIO if it was 0; F_SETSIG with
+// 0 clears the flag.) While an asynchronous cord_splice uses the descriptor,
+// FASYNC in `flags` takes effect at the end of the transfer.
 //
 // # Returns
 //

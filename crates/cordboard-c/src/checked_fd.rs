@@ -22,21 +22,22 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
 }
 
-/// A descriptor of the library, which is neither used nor closed if its number
-/// now refers to another file.
+/// A descriptor of the library. It is neither used nor closed if its number
+/// refers to another file by now.
 #[derive(Debug)]
 pub(crate) struct CheckedFd {
     /// `None` once it is dropped.
     fd: Option<OwnedFd>,
-    /// `None` if it is unknown; no file compares equal then.
+    /// `None` if unknown; then no file compares equal.
     file: Option<FileId>,
-    /// A file that the program cannot open again. If its number refers to
-    /// another file, the program has closed descriptors of the library.
+    /// A descriptor of a file that the program cannot open. If its number
+    /// refers to another file, the program has closed descriptors of the
+    /// library.
     sentinel: Option<Arc<CheckedFd>>,
 }
 
 impl CheckedFd {
-    /// A descriptor of a file that only the library has open.
+    /// Makes one for a file that only the library has open.
     pub(crate) fn of_library(fd: OwnedFd) -> CheckedFd {
         CheckedFd {
             file: file_id(fd.as_fd()).ok(),
@@ -45,16 +46,17 @@ impl CheckedFd {
         }
     }
 
-    /// A descriptor of a file that the program has open too. The program can
-    /// open it again under this number, or duplicate it to the number: then
-    /// device and inode are the same, and only the sentinel differs.
+    /// Makes one for a file that the program has open too. The program may
+    /// close the descriptor and have the same file under its number again: then
+    /// device and inode are the same, and only the sentinel shows the
+    /// difference.
     pub(crate) fn of_program(fd: OwnedFd) -> CheckedFd {
         let mut checked = CheckedFd::of_library(fd);
         checked.sentinel = sentinel();
         checked
     }
 
-    /// The descriptor; `None` if its number refers to another file.
+    /// Returns the descriptor; `None` if its number refers to another file.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.fd.as_ref()?.as_fd();
         let same_file = self.file.is_some() && file_id(fd).ok() == self.file;
@@ -85,7 +87,7 @@ fn sentinel() -> Option<Arc<CheckedFd>> {
 impl Drop for CheckedFd {
     fn drop(&mut self) {
         if self.fd().is_none() {
-            // The number refers to another file: closing it would close that.
+            // Closing the number would close another file.
             std::mem::forget(self.fd.take());
         }
     }

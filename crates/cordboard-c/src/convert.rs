@@ -12,7 +12,7 @@ use cordboard::{
 use crate::error::Error;
 use crate::types::*;
 
-/// Converts a request to the library's.
+/// Converts a C request to the library's type.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ pub(crate) fn request(from: &cord_request, paths: Option<&str>) -> Result<Reques
     })
 }
 
-/// Converts a report to that of C.
+/// Converts a report to the C structure.
 pub(crate) fn report(from: &Report) -> cord_report {
     cord_report {
         struct_size: size_of::<cord_report>(),
@@ -107,7 +107,7 @@ pub(crate) fn report(from: &Report) -> cord_report {
     }
 }
 
-/// Converts a status to that of C.
+/// Converts a status to the C structure.
 pub(crate) fn status(from: &Status) -> cord_status {
     cord_status {
         struct_size: size_of::<cord_status>(),
@@ -128,8 +128,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The names of the paths, separated by commas, cut to fit, with a 0 byte at
-/// the end.
+/// Returns the names of the paths, separated by commas, truncated to fit, with
+/// a terminating 0.
 fn names<const SIZE: usize>(paths: &[DataPath]) -> [c_char; SIZE] {
     let names: Vec<&str> = paths.iter().map(|path| path.name()).collect();
     let mut out = [0; SIZE];

@@ -33,8 +33,8 @@ impl From<Refusal> for Error {
 
 impl From<&Failure> for Error {
     fn from(failure: &Failure) -> Error {
-        // A transfer that ended early with stranded bytes, or that had no path
-        // left, has no errno.
+        // The report has no errno if the transfer ended early with stranded
+        // bytes, or had no path left.
         let errno = failure.report.errno.unwrap_or(Errno::EOPNOTSUPP);
         Error::new(errno, failure.to_string())
     }

@@ -1,6 +1,6 @@
 //! A synchronous transfer that failed: its error, and its report for
-//! `CORD_LAST`. A refusal has a report too, with zero bytes, so that the report
-//! of an earlier transfer is not mistaken for it.
+//! `CORD_LAST`. A refusal has a report too, with zero bytes: otherwise the
+//! report of an earlier transfer could be mistaken for it.
 
 use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
 

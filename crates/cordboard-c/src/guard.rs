@@ -1,5 +1,5 @@
 //! The boundary of the C library: a failure sets errno and stores a message,
-//! and neither a panic nor a thread's cancellation crosses.
+//! and neither a panic nor a thread's cancellation crosses it.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -15,8 +15,8 @@ thread_local! {
 }
 
 /// Runs a call. If it fails, sets `errno`, stores the message and returns
-/// `failed`, which C knows as a failure. A panic, which would be a bug in this
-/// library, is `ENOTRECOVERABLE`. The thread is not cancelled during the call.
+/// `failed`, the call's value for a failure. A panic, a bug in this library,
+/// becomes `ENOTRECOVERABLE`. The thread is not cancelled during the call.
 pub(crate) fn guard<T>(failed: T, call: impl FnOnce() -> Result<T, Error>) -> T {
     let _not_cancelled = sys::NotCancelled::begin();
     let call = AssertUnwindSafe(|| {
@@ -29,7 +29,7 @@ pub(crate) fn guard<T>(failed: T, call: impl FnOnce() -> Result<T, Error>) -> T 
         Ok(Err(error)) => error,
         Err(_) => Error::new(
             Errno::ENOTRECOVERABLE,
-            "bug in cordboard: please report it with what it printed",
+            "bug in cordboard: please report it with the message on standard error",
         ),
     };
     // While a thread exits, its thread-local values may be gone.

@@ -1,5 +1,5 @@
-//! Cordboard from C: the paper's one call, `cord_splice`, and handles of
-//! transfers that run asynchronously.
+//! Cordboard from C: the paper's call, `cord_splice`, and handles of
+//! asynchronous transfers.
 //!
 //! `include/cordboard.h` is generated from this crate's types and doc comments;
 //! `docs/c.md` is the introduction. Each call checks its arguments. A call that
@@ -12,7 +12,7 @@
 //! 3. `checked_fd`: descriptors that the program may have closed
 //! 4. `fasync`: FASYNC and the signal at the end
 //! 5. `convert`: structures of C to and from the library's
-//! 6. `outcome`: report and stranded bytes; `failed`: the same of a failure
+//! 6. `outcome`: report and stranded bytes; `failed`: those of a failed call
 //! 7. `table`: handles
 //! 8. `guard`: the boundary, which no panic crosses
 //! 9. `calls`: the functions of the header

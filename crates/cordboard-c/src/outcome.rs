@@ -1,4 +1,4 @@
-//! The outcome of a transfer: its report, and the stranded bytes, which the
+//! The outcome of a transfer: its report, and its stranded bytes, which the
 //! caller can read.
 
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ impl Finished {
         self.stranded.read(buffer)
     }
 
-    /// The report as the line that `cordboard --json` writes.
+    /// Returns the report as the line that `cordboard --json` prints.
     pub(crate) fn json(&self) -> Result<String, Error> {
         serde_json::to_string(&self.report)
             .map_err(|error| Error::new(Errno::EINVAL, error.to_string()))
@@ -46,8 +46,9 @@ impl From<Outcome> for Finished {
 #[derive(Debug)]
 enum StrandedBytes {
     Nothing,
-    /// With the number of bytes left in the pipe. Reading stops by this number
-    /// and not at the end of file: a child of `fork(2)` may hold the write end.
+    /// The read end, and the number of bytes left in the pipe. Reading stops
+    /// after this number and not at the end of file: a child of `fork(2)` may
+    /// hold the write end.
     Pipe(CheckedFd, u64),
     Bytes(VecDeque<u8>),
     Datagrams(VecDeque<Vec<u8>>),
@@ -69,7 +70,7 @@ impl StrandedBytes {
             StrandedBytes::Pipe(_, 0) => None,
             StrandedBytes::Pipe(..) if buffer.is_empty() => Some(0),
             StrandedBytes::Pipe(pipe, left) => match pipe.fd() {
-                // The program has closed it, and the bytes are lost.
+                // The program has closed the pipe, and the bytes are lost.
                 None => None,
                 Some(pipe) => {
                     let most = usize::try_from(*left).map_or(buffer.len(), |n| n.min(buffer.len()));
@@ -121,18 +122,17 @@ thread_local! {
     static LAST: RefCell<Option<Finished>> = const { RefCell::new(None) };
 }
 
-/// Stores the outcome of what this thread waited for: `CORD_LAST`.
+/// Stores the outcome of this thread's last synchronous transfer: `CORD_LAST`.
 pub(crate) fn set_last(finished: Finished) {
     // While a thread exits, its thread-local values may be gone.
     let _ = LAST.try_with(|last| last.replace(Some(finished)));
 }
 
-/// Gives access to the outcome of the last transfer that this thread waited
-/// for.
+/// Gives access to the outcome of this thread's last synchronous transfer.
 ///
 /// # Errors
 ///
-/// `EBADF`: this thread has waited for none.
+/// `EBADF`: this thread has run none.
 pub(crate) fn with_last<T>(f: impl FnOnce(&mut Finished) -> Result<T, Error>) -> Result<T, Error> {
     LAST.try_with(|last| match &mut *last.borrow_mut() {
         Some(finished) => f(finished),

@@ -1,12 +1,12 @@
-//! State of which each process has its own, and its locks.
+//! Per-process state, and its locks.
 
 use std::convert::Infallible;
 use std::sync::MutexGuard;
 
 use cordboard::{Lock, PerProcess};
 
-/// Returns this process's value. At its first use `make` makes it; in a child
-/// of `fork(2)` `make` is given the parent's value.
+/// Returns this process's value, which `make` makes at the first use. In a
+/// child of `fork(2)`, `make` gets the parent's value.
 pub(crate) fn value<T: Send + Sync>(
     slot: &'static PerProcess<T>,
     make: impl Fn(Option<&'static T>) -> T,
@@ -15,7 +15,7 @@ pub(crate) fn value<T: Send + Sync>(
     value
 }
 
-/// Locks a part of this process's state, which `find` looks up. It is looked up
+/// Locks a part of this process's state, which `find` returns. Calls `find`
 /// again if a signal handler has forked in between: the child has its own
 /// state.
 pub(crate) fn lock<T>(find: impl Fn() -> &'static Lock<T>) -> MutexGuard<'static, T> {

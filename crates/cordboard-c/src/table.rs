@@ -1,8 +1,8 @@
 //! Handles: numbers, looked up in a table.
 //!
 //! A number is never used twice, so a closed handle is `EBADF`. Each process
-//! has its own table: the transfers that a parent started stay with the parent,
-//! and its handles are `EBADF` in a child.
+//! has its own table: the transfers that a parent has started stay with the
+//! parent, and their handles are `EBADF` in a child.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -24,19 +24,19 @@ const OF_ANOTHER_PROCESS: &str = "the transfer belongs to another process";
 /// An asynchronous transfer, which runs or has ended.
 pub(crate) struct Entry {
     pub(crate) running: Running,
-    /// Set by the first of the functions that are called at the end.
+    /// Set by the first callback at the end.
     report: OnceLock<Report>,
     finished: Lock<Option<Finished>>,
 }
 
 impl Entry {
-    /// The report, once the transfer has ended.
+    /// Returns the report, once the transfer has ended.
     pub(crate) fn report(&self) -> Option<&Report> {
         self.report.get()
     }
 
-    /// The number of the descriptor that is readable once the transfer has
-    /// ended.
+    /// Returns the number of the descriptor that is readable once the transfer
+    /// has ended.
     ///
     /// # Errors
     ///
@@ -50,13 +50,13 @@ impl Entry {
     /// # Errors
     ///
     /// * `EDEADLK`: called in a callback.
-    /// * `EBADF`: in a child of `fork(2)`, which a signal handler may have made
-    ///   during the wait.
+    /// * `EBADF`: called in a child of `fork(2)`, which a signal handler may
+    ///   have made during the wait.
     pub(crate) fn wait(&self) -> Result<(), Error> {
         if is_in_callback() {
             return Err(Error::new(
                 Errno::EDEADLK,
-                "a callback cannot wait: it runs on a thread of the library",
+                "called in a callback, which cannot wait for a transfer",
             ));
         }
         self.running.wait_for_end();
@@ -102,7 +102,7 @@ fn is_in_callback() -> bool {
     ptr::eq(IN_CALLBACK.get(), table())
 }
 
-/// Runs a callback, in which waiting fails.
+/// Runs a callback; `wait` fails in it.
 pub(crate) fn run_callback(callback: impl FnOnce()) {
     let before = IN_CALLBACK.replace(table());
     callback();
@@ -118,15 +118,15 @@ pub(crate) struct Table {
     latest: Lock<BTreeMap<RawFd, cord_transfer>>,
 }
 
-/// This process's table.
+/// Returns this process's table.
 pub(crate) fn table() -> &'static Table {
     static TABLE: PerProcess<Table> = PerProcess::new();
     process::value(&TABLE, Table::new)
 }
 
 impl Table {
-    /// An empty table. In a child of `fork(2)` it first closes the descriptors
-    /// that the parent's transfers have left.
+    /// Makes an empty table. In a child of `fork(2)`, first closes the
+    /// inherited descriptors of the parent's transfers.
     fn new(parents: Option<&'static Table>) -> Table {
         if parents.is_some() {
             cordboard::close_inherited();
@@ -139,9 +139,9 @@ impl Table {
     }
 
     /// Makes a handle, which [`Table::latest`] returns for these numbers. Calls
-    /// `at_end` once with the report, after the handle has it and before
-    /// waiting threads return. That may be within this call, so it is done
-    /// last.
+    /// `at_end` once with the report, after the handle has the report and
+    /// before waiting threads return. If the transfer has already ended, calls
+    /// it before returning, as the last action.
     pub(crate) fn insert(
         &'static self,
         running: Running,
@@ -155,7 +155,7 @@ impl Table {
             report: OnceLock::new(),
             finished: Lock::default(),
         });
-        // Before the handle can be found: a wait for it needs the report.
+        // Registered before the handle can be found: `wait` needs the report.
         let weak = Arc::downgrade(&entry);
         entry.running.on_end(move |report| {
             if let Some(entry) = weak.upgrade() {
@@ -185,7 +185,7 @@ impl Table {
         let entry = lock(|| &table().open)
             .remove(&id)
             .ok_or_else(|| unknown(id))?;
-        // Not by dropping it: a waiting thread may hold a reference.
+        // Dropping it would not suffice: a waiting thread may hold a reference.
         entry.running.cancel();
         Ok(())
     }
@@ -198,14 +198,14 @@ impl Table {
         lock(|| &table().detached).insert(id, Arc::clone(&entry));
         entry.running.on_end(move |_| {
             let ended = lock(|| &table().detached).remove(&id);
-            // After the lock is released.
+            // Dropped after the lock is released.
             drop(ended);
         });
         Ok(())
     }
 
-    /// Records the latest asynchronous `cord_splice` of its numbers. The
-    /// previous one is detached once neither of its numbers leads to it.
+    /// Records the latest asynchronous `cord_splice` of these numbers. A
+    /// previous transfer is detached once neither of its numbers refers to it.
     fn set_latest(&'static self, numbers: [RawFd; 2], id: cord_transfer) {
         let mut latest = lock(|| &table().latest);
         let previous = numbers.map(|number| latest.insert(number, id));
@@ -221,7 +221,7 @@ impl Table {
         }
     }
 
-    /// The latest asynchronous `cord_splice` from or to this number.
+    /// Returns the latest asynchronous `cord_splice` from or to this number.
     ///
     /// # Errors
     ///
@@ -241,7 +241,7 @@ impl Table {
 fn unknown(id: cord_transfer) -> Error {
     let message = match id {
         CORD_LAST => "CORD_LAST has ended: this call needs a handle of cord_start".to_owned(),
-        _ => format!("there is no transfer {id}"),
+        _ => format!("handle {id} is not open"),
     };
     Error::new(Errno::EBADF, message)
 }

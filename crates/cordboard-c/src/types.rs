@@ -1,12 +1,13 @@
 //! The structures and constants of `cordboard.h`.
 //!
 //! Every structure begins with its own size, which the caller sets (the `_INIT`
-//! macros do). If it has grown since the caller was built, the library writes
-//! the fields that the caller's version has, and reads the others as 0.
+//! macros do). If the structure has grown since the caller was built, the
+//! library writes only the fields of the caller's version, and reads the others
+//! as 0.
 //!
 //! So a field is added only at the end, none is moved or enlarged, and no
-//! structure ends in padding: a later field would find there whatever was on
-//! the caller's stack. The compiler checks this (`layout`).
+//! structure ends in padding: a later field in its place would contain
+//! arbitrary bytes of the caller's stack. The compiler checks this (`layout`).
 
 #![allow(non_camel_case_types)]
 
@@ -17,9 +18,9 @@ use std::ffi::{c_char, c_int, c_void};
 /// twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.
 pub type cord_transfer = i64;
 
-/// The handle of the last `cord_splice` or `cord_run` that this thread waited
-/// for, which has ended. Valid in `cord_wait`, `cord_try`, `cord_stranded`,
-/// `cord_json` and `cord_close`; `EBADF` in the other calls.
+/// Stands for the last `cord_run` or synchronous `cord_splice` of this thread,
+/// which has ended or was refused. Valid in `cord_wait`, `cord_try`,
+/// `cord_stranded`, `cord_json` and `cord_close`; `EBADF` in the other calls.
 pub const CORD_LAST: cord_transfer = 0;
 
 /// `cord_splice`: until the source ends. (cbindgen cannot evaluate it:
@@ -35,26 +36,26 @@ pub const CORD_ALL: u64 = u64::MAX;
 /// descriptor, and advance it.
 pub const CORD_HERE: i64 = -1;
 
-/// `cord_request.flags`: move a snapshot. Paths that pass on pages of the page
-/// cache are not used, so later writes to the source are not visible in the
-/// sink. The same holds for a file whose pages are in a pipe or a socket that
-/// is the source.
+/// `cord_request.flags`: move a snapshot. Later writes to the source file are
+/// not visible in the sink. Excludes the paths that pass pages of the page
+/// cache to the sink, and copies the bytes of a pipe or a stream socket, which
+/// may hold such pages.
 pub const CORD_STABLE: u64 = 1;
 
 /// `cord_request.flags`: call `fsync(2)` on the sink at the end. If it fails,
 /// the transfer fails.
 pub const CORD_SYNC: u64 = 2;
 
-/// `cord_request.flags`: if the sink is a regular file, make holes of blocks of
-/// zeros.
+/// `cord_request.flags`: if the sink is a regular file, turn blocks of zeros
+/// into holes.
 pub const CORD_SPARSE: u64 = 4;
 
 /// `cord_request.flags`: write every byte, including holes of the source.
 pub const CORD_DENSE: u64 = 8;
 
 /// `cord_request.direct`: bypass the page cache if that is at least as fast as
-/// any other path: for a large size, with `CORD_SYNC`, and if most of the
-/// source is not cached.
+/// any other path: the size is known and large, `CORD_SYNC` is set, and most of
+/// the source is not in the page cache.
 pub const CORD_DIRECT_AUTO: u32 = 0;
 /// `cord_request.direct`: bypass the page cache if both sides support it,
 /// before any other path.
@@ -62,7 +63,7 @@ pub const CORD_DIRECT_ALWAYS: u32 = 1;
 /// `cord_request.direct`: never bypass the page cache.
 pub const CORD_DIRECT_NEVER: u32 = 2;
 
-/// `cord_report.ended`: end of file of the source.
+/// `cord_report.ended`: the source ended.
 pub const CORD_ENDED_EOF: c_int = 1;
 /// `cord_report.ended`: the size was reached.
 pub const CORD_ENDED_SIZE: c_int = 2;
@@ -80,24 +81,24 @@ pub const CORD_SOURCE: c_int = 1;
 /// `cord_report.failed`: the sink.
 pub const CORD_SINK: c_int = 2;
 
-/// A transfer to run. Initialise it with `struct cord_request r =
-/// CORD_REQUEST_INIT(src, dst);`: all bytes up to the end of the source, at the
-/// file offsets of both descriptors.
+/// A transfer to run. `struct cord_request r = CORD_REQUEST_INIT(src, dst);`
+/// initialises a request for all bytes up to the end of the source, at the file
+/// offsets of both descriptors.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cord_request {
     /// `sizeof(struct cord_request)`.
     pub struct_size: usize,
-    /// The descriptor to read from. `cord_start` duplicates it: the caller may
-    /// close it once `cord_start` has returned. `cord_run` does not duplicate
-    /// it: it must stay open until `cord_run` has returned.
+    /// The descriptor to read from. `cord_start` duplicates it, and the caller
+    /// may close it once `cord_start` has returned. `cord_run` does not: the
+    /// descriptor must stay open until `cord_run` has returned.
     pub source: c_int,
     /// The descriptor to write to. As `source`.
     pub sink: c_int,
     /// The number of bytes, or `CORD_ALL`: until the source ends.
     pub size: u64,
-    /// The offset in the source, in bytes; the file offset of the descriptor
-    /// does not change. Or `CORD_HERE`.
+    /// The offset in the source, in bytes: the file offset of the descriptor is
+    /// neither used nor changed. Or `CORD_HERE`.
     pub source_offset: i64,
     /// The offset in the sink. As `source_offset`.
     pub sink_offset: i64,
@@ -112,15 +113,16 @@ pub struct cord_request {
     /// Bitwise OR of `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE`, `CORD_DENSE`.
     pub flags: u64,
     /// The paths that may be used: names separated by commas, as in the
-    /// environment variable `CORDBOARD_ROUTE`. NULL: as the environment says.
+    /// environment variable `CORDBOARD_ROUTE`. NULL: those that the environment
+    /// allows.
     pub paths: *const c_char,
     /// Whether to bypass the page cache between files (`O_DIRECT`):
     /// `CORD_DIRECT_AUTO`, `CORD_DIRECT_ALWAYS` or `CORD_DIRECT_NEVER`.
     pub direct: u32,
     /// The paper's watermarks, for a path with several blocks in flight
     /// (`direct`). No read is started while this many reads are pending. If all
-    /// three are 0, the library adapts them to the device; those of the paper
-    /// are 3, 5 and 5.
+    /// three watermarks are 0, the library adapts them to the device; those of
+    /// the paper are 3, 5 and 5.
     pub marks_reads: u32,
     /// No read is started while this many writes are pending.
     pub marks_writes: u32,
@@ -139,20 +141,19 @@ pub struct cord_report {
     pub struct_size: usize,
     /// Bytes read from the source.
     pub read: u64,
-    /// Bytes that the sink accepted, without a gap. If a block fails that
-    /// bypasses the page cache (`direct`), the sink may contain blocks behind
-    /// it: they do not count. A file that they made longer is truncated again;
-    /// the data that they replaced within its old length, or in a block device,
-    /// is lost.
+    /// Bytes that the sink accepted, up to the first gap. If a block of direct
+    /// I/O (`direct`) fails, the sink may contain later blocks, which do not
+    /// count. A file that those blocks extended is truncated again. Data that
+    /// they overwrote within its old length, or in a block device, is lost.
     pub written: u64,
     /// Bytes read from the source that the sink did not accept, and that could
-    /// not be unread: `cord_stranded` returns them.
+    /// not be returned to the source: `cord_stranded` reads them.
     pub stranded: u64,
     /// Datagrams that the kernel truncated. 0 in practice.
     pub truncated: u64,
     /// The time from start to end, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Why it ended: `CORD_ENDED_EOF` and so on.
+    /// Why the transfer ended: `CORD_ENDED_EOF` and so on.
     pub ended: c_int,
     /// Which side failed: `CORD_SOURCE`, `CORD_SINK` or `CORD_NEITHER`.
     pub failed: c_int,
@@ -172,9 +173,9 @@ pub struct cord_report {
 pub struct cord_status {
     /// `sizeof(struct cord_status)`.
     pub struct_size: usize,
-    /// Bytes read from the source so far. If they bypass the page cache
-    /// (`direct`), a block counts as read and as written once it and all blocks
-    /// before it are in the sink.
+    /// Bytes read from the source so far. With direct I/O (`direct`), a block
+    /// counts as read and as written once it and all blocks before it are in
+    /// the sink.
     pub read: u64,
     /// Bytes that the sink has accepted so far.
     pub written: u64,
@@ -196,10 +197,10 @@ pub struct cord_status {
     pub path: [c_char; 32],
 }
 
-/// Called once when a transfer has ended, with the `user` of `cord_on_end`. It
-/// runs on a thread of the library with all signals blocked, or on the thread
-/// that calls `cord_on_end` if the transfer has ended before. It should be
-/// short. It must not throw, and must not wait for another transfer.
+/// Called once when a transfer has ended, with the `user` of `cord_on_end`. The
+/// function runs on a thread of the library with all signals blocked, or, if
+/// the transfer has already ended, on the thread that calls `cord_on_end`. It
+/// should be short, must not throw, and must not wait for a transfer.
 pub type cord_callback = Option<
     unsafe extern "C" fn(transfer: cord_transfer, report: *const cord_report, user: *mut c_void),
 >;
@@ -210,7 +211,7 @@ mod layout {
     use super::*;
     use std::mem::offset_of;
 
-    /// The structure ends with its last field.
+    /// Whether the structure ends with its last field.
     const fn has_no_tail_padding<T>(last: usize, size: usize) -> bool {
         last + size == size_of::<T>()
     }

@@ -1,4 +1,4 @@
-//! Status flags, with FASYNC on files on which Linux does not keep it.
+//! Status flags, including FASYNC on files that do not keep it on Linux.
 
 use std::ffi::c_int;
 
@@ -9,9 +9,9 @@ use crate::{fasync, sys};
 ///
 /// Linux ignores O_ASYNC on regular files, without an error. This call records
 /// the flag, so that cord_splice is asynchronous from and to such a file too.
-/// (The file's F_SETSIG becomes SIGIO if it was 0; F_SETSIG with 0 also clears
-/// the flag.) While an asynchronous splice runs, the call determines the flag
-/// after its end.
+/// (For such a file the call sets F_SETSIG to SIGIO if it was 0; F_SETSIG with
+/// 0 clears the flag.) While an asynchronous cord_splice uses the descriptor,
+/// FASYNC in `flags` takes effect at the end of the transfer.
 ///
 /// # Returns
 ///

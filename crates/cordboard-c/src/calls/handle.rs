@@ -26,7 +26,7 @@ use crate::{convert, sys};
 /// # Errors
 ///
 /// * EBADF: not an open handle of this process.
-/// * EDEADLK: called in a callback, which it would block.
+/// * EDEADLK: called in a callback, in which a wait would deadlock.
 /// * EINVAL: a `struct_size` that no version had.
 ///
 /// # Safety
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn cord_try(transfer: cord_transfer, report: *mut cord_rep
     })
 }
 
-/// Writes the report if the transfer has ended; whether it has.
+/// Writes the report if the transfer has ended. Returns whether it has.
 ///
 /// # Safety
 ///
@@ -98,7 +98,7 @@ unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Err
         None => {
             // SAFETY: as the caller promises.
             unsafe { check(report)? };
-            // `status` ends a transfer whose descriptors the program has
+            // The query ends a transfer whose descriptors the program has
             // closed.
             entry.running.status();
             Ok(false)
@@ -106,7 +106,7 @@ unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Err
     }
 }
 
-/// Refuses a wrong `struct_size` now rather than at the end.
+/// Refuses a wrong `struct_size` before the end of the transfer.
 ///
 /// # Safety
 ///
@@ -138,7 +138,7 @@ unsafe fn write_report(from: &Report, report: *mut cord_report) -> Result<bool, 
 ///
 /// # Errors
 ///
-/// * EBADF: not an open handle of this process; CORD_LAST, which has ended.
+/// * EBADF: not an open handle of this process, or CORD_LAST.
 /// * EFAULT: `status` is NULL.
 /// * EINVAL: a `struct_size` that no version had.
 ///
@@ -161,8 +161,9 @@ pub unsafe extern "C" fn cord_get_status(
 
 /// cord_fd - a descriptor for waiting for the end with poll(2)
 ///
-/// It is readable (POLLIN) once the transfer has ended, and stays so. It
-/// belongs to the handle: the caller must neither read nor close it.
+/// The descriptor is readable (POLLIN) once the transfer has ended, and stays
+/// readable. It belongs to the handle: the caller must neither read nor close
+/// it.
 ///
 /// # Returns
 ///
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn cord_get_status(
 /// # Errors
 ///
 /// * EBADF: not an open handle of this process; or this thread has its own
-///   descriptor table (`unshare(2)`, CLONE_FILES), without the handle's
+///   descriptor table (`unshare(2)`, CLONE_FILES), which lacks the handle's
 ///   descriptor.
 /// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 #[unsafe(no_mangle)]
@@ -181,10 +182,10 @@ pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
 
 /// cord_on_end - register a function to be called at the end
 ///
-/// It is called once, on a thread of the library, before waiting threads
-/// return. If the transfer has ended already, this call itself calls it. It is
-/// called also if the handle was closed in between. The report is valid during
-/// the call.
+/// The callback runs once, on a thread of the library, before waiting threads
+/// return. If the transfer has already ended, cord_on_end itself runs it. It
+/// runs even if the handle has been closed meanwhile. The report is valid only
+/// during the callback.
 ///
 /// # Returns
 ///
@@ -240,8 +241,8 @@ pub extern "C" fn cord_cancel(transfer: cord_transfer) -> c_int {
 
 /// cord_stranded - get bytes that were read from the source and not written
 ///
-/// Returns the next ones, at most `size`, as read(2) does. Of datagrams each
-/// call returns a whole one, which may be empty.
+/// Reads the next stranded bytes, at most `size`, as read(2) does. If they are
+/// datagrams, each call reads one whole datagram, which may be empty.
 ///
 /// # Returns
 ///
@@ -252,7 +253,7 @@ pub extern "C" fn cord_cancel(transfer: cord_transfer) -> c_int {
 /// * ENODATA: no bytes are left, or none were stranded.
 /// * EMSGSIZE: the next datagram has more than `size` bytes. It is not removed.
 /// * EBUSY: the transfer still runs.
-/// * EDEADLK: called in a callback, which it would block.
+/// * EDEADLK: called in a callback, in which a wait would deadlock.
 /// * EBADF: not an open handle of this process.
 /// * EFAULT: `buffer` is NULL and `size` is not 0.
 ///
@@ -275,8 +276,8 @@ pub unsafe extern "C" fn cord_stranded(
 
 /// cord_json - get the report as one line of JSON
 ///
-/// The line that the command writes with `--json`. It includes the paths that
-/// were not taken, and why. As snprintf(3), writes at most `size` bytes,
+/// Writes the line that the command prints with `--json`. It includes the paths
+/// that were not taken, and why. As snprintf(3), writes at most `size` bytes,
 /// including the terminating 0.
 ///
 /// # Returns
@@ -286,7 +287,7 @@ pub unsafe extern "C" fn cord_stranded(
 /// # Errors
 ///
 /// * EBUSY: the transfer still runs.
-/// * EDEADLK: called in a callback, which it would block.
+/// * EDEADLK: called in a callback, in which a wait would deadlock.
 /// * EBADF: not an open handle of this process.
 /// * EFAULT: `buffer` is NULL and `size` is not 0.
 ///
@@ -319,12 +320,13 @@ fn with_finished<T>(
 
 /// cord_close - release a handle, and cancel its transfer if that still runs
 ///
-/// Discards stranded bytes that were not read: to keep them, wait and read them
-/// before. Closing `CORD_LAST` frees its report and stranded bytes.
+/// Discards unread stranded bytes: to keep them, call `cord_wait` and
+/// `cord_stranded` first. Closing `CORD_LAST` frees its report and stranded
+/// bytes.
 ///
-/// The call does not wait. After it the transfer still writes bytes that it has
-/// read, as long as the sink accepts them without waiting. To write to the sink
-/// after a cancelled transfer, call `cord_cancel`, `cord_wait`, `cord_close` in
+/// The call does not wait. The transfer may still write bytes that it has read,
+/// as long as the sink accepts them without waiting. To write to the sink after
+/// a cancelled transfer, call `cord_cancel`, `cord_wait` and `cord_close`, in
 /// this order.
 ///
 /// # Returns

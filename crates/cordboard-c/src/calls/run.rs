@@ -15,14 +15,14 @@ use crate::{convert, outcome, sys};
 
 /// cord_run - run a transfer and wait for its end
 ///
-/// As cord_splice, with all options of a request. Never asynchronous: FASYNC is
-/// ignored. `report` may be NULL. It is also written after a failure, unless
-/// its own `struct_size` is wrong.
+/// As cord_splice, with all options of a request. Never asynchronous: ignores
+/// FASYNC. `report` may be NULL. A call that fails writes the report too,
+/// unless `report->struct_size` is wrong.
 ///
 /// # Returns
 ///
 /// 0, or -1 and errno. An end by `idle_ms` is not a failure: the call returns
-/// 0, even if `report->stranded` is not 0; `cord_stranded` returns these bytes.
+/// 0, even if `report->stranded` is not 0; `cord_stranded` reads these bytes.
 ///
 /// # Errors
 ///
@@ -42,8 +42,8 @@ use crate::{convert, outcome, sys};
 pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cord_report) -> c_int {
     guard(-1, || {
         if !report.is_null() {
-            // Before the transfer moves bytes.
-            // SAFETY: as the caller promises.
+            // Checked before the transfer moves bytes. SAFETY: as the caller
+            // promises.
             unsafe {
                 sys::check_size(report)
                     .map_err(Failed::from)
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn cord_run(request: *const cord_request, report: *mut cor
             }
         };
         if !report.is_null() {
-            // Not from CORD_LAST: an exiting thread no longer has one.
+            // Not read from CORD_LAST, which an exiting thread no longer has.
             let from = convert::report(&finished.report);
             // SAFETY: as the caller promises.
             unsafe { sys::write_struct(report, &from)? };

@@ -1,4 +1,4 @@
-//! `cord_splice`, and the handle of an asynchronous one.
+//! `cord_splice`, and the handle of an asynchronous `cord_splice`.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -18,35 +18,35 @@ use crate::types::{CORD_EOF, cord_transfer};
 ///
 /// Moves `size` bytes, or with `CORD_EOF` all bytes up to the end of `src`,
 /// from the file offset of `src` to that of `dst`, by the fastest path that the
-/// kernel has for the pair. Moves fewer bytes if `src` ends before. Both file
-/// offsets advance. The call waits also on descriptors with O_NONBLOCK, and
+/// kernel has for the pair. Moves fewer bytes if `src` ends earlier. Both file
+/// offsets advance. The call waits even if a descriptor has O_NONBLOCK set, and
 /// continues after a signal handler has run. It raises neither SIGPIPE nor
-/// SIGXFSZ. It does not duplicate the descriptors: they must stay open until it
-/// has returned.
+/// SIGXFSZ. It does not duplicate the descriptors: they must stay open until
+/// the call has returned.
 ///
 /// If either descriptor has FASYNC (O_ASYNC) set, the call duplicates both and
 /// returns 0 as soon as the transfer has started. SIGIO, or the signal of
-/// F_SETSIG, reports the end, to the owner of F_SETOWN, or to the calling
-/// process if there is none. See docs/c.md, "The paper's way". `cord_last`
+/// F_SETSIG, reports the end to the owner of F_SETOWN, or to the calling
+/// process if no owner is set. See docs/c.md, "The paper's way". `cord_last`
 /// returns the handle of the transfer.
 ///
 /// # Returns
 ///
 /// The number of bytes written (SSIZE_MAX for more), or -1 and errno. After a
-/// failure `cord_try(CORD_LAST, &report)` has the number of bytes that were
-/// moved, and `cord_stranded(CORD_LAST, ...)` returns bytes that were read and
-/// not written.
+/// failure `cord_try(CORD_LAST, &report)` reports the number of bytes moved,
+/// and `cord_stranded(CORD_LAST, ...)` reads the bytes that were read from
+/// `src` and not written.
 ///
 /// # Errors
 ///
 /// * EBADF: a descriptor is not open, or not open for this direction.
 /// * EISDIR: a descriptor is a directory.
 /// * EINVAL: a listening socket; a descriptor that cannot be read or written at
-///   all, such as an epoll instance; a record of an eventfd, a timerfd, a
-///   signalfd or inotify is longer than `size`; source and sink are the same
-///   file or the same open file description and the transfer would not end, or
-///   would overlap; CORDBOARD_ROUTE or CORDBOARD_WITHOUT contains a word that
-///   is not a path.
+///   all, such as an epoll instance; the first record of an eventfd, a timerfd,
+///   a signalfd or inotify is longer than `size`; source and sink are the same
+///   file, pipe or open file description, and the transfer would not end, or
+///   its ranges overlap; CORDBOARD_ROUTE or CORDBOARD_WITHOUT contains a word
+///   that is not a path.
 /// * EPIPE, ECONNRESET: the reader of the sink is gone.
 /// * ENODATA: the source was truncated while it was read.
 /// * EOPNOTSUPP: no allowed path takes this pair.
@@ -109,11 +109,11 @@ pub(super) fn lend_both<'a>(
 
 /// cord_last - the handle of an asynchronous cord_splice
 ///
-/// Returns the latest one that was started from or to the descriptor with this
-/// number, while it runs and after its end. The library owns the handle and
-/// keeps it until a later asynchronous cord_splice has been started on each of
-/// its two numbers, or until `cord_close`. Must not be called in a signal
-/// handler.
+/// Returns the handle of the latest asynchronous cord_splice from or to
+/// descriptor number `fd`, while it runs and after its end. The library owns
+/// the handle, and keeps it until later asynchronous calls of cord_splice have
+/// used each of its two descriptor numbers, or until `cord_close`. Must not be
+/// called in a signal handler.
 ///
 /// # Returns
 ///
@@ -121,7 +121,8 @@ pub(super) fn lend_both<'a>(
 ///
 /// # Errors
 ///
-/// * ENOENT: there is none, or its handle was closed.
+/// * ENOENT: no asynchronous cord_splice has used this number, or its handle
+///   was closed.
 /// * EBADF: `fd` is below 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_last(fd: c_int) -> cord_transfer {

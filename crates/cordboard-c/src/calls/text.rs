@@ -1,4 +1,4 @@
-//! Texts.
+//! The message of a failure, and the version.
 
 use std::ffi::c_char;
 

@@ -15,17 +15,17 @@ pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
     if same_description(a, b) {
         return Some(true);
     }
-    // If a duplicate compares different too, the comparison does not work here.
+    // If even a duplicate compares different, the kernel cannot compare.
     let copy = duplicate(a).ok()?;
     same_description(a, &copy).then_some(false)
 }
 
-/// An open file description, held by a duplicate. The program may have closed
-/// the duplicate (`close_range(2)`) and opened another file under its number,
-/// or the same file.
+/// An open file description, kept open by a duplicate. The program may have
+/// closed the duplicate (`close_range(2)`) and opened another file, or the same
+/// one, under its number.
 pub(super) struct Description {
     duplicate: CheckedFd,
-    /// The number by which the program passed it.
+    /// The program's descriptor number.
     number: RawFd,
 }
 
@@ -41,7 +41,7 @@ impl Description {
         })
     }
 
-    /// The duplicate; `None` if its number refers to another file.
+    /// Returns the duplicate; `None` if its number refers to another file.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.duplicate.fd()
     }
@@ -54,8 +54,8 @@ impl Description {
             && (self.fd()).is_some_and(|own| same(own, fd).unwrap_or(same_number))
     }
 
-    /// The program's own descriptor if it still refers to this description,
-    /// else the duplicate.
+    /// Returns the program's own descriptor if it still refers to this
+    /// description, else the duplicate.
     pub(super) fn program_fd(&self) -> Option<BorrowedFd<'_>> {
         let number = sys::lend(self.number).ok();
         number.filter(|number| self.is(*number)).or(self.fd())

@@ -1,17 +1,18 @@
-//! FASYNC emulated on files that the kernel does not keep it on, which are
-//! mostly regular files.
+//! Emulates FASYNC on files on which the kernel does not keep it, mostly
+//! regular files.
 //!
 //! `F_SETFL` ignores the flag if the file has no `fasync` operation
 //! (fs/fcntl.c, `setfl`), so the paper's `fcntl(audiofile, F_SETFL, FASYNC)`
-//! would have no effect on Linux. `F_SETSIG`, in contrast, is kept by every
-//! open file description, ends with it, and is set on none by default. So the
-//! emulated flag consists of two things: the number is recorded here with its
+//! would have no effect on Linux. In contrast, every open file description
+//! keeps the signal of `F_SETSIG`, and none has one by default. So the emulated
+//! flag consists of two things: the descriptor number is recorded here with its
 //! file, and the description has a signal set.
 //!
 //! No duplicate is kept: it would hold the file open, with its locks and its
-//! leases, after the program has closed it. So another number is compared with
-//! the recorded one. If that refers to another file now, or the kernel cannot
-//! compare, SIGIO counts as the sign: programs hardly ever set it otherwise.
+//! leases, after the program has closed it. So a descriptor with another number
+//! is compared with the recorded number. If the recorded number refers to
+//! another file now, or the kernel cannot compare, the flag counts as set if
+//! the signal is SIGIO: programs hardly ever set SIGIO explicitly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -25,7 +26,7 @@ use crate::checked_fd::{FileId, file_id};
 use crate::process::{self, lock};
 use crate::sys;
 
-/// Whether the flag was ever emulated: most programs never need it.
+/// Whether the flag was ever emulated. Saves the lookup in most programs.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// The emulated flags of one process.
@@ -33,12 +34,12 @@ static ANY: AtomicBool = AtomicBool::new(false);
 struct Emulated {
     /// The numbers that have the flag, by their file.
     numbers: BTreeMap<FileId, Vec<RawFd>>,
-    /// The number of files at which closed ones are looked for.
+    /// The number of files at which `sweep` runs next.
     sweep_at: usize,
 }
 
-/// The kernel does not report a close. So closed files are looked for when the
-/// number of files has doubled, and first at this number.
+/// The number of files at which `sweep` runs first; then it runs each time the
+/// number has doubled. The kernel does not report a close.
 const FIRST_SWEEP: usize = 64;
 
 /// Locks this process's flags. A child inherits those of its parent, unless
@@ -115,7 +116,8 @@ pub(super) fn is_set(fd: BorrowedFd<'_>) -> bool {
     };
     let mut emulated = emulated();
     if signal == 0 {
-        // Closed and opened again, or cleared by F_SETSIG.
+        // The file was closed and opened again, or F_SETSIG has cleared the
+        // flag.
         emulated.remove(file, |number| number == fd.as_raw_fd());
         return false;
     }
@@ -138,7 +140,7 @@ pub(super) fn clear(fd: BorrowedFd<'_>) -> Result<(), Errno> {
         return Ok(());
     }
     let file = file_id(fd)?;
-    // If the signal alone was the sign, nothing is removed here.
+    // Removes nothing if only the signal has shown the flag.
     emulated().remove(file, |number| {
         number == fd.as_raw_fd() || compare(number, file, fd) == Some(true)
     });

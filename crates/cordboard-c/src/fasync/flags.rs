@@ -16,15 +16,15 @@ pub(crate) fn flags(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
     match suspended::will_be_restored(fd) {
         Some(false) => Ok(flags),
         None if !emulated::is_set(fd) => {
-            // A transfer may have restored the flag after the first look.
+            // A transfer may have restored the flag since the first query.
             sys::flags(fd)
         }
         _ => Ok(flags | libc::O_ASYNC),
     }
 }
 
-/// `F_SETFL`, which sets and clears `O_ASYNC` also where the kernel ignores it,
-/// or where it is suspended.
+/// `F_SETFL`; sets and clears `O_ASYNC` even if the kernel ignores it, or if it
+/// is suspended.
 pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<(), Errno> {
     if let Some(done) = suspended::set_flags(fd, flags) {
         return done;

@@ -3,10 +3,10 @@
 //!
 //! On Linux the kernel sends the same signal whenever such a descriptor becomes
 //! ready. So the flag is cleared for the duration of the transfer
-//! (`suspended`), and set again before the end is reported: the only signal in
-//! between is that of the end (`notification`). Regular files do not keep the
-//! flag on Linux; `emulated` keeps it for programs that set it with
-//! `cord_set_flags`. `flags` combines the three.
+//! (`suspended`), and set again before the end is reported. The only signal is
+//! then that of the end (`notification`). Regular files do not keep the flag on
+//! Linux; `emulated` keeps it for programs that set it with `cord_set_flags`.
+//! `flags` combines the three.
 
 mod description;
 mod emulated;

@@ -45,8 +45,8 @@ impl AsyncSide {
         sys::owner(self.fd()?).ok().and_then(OwnerEx::owner)
     }
 
-    /// Whether there was an owner that has exited: the program meant another
-    /// process to be signalled. Also true if that cannot be determined.
+    /// Whether the owner has exited: the program wanted that process, and no
+    /// other, to be signalled. Also true if that cannot be determined.
     fn has_lost_its_owner(&self) -> bool {
         let Some(fd) = self.fd() else {
             return true;
@@ -93,10 +93,11 @@ impl Notification {
         }
     }
 
-    /// The receiver and the signal, read at the end, as the kernel does. If
-    /// both sides have an owner, the source's. If none has, the calling
-    /// process, as in the paper. If an owner has exited, no signal is sent, as
-    /// the kernel does: SIGIO would end a process that does not expect it.
+    /// Returns the receiver and the signal, queried at the end, as the kernel
+    /// does. If both sides have an owner, the receiver is that of the source.
+    /// If neither has, it is the calling process, as in the paper. If an owner
+    /// has exited, returns `None`, and no signal is sent, as by the kernel:
+    /// SIGIO would end a process that does not expect it.
     fn target(&self, report: &Report) -> Option<Target> {
         let owned = |side| AsyncSide::owner(side).map(|owner| (side, owner));
         let (side, owner) = match self.sides.iter().find_map(owned) {
@@ -159,8 +160,8 @@ mod tests {
     }
 
     /// The program closes all descriptors while the flag is suspended, and
-    /// opens its own under their numbers: these keep their flags and stay open,
-    /// and their owner is not signalled.
+    /// opens its own under their numbers. Its descriptors keep their flags and
+    /// stay open, and their owner is not signalled.
     #[test]
     fn descriptors_that_the_program_replaced_are_left_alone() {
         assert!(child::in_a_child(|| {
@@ -180,8 +181,8 @@ mod tests {
         }));
     }
 
-    /// The same, but the program has the same file under the number: a
-    /// duplicate that it kept.
+    /// The same, but the program puts the same file under the number: a
+    /// duplicate that it has kept.
     #[test]
     fn a_file_that_the_program_opened_again_stays_open() {
         assert!(child::in_a_child(|| {
@@ -199,8 +200,8 @@ mod tests {
         }));
     }
 
-    /// A transfer ends while the program sets other flags: both they and the
-    /// restored flag stay.
+    /// A transfer ends while the program sets other flags: these and the
+    /// restored flag stay set.
     #[test]
     fn flags_set_while_a_transfer_ends_are_kept() {
         for held in 0.. {
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Runs it until it has ended or sleeps for a lock.
+    /// Runs `what` on a thread, until it has ended or sleeps for a lock.
     fn until_it_ends_or_waits(what: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {

@@ -24,8 +24,8 @@ struct SuspendedFlag {
     restore: bool,
 }
 
-/// The number of entries, or more (in a child): a splice without FASYNC reads
-/// only this.
+/// The number of entries; in a child it may be larger. If it is 0, no lock
+/// needs to be taken.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Locks this process's entries.
@@ -38,7 +38,7 @@ fn find(entries: &[SuspendedFlag], fd: BorrowedFd<'_>) -> Option<usize> {
     entries.iter().position(|entry| entry.description.is(fd))
 }
 
-/// Whether the flag will be set again; `None` if it is not suspended.
+/// Whether FASYNC will be set again; `None` if it is not suspended.
 pub(super) fn will_be_restored(fd: BorrowedFd<'_>) -> Option<bool> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -47,9 +47,9 @@ pub(super) fn will_be_restored(fd: BorrowedFd<'_>) -> Option<bool> {
     find(&entries, fd).map(|at| entries[at].restore)
 }
 
-/// Sets the other flags, and whether this one will be set again; `None` if it
-/// is not suspended. Under the lock, because the end of a transfer sets flags
-/// too.
+/// Sets the other flags, and records whether FASYNC will be set again; `None`
+/// if FASYNC is not suspended. Holds the lock, because the end of a transfer
+/// sets flags too.
 pub(super) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Option<Result<(), Errno>> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -83,8 +83,8 @@ impl Suspended {
             return Ok(Suspended { description });
         }
         let description = Arc::new(Description::new(fd)?);
-        // This changes nothing if the flag is emulated, or if the kernel keeps
-        // it on a file that was opened with it.
+        // Changes nothing if the flag is emulated, or if the file was opened
+        // with it and the kernel cannot clear it.
         sys::set_flags(fd, flags & !libc::O_ASYNC)?;
         entries.push(SuspendedFlag {
             description: Arc::clone(&description),
@@ -95,7 +95,7 @@ impl Suspended {
         Ok(Suspended { description })
     }
 
-    /// The duplicate; `None` if its number refers to another file.
+    /// Returns the duplicate; `None` if its number refers to another file.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.description.fd()
     }
@@ -117,13 +117,13 @@ impl Drop for Suspended {
         let last = entries.swap_remove(at);
         if let Some(fd) = self.description.program_fd() {
             match last.restore {
-                // `si_fd` is the number by which the flag was set. No error:
-                // the description had the flag before.
+                // The kernel reports this number as `si_fd`. No error: the
+                // description had the flag before.
                 true => {
                     let flags = sys::flags(fd);
                     let _ = flags.and_then(|flags| sys::set_flags(fd, flags | libc::O_ASYNC));
                 }
-                // If the flag is emulated, it is still set.
+                // An emulated flag is still set.
                 false => {
                     let _ = emulated::clear(fd);
                 }

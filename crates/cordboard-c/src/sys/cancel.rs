@@ -11,8 +11,8 @@ unsafe extern "C" {
 const DISABLE: libc::c_int = 1;
 
 /// While it exists, a `pthread_cancel(3)` of this thread stays pending.
-/// Cancellation unwinds the thread's stack by force. Rust frames do not allow
-/// that: the C library aborts the process.
+/// Cancellation unwinds the thread's stack by force, which aborts the process
+/// if there are Rust frames.
 pub(crate) struct NotCancelled {
     before: libc::c_int,
     /// The state belongs to the thread: not `Send`.

@@ -7,7 +7,7 @@ use cordboard::Errno;
 use super::errno::result;
 use super::signal::Owner;
 
-// The libc crate lacks them on some targets; the kernel's generic numbers.
+// The kernel's generic numbers, which the libc crate lacks on some targets.
 const F_SETSIG: libc::c_int = 10;
 const F_GETSIG: libc::c_int = 11;
 const F_GETOWN_EX: libc::c_int = 16;
@@ -16,7 +16,8 @@ const F_GETOWN_EX: libc::c_int = 16;
 ///
 /// # Errors
 ///
-/// `EBADF`: the number is below 0. One that is not open fails at its first use.
+/// `EBADF`: the number is below 0. The first use of a number that is not open
+/// fails.
 pub(crate) fn lend<'a>(number: RawFd) -> Result<BorrowedFd<'a>, Errno> {
     if number < 0 {
         return Err(Errno::EBADF);

@@ -2,7 +2,7 @@
 
 use cordboard::Errno;
 
-/// The errno of the call that just failed.
+/// Returns the errno of the call that just failed.
 pub(super) fn last() -> Errno {
     Errno::from_raw(
         std::io::Error::last_os_error()
@@ -11,7 +11,7 @@ pub(super) fn last() -> Errno {
     )
 }
 
-/// The result of a call, or its errno.
+/// Returns the result of a call, or its errno.
 pub(super) fn result(returned: libc::c_int) -> Result<libc::c_int, Errno> {
     match returned {
         -1 => Err(last()),

@@ -1,8 +1,8 @@
 //! Access to the caller's structures, buffers and strings.
 //!
-//! Structures begin with their size, so that they can grow: the missing fields
-//! of a shorter one are 0, the unknown bytes of a longer one must be 0. This is
-//! the rule of `openat2(2)` and `clone3(2)`.
+//! Structures begin with their size, so that they can grow. The missing fields
+//! of a shorter structure are read as 0; the unknown bytes of a longer
+//! structure must be 0. This is the rule of `openat2(2)` and `clone3(2)`.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, offset_of};
@@ -11,16 +11,15 @@ use cordboard::Errno;
 
 use crate::types::{cord_report, cord_request, cord_status};
 
-/// A structure that begins with its size and can grow. All bits zero is a valid
-/// value.
+/// A structure that begins with its size and can grow.
 ///
 /// # Safety
 ///
 /// `repr(C)`, a `usize` first, valid with all bits zero, no padding that
 /// matters.
 pub(crate) unsafe trait Extensible: Copy {
-    /// Its sizes in earlier versions. Each is the end of a field, and stays
-    /// when fields are added.
+    /// The sizes of earlier versions. Each is the end of a field, and stays
+    /// listed when fields are added.
     const EARLIER_SIZES: &[usize];
 }
 
@@ -77,8 +76,8 @@ pub(crate) unsafe fn read_struct<T: Extensible>(pointer: *const T) -> Result<T, 
     Ok(unsafe { value.assume_init() })
 }
 
-/// Writes the fields of the caller's structure that the caller's version has.
-/// `struct_size` stays as the caller set it.
+/// Writes the caller's structure: the fields of the caller's version, and 0
+/// behind them. `struct_size` stays as the caller set it.
 ///
 /// # Errors
 ///
@@ -114,8 +113,8 @@ pub(crate) unsafe fn check_size<T: Extensible>(pointer: *const T) -> Result<(), 
     unsafe { struct_size(pointer) }.map(drop)
 }
 
-/// A larger `struct_size` was never initialised: no version of a structure will
-/// exceed this.
+/// The maximum of `struct_size`. No version of a structure will be larger, so a
+/// larger value is uninitialised.
 const MAX_SIZE: usize = 4096;
 
 unsafe fn struct_size<T: Extensible>(pointer: *const T) -> Result<usize, Errno> {
@@ -132,7 +131,7 @@ unsafe fn struct_size<T: Extensible>(pointer: *const T) -> Result<usize, Errno> 
     }
 }
 
-/// The caller's buffer; empty if its size is 0.
+/// Returns the caller's buffer; an empty one if the size is 0.
 ///
 /// # Errors
 ///
@@ -155,7 +154,7 @@ pub(crate) unsafe fn buffer<'a>(
     }
 }
 
-/// The caller's string; `None` for NULL.
+/// Returns the caller's string; `None` for NULL.
 ///
 /// # Errors
 ///

@@ -31,8 +31,8 @@ pub(crate) struct Target {
 ///
 /// # Errors
 ///
-/// * `ESRCH`: the owner has exited; or the owner is group 1, and the caller is
-///   in another group.
+/// * `ESRCH`: the owner has exited, or the owner is group 1 and the caller is
+///   not in it.
 /// * `EPERM`: the owner's processes belong to another user.
 pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     let info = info(target);
@@ -58,9 +58,9 @@ pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     }
 }
 
-/// For `kill(2)`, -1 means every process that may be signalled. So only a
-/// process in group 1, the first group of a container, can signal that group,
-/// as 0.
+/// Sends a signal to a process group. `kill(2)` takes -1 for all processes, so
+/// group 1, the first group of a container, can only be signalled as 0, by a
+/// process in it.
 fn send_to_group(group: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {
     // SAFETY: takes nothing and returns an integer.
     let own = unsafe { libc::getpgrp() };
@@ -81,8 +81,8 @@ fn send_to_thread(thread: libc::pid_t, signal: libc::c_int) -> Result<(), Errno>
     }
 }
 
-/// `rt_sigqueueinfo(2)`, `rt_tgsigqueueinfo(2)`: `call` has the number of the
-/// call and the receiver.
+/// Calls `rt_sigqueueinfo(2)` or `rt_tgsigqueueinfo(2)`; `call` is the number
+/// of the system call and the receiver.
 fn queue(call: &[libc::c_long], info: &Info) -> Result<(), Errno> {
     let pointer = std::ptr::from_ref(info);
     let result = match *call {
@@ -120,9 +120,9 @@ const REST: usize = 25;
 const REST: usize = 27;
 const _: () = assert!(size_of::<Info>() == size_of::<libc::siginfo_t>());
 
-/// `si_code` is `SI_SIGIO`, which the kernel leaves to programs: from a thread
-/// other than the first, only the kernel may send `POLL_IN` (kernel/signal.c,
-/// `do_rt_sigqueueinfo`: a code of 0 or more is `EPERM` there).
+/// Makes a `siginfo_t` with `SI_SIGIO`, an `si_code` for programs. `POLL_IN`
+/// would be `EPERM` from any thread but the first (kernel/signal.c,
+/// `do_rt_sigqueueinfo`: codes of 0 or more are the kernel's).
 fn info(target: &Target) -> Info {
     Info {
         signal: target.signal,

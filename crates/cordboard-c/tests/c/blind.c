@@ -2,9 +2,10 @@
 #include "blind.h"
 #include "signals.h"
 
-/* The flag is restored, the next splice is asynchronous again, and no descriptor
- * of the library holds the sink open. (The bytes are written before: the kernel
- * reports a write(2) too, perhaps after the end.) */
+/* The flag is restored, the next splice is asynchronous again, and no
+ * descriptor of the library holds the sink open. (The bytes are written
+ * before the splice starts: the kernel signals a write(2) too, perhaps after
+ * the end of the transfer.) */
 static void flag_and_end(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -51,7 +52,7 @@ static void shared(void)
     close(sink.out);
 }
 
-/* If the number refers to another file, that keeps its flags. */
+/* If the number refers to another file by then, that file keeps its flags. */
 static void number_taken_by_another(void)
 {
     struct channel a = make_pipe(), b = make_pipe(), other = make_pipe();

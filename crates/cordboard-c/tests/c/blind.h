@@ -20,7 +20,7 @@ enum { DUPFD_QUERY = 1024 + 3, FILE_OF_KCMP = 0 };
 #define FCNTL SYS_fcntl
 #endif
 
-/* Takes effect for this thread and those that it starts. */
+/* The filter binds this thread and the threads that it starts. */
 static inline void go_blind(void)
 {
     const unsigned half = __BYTE_ORDER == __BIG_ENDIAN ? 4 : 0;

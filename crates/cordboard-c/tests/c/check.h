@@ -35,7 +35,7 @@
         CHECK(cord_error()[0] != 0);                                           \
     } while (0)
 
-/* Ends a test that hangs: none takes a minute. */
+/* Ends a test that hangs. No test takes a minute. */
 static inline void watchdog(void)
 {
     alarm(60);
@@ -73,7 +73,7 @@ static inline void expect(int fd, const char *text)
     CHECK(memcmp(found, text, length) == 0);
 }
 
-/* An open file without a name. */
+/* Makes an open file without a name, with this text. */
 static inline int make_file(const char *text)
 {
     char name[] = "/tmp/cordboard-test-XXXXXX";

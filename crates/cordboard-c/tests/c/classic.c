@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include <cordboard/classic.h>
-/* Included again, after classic.h: their guards hold. */
+/* Included again, after classic.h: the include guards of these headers work. */
 #include <fcntl.h>
 #include <sys/time.h>
 
@@ -17,7 +17,7 @@ int main(void)
     CHECK(splice(from, to, SPLICE_EOF) == 3);
     CHECK(lseek(from, 0, SEEK_SET) == 0);
 
-    /* Other commands go to the system's fcntl(2). */
+    /* The macro passes other commands to the system's fcntl(2). */
     struct flock lock;
     memset(&lock, 0, sizeof lock);
     lock.l_type = F_WRLCK;

@@ -120,7 +120,8 @@ static void shared(void)
     set_fasync(sink.in);
     CHECK(fcntl(sink.in, F_SETSIG, SIGRTMIN) == 0);
     CHECK(cord_splice(a.out, sink.in, CORD_EOF) == 0);
-    /* The flag is suspended, and the second is asynchronous all the same. */
+    /* The flag is suspended, and the second splice is asynchronous
+     * nevertheless. */
     CHECK(!has_fasync(sink.in));
     CHECK(cord_splice(b.out, sink.in, CORD_EOF) == 0);
     cord_transfer first = cord_last(a.out), second = cord_last(b.out);
@@ -163,8 +164,8 @@ static void taken_off(void)
     close(b.out);
 }
 
-/* The same for a regular file, whose flag is emulated; if the program sets it
- * again before the end, it stays set. */
+/* The same for a regular file, whose flag is emulated. If the program sets
+ * the flag again before the end, it stays set. */
 static void taken_off_a_file(void)
 {
     for (int again = 0; again <= 1; again++) {
@@ -205,7 +206,7 @@ static void files(void)
     CHECK(info.si_signo == SIGIO && info.si_fd == from);
     struct cord_report report = CORD_REPORT_INIT;
     CHECK(cord_try(cord_last(from), &report) == 1 && report.written == 3);
-    /* It belongs to the open file description: a duplicate has it, ... */
+    /* The flag belongs to the open file description: a duplicate has it, ... */
     int copy = dup(from);
     CHECK((cord_get_flags(copy) & O_ASYNC) != 0);
     close(copy);
@@ -225,7 +226,7 @@ static void files(void)
     close(to);
 }
 
-/* Opened twice, both with the flag: each has its own. */
+/* A file that is opened twice: each description has its own flag. */
 static void one_file_twice(int signal)
 {
     int to = make_file(""), first = make_file("abc");
@@ -237,7 +238,8 @@ static void one_file_twice(int signal)
     CHECK(fcntl(second, F_SETSIG, signal) == 0);
     CHECK(cord_set_flags(first, O_ASYNC) == 0);
     CHECK(cord_set_flags(second, O_ASYNC) == 0);
-    /* A signal for another purpose, such as a lease, is not the flag. */
+    /* A signal for another purpose, such as a lease, does not count as the
+     * flag. */
     CHECK(fcntl(third, F_SETSIG, SIGRTMIN + 1) == 0);
     CHECK((cord_get_flags(third) & O_ASYNC) == 0);
     CHECK(cord_splice(third, to, CORD_EOF) == 3);
@@ -248,7 +250,7 @@ static void one_file_twice(int signal)
     CHECK(cord_splice(second, to, CORD_EOF) == 0);
     siginfo_t info = next_signal();
     CHECK(info.si_fd == second && info.si_signo == (signal ? signal : SIGIO));
-    /* A duplicate has it, and keeps it after the number is closed. */
+    /* A duplicate has the flag, and keeps it after the number is closed. */
     int copy = dup(second);
     CHECK((cord_get_flags(copy) & O_ASYNC) != 0);
     close(second);
@@ -301,7 +303,7 @@ int main(void)
 {
     watchdog();
     listen_to_signals();
-    /* First: no number may have had a splice before. */
+    /* The first test: it requires that no number has had a splice before. */
     refused();
     plain();
     over_a_socket();
@@ -313,7 +315,7 @@ int main(void)
     one_file_twice(0);
     one_file_twice(SIGRTMIN);
     closed_and_opened_again();
-    /* Last: it leaves pending signals. */
+    /* The last test: it leaves pending signals. */
     in_quick_succession();
     return 0;
 }

@@ -58,8 +58,8 @@ struct waiting {
     cord_transfer transfer;
 };
 
-/* Signals the first thread once it sleeps: in cord_wait, because it sleeps
- * nowhere else. Its child must not sleep there. */
+/* Signals the first thread once that thread sleeps, which it does only in
+ * cord_wait. The child that the handler forks must not sleep there. */
 static void *when_it_sleeps(void *user)
 {
     struct waiting *waiting = (struct waiting *)user;
@@ -83,8 +83,8 @@ static void *when_it_sleeps(void *user)
     return NULL;
 }
 
-/* A child that a signal handler forks continues its parent's cord_wait, which
- * fails at once. */
+/* A signal handler forks during cord_wait. In the child the call fails at
+ * once. */
 static void in_a_handler(void)
 {
     struct sigaction action;
@@ -182,7 +182,7 @@ int main(void)
     CHECK(pid >= 0);
     if (pid == 0) {
         child(t, a, b, marked);
-        /* Without the parent's atexit(3) functions. */
+        /* _exit(2) does not run the parent's atexit(3) functions. */
         _exit(0);
     }
     int status;

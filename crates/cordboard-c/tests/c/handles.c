@@ -9,7 +9,7 @@ static void to_the_end(void)
     struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
     cord_transfer t = cord_start(&request);
     CHECK(t > 0);
-    /* The transfer has duplicates. */
+    /* The transfer keeps duplicates. */
     close(a.out);
     close(b.in);
     struct cord_report report = CORD_REPORT_INIT;
@@ -122,7 +122,7 @@ static void stranded(void)
     close(b.out);
 }
 
-/* The order that docs/c.md gives: bytes written after it come last. */
+/* With the order of calls in docs/c.md, bytes written afterwards come last. */
 static void ended_early_and_written_to(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -153,7 +153,7 @@ static void ended_early_and_written_to(void)
     close(b.out);
 }
 
-/* With no descriptor available, a running transfer can be waited for. */
+/* A running transfer can be waited for if no descriptor is available. */
 static void no_descriptor_left(void)
 {
     struct channel a = make_pipe(), b = make_pipe();
@@ -218,7 +218,7 @@ static void closed(void)
     FAILS(EFAULT, cord_get_status(other, NULL));
     struct cord_report report = CORD_REPORT_INIT;
     report.struct_size = 1;
-    /* Refused also before the end. */
+    /* A wrong size is refused before the end too. */
     FAILS(EINVAL, cord_try(other, &report));
     FAILS(EINVAL, cord_wait(other, &report));
     close(a.in);

@@ -1,6 +1,6 @@
-/* The receiver of the signal: F_SETOWN, F_SETOWN_EX. The sources end by being
- * closed: the kernel reports a write(2) only after its bytes can be read, so
- * perhaps after the transfer has ended and the flag is restored. */
+/* The receiver of the signal: F_SETOWN, F_SETOWN_EX. The tests end a source
+ * by closing it: the kernel signals a write(2) only after its bytes can be
+ * read, perhaps after the transfer has ended and the flag is restored. */
 #include "signals.h"
 
 static void *listen_for(void *signal)
@@ -62,7 +62,7 @@ static void group(void)
     close(ready.out);
 }
 
-/* A process outside the group: SIGIO would end it. */
+/* Forks a process outside the group, which SIGIO would end. */
 static pid_t bystander(int *life)
 {
     struct channel ends = make_pipe(), ready = make_pipe();

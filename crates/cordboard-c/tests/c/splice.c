@@ -95,7 +95,7 @@ static void early_refusals(void)
         FAILS(EBADF, cord_start(&request));
         CHECK(strstr(cord_error(), side));
     }
-    /* A request that cannot be read fails on neither side. */
+    /* If the request itself is refused, no side has failed. */
     CHECK(lseek(from, 0, SEEK_SET) == 0);
     CHECK(cord_splice(from, to, CORD_EOF) == 3);
     FAILS(EFAULT, cord_run(NULL, &report));
@@ -116,7 +116,8 @@ static void broken_pipe(void)
     CHECK(cord_try(CORD_LAST, &report) == 1);
     CHECK(report.failed == CORD_SINK && report.error == EPIPE);
     CHECK(report.written == 0 && report.read == report.stranded);
-    /* Bytes that were not written are not lost: stranded, or in the source. */
+    /* Bytes that were not written are not lost: they are stranded, or still
+     * in the source. */
     char found[8];
     size_t have = 0;
     ssize_t n;
@@ -225,7 +226,7 @@ static void idle(void)
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, to) == 0);
     ssize_t there = send(from[1], bytes, MOST, MSG_DONTWAIT);
     CHECK(there > 0);
-    /* A sink that has room for a part of the bytes. */
+    /* The sink has room for a part of the bytes. */
     while (send(to[1], bytes, MOST, MSG_DONTWAIT) > 0)
         continue;
     CHECK(read(to[0], bytes, 40000) == 40000);
@@ -249,7 +250,8 @@ static void idle(void)
     free(bytes);
 }
 
-/* Older and newer programs: the structures are shorter or longer. */
+/* Programs built with an older or newer header: their structures are shorter
+ * or longer. */
 static void versions(void)
 {
 #ifdef __LP64__
@@ -306,7 +308,7 @@ static void versions(void)
     CHECK(strcmp(cord_version(), "0.1.0") == 0);
 }
 
-/* Bypassing the page cache, with the paper's watermarks; and not bypassing it. */
+/* Direct I/O required, with the paper's watermarks; and direct I/O excluded. */
 static void direct(void)
 {
     enum { LENGTH = 3 << 20 };

@@ -15,7 +15,7 @@ enum kind { A_FILE, A_MEMFD, A_PIPE, A_STREAM, A_SEQPACKET, A_DATAGRAM, KINDS };
 static const int TYPES[KINDS] = {0, 0, 0, SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM};
 static const char TEXT[10000] = "number, please";
 
-/* A descriptor of this kind to write to, and one to read it from. */
+/* Makes a descriptor of this kind to write to, and one to read from. */
 static struct channel make(enum kind kind)
 {
     struct channel made = {-1, -1};
@@ -46,7 +46,8 @@ static void unmake(struct channel c)
         close(c.out);
 }
 
-/* Moves by this path, or by any if it is NULL: true if it takes the pair. */
+/* Moves bytes by this path, or by any path if it is NULL. Returns whether
+ * the path takes the pair. */
 static int one(enum kind from, enum kind to, const char *path, uint64_t flags)
 {
     struct channel a = make(from), b = make(to);

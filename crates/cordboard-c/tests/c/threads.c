@@ -1,5 +1,5 @@
-/* pthread_cancel(3) takes effect after the call has returned. And calls while a
- * thread exits. */
+/* pthread_cancel(3), which takes effect after the call has returned; and
+ * calls of a thread that exits. */
 #include "check.h"
 
 #include <pthread.h>
@@ -111,7 +111,7 @@ static void runs(void)
     close(to);
 }
 
-/* A destructor, such as one that flushes the buffers of a thread. */
+/* The destructor of a thread-specific value, which may call the library. */
 static void at_the_threads_end(void *done)
 {
     runs();
