@@ -56,8 +56,8 @@ fn ends_well(child: std::process::Child) {
     );
 }
 
-/// The reader of the audio reads nothing before all frames have arrived: a
-/// player whose audio is not asynchronous never shows the first frame.
+/// The reader of the audio reads nothing before all frames have arrived. If the
+/// audio were not asynchronous, the player would never show the first frame.
 #[test]
 fn the_player_shows_frames_while_the_audio_waits() {
     let Some(program) = Program::example("player") else {
@@ -81,7 +81,7 @@ fn the_player_shows_frames_while_the_audio_waits() {
     command.env("VIDEO_DAC", format!("fd:{}", dac.as_raw_fd()));
     let child = command.spawn().unwrap();
     drop(dac);
-    // open(2) waits for the player to open it. Nothing is read yet.
+    // open(2) waits until the player opens the FIFO. Nothing is read yet.
     let mut audio = std::fs::File::open(&speaker).unwrap();
     // One message is one frame.
     let mut at = 0;

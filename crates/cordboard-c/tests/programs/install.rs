@@ -74,7 +74,7 @@ fn uninstall_removes_every_installed_file() {
     assert_eq!(left, "");
 }
 
-/// `make`, then `make install` without cargo and without a compiler. The latter
+/// `make`, then `make install` without cargo and without a compiler, which
 /// writes nothing into the source tree.
 #[test]
 fn install_builds_nothing() {
@@ -292,7 +292,7 @@ fn a_library_that_the_dynamic_linker_will_not_find_is_reported() {
     };
     let root = folder.path().join("root");
     let library = root.join("lib");
-    // It lists the directory and does nothing else.
+    // A replacement of ldconfig that only lists the directory.
     let lists = format!(
         "[ $# = 0 ] || {{ echo '{}: (from here)'; exit; }}",
         library.display()

@@ -15,7 +15,7 @@ fn tools() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a command, which must succeed; its output.
+/// Runs a command, which must succeed, and returns its output.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let out = command.output().expect("it can be started");
@@ -33,8 +33,8 @@ pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// `libcordboard_c.a` of this source tree, by the path that cargo prints.
-/// Without cargo, one that was built elsewhere.
+/// Returns the path of `libcordboard_c.a` of this source tree, as cargo prints
+/// it. Without cargo, returns that of an archive that was built elsewhere.
 fn archive() -> PathBuf {
     if let Some(built) = std::env::var_os("CORDBOARD_C_ARCHIVE") {
         return built.into();
@@ -70,7 +70,7 @@ pub fn make(target: &str, variables: &[(&str, &Path)]) -> Command {
     for (name, value) in variables {
         make.arg(format!("{name}={}", value.display()));
     }
-    // They come from an outer make.
+    // An outer make sets these.
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     make
 }
@@ -121,7 +121,7 @@ pub fn prefix() -> Option<&'static Prefix> {
             archive: archive(),
             build: root.join("build"),
         };
-        // Another test process may install at the same time.
+        // Locked: another test process may install at the same time.
         let alone = std::fs::File::create(root.join("lock")).expect("there is room");
         alone.lock().expect("files can be locked here");
         prefix.make("all", &[]);

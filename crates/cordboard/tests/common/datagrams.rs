@@ -50,7 +50,8 @@ pub fn put(fd: &OwnedFd, bytes: &[u8]) {
 pub fn all(fd: &OwnedFd) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let mut buffer = vec![0; 5 << 20];
-    // An empty datagram and the end look alike, so the number is limited.
+    // A receive returns 0 for an empty datagram and at the end, so the number
+    // is limited.
     while let Ok((n, _)) = recv(fd, &mut buffer[..], RecvFlags::DONTWAIT) {
         all.push(buffer[..n].to_vec());
         if all.len() == 1000 {

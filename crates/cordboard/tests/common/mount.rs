@@ -50,8 +50,8 @@ impl Mount {
         Some(Mount { dir })
     }
 
-    /// Mounts a copy of the medium as it is at this moment. It lacks what the page
-    /// cache has not written, as after a loss of power.
+    /// Mounts a copy of the medium as it is at this moment: without the data that
+    /// the page cache has not written back, as after a loss of power.
     pub fn snapshot(&self) -> Mount {
         let (dir, image, at) = image_and_directory();
         let (image, at) = (image.as_str(), at.as_str());

@@ -1,5 +1,5 @@
-//! Paths that a test can force: those whose system call neither the kernel nor a
-//! filter refuses.
+//! Paths that a test can force: their system calls are refused neither by the
+//! kernel nor by a filter.
 
 use cordboard::{DataPath, Request};
 use testkit::needs::{self, Need};
@@ -41,8 +41,9 @@ pub fn any_and_each(paths: &[DataPath]) -> Vec<Request> {
     std::iter::once(any()).chain(each).collect()
 }
 
-/// Returns the path that a report names if all of these suit: the first, in order
-/// of preference, that is not refused. For tests of a fallback.
+/// Returns the path that a report names if the pair suits all of these paths: the
+/// first, in order of preference, whose call is not refused. For tests of a
+/// fallback.
 pub fn carried_by(paths: &[DataPath]) -> [DataPath; 1] {
     [paths.iter().copied().find(|path| is_open(*path)).unwrap()]
 }

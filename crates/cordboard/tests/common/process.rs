@@ -7,8 +7,8 @@ use std::sync::mpsc;
 /// Aborts the process if the test hangs.
 pub struct Watchdog(#[allow(dead_code, reason = "dropped, not read")] mpsc::Sender<()>);
 
-/// Watches a test until the returned value is dropped. Each test has a watching
-/// thread of its own, so that no child of `fork(2)` inherits a lock.
+/// Watches a test until the returned value is dropped. Each test has its own
+/// watching thread, so that no child of `fork(2)` inherits a held lock.
 pub fn watchdog(name: &'static str) -> Watchdog {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -33,11 +33,11 @@ macro_rules! this_test {
 }
 pub(crate) use this_test;
 
-/// Runs the calling test again, alone in a process of its own. For a test that
-/// changes what belongs to the process: limits, signal handlers, descriptors,
-/// user, filters of all threads. And for one that forks: the child inherits the
-/// descriptors of the tests beside it. True in that process; false in the first
-/// one, after the second has succeeded.
+/// Runs the calling test again, alone in another process. For a test that
+/// changes process-wide state (limits, signal handlers, descriptors, user,
+/// filters of all threads), and for a test that forks, whose child would inherit
+/// the descriptors of concurrent tests. True in the new process; false in the
+/// first one, once the new one has succeeded.
 macro_rules! alone {
     () => {
         $crate::common::process::is_alone($crate::common::this_test!())
@@ -83,8 +83,9 @@ pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Refuses, to this thread and those that it starts, the socket pair that the
-/// library puts between two pipes. The library then inspects what it moves.
+/// Makes the library's calls of `socketpair(2)` fail, in this thread and the
+/// threads that it starts. The library then puts no socket pair between two
+/// pipes, and inspects the bytes.
 pub fn refuse_own_socket_pairs() {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     testkit::refuse::refuse_where(libc::SYS_socketpair, 1, kind as u32, libc::EPERM);

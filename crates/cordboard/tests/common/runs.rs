@@ -1,4 +1,4 @@
-//! Transfers that are run to their end, and what is checked afterwards.
+//! Transfers that are run to their end, and checks of their outcome.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -27,10 +27,10 @@ pub fn with_control(
         .run()
 }
 
-/// Moves these bytes from one pipe to another, with a thread that writes to the
-/// first and one that reads from the second. `refuse` decides for each of the calls,
-/// as in [`testkit::midst::refusing`]. Returns the number of those calls, the
-/// report, and what arrived; `None` if calls cannot be held.
+/// Moves these bytes from one pipe to another. One thread writes to the first,
+/// another reads from the second. `refuse` decides for each of the calls, as in
+/// [`testkit::midst::refusing`]. Returns the number of those calls, the report, and
+/// the bytes that arrived; `None` if calls cannot be held.
 pub fn piped(
     data: &[u8],
     calls: &[std::ffi::c_long],
@@ -72,8 +72,8 @@ pub fn handed_back(stranded: Option<Stranded>) -> Vec<u8> {
     }
 }
 
-/// Asserts that nothing is lost and that the counts are right: what was written,
-/// what was handed back and what is left in the source add up to `data`.
+/// Asserts that no byte is lost and that the counts are right: the bytes written,
+/// those handed back and those left in the source add up to `data`.
 pub fn audit(what: &str, outcome: Outcome, source: Source, kind: From, data: &[u8]) {
     let report = &outcome.report;
     let (read, written) = (report.read as usize, report.written as usize);

@@ -2,8 +2,8 @@
 
 use cordboard::stage::{Fault, Finished, Passed, Transform};
 
-/// A transforming stage whose output is its input. The library treats it as one that
-/// changes bytes.
+/// A transforming stage whose output equals its input. The library treats it as a
+/// stage that changes bytes.
 pub struct Same;
 
 impl Transform for Same {

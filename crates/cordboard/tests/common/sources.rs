@@ -58,7 +58,7 @@ impl Source {
         }
     }
 
-    /// Reads what is left in it.
+    /// Reads the rest of the source.
     pub fn rest(self) -> Vec<u8> {
         let mut rest = Vec::new();
         let mut file = File::from(self.fd);

@@ -32,7 +32,7 @@ fn an_empty_message_is_told_from_the_end() {
         "SO_PASSCRED has changed"
     );
     assert_eq!(all(&b), [&b"one"[..], b"", b"two"]);
-    // Set beforehand, it stays set.
+    // If the option was set beforehand, it stays set.
     let (a, source) = pair(Sort::Seqpacket);
     sockopt::set_socket_passcred(&source, true).unwrap();
     put(&a, b"x");
@@ -49,7 +49,7 @@ const MET: [(Option<DataPath>, bool, DataPath); 3] = [
     (None, true, ReadWrite),
 ];
 
-/// Moves all of the source, on an engine or in the calling thread.
+/// Moves all of the source, on an engine or on the calling thread.
 fn moved(source: &OwnedFd, sink: &OwnedFd, request: Request, stage: bool, engine: bool) -> Outcome {
     let own = |fd: &OwnedFd| fd.try_clone().unwrap();
     let mut transfer = Transfer::owning(own(source), own(sink), request).unwrap();
@@ -177,8 +177,8 @@ fn a_socket_whose_reading_was_shut_down_has_ended() {
     }
 }
 
-/// Reading is shut down, and no call tells an empty first message from the end: the
-/// messages behind it are not lost, also behind two.
+/// Reading is shut down, and no call distinguishes an empty first message from the
+/// end. The messages behind one or two empty messages are not lost.
 #[test]
 fn what_is_behind_an_empty_message_is_not_lost_at_the_end() {
     use testkit::refuse::{apart, refuse};
@@ -221,7 +221,8 @@ fn what_is_behind_an_empty_message_is_not_lost_at_the_end() {
 fn nobody_listens() {
     let _dog = watchdog("nobody_listens");
     for path in BOTH {
-        // The sink: the first is sent, the answer to it fails the next.
+        // The sink: the first datagram is sent, and the answer to it fails the next
+        // one.
         let (a, source) = pair(Sort::Unix);
         let (sink, gone) = pair(Sort::Udp);
         drop(gone);
@@ -298,7 +299,7 @@ fn too_long_for_the_sink_is_handed_back_in_order() {
     assert_eq!(all(&b), [pattern(10)]);
 }
 
-/// The start of a datagram has been read from a stream at the cancel.
+/// At the cancel, the start of a datagram has been read from a stream.
 #[test]
 fn part_of_a_datagram_is_handed_back_or_rewound() {
     let _dog = watchdog("part_of_a_datagram_is_handed_back_or_rewound");
@@ -339,7 +340,7 @@ fn a_sink_file_that_is_full_gets_nothing_twice() {
             [back, all(&source).concat()].concat() == sent.concat(),
             "{path}"
         );
-        // What is moved arrives once.
+        // The bytes arrive once.
         put(&a, b"again");
         let sink = tempfile::tempfile().unwrap();
         let request = Request {

@@ -1,4 +1,4 @@
-//! Files whose `poll(2)` reports something else than bytes to read.
+//! Files whose `poll(2)` reports something other than bytes to read.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -45,7 +45,7 @@ fn a_file_that_polls_for_something_else_is_read_at_once() {
                 rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
                 let (end, sink) = std::io::pipe().unwrap();
                 let request = Request {
-                    // As short as possible: no wait is needed.
+                    // The shortest limit: the transfer needs no wait.
                     idle: (how == 1).then_some(Duration::from_nanos(1)),
                     ..request.clone()
                 };

@@ -12,7 +12,7 @@ use testkit::stalled::shows;
 use super::common::{any, pty, raw, watchdog};
 use super::{WAYS, by};
 
-/// What decides how a terminal is read: the request, and whether a stage inspects the
+/// Returns the ways to read a terminal: a request, and whether a stage inspects the
 /// bytes.
 fn requests() -> [(Request, bool); 4] {
     let idle = Request {
@@ -80,7 +80,7 @@ fn a_terminal_that_has_hung_up_is_an_error() {
         if staged {
             return;
         }
-        // Cut into messages.
+        // The bytes are cut into messages.
         let (sink, _receiver) = UnixDatagram::pair().unwrap();
         failed(&by(way, &tty, &sink.into(), request, false), 0, &what);
     });

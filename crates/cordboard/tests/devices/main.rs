@@ -51,7 +51,7 @@ fn a_full_device_is_the_sinks_failure_and_the_file_is_rewound() {
     }
 }
 
-/// Bytes that stay in a pipe without an end of file behind them.
+/// Whether a pipe has neither bytes nor an end of file to read.
 fn is_silent(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [rustix::event::PollFd::from_borrowed_fd(
         fd,
@@ -87,7 +87,7 @@ fn a_terminals_end_is_typed_once() {
             "the next line is still there"
         );
         assert_eq!(&line[..4], b"two\n");
-        // While nothing is typed the pipe is not locked, and others may use it.
+        // The first line is in the pipe.
         assert!(!is_silent(reader.as_fd()));
     }
 }
@@ -119,7 +119,8 @@ fn the_end_of_a_pseudoterminal() {
     let _dog = watchdog("the_end_of_a_pseudoterminal");
     for way in WAYS {
         for nonblocking in [false, true] {
-            // The last is longer than the kernel's buffer: a thread writes it.
+            // The last length exceeds the kernel's buffer, so a thread writes the
+            // bytes.
             for length in [0, 5, 3000, 300_000] {
                 for staged in [false, true] {
                     let (master, tty) = pty();
@@ -257,8 +258,7 @@ fn a_terminal_that_may_not_be_read_is_an_error() {
     }));
 }
 
-/// Each write to `/dev/net/tun` is a packet: none is joined with another, or cut, by
-/// any request.
+/// Each write to `/dev/net/tun` is a packet. No request joins or cuts packets.
 #[test]
 fn packets_stay_packets() {
     use std::os::unix::net::UnixDatagram;
@@ -297,7 +297,7 @@ fn packets_stay_packets() {
     assert_eq!(after.bytes - before.bytes, 2 * 2928);
 }
 
-/// `O_APPEND` has no effect on a block device: bytes are written at its position,
+/// `O_APPEND` has no effect on a block device: all bytes are written at its position,
 /// also those that direct I/O does not carry.
 #[test]
 fn a_block_device_is_written_at_its_position() {
@@ -326,8 +326,8 @@ fn a_block_device_is_written_at_its_position() {
     }
 }
 
-/// A terminal whose program reads nothing: a write of more than the room would block,
-/// and the master cannot be opened again without blocking.
+/// The program of a terminal reads nothing. A write that exceeds the room would
+/// block, and the master cannot be opened again as nonblocking.
 #[test]
 fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
     let _dog = watchdog("an_idle_limit_holds_for_the_master_of_a_pseudoterminal");
@@ -371,8 +371,8 @@ fn an_idle_limit_holds_for_the_master_of_a_pseudoterminal() {
     }
 }
 
-/// Makes a sequenced-packet socket that is full of pages of this, and the end that
-/// could send more.
+/// Makes a sequenced-packet socket that is full of packets of `data`, a page each,
+/// and the end that could send more.
 fn packets(data: &[u8]) -> (OwnedFd, Option<OwnedFd>) {
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

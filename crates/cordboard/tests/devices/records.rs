@@ -59,7 +59,7 @@ fn counters_are_read_whole() {
     }
 }
 
-/// A counter near its maximum polls writable, and accepts no more than a 1: a cancel
+/// An event counter near its maximum polls writable, but accepts only a 1. A cancel
 /// or an idle limit must still end the transfer.
 #[test]
 fn a_counter_without_room_holds_nobody() {
@@ -95,7 +95,7 @@ fn a_counter_without_room_holds_nobody() {
     assert_eq!(position(&source), 8, "the rest was given back");
     assert_eq!(count(&counter), u64::MAX - 39);
 
-    // If it is read meanwhile, it accepts all.
+    // A counter that is read meanwhile accepts all.
     let counter = full(u64::MAX - 40);
     let control = Control::new().unwrap();
     let source = file_with(&data);
@@ -121,8 +121,9 @@ fn a_counter_without_room_holds_nobody() {
     assert_eq!(count(&counter), 42);
 }
 
-/// A size below one record: `EINVAL`, as from `read(2)`, and the record stays.
-/// Records that fit are moved, and one that does not fit into the rest stays too.
+/// If the size is below one record, the transfer fails with `EINVAL`, as `read(2)`
+/// does, and the record stays. Records that fit are moved, and a record that does
+/// not fit into the rest stays too.
 #[test]
 fn a_size_below_a_record_is_an_error() {
     let _dog = watchdog("a_size_below_a_record_is_an_error");

@@ -71,8 +71,8 @@ fn a_silent_terminal_has_ended_where_it_waits_for_no_byte() {
     }
 }
 
-/// The rest of the size is below the threshold, and a read of that much returns. So
-/// does a read of a block.
+/// A read of the rest of the size returns, even if the rest is below the threshold.
+/// So does a read of a block.
 #[test]
 fn less_than_the_mark_is_read_where_no_more_is_wanted() {
     let _dog = watchdog("less_than_the_mark_is_read_where_no_more_is_wanted");

@@ -10,8 +10,8 @@ mod common;
 /// The engine of this program, to be called before any other function of the library.
 fn engine() -> &'static str {
     static SET: std::sync::Once = std::sync::Once::new();
-    // SAFETY: every test begins here, and what else reads the environment
-    // does so through the standard library's lock.
+    // SAFETY: every test begins here, and all other code reads the environment under
+    // the standard library's lock.
     SET.call_once(|| unsafe { std::env::set_var("CORDBOARD_ENGINE", "epoll") });
     "epoll"
 }

@@ -1,5 +1,5 @@
-//! What an idle transfer costs: little memory, and no wake-ups. These tests run
-//! alone, since the allocator counts for the whole process.
+//! The cost of an idle transfer: little memory, and no wake-ups. Each test runs
+//! alone, because the allocator counts for the whole process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
@@ -58,8 +58,8 @@ fn pairs() -> usize {
         .min(10_000)
 }
 
-/// Waits until every transfer sleeps: each has polled its source once, and the
-/// engine's threads sleep.
+/// Waits until every transfer sleeps: the engine's threads sleep after each
+/// transfer has polled its source once.
 fn asleep() {
     let mut before = u64::MAX;
     loop {
@@ -73,7 +73,7 @@ fn asleep() {
 }
 
 const REACTOR: &[&str] = &["cordboard"];
-/// And the watching thread.
+/// The reactor and the watching thread.
 const BOTH: &[&str] = &["cordboard", "cordboard-watch"];
 
 /// Reads this file of procfs for the threads of these names.
@@ -89,7 +89,7 @@ fn files(threads: &[&str], name: &str) -> Vec<String> {
     ours.collect()
 }
 
-/// Returns their count of voluntary switches.
+/// Returns the number of voluntary context switches of these threads.
 fn switches(threads: &[&str]) -> u64 {
     let of = |status: &String| -> u64 {
         let line = status
@@ -138,8 +138,8 @@ fn ten_thousand_idle_pipe_pairs() {
         2,
         "the reactor and the watching thread"
     );
-    // Time passes, as measured by a transfer without an engine. The watching thread
-    // looks at most twice more, and not every 20 ms.
+    // Waits for a synchronous transfer that is idle for a while. The watching
+    // thread checks at most twice more, and not every 20 ms.
     let (before, reactor) = (switches(BOTH), switches(REACTOR));
     let spent = passes(Duration::from_millis(200));
     assert!(spent >= Duration::from_millis(200));
@@ -182,7 +182,8 @@ fn what_has_ended_leaves_no_alarm() {
         idle: Some(Duration::from_secs(3600)),
         ..any()
     };
-    // One that ends on the reactor, one that waits there and ends on a worker.
+    // One transfer that ends on the reactor, and one that waits there and ends
+    // on a worker.
     let through = |sink: std::os::fd::OwnedFd| {
         let (source, feed) = std::io::pipe().unwrap();
         let transfer = Transfer::owning(source.into(), sink, hour()).unwrap();
@@ -199,7 +200,7 @@ fn what_has_ended_leaves_no_alarm() {
         through(sink.into());
         through(std::fs::File::create("/dev/null").unwrap().into());
     };
-    // The engine has allocated by then what it keeps.
+    // By then the engine has allocated the memory that it keeps.
     (0..100).for_each(|_| both());
     let before = IN_USE.load(Ordering::Relaxed);
     (0..MANY).for_each(|_| both());
@@ -219,7 +220,7 @@ fn passes(time: Duration) -> Duration {
     transfer.run().report.elapsed
 }
 
-/// A waiting transfer releases its buffers and private pipes, on every path.
+/// On every path, a waiting transfer releases its buffers and private pipes.
 #[test]
 fn no_path_keeps_what_it_does_not_need() {
     let _dog = watchdog("no_path_keeps_what_it_does_not_need");
@@ -241,7 +242,7 @@ fn no_path_keeps_what_it_does_not_need() {
             engine.start(transfer.unwrap()).unwrap()
         };
         let running: Vec<Running> = all.iter().map(start).collect();
-        // Each moves a few bytes, and sleeps again.
+        // Each transfer moves a few bytes, and sleeps again.
         for (source, sink) in &all {
             rustix::io::write(&source.0, b"hello").unwrap();
             rustix::io::read(&sink.1, &mut [0; 16]).unwrap();
@@ -271,7 +272,7 @@ fn pair(path: DataPath) -> (Ends, Ends) {
     (ends(), ends())
 }
 
-/// Mappings of this process.
+/// Returns the number of mappings of this process.
 fn mapped() -> usize {
     std::fs::read_to_string("/proc/self/maps")
         .unwrap()

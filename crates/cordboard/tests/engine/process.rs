@@ -26,8 +26,8 @@ fn carries(bytes: &[u8]) -> bool {
     out == bytes && running.wait().report.written == bytes.len() as u64
 }
 
-/// Asserts in a child. It takes no lock that another thread may hold: the child must
-/// not touch the engine's, which is what is tested.
+/// Asserts in a child. Takes no lock that another thread may hold. The tests check
+/// that the child does not use the locks of the parent's engine.
 fn in_a_child(what: impl FnOnce() -> bool) {
     assert!(child::in_a_child(what), "the child failed");
 }
@@ -146,8 +146,8 @@ fn a_program_that_is_started_inherits_nothing() {
     assert!(carries(b"the default engine is there too"));
     let mut looked_at = 0;
     for fd in open(()).into_iter().filter(|fd| !before.contains(fd)) {
-        // SAFETY: only asks for the flags of a number that may have been
-        // closed meanwhile, which is EBADF.
+        // SAFETY: only queries the flags of a number; EBADF if it has been closed
+        // meanwhile.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
         assert!(
             flags < 0 || flags & libc::FD_CLOEXEC != 0,
@@ -192,7 +192,7 @@ fn the_limit_of_open_files_is_told_by_name() {
     ));
     assert!(failure.to_string().contains("ulimit -n"), "{failure}");
     limit(before.current.unwrap());
-    // A private pipe, later: read and write do without.
+    // No descriptor for a private pipe, later: read/write needs none.
     let copies = (socket.try_clone().unwrap(), socket.try_clone().unwrap());
     let transfer = Transfer::owning(copies.0.into(), copies.1.into(), any()).unwrap();
     limit(3);
@@ -332,7 +332,7 @@ fn peers_that_are_killed() {
             ends.kill().unwrap();
             ends.wait().unwrap();
             if n % 2 == 1 {
-                // What was written is in the pipe; its reader is killed later.
+                // The written bytes are in the pipe; its reader is killed later.
                 reader.kill().unwrap();
                 reader.wait().unwrap();
             }
@@ -364,7 +364,7 @@ fn child(script: &str) -> std::process::Child {
     command.spawn().unwrap()
 }
 
-/// One huge copy and many small ones, by all workers: the small ones end before the
+/// One huge copy and many small ones on all workers: the small ones end before the
 /// huge one.
 #[test]
 fn a_huge_copy_holds_up_no_small_one() {
@@ -408,7 +408,7 @@ fn a_huge_copy_holds_up_no_small_one() {
     assert!(report.ended == Ended::Cancelled && report.written < 4 << 30);
     let order = order.lock().unwrap();
     assert_eq!(order.last().map(|(n, _)| *n), Some(0));
-    // First come, first served.
+    // The small copies end in the order of their starts.
     assert!(order[..39].iter().map(|(n, _)| *n).eq(1..40), "{order:?}");
 }
 
@@ -439,8 +439,8 @@ fn no_signal_reaches_an_engines_thread() {
 }
 
 /// A start from a thread with its own descriptor table is refused, and the engine
-/// neither uses nor closes the same numbers in its table. An engine made in that
-/// thread works.
+/// neither uses nor closes the same numbers in the other table. An engine that is
+/// made in that thread works.
 #[test]
 fn a_thread_with_descriptors_of_its_own_is_refused() {
     let _dog = watchdog("a_thread_with_descriptors_of_its_own_is_refused");

@@ -1,5 +1,5 @@
 //! The same operations on every engine, and without one, give equal files and equal
-//! counts: those of a model that computes them.
+//! counts: those of a model.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -35,7 +35,7 @@ enum Fault {
     Full(u64),
     /// The sink's reader closes after this many bytes.
     Dies(usize),
-    /// The transfer is cancelled after this many bytes, or a little later.
+    /// The transfer is cancelled after this many bytes or a few more.
     Cancelled(u64),
 }
 
@@ -84,7 +84,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
         .prop_map(
             |((source, sink, length, size), mut offsets, (sparse, before, fault, direct))| {
-                // It needs files with equal block alignment.
+                // Direct I/O needs files with equal block alignment.
                 let (source, sink) = match direct {
                     Direct::Always => (Kind::File, Kind::File),
                     _ => (source, sink),
@@ -173,7 +173,7 @@ fn data(length: usize) -> &'static [u8] {
     &DATA.get_or_init(|| pattern(3_000_000))[..length]
 }
 
-/// A source that gives `data` and ends, and what is left of it afterwards.
+/// Makes a source that gives `data` and ends, and the thread that writes to it.
 fn source(kind: Kind, data: &'static [u8]) -> (OwnedFd, Option<JoinHandle<()>>) {
     let (fd, feed): (OwnedFd, OwnedFd) = match kind {
         Kind::File => return (common::file_with(data).into(), None),
@@ -193,7 +193,7 @@ fn source(kind: Kind, data: &'static [u8]) -> (OwnedFd, Option<JoinHandle<()>>) 
     (fd, Some(feeder))
 }
 
-/// A sink, and what came out of it.
+/// Makes a sink, and the thread that returns the bytes it has read from it.
 fn sink(case: &Case) -> (OwnedFd, Option<JoinHandle<Vec<u8>>>) {
     let (fd, end): (OwnedFd, OwnedFd) = match case.sink {
         Kind::File => {
@@ -243,7 +243,8 @@ fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCase
     if engine.is_none() && matches!(case.fault, Fault::Cancelled(_)) {
         return Ok(());
     }
-    // For each case: all of them take minutes on a busy machine.
+    // One watchdog for each case: all cases together take minutes on a busy
+    // machine.
     let _watched = watchdog::watch(format!("{how}: {case:?}"));
     let data = data(case.length);
     let (from, feeder) = source(case.source, data);

@@ -1,5 +1,5 @@
 //! Calls that wait in the kernel without a limit: the other transfers of the same
-//! engine go on, and a wait that can be ended is ended.
+//! engine continue, and a wait that can be ended is ended.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -49,7 +49,7 @@ fn nearly_full() -> (OwnedFd, OwnedFd) {
     let name = format!("/proc/self/fd/{}", terminal.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK;
     let fill = rustix::fs::open(name, flags, Mode::empty()).unwrap();
-    // The kernel moves some bytes on, and the terminal is full a while after that.
+    // The kernel moves some bytes on, so the terminal is full only after a while.
     let mut full = 0;
     while full < 100 {
         full = match rustix::io::write(&fill, &[0; 100]) {
@@ -77,8 +77,8 @@ fn transfer(source: &impl AsFd, sink: &impl AsFd, request: Request) -> Transfer<
     Transfer::owning(from, to, request).unwrap()
 }
 
-/// All workers wait for a lock, and then their replacements do. New workers replace
-/// them, and end when they are too many.
+/// All workers wait for a lock, and then their replacements do too. New workers
+/// replace these, and exit once there are too many.
 #[test]
 fn workers_that_are_held_up_leave_room_for_files() {
     let name = "workers_that_are_held_up_leave_room_for_files";
@@ -174,7 +174,7 @@ fn an_empty_pipe_that_is_locked_is_not_waited_for() {
         "{refusal:?}"
     );
     let (reader, writer) = locked.release();
-    // Not empty, and locked: the holder has the lock before its first byte.
+    // Not empty, and locked: the holder takes the lock before its first byte.
     let locked = Locked::of(reader, writer);
     let onto_itself =
         |request| Transfer::new(locked.reader.as_fd(), locked.writer.as_fd(), request);
@@ -188,7 +188,7 @@ fn an_empty_pipe_that_is_locked_is_not_waited_for() {
         "{refusal:?}"
     );
     locked.release();
-    // On an engine; one goes on once the lock is free.
+    // On an engine: the transfer continues once the lock is free.
     let locked = Locked::new();
     let engine = engine_of(1);
     let start = |request| engine.start(transfer(&locked.reader, &sink, request));
@@ -208,7 +208,7 @@ fn an_empty_pipe_that_is_locked_is_not_waited_for() {
     assert_eq!((report.ended, report.written), (Ended::Size, 1));
 }
 
-/// Asserts that a transfer into a terminal has written a part and ended so.
+/// Asserts that a transfer into a terminal has written a part, and ended in this way.
 fn stopped(report: &Report, ended: Ended, source: &File) {
     assert_eq!(report.ended, ended, "{report:?}");
     assert!(report.written > 0 && report.written < 1 << 16, "{report:?}");
@@ -238,7 +238,7 @@ fn idle_and_cancel_hold_for_a_terminal_that_nobody_reads() {
     let (source, (terminal, _master)) = (file_with(&data), nearly_full());
     let running = engine.start(transfer(&source, &terminal, any())).unwrap();
     let mut before = (0, 0);
-    // It has filled the terminal, and may rest for a moment.
+    // Until the transfer has filled the terminal, with pauses in between.
     while before.0 == 0 || before.1 < 1000 {
         let written = running.status().written;
         before = (written, if written == before.0 { before.1 + 1 } else { 0 });
@@ -289,7 +289,7 @@ fn carries_on(engine: &Engine, bytes: &[u8]) {
     assert_eq!(report.path, [DataPath::Splice]);
 }
 
-/// The reactor is held up, and then each reactor that replaces it.
+/// The reactor is blocked, and then each reactor that replaces it.
 #[test]
 fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
     let name = "a_reactor_that_is_held_up_leaves_the_others_to_another_one";
@@ -302,7 +302,8 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
     }
     const STUCK: usize = 3;
     let engine = engine_of(2);
-    // It has waited there before, with a timer, and is woken by new bytes.
+    // The transfer has waited on the reactor before, with a timer, and new bytes wake
+    // it.
     let (silent, mut feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
     let hour = Request {
@@ -322,7 +323,7 @@ fn a_reactor_that_is_held_up_leaves_the_others_to_another_one() {
         carries_on(&engine, b"meanwhile");
         stuck.push((locked, feed, running.unwrap()));
     }
-    // As a source, too, with bytes in it.
+    // The locked pipe as the source, too, with bytes in it.
     let (reader, writer) = Locked::new().release();
     let locked = Locked::of(reader, writer);
     let (_nobody, nowhere) = std::io::pipe().unwrap();
@@ -429,7 +430,7 @@ impl Observer for Locks {
 }
 
 /// Closing an end of a pipe waits for its lock too. A transfer that goes to sleep
-/// closes its own description of a FIFO.
+/// closes its second description of a FIFO.
 #[test]
 fn a_transfer_that_goes_to_sleep_holds_nobody_up() {
     let name = "a_transfer_that_goes_to_sleep_holds_nobody_up";

@@ -1,5 +1,5 @@
-//! What each thread of an engine does, and what continues after the caller's code
-//! panics on one of them.
+//! The work of each thread of an engine, and its continuation after the caller's
+//! code panics on one of them.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -43,7 +43,7 @@ impl Inspect for Panics {
     }
 }
 
-/// Without the panic hook.
+/// Panics without the panic hook.
 fn panic() -> ! {
     std::panic::resume_unwind(Box::new(()))
 }
@@ -93,13 +93,13 @@ fn a_stage_that_panics_at_the_end_takes_no_thread_along() {
     engine.shutdown();
 }
 
-/// What the sink has accepted is counted before the stage sees it.
+/// Bytes that the sink has accepted are counted before the stage sees them.
 #[test]
 fn a_stage_that_panics_at_a_byte_leaves_a_true_account() {
     let _dog = watchdog("a_stage_that_panics_at_a_byte_leaves_a_true_account");
     let (data, engine) = (pattern(1 << 20), one_worker());
     for after in [0, 300_000] {
-        // `finish` would panic again.
+        // A call of `finish` would panic again.
         struct Once(Panics);
         impl Inspect for Once {
             fn name(&self) -> &'static str {
@@ -195,12 +195,12 @@ fn direct_copies_have_a_thread_of_their_own() {
     );
 }
 
-/// The timer expires while a worker has the transfer, and is set again at its next
-/// wait.
+/// The timer expires while a worker has the transfer, and is set again at the
+/// transfer's next wait.
 #[test]
 fn idle_after_it_was_busy_for_longer_than_that() {
     let _dog = watchdog("idle_after_it_was_busy_for_longer_than_that");
-    // The reader may have been delayed for longer than that.
+    // Longer limits too: the reader may have been delayed for longer than the first.
     let told = [30, 300, 3000].map(Duration::from_millis);
     assert!(told.into_iter().any(idle_after_it_was_busy));
 }
@@ -215,7 +215,7 @@ fn idle_after_it_was_busy(idle: Duration) -> bool {
     };
     let running = start(&source, &sink, request).unwrap();
     drop(sink);
-    // The pipe is full every now and then, and the transfer waits each time.
+    // The pipe is full repeatedly, and the transfer waits each time.
     let (began, mut buffer) = (Instant::now(), vec![0; 64 << 10]);
     let mut busy = true;
     while busy && began.elapsed() < 4 * idle {
@@ -247,9 +247,9 @@ fn two_that_shut_it_down_at_once_both_see_the_end() {
     }
 }
 
-/// The descriptor that reports the end is not made in a table that the engine cannot
-/// reach. If a thread with the engine's table makes it, it works there and in a copy
-/// of that table.
+/// The descriptor that reports the end is not made in a descriptor table that the
+/// engine does not share. If a thread with the engine's table makes it, it works
+/// there and in a copy of that table.
 #[test]
 fn what_tells_of_the_end_is_made_where_the_engine_has_it() {
     let _dog = watchdog("what_tells_of_the_end_is_made_where_the_engine_has_it");
@@ -291,7 +291,7 @@ fn until_asleep(task: &Path) {
     }
 }
 
-/// Its numbers are other files in the transfer's table.
+/// The control's descriptor numbers are other files in the transfer's table.
 #[test]
 fn a_control_of_another_table_ends_a_transfer() {
     let _dog = watchdog("a_control_of_another_table_ends_a_transfer");
@@ -303,7 +303,7 @@ fn a_control_of_another_table_ends_a_transfer() {
             child::own_descriptors();
             Control::new().unwrap()
         });
-        // Its numbers are the control's here.
+        // In this table the numbers refer to the control's files.
         (made.join().unwrap(), std::io::pipe().unwrap())
     };
     let (source, mut feed) = std::io::pipe().unwrap();

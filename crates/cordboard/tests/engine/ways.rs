@@ -30,12 +30,12 @@ fn pipes(request: Request) -> Pipes {
 }
 
 impl Pipes {
-    /// Feeds and ends it. Returns what came out.
+    /// Feeds the source and ends it. Returns the bytes that came out.
     fn through(mut self, bytes: &[u8]) -> (Vec<u8>, Running) {
         self.feed.write_all(bytes).unwrap();
         drop(self.feed);
         let mut out = Vec::new();
-        // Ends once the transfer has closed its own copy of the sink.
+        // Returns once the transfer has closed its duplicate of the sink.
         self.end.read_to_end(&mut out).unwrap();
         (out, self.running)
     }
@@ -120,14 +120,15 @@ fn a_waker_may_wait_for_the_end_while_it_is_cloned() {
     // SAFETY: the table's functions take a pointer to a leaked `Executor`.
     let waker = unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) };
     let polled = Pin::new(&mut running).poll(&mut Context::from_waker(&waker));
-    // It ended before the waker was stored, and its end is still there.
+    // The transfer ended before the waker was stored, and `poll` returns the
+    // outcome nevertheless.
     let Poll::Ready(outcome) = polled else {
         panic!("the wake-up was lost");
     };
     assert_eq!(outcome.report.ended, Ended::Eof);
 }
 
-/// Two at once: the second ends first.
+/// Two transfers at once: the second ends first.
 async fn two(first: Running, second: Running, mut feeds: [std::io::PipeWriter; 2]) -> [u64; 2] {
     feeds[1].write_all(b"second").unwrap();
     let [feed, other] = feeds;
@@ -151,7 +152,7 @@ fn futures_under_tokio() {
     let runtime = tokio::runtime::Builder::new_current_thread();
     two_on(|future| {
         let runtime = { runtime }.build().unwrap();
-        // As a task of its own too, which moves it.
+        // As a spawned task too, which moves the future.
         runtime.block_on(async { tokio::spawn(future).await.unwrap() })
     });
 }
@@ -187,7 +188,8 @@ fn a_descriptor_to_poll() {
     assert!(!is_readable(fd.as_fd(), Some(&Timespec::default())));
     let (_, running) = pipes.through(b"x");
     assert!(is_readable(fd.as_fd(), None));
-    // It stays readable, and is so at once if it is made after the end.
+    // The descriptor stays readable. If it is made after the end, it is readable at
+    // once.
     assert!(running.try_wait().is_some());
     assert!(is_readable(
         running.fd().unwrap(),
@@ -270,7 +272,7 @@ fn cancelled_with_bytes_in_hand() {
         let running = transfer.control(&control).start().unwrap();
         feed.set_nonblocking(true).unwrap();
         let mut fed = 0;
-        // More than what is in flight for a moment.
+        // More bytes than are in flight for a moment.
         let mut held = 0;
         while held < 1000 {
             let more = (&feed).write(&data[fed..]).unwrap_or(0);
@@ -362,7 +364,7 @@ fn stranded_bytes_go_to_whoever_takes_the_outcome_first() {
     let (dead, peer) = std::os::unix::net::UnixStream::pair().unwrap();
     drop(peer);
     let running = start(&source, &dead, only(&[ReadWrite])).unwrap();
-    // The closed sink may be found before there is a byte, or after.
+    // The transfer may detect the closed sink before there is a byte, or after.
     let _ = (&feed).write_all(b"lost?");
     drop(feed);
     let outcome = loop {
@@ -380,7 +382,7 @@ fn stranded_bytes_go_to_whoever_takes_the_outcome_first() {
     assert!(again.stranded.is_none() && again.report == outcome.report);
 }
 
-/// Cancels at this call.
+/// Cancels at this call of the observer.
 struct Calls(u32, Control);
 
 impl cordboard::Observer for Calls {

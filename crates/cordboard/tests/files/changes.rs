@@ -1,5 +1,5 @@
 //! Files and pipes that change during a transfer, and how often the transfer checks
-//! that.
+//! for changes.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,8 +19,8 @@ fn append_set_after_open_hands_over_where_it_stopped() {
     let _dog = watchdog("append_set_after_open_hands_over_where_it_stopped");
     let data = pattern(16 * MIB);
     for path in common::forcible(&[CopyFileRange, Sendfile, Splice]) {
-        // Between files of most file systems a buffer comes first, and no other path
-        // is left; from a pipe it comes last.
+        // Between files of most file systems read/write comes first, and no other
+        // path is left; from a pipe it comes last.
         let hands_over = path == Splice;
         let source = match hands_over {
             true => common::Source::new(From::Pipe, &data).fd,
@@ -34,7 +34,7 @@ fn append_set_after_open_hands_over_where_it_stopped() {
         let request = Request {
             block: std::num::NonZeroUsize::new(MIB),
             // If the sink's position may be shared, the transfer writes through a
-            // description of its own.
+            // second description.
             sink_unshared: path == Sendfile,
             ..match hands_over {
                 true => only(&[path, ReadWrite]),
@@ -237,8 +237,8 @@ fn one_call_moves_a_bounded_piece() {
     }
 }
 
-/// Space reserved behind a sink's end is released, however the transfer ends, without
-/// what others have written there meanwhile.
+/// Space reserved behind a sink's end is released, however the transfer ends. Bytes
+/// that others have written there meanwhile stay.
 #[test]
 fn room_that_is_not_filled_is_given_back() {
     use std::os::unix::fs::MetadataExt;
@@ -253,7 +253,7 @@ fn room_that_is_not_filled_is_given_back() {
     for path in common::forcible(&COPYING) {
         for (cut, theirs) in [(false, None), (false, Some(40 * m)), (true, None)] {
             let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-            // All of it is written, as zeros.
+            // The source is written completely, as zeros.
             source.set_len(512 * m).unwrap();
             let request = Request {
                 sparse: Sparse::Never,
@@ -283,7 +283,7 @@ fn room_that_is_not_filled_is_given_back() {
             let stat = sink.metadata().unwrap();
             let end = theirs.map_or(report.written, |at| at + 6);
             assert_eq!(stat.len(), end, "{what}");
-            // And a few for the map of the other blocks.
+            // And a few blocks for the map of the other blocks.
             let most = end.next_multiple_of(4096) + 64 * 1024;
             assert!(stat.blocks() * 512 <= most, "{what}: {}", stat.blocks());
             if let Some(at) = theirs {
@@ -295,9 +295,9 @@ fn room_that_is_not_filled_is_given_back() {
     }
 }
 
-/// Between the transfer's poll of the pipe and its next call, a writer writes bytes
-/// of a stream, turns packet mode on and writes a packet: the call reads no more than
-/// was polled, and cuts no packet.
+/// Between the transfer's query of the pipe and its next call, a writer writes bytes
+/// of a stream, turns packet mode on and writes a packet. The call reads no more
+/// bytes than the query has found, and cuts no packet.
 #[test]
 fn packets_that_come_behind_a_look_are_whole() {
     use common::datagrams::{Sort, all, pair};
@@ -345,7 +345,7 @@ fn packets_that_come_behind_a_look_are_whole() {
                 _ => pipe().unwrap(),
             };
             assert_eq!(rustix::io::write(&feed, &data[..there]), Ok(there));
-            // More than was polled, with a part of a packet.
+            // More bytes than the query has found, with a part of a packet.
             let stream = block.max(1200) - 1000;
             let total = there + stream + PACKET;
             let (mut feed, mut held) = (Some(feed), 0);

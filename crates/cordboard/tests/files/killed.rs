@@ -1,5 +1,5 @@
-//! A process that is killed while it copies: what it has reported as synced is on the
-//! medium.
+//! A process is killed while it copies: the files that it has reported as synced are
+//! on the medium.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,7 @@ fn bytes(index: usize) -> Vec<u8> {
     bytes
 }
 
-/// Copies all files at once, and prints each that is synced.
+/// Copies all files at once, and prints the number of each synced file.
 fn copies(directory: &Path) {
     let (sender, receiver) = mpsc::channel();
     let all: Vec<Running> = (0..SIZES.len())
@@ -50,7 +50,7 @@ fn copies(directory: &Path) {
         })
         .collect();
     for index in receiver.iter().take(all.len()) {
-        // A single write, with no buffer left to flush.
+        // A single write, so that no buffer needs to be flushed.
         let line = format!("synced {index}\n");
         rustix::io::write(rustix::stdio::stdout(), line.as_bytes()).unwrap();
     }
@@ -64,8 +64,8 @@ fn prepare(directory: &Path) {
     rustix::fs::syncfs(File::open(directory).unwrap()).unwrap();
 }
 
-/// Runs the copies in a child and kills it after this many are synced. Returns those
-/// that it has reported.
+/// Runs the copies in a child and kills it after this many are synced. Returns the
+/// numbers of the files that it has reported.
 fn killed_after(test: &str, count: usize, directory: &Path) -> Vec<usize> {
     let mut child = common::command_of(test)
         .env(DIRECTORY, directory)
@@ -106,7 +106,7 @@ fn what_was_reported_as_synced_is_there() {
         prepare(&base);
         let reported = killed_after(common::this_test!(), round % SIZES.len(), &base);
         partly += usize::from(reported.len() < SIZES.len());
-        // Without a mount, only what other processes see.
+        // Without a mount, the test checks only what other processes see.
         let snapshot = mount.as_ref().map(Mount::snapshot);
         let there = snapshot.as_ref().map_or(base, Mount::path);
         for index in reported {

@@ -89,8 +89,8 @@ fn a_clone_moves_both_positions_and_counts_exactly() {
     }
 }
 
-/// The source's length changes before the clone: the count is what the sink received,
-/// and its other bytes are unchanged.
+/// The source's length changes before the clone: the count is that of the bytes that
+/// the sink received, and its other bytes are unchanged.
 #[test]
 fn a_source_that_changes_its_length_at_a_clone() {
     let _dog = watchdog("a_source_that_changes_its_length_at_a_clone");
@@ -305,7 +305,7 @@ fn an_immutable_sink_is_an_error_that_changes_nothing() {
         assert_eq!(report.ended, Ended::Error, "{report:?}");
         assert_eq!(report.errno, Some(Errno::EPERM), "{report:?}");
         assert_eq!((report.read, report.written, report.stranded), (0, 0, 0));
-        // Or a buffer is tried first.
+        // Or read/write is tried first.
         let declined = report.declined.iter().find(|d| d.path == CopyFileRange);
         assert!(paths.contains(&ReadWrite) || declined.is_some());
         assert!(

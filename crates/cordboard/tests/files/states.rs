@@ -186,8 +186,8 @@ fn one_file_on_both_sides() {
         matches!(endless, Some(Refusal::EndlessLoop { .. })),
         "{endless:?}"
     );
-    // A size beyond the end, which the writes move: the file would grow without end,
-    // and another size avoids that.
+    // The size is beyond the end, which the writes move: the file would grow without
+    // end. Another size avoids that.
     let beyond = refusal(&read(), &write(), at(188_440, 1_237_016, 223_279));
     let said = beyond.as_ref().map(Refusal::to_string).unwrap_or_default();
     assert!(
@@ -200,7 +200,7 @@ fn one_file_on_both_sides() {
     // No size would avoid that.
     let over = refusal(&read(), &write(), at(0, 1000, 400_000));
     assert_eq!(over, Some(Refusal::Overlap));
-    // Upwards over itself: refused, and the file is unchanged.
+    // Towards higher offsets, overlapping: refused, and the file is unchanged.
     assert_eq!(
         refusal(&read(), &write(), at(0, 1000, 200_000)),
         Some(Refusal::Overlap)
@@ -208,7 +208,8 @@ fn one_file_on_both_sides() {
     let both = File::options().read(true).write(true).open(&name).unwrap();
     assert_eq!(refusal(&both, &both, any()), Some(Refusal::SharedPosition));
     assert!(std::fs::read(&name).unwrap() == data);
-    // Downwards over itself: each block is read before it is written.
+    // Towards lower offsets, overlapping: each block is read before it is
+    // overwritten.
     let report = run(read(), write(), at(1000, 0, 200_000)).report;
     assert_eq!(
         (report.written, &report.path[..]),
@@ -263,8 +264,8 @@ impl cordboard::Observer for &mut Openings<'_> {
     }
 }
 
-/// The tail of a file that is open with `O_DIRECT`, and on which a lease is held: the
-/// transfer does not wait for a second descriptor.
+/// The tail of a file that is open with `O_DIRECT` and has a lease: the transfer does
+/// not wait for a second descriptor.
 #[test]
 fn a_lease_holds_up_no_unaligned_tail() {
     use std::os::fd::AsRawFd;
@@ -349,8 +350,8 @@ fn a_fifo_that_never_had_a_writer_has_ended() {
     }
 }
 
-/// The same into any sink, however the transfer is run. A FIFO with a writer is
-/// waited for.
+/// The same into any sink, however the transfer is run. The transfer waits for a FIFO
+/// with a writer.
 #[test]
 fn a_fifo_without_a_writer_ends_every_transfer() {
     use cordboard::{Control, Ended, Stage, Transfer};
@@ -393,7 +394,7 @@ fn a_fifo_without_a_writer_ends_every_transfer() {
                     }
                 };
                 let mut request = common::any();
-                // The test does not wait for that.
+                // A limit that the test does not reach.
                 request.idle = (run == "idle").then(|| std::time::Duration::from_secs(3600));
                 let control = Control::new().unwrap();
                 let report = std::thread::scope(|scope| {

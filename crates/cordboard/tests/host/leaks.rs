@@ -12,7 +12,7 @@ use cordboard::{Control, DataPath, Ended, Request, Stranded, Switches, Transfer}
 use testkit::child::{in_a_child, next_is_first};
 use testkit::needs::Need;
 
-/// Runs one transfer for each way to end, by each path.
+/// Runs transfers that end in every way, by every path.
 fn one_of_each(control: &Control) {
     let data = pattern(40_000);
     let cancelled = Control::new().unwrap();
@@ -115,7 +115,7 @@ fn the_pool_keeps_few_pipes_however_many_were_in_use() {
                 let transfer = scope.spawn(move || run(&source, &sink, request).report);
                 feed.write_all(b"hello").unwrap();
                 peer.read_exact(&mut [0; 5]).unwrap();
-                // Forty private pipes are in use at once here.
+                // At this point forty private pipes are in use at once.
                 start.wait();
                 drop(feed);
                 assert_eq!(transfer.join().unwrap().written, 5);

@@ -47,7 +47,7 @@ fn a_closed_reader_does_not_kill_the_host() {
     // SAFETY: the default action, which is to die.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let file = file_with(&pattern(300_000));
-    // write(2), where a filter refuses the calls that have a flag against it.
+    // Of write(2), if a filter refuses the calls that have MSG_NOSIGNAL.
     let sends = [libc::SYS_sendto, libc::SYS_sendmsg];
     for refused in 0..=sends.len() {
         testkit::refuse::apart(|| {
@@ -115,8 +115,8 @@ fn a_size_limit_does_not_kill_the_host() {
     }
 }
 
-/// The signals of this number that are pending for the calling thread and for
-/// the process (`proc_pid_status(5)`).
+/// Returns whether this signal is pending for the calling thread, and for the
+/// process (`proc_pid_status(5)`).
 fn pending(signal: libc::c_int) -> [bool; 2] {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     ["SigPnd:", "ShdPnd:"].map(|name| {
@@ -194,9 +194,9 @@ impl cordboard::Observer for Midst {
     }
 }
 
-/// A signal of the host's that is pending at the start of a transfer, or sent
-/// meanwhile, stays pending as it was sent. No signal that the transfer has raised
-/// does.
+/// A signal of the host that is pending at the start of a transfer, or sent during
+/// it, stays pending as it was sent. No signal that the transfer has raised stays
+/// pending.
 #[test]
 fn the_hosts_own_signals_stay_what_they_are() {
     let _dog = watchdog("the_hosts_own_signals_stay_what_they_are");

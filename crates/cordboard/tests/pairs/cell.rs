@@ -28,7 +28,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// The result of a run, with all that is compared.
+/// The result of a run, with all compared values.
 #[derive(Debug)]
 pub struct Run {
     pub read: u64,
@@ -43,9 +43,9 @@ pub struct Run {
     pub ask: Ask,
     /// The expected bytes.
     pub expect: Expect,
-    /// Their messages.
+    /// The lengths of the expected messages.
     pub messages: Option<Vec<usize>>,
-    /// What has arrived, or why that is not known.
+    /// The bytes that have arrived, or why they are unknown.
     pub found: Result<Collected, String>,
     /// What was handed back.
     pub handed_back: Vec<u8>,
@@ -95,7 +95,7 @@ fn finish(sink: Sink, written: u64) -> Result<Collected, String> {
     sink.finish(written).map_err(|e| e.to_string())
 }
 
-/// The plain loop.
+/// Runs the plain loop.
 pub fn by_model(cell: &Cell) -> Run {
     let (source, sink) = fixtures(cell);
     let size = source.ask.size();
@@ -121,7 +121,7 @@ pub fn by_model(cell: &Cell) -> Run {
     }
 }
 
-/// The library.
+/// Runs the library.
 pub fn by_library(cell: &Cell, switches: Switches) -> Run {
     let (source, sink) = fixtures(cell);
     let request = Request {

@@ -9,7 +9,8 @@ use testkit::{pattern, watchdog};
 const SIZE: u64 = (2 << 30) + 4097;
 const ISLAND: usize = 8192;
 
-/// Across the limits of one call and of 31 and 32 bits, and at both ends.
+/// Returns the offsets of islands across the limits of one call, of 31 and of 32
+/// bits, and at both ends.
 fn islands() -> [u64; 6] {
     let limit = 0x7fff_f000;
     [
@@ -87,7 +88,7 @@ fn carry(source: BorrowedFd<'_>, sink: BorrowedFd<'_>, switches: Switches) -> Re
     report
 }
 
-/// All paths, then without the one that was taken, down the route.
+/// Runs with all paths, and then repeatedly without those that were taken.
 fn by_every_path(name: &str, mut one: impl FnMut(Switches) -> Report) {
     let mut switches = Switches::all();
     while switches.allows(DataPath::ReadWrite) {
@@ -118,7 +119,7 @@ fn to_file(from: &str, to: &str) {
     });
 }
 
-/// The ranges that are not holes in the copy, and those that must not be.
+/// Checks the ranges of the copy that are not holes, and those that must not be.
 fn data_is_right(fd: &OwnedFd) {
     use rustix::fs::{SeekFrom, seek};
     let mut block = vec![0; 1 << 20];

@@ -1,7 +1,7 @@
-//! Every source with every sink: where a plain read/write loop works, the library
-//! must work too and give the same; where the loop fails, the library must fail in
-//! the same way or do better, with right counts either way. The program is on its own
-//! because it takes hours under a sanitizer.
+//! Every source with every sink. If a plain read/write loop works, the library must
+//! work too, with the same result. If the loop fails, the library must fail in the
+//! same way or do better. The counts must be right in each case. These tests are a
+//! program of their own because they take hours under a sanitizer.
 
 mod cell;
 mod large;
@@ -62,8 +62,8 @@ fn every_size(source: SourceKind) {
     report(&found);
 }
 
-/// Turns off the path that was taken until read/write is left, then forces each path,
-/// which may refuse but not lose anything.
+/// Disables the path that was taken until only read/write is left. Then forces each
+/// path, which may refuse but must not lose bytes.
 fn every_path(source: SourceKind) {
     let mut found = Vec::new();
     for sink in sinks(source) {

@@ -23,8 +23,8 @@ pub fn check(cell: &Cell, model: &Run, library: &Run) -> RuleResult {
     }
 }
 
-/// A forced path may refuse a pair, or fail; it must not lose anything, and no other
-/// path may carry bytes.
+/// A forced path may refuse a pair, or fail. It must not lose bytes, and no other
+/// path may carry any.
 pub fn check_forced(path: DataPath, library: &Run) -> RuleResult {
     account(library)?;
     ensure(library.path.iter().all(|taken| *taken == path), || {
@@ -38,8 +38,8 @@ pub fn check_forced(path: DataPath, library: &Run) -> RuleResult {
     Ok(())
 }
 
-/// Whether a write may be too short because of the source's pieces: an event counter
-/// needs 8 bytes at a time.
+/// Whether a write may fail because of the length of the source's pieces: an event
+/// counter requires 8 bytes at a time.
 fn by_luck(cell: &Cell, failed: (Side, i32)) -> bool {
     let even = cell.source.is_seekable() && cell.size.is_multiple_of(8);
     cell.sink == SinkKind::Eventfd && !even && failed == (Side::Sink, libc::EINVAL)

@@ -22,8 +22,8 @@ fn now(run: &Run) -> Result<String, String> {
     }
 }
 
-/// The paths whose call is refused here: the table is that of a kernel with all of
-/// them.
+/// Returns the paths whose call is refused here. The table is that of a kernel with
+/// all paths.
 fn closed() -> Vec<&'static str> {
     let all = [
         ("copy_file_range", Need::CopyFileRange),
@@ -42,8 +42,8 @@ fn takes(path: &str, closed: &[&str]) -> bool {
     path.split('+').any(|name| closed.contains(&name))
 }
 
-/// The path without `splice(2)` on `/dev/zero`: zeros are read, and bytes to it are
-/// written.
+/// Returns the path that replaces this one on a kernel whose `/dev/zero` does not
+/// support `splice(2)`: zeros are read, and bytes to it are written.
 fn instead(source: SourceKind, sink: SinkKind, path: &str) -> Option<&'static str> {
     match (source, sink, path) {
         (SourceKind::Zero, _, "splice") | (_, SinkKind::Zero, "splice") => Some("read/write"),
@@ -77,7 +77,8 @@ fn the_table_of_paths_is_true() {
         let found = now(&by_library(&cell, Switches::all()));
         match (&entry, found) {
             (Entry::Moved { path, .. }, Ok(taken)) if *path == taken => {}
-            // Another path carries everything, and the refused one is not named.
+            // Another path carries everything, and the report does not name the
+            // refused one.
             (Entry::Moved { path, .. }, Ok(taken))
                 if takes(path, &closed) && !takes(&taken, &closed) => {}
             (Entry::Moved { path, .. }, Ok(taken))

@@ -13,7 +13,7 @@ use testkit::child;
 
 use crate::common::{any, file_with, only, pattern, run};
 
-/// More than the parent's descriptors.
+/// More files than the parent has descriptors.
 const OWN: u64 = 200;
 
 /// A file of the child, which only the child may change.
@@ -88,7 +88,7 @@ pub fn child(rng: &mut Rng) {
             assert!(copies(rng), "from file to file");
             assert!((0..).zip(&files).all(is_unharmed), "the child's own files");
         }
-        // Not to be dropped twice: the child ends by `_exit`.
+        // Not dropped: the child ends by `_exit`.
         std::mem::forget(files);
         true
     });

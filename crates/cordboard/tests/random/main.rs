@@ -55,7 +55,8 @@ fn round(rng: &mut Rng) {
 #[test]
 fn transfers_end_whatever_runs_beside_them() {
     if common::alone!() {
-        // Initialised before a fork, which could find it half done.
+        // Initialised before any fork: a child could inherit a partial
+        // initialisation.
         testkit::pattern::base();
         testkit::rounds::run(include_str!("seeds.txt"), FRESH, round);
     }

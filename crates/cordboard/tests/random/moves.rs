@@ -1,4 +1,4 @@
-//! One transfer that can go on, and its expected result.
+//! One transfer that is not blocked, and its expected result.
 
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -46,10 +46,10 @@ const SINKS: [SinkKind; 12] = [
     SinkKind::UnixStream,
 ];
 
-/// The largest, as a power of two.
+/// The largest length, as a power of two.
 const LARGEST: u32 = 22;
 
-/// As many small sizes as large ones.
+/// Returns a length; small lengths are as frequent as large ones.
 pub fn length(rng: &mut Rng) -> u64 {
     let power = rng.u32(0..LARGEST);
     rng.u64(0..1 << power)
@@ -76,7 +76,7 @@ pub struct Move {
     what: String,
     source: Source,
     sink: Sink,
-    /// What arrives if nothing ends it early.
+    /// The number of bytes that arrive if nothing ends the transfer early.
     whole: u64,
     may_end_early: bool,
     runner: Runner,
@@ -111,9 +111,9 @@ impl Move {
         let there = source.expect.len();
         let (size, whole) = match source.ask {
             Ask::Bytes(bytes) => (Size::Bytes(bytes), bytes),
-            // A part of a message would be left in the source.
+            // A smaller size would leave a part of a message in the source.
             Ask::Eof if from == SourceKind::UnixSeqpacket => (Size::Eof, there),
-            // Or of a packet: only `splice(2)` takes a part of one.
+            // Or a part of a packet, which only `splice(2)` can take.
             Ask::Eof if from == SourceKind::PacketPipe && !is_open(DataPath::Splice) => {
                 (Size::Eof, there)
             }

@@ -17,7 +17,7 @@ use crate::common::{any, handed_back};
 
 pub struct Obstacle {
     name: &'static str,
-    /// A locked pipe may block any call on it, also that of the start.
+    /// A locked pipe may block any call on it, including one of the start.
     starting: JoinHandle<Running>,
     lock: Option<Locked>,
     /// The far ends, which are neither read nor written.
@@ -125,8 +125,8 @@ impl Obstacle {
 
     /// Ends it in a random way.
     pub fn end(self, rng: &mut Rng) {
-        // No call on a locked pipe returns before the lock is released. Its ends stay
-        // open: the source has not ended.
+        // No call on a locked pipe returns before the lock is released. The pipe's
+        // ends stay open: the source has not ended.
         let _ends = self.lock.map(Locked::release);
         let running = self.starting.join().unwrap();
         if rng.u8(..) < 32 {

@@ -1,5 +1,5 @@
-//! A connection that is reset while both of its directions are in use: the kernel
-//! reports the error once, and both transfers report it.
+//! A connection is reset while both of its directions are in use. The kernel reports
+//! the error once, and both transfers report it.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -91,7 +91,7 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
         let feeder = client.try_clone().unwrap();
         if case.at != StateAtReset::Rest {
             let data = &data;
-            // Ends when the connection does.
+            // The write ends with the connection.
             scope.spawn(move || (&feeder).write_all(data));
         }
         let dies = scope.spawn(move || {
@@ -157,7 +157,7 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
 fn full(client: impl AsFd) {
     let mut before = None;
     let mut same = 0;
-    // The count of untransmitted bytes, this often unchanged.
+    // Until the count of untransmitted bytes has not changed this many times.
     while same < 300 {
         let unsent = testkit::stalled::untaken(client.as_fd());
         same = if before == Some(unsent) && unsent > 0 {
@@ -243,8 +243,8 @@ fn an_unread_unix_socket_on_two_threads() {
     both_tell(false, Runner::Polled, &[false, true]);
 }
 
-/// Between a connection and two pipes, with a single call that moves bytes from a
-/// pipe until it is empty.
+/// A connection between two pipes. A single call moves bytes from a pipe until the
+/// pipe is empty.
 #[test]
 fn a_reset_between_pipes() {
     let _dog = watchdog("a_reset_between_pipes");
@@ -303,8 +303,8 @@ fn a_sink_that_dies_keeps_its_error_for_its_reader() {
     assert_eq!(told, Err(rustix::io::Errno::CONNRESET));
 }
 
-/// Both ends close one after the other, in either order, and the socket is connected
-/// again after a reset: these are ends, not resets.
+/// Both ends close one after the other, in either order; and a socket is connected
+/// again after a reset. These are ends, not resets.
 #[test]
 fn a_clean_end_stays_one() {
     use std::net::{Shutdown, TcpListener, TcpStream};

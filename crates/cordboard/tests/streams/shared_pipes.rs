@@ -1,6 +1,6 @@
-//! Pipes that others read and write too. Bytes that poll(2) reported may be taken by
-//! another reader, and the engine's thread must not block on them. A transfer that
-//! sleeps must block no other user of the pipe.
+//! Pipes that other processes read and write too. Another reader may take the bytes
+//! that poll(2) has reported, and the engine's thread must then not block. A
+//! sleeping transfer must not block other users of the pipe.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -212,7 +212,7 @@ fn datagrams_to_a_pipe_of_others_wait_for_nobody() {
     }
 }
 
-/// Uses a pipe as its other users do: fills it. Returns the number of bytes.
+/// Fills a pipe, as its other users may. Returns the number of bytes.
 fn fill(source: &OwnedFd, feed: &OwnedFd) -> usize {
     fcntl_setfl(feed, OFlags::NONBLOCK).unwrap();
     rustix::pipe::fcntl_getpipe_size(source).unwrap();
@@ -229,9 +229,9 @@ fn fill(source: &OwnedFd, feed: &OwnedFd) -> usize {
     }
 }
 
-/// Runs this transfer until it sleeps in a `splice(2)` from or to this descriptor,
-/// fills its pipe from another thread, and calls `wake` to end the sleep, also after
-/// a failure.
+/// Runs this transfer until it sleeps in a `splice(2)` from or to this descriptor.
+/// Then fills its pipe from another thread, and calls `wake`, which ends the sleep,
+/// even after a failure.
 fn asleep(
     transfer: impl FnOnce() -> Outcome + Send,
     (side, fd): (Side, &OwnedFd),
@@ -264,8 +264,8 @@ fn asleep(
     })
 }
 
-/// Sockets that accept next to nothing, the other end of each, and the number of
-/// bytes in it.
+/// Returns sockets that accept hardly any bytes, each with its other end and the
+/// number of bytes in it.
 fn full_sockets() -> Vec<(OwnedFd, File, usize)> {
     let (sink, peer) = UnixStream::pair().unwrap();
     let filled = testkit::obstacle::fill_stream(&sink).unwrap();
@@ -358,7 +358,7 @@ fn shortly(stranded: Stranded) -> Vec<u8> {
     all
 }
 
-/// Answers again, also after a panic.
+/// Makes the server answer again when dropped, also after a panic.
 struct Silent<'a>(&'a AtomicBool);
 
 impl Drop for Silent<'_> {

@@ -1,6 +1,6 @@
-//! The report is exact in every ending, and what was read and not written is rewound
-//! or handed back: sinks whose reader closes after n bytes, for every path and for n
-//! at every boundary of pages, pipes and buffers.
+//! The report is exact in every ending, and bytes that were read and not written are
+//! rewound or handed back. The sinks' readers close after n bytes, for every path and
+//! for n at every boundary of pages, pipes and buffers.
 
 use std::fs::File;
 use std::io::Read;
@@ -51,8 +51,8 @@ fn a_file_that_may_not_grow_any_more() {
     }
 }
 
-/// Everything fits, so no call may fail for lack of space. `copy_file_range(2)`
-/// checks the limit before it looks for the end (`generic_copy_file_checks`,
+/// All bytes fit, so no call may fail for lack of space. `copy_file_range(2)` checks
+/// the limit before it looks for the end (`generic_copy_file_checks`,
 /// fs/read_write.c).
 #[test]
 fn a_file_that_is_just_as_long_as_it_may_be() {
@@ -162,8 +162,7 @@ fn sink_that_dies(make: fn() -> (OwnedFd, OwnedFd), to_pipe: bool, errnos: &[Err
             for path in paths(from, false, to_pipe) {
                 for (polled, nonblocking) in [(false, false), (true, false), (true, true)] {
                     let what = format!("{from:?} by {path}, {n}, {polled}, {nonblocking}");
-                    // A blocking socket may block the transfer, with nothing to end
-                    // that.
+                    // A call on a blocking socket may block the transfer without end.
                     let refused = path == DataPath::Sendfile && polled && !nonblocking;
                     if refused && !to_pipe {
                         continue;

@@ -1,5 +1,5 @@
-//! The endings that no sink causes: the size reached, a cancel, the idle limit, a
-//! source that fails; and signals, which end nothing.
+//! Endings that are not caused by the sink: the size reached, a cancel, the idle
+//! limit, a source that fails. And signals, which end no transfer.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -56,7 +56,7 @@ fn the_size_is_reached_exactly_and_the_rest_stays() {
     }
 }
 
-/// Cancels after three checks between which nothing has moved.
+/// Cancels after four checks without progress.
 struct WhenStuck<'a> {
     control: &'a Control,
     last: u64,
@@ -201,7 +201,7 @@ fn signals_without_end_change_nothing() {
     }
 }
 
-/// What the kernel generates may be gone after it was read.
+/// Bytes that the kernel generates cannot be read a second time.
 #[test]
 fn what_cannot_be_made_up_again_is_handed_back() {
     let _dog = watchdog("what_cannot_be_made_up_again_is_handed_back");
@@ -248,7 +248,8 @@ fn an_observer_hears_of_what_moved_before_the_next_wait() {
     }
 }
 
-/// A read/write loop would find the end, and never write.
+/// A read/write loop would find the end of the source and never write, and so
+/// never detect the closed reader.
 #[test]
 fn nobody_misses_a_reader_for_whom_there_is_nothing() {
     let empty_pipe = || -> std::os::fd::OwnedFd { std::io::pipe().unwrap().0.into() };

@@ -1,5 +1,5 @@
-//! What holds for every transfer: counts and endings, cut in any way, through any
-//! stages. `stages` needs the features of that name.
+//! Properties of every transfer: counts and endings, split in any way, through
+//! any stages. `stages` requires the crate's stage features.
 
 mod accounting;
 #[path = "../common/mod.rs"]

@@ -78,7 +78,7 @@ fn procfs_whose_size_lies() {
     assert_eq!(report.path, [DataPath::ReadWrite]);
 }
 
-/// Whatever space is reserved before the writes.
+/// The length is right even if space is reserved before the writes.
 #[test]
 fn the_length_is_right_where_a_transfer_ends_early() {
     let mut source = tempfile::tempfile().unwrap();

@@ -39,7 +39,7 @@ fn frames(protocol: u16) -> Option<(OwnedFd, OwnedFd)> {
         let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const at).cast(), length) };
         (bound == 0).then_some(fd)
     };
-    // A socket receives what it sends too: only the other end is read.
+    // Both sockets receive every frame: only the other end is read.
     Some((one()?, one()?))
 }
 
@@ -63,7 +63,7 @@ fn frames_are_received() {
                 sent.iter().for_each(|bytes| put(&feed, bytes));
                 let report = apart(|| {
                     if refused {
-                        // As CAN sockets refuse it (J1939).
+                        // CAN sockets (J1939) refuse the flag in this way.
                         for waits in [0, libc::MSG_DONTWAIT] {
                             let flags = (libc::MSG_TRUNC | waits) as u32;
                             refuse_where(libc::SYS_recvfrom, 3, flags, libc::EINVAL);
@@ -88,8 +88,7 @@ fn frames_are_received() {
     }
 }
 
-/// A sink that refuses the flag against `SIGPIPE`, as those of QIPCRTR and MCTP
-/// do.
+/// A sink that refuses `MSG_NOSIGNAL`, as QIPCRTR and MCTP sockets do.
 #[test]
 fn frames_are_sent_without_the_flag_that_is_refused() {
     let _dog = watchdog("frames_are_sent_without_the_flag_that_is_refused");
@@ -121,8 +120,8 @@ fn frames_are_sent_without_the_flag_that_is_refused() {
     }
 }
 
-/// The end of a source shows in the credentials of an empty message, or, if a filter
-/// refuses `recvmsg(2)`, in `poll(2)`.
+/// An empty message without credentials is the end. If a filter refuses
+/// `recvmsg(2)`, which returns credentials, `poll(2)` shows the end.
 #[test]
 fn an_end_is_found_where_nothing_is_told_beside_it() {
     let _dog = watchdog("an_end_is_found_where_nothing_is_told_beside_it");

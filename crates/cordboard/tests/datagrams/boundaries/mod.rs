@@ -20,8 +20,8 @@ fn boundaries_are_kept_and_empty_ones_are_passed_on() {
         for to in SORTS {
             for path in BOTH {
                 if path == ReadWrite && from == Sort::Seqpacket {
-                    // Read one by one, an empty message is the end: see the next
-                    // test.
+                    // If messages are read one by one, an empty message is the end:
+                    // see the next test.
                     continue;
                 }
                 let ((a, source), (sink, b)) = (pair(from), pair(to));
@@ -151,8 +151,8 @@ fn into_a_stream_in_order() {
     }
 }
 
-/// `ENOBUFS` of a packet socket, or of one that asked for it (`IP_RECVERR`): the
-/// device's queue is full for the moment, and nothing was sent.
+/// `ENOBUFS` of a packet socket, or of a socket with `IP_RECVERR`: the device's queue
+/// is full at the moment, and nothing was sent.
 #[test]
 fn a_full_queue_of_a_device_is_waited_for() {
     let _dog = watchdog("a_full_queue_of_a_device_is_waited_for");
@@ -180,16 +180,16 @@ fn a_full_queue_of_a_device_is_waited_for() {
 const RECEIVE: &[libc::c_long] = &[libc::SYS_recvfrom, libc::SYS_recvmmsg];
 const SEND: &[libc::c_long] = &[libc::SYS_sendto, libc::SYS_sendmmsg];
 
-/// Queued messages are received with as few calls as their lengths allow. If a size
-/// has room for several of any length, they are received together. If it may lack
-/// room for one, each length is read first, unless their sum is known. They are sent
-/// in batches.
+/// Queued messages are received with as few calls as their lengths allow. If the rest
+/// of the size has room for several messages of any length, one call receives
+/// several. If it may lack room for a message, the length of each message is read
+/// first, unless the sum of the lengths is known. Messages are sent in batches.
 #[test]
 fn a_size_takes_few_calls() {
     let name = "a_size_takes_few_calls";
     let _dog = watchdog(name);
-    // The longest message has more than 4 MiB, and a batch 16 messages. For sequenced
-    // packets the sum is known.
+    // The longest possible message has more than 4 MiB, and a batch has 16 messages.
+    // For sequenced packets the sum is known.
     for (sort, count, size, received) in [
         (Sort::Unix, 8_usize, 800, 16),
         (Sort::Unix, 8, 5 << 20, 8),
@@ -221,16 +221,16 @@ fn a_size_takes_few_calls() {
                 return testkit::skip::report(name, "calls of another thread cannot be held");
             };
             assert!(all(&b) == data.chunks(100).collect::<Vec<_>>());
-            // The end takes a few more.
+            // The end takes a few more calls.
             let what = format!("{sort:?}, {size}: {count} calls, not {least}");
             assert!((least..=least + 4).contains(&count), "{what}");
         }
     }
 }
 
-/// A sender that waits for an answer to each: calls that find no further message are
-/// rare. A call that does not block, so that the sink is polled, may find that the
-/// next message is not there yet.
+/// The sender waits for an answer to each message: calls that find no message are
+/// rare. Only a nonblocking call, which is made so that the sink can be polled, may
+/// come before the next message.
 #[test]
 fn a_size_of_messages_one_by_one_takes_few_calls() {
     let name = "a_size_of_messages_one_by_one_takes_few_calls";

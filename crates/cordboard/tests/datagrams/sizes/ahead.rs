@@ -9,7 +9,7 @@ use crate::common::datagrams::{BOTH, SORTS, Sort, all, pair, put};
 use crate::common::{only, pattern, run, watchdog};
 
 /// The transfer peeks at the next datagram from its beginning, whatever the host's
-/// `SO_PEEK_OFF` is. The option stays as receiving leaves it.
+/// `SO_PEEK_OFF` is. The option is left as a receive leaves it.
 #[test]
 fn a_size_holds_where_the_host_looks_ahead() {
     let _dog = watchdog("a_size_holds_where_the_host_looks_ahead");

@@ -1,5 +1,5 @@
-//! Datagrams that the kernel has joined (`UDP_GRO`), without a call that tells where
-//! one ends.
+//! Datagrams that the kernel has joined (`UDP_GRO`), if no call reports their
+//! boundaries.
 
 use cordboard::{Ended, Errno, Request, Side};
 
@@ -7,8 +7,9 @@ use super::option;
 use crate::common::datagrams::{BOTH, Sort, all, idle, pair, put};
 use crate::common::{content, only, pattern, run, watchdog};
 
-/// A filter refuses the call that tells their length: they are moved to a stream, and
-/// not sent as one datagram. The same if no call tells whether the option is set.
+/// A filter refuses the call that reports their length: they are moved to a stream,
+/// and not sent as one datagram. The same if no call reports whether the option is
+/// set.
 #[test]
 fn what_cannot_come_apart_is_not_sent_as_one() {
     use testkit::refuse::{apart, refuse};

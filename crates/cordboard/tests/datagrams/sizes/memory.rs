@@ -51,7 +51,8 @@ fn a_host_that_locks_its_memory() {
                 true => assert_eq!(content(&file), b"hello", "{what}"),
                 false => assert_eq!(all(&b), [b"hello"], "{what}"),
             }
-            // The slots of a batch would be 4 MiB; the rest is code that is read in.
+            // The slots of a batch would be 4 MiB. Other pages are code that is read
+            // in.
             assert!(more < 2048, "{what}");
         }
     }
@@ -74,8 +75,8 @@ fn settled_pages() -> u64 {
     found
 }
 
-/// With too little address space for a datagram: its rest is lost, which is reported,
-/// and its start is handed back.
+/// The address space is too small for a datagram: its rest is lost, which is
+/// reported, and its start is handed back.
 #[test]
 fn one_that_was_cut_is_handed_back() {
     use rustix::process::{Resource, getrlimit, setrlimit};

@@ -25,8 +25,8 @@ fn option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> Result<(), Errno> 
     }
 }
 
-/// Packets of a pipe stay apart, also where the rest of the size is shorter than
-/// the longest packet there is; the last may be cut.
+/// Packets of a pipe stay apart, even if the rest of the size is shorter than the
+/// longest possible packet. The last packet may be cut.
 #[test]
 fn packets_of_a_pipe_are_datagrams_whatever_the_size() {
     use rustix::pipe::{PipeFlags, pipe_with};
@@ -117,7 +117,7 @@ fn only_the_last_one_is_short_whatever_the_writes() {
     }
 }
 
-/// Reads of a file end at its size when they began.
+/// A read of a file ends at the size that the file had when the read began.
 #[test]
 fn a_file_that_grows_is_cut_the_same_way() {
     let _dog = watchdog("a_file_that_grows_is_cut_the_same_way");
@@ -159,7 +159,7 @@ fn a_block_larger_than_any_memory() {
                 assert_eq!(report.ended, Ended::Eof, "{sort:?} by {path}: {report:?}");
                 assert!(all(&b) == [data], "{sort:?} by {path}");
             }
-            // More than any datagram may have: the kernel refuses it.
+            // Longer than any datagram may be: the kernel refuses it.
             let (sink, b) = pair(Sort::Udp);
             let source = file_with(&pattern(70_000));
             let report = run(&source, &sink, request()).report;
@@ -224,7 +224,7 @@ fn joined(path: DataPath) {
         b"last",
     ];
     assert!(all(&b) == expected, "{path}: {report:?}");
-    // In order into a stream. Handed back, they are apart too.
+    // Into a stream, in order. Datagrams that are handed back are apart too.
     option(&a, libc::SOL_UDP, libc::UDP_SEGMENT, 1000).unwrap();
     put(&a, &data);
     let sink = tempfile::tempfile().unwrap();
@@ -339,7 +339,7 @@ fn long_ones_arrive_whole() {
 }
 
 /// Into another such socket or a file: datagrams that fit into the size are moved
-/// whole, also a single one, and the next one stays whole.
+/// whole, even a single one, and the next one stays whole in the source.
 #[test]
 fn a_size_cuts_no_long_one() {
     let _dog = watchdog("a_size_cuts_no_long_one");

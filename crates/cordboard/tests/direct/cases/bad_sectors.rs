@@ -57,8 +57,8 @@ fn a_source_is_read_up_to_its_bad_sector() {
     }
 }
 
-/// A loop device whose file has space up to the middle of a block: what is counted is
-/// on the device, and the transfer ends with the device's error, synced or not.
+/// A loop device whose file has space up to the middle of a block: the counted bytes
+/// are on the device, and the transfer ends with the device's error, synced or not.
 #[test]
 fn a_sink_is_written_up_to_its_bad_sector() {
     let _dog = watchdog("a_sink_is_written_up_to_its_bad_sector");
@@ -123,12 +123,12 @@ impl Observer for MakeRoom<'_> {
     }
 }
 
-/// A device that is full and is extended while the transfer runs. The head of the
-/// first page goes through the page cache, and its write-back fails; a sync of a
-/// later piece takes that error, which `fsync(2)` at the end does not report again.
-/// No moment of the extension turns lost bytes into a success. Linux 5.10 reports it
-/// to the first sync, before any moment that is tried: there only an extension
-/// beforehand succeeds.
+/// A full device is extended while the transfer runs. The head of the first page goes
+/// through the page cache, and its writeback fails. The sync of a later piece returns
+/// that error, which `fsync(2)` at the end does not report again. Whenever the device
+/// is extended, the transfer does not report lost bytes as a success. Linux 5.10
+/// reports the error at the first sync, before any extension that is tried: there
+/// only an extension before the transfer succeeds.
 #[test]
 fn an_error_of_a_sync_is_for_good() {
     let _dog = watchdog("an_error_of_a_sync_is_for_good");
@@ -163,7 +163,7 @@ fn an_error_of_a_sync_is_for_good() {
             let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
             let report = transfer.observe(&mut room).run().report;
             let calls = room.calls;
-            // Read by another description with `O_DIRECT`.
+            // Read through another description with `O_DIRECT`.
             let synced = sink.sync_all();
             let mut found = vec![0; data.len() - 512];
             (File::open(&backing).unwrap().read_exact_at(&mut found, 512)).unwrap();
@@ -213,9 +213,9 @@ impl Observer for &mut Ends<'_> {
     }
 }
 
-/// An xfs that has shut down fails each call on its files with `EIO`, also `lseek(2)`
-/// and the second open that direct I/O takes: each path reports it as the source's
-/// failure.
+/// An xfs that has shut down fails each call on its files with `EIO`, including
+/// `lseek(2)` and the second open of direct I/O. Each path reports this as the
+/// source's failure.
 #[test]
 fn a_source_whose_file_system_has_shut_down_is_named() {
     use cordboard::DataPath::{ReadWrite, Sendfile, Splice};

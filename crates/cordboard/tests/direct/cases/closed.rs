@@ -1,5 +1,6 @@
-//! A host that closes all descriptors while the kernel, or a thread, carries out a
-//! block of a direct copy: the descriptor that would report its end is closed.
+//! A host that closes all descriptors while the kernel, or a thread, executes a
+//! block of a direct copy. The descriptor that would report the end of the block
+//! is closed.
 
 use std::fs::File;
 use std::io::Read;
@@ -34,7 +35,7 @@ fn who_waits_for_a_block_finds_out_that_all_is_closed() {
         holds: &data,
         claims: data.len() as u64,
         silent: Some(&silent),
-        // Another close is not checked after the first one.
+        // Further calls of close are not checked.
         close: libc::ENOSYS,
         ..Served::default()
     };

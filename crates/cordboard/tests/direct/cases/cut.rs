@@ -1,5 +1,5 @@
-//! A short write: what the sink has accepted counts, whatever ends the transfer
-//! before the rest is written.
+//! A short write: the bytes that the sink has accepted count, whatever ends the
+//! transfer before the rest is written.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -15,8 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const BLOCK: usize = 64 << 10;
 
-/// Cancels once the blocks that were begun are read: their writes are in flight or
-/// done.
+/// Cancels once all started blocks are read: their writes are in flight or done.
 struct OnceRead(Control);
 
 impl Observer for OnceRead {
@@ -46,7 +45,7 @@ struct Sink {
 }
 
 impl Sink {
-    /// For this many blocks, the last of them cut.
+    /// Makes a sink for this many blocks, the last of which is cut.
     fn new(file: File, blocks: usize, room: usize) -> Sink {
         Sink {
             old: vec![0x55; common::content(&file).len()],
@@ -57,7 +56,8 @@ impl Sink {
         }
     }
 
-    /// Runs one transfer. What is counted is in the sink, and nothing else.
+    /// Runs one transfer. Asserts that exactly the counted bytes are in the
+    /// sink.
     fn run<O: Observer + Send + 'static>(
         &self,
         by: StepsBy,
@@ -109,7 +109,7 @@ impl Sink {
         for by in [StepsBy::Caller, StepsBy::Sleeper, StepsBy::Engine] {
             let cut = self.run(by, direct(), OnceRead);
             assert_eq!(cut.ended, Ended::Cancelled, "{by:?}: {cut:?}");
-            // Not begun if a limit leaves less than a sector.
+            // Direct I/O is not begun if a limit leaves less than a sector.
             if self.data.len() == BLOCK && self.room.is_multiple_of(512) {
                 assert_eq!(cut.written, self.room as u64, "{by:?}: {cut:?}");
             }

@@ -1,4 +1,4 @@
-//! Every way to end early: what is counted is in the sink.
+//! Every way to end early: the counted bytes are in the sink.
 
 use std::os::fd::AsFd;
 
@@ -20,7 +20,7 @@ fn cancelled_at_any_moment() {
             let sink = tempfile::tempfile().unwrap();
             let mut control = Control::new().unwrap();
             if sleeping {
-                // Then steps may wait in the kernel.
+                // With this option, steps may wait in the kernel.
                 control = control.interrupting();
             }
             let observer = CancelAt(at as u64, control.clone());
@@ -33,7 +33,7 @@ fn cancelled_at_any_moment() {
     }
 }
 
-/// On an engine, whose thread for direct copies takes all steps, and with several
+/// On an engine, whose thread for direct copies takes all steps, with several
 /// transfers at once.
 #[test]
 fn on_an_engine_to_the_end_and_cancelled() {
@@ -156,7 +156,7 @@ fn what_a_source_grows_by_is_not_written_over_what_others_write() {
 }
 
 /// The sink was extended for blocks. Another process moves its position back after
-/// some blocks, or the last. What was counted is not cut off.
+/// some blocks, or after the last. The counted bytes are not cut off.
 #[test]
 fn what_was_written_is_not_cut_off_where_others_seek_back() {
     use std::io::Seek;
@@ -170,7 +170,7 @@ fn what_was_written_is_not_cut_off_where_others_seek_back() {
         (0, whole, whole, direct()),
         (0, whole, 8 * MIB, direct()),
         (MIB, whole, whole, direct()),
-        // The other path finds the end.
+        // The next path finds the end.
         (0, odd, odd, before_another),
     ];
     for (from, all, until, request) in rounds {
@@ -197,8 +197,8 @@ fn what_was_written_is_not_cut_off_where_others_seek_back() {
     }
 }
 
-/// Bytes are written exactly up to the limit, as by write(2), whatever blocks were in
-/// flight behind it.
+/// Bytes are written exactly up to the limit, as by write(2), whichever blocks were
+/// in flight behind the limit.
 #[test]
 fn a_file_size_limit_is_found_at_its_byte() {
     let _dog = watchdog("a_file_size_limit_is_found_at_its_byte");
@@ -260,8 +260,8 @@ fn a_full_file_system() {
     }
 }
 
-/// `O_APPEND` is set on the sink meanwhile: the rest is appended behind the blocks,
-/// without a gap.
+/// `O_APPEND` is set on the sink during the transfer: the rest is appended behind the
+/// blocks, without a gap.
 #[test]
 fn append_set_meanwhile_hands_over_without_a_gap() {
     let data = pattern(12 * MIB + 99);
@@ -282,8 +282,8 @@ fn append_set_meanwhile_hands_over_without_a_gap() {
     audit(&report, &source, &sink, &data);
 }
 
-/// Set before each of the calls: the tail goes through the page cache, and the sink
-/// has its final length by then.
+/// `O_APPEND` is set before each of the calls in turn. The tail goes through the page
+/// cache, and the sink has its final length by then.
 #[test]
 fn append_set_at_any_moment_puts_no_byte_elsewhere() {
     let _dog = watchdog("append_set_at_any_moment_puts_no_byte_elsewhere");
@@ -360,8 +360,8 @@ fn nothing_is_left_open() {
     assert_eq!(common::descriptors(), before);
 }
 
-/// From some moment on `fstat(2)` fails, the source is truncated, and the path
-/// declines: the sink is no longer than the count, or the transfer has failed.
+/// From some call on, `fstat(2)` fails, the source is truncated, and the path
+/// declines. The sink's length does not exceed the count, or the transfer has failed.
 #[test]
 fn a_length_that_is_not_told_leaves_no_longer_sink_in_silence() {
     let _dog = watchdog("a_length_that_is_not_told_leaves_no_longer_sink_in_silence");
@@ -393,7 +393,7 @@ fn a_length_that_is_not_told_leaves_no_longer_sink_in_silence() {
         let found = common::content(&sink);
         let written = report.written as usize;
         assert!(found[..written] == data[..written], "{what}");
-        // It may have moved everything before.
+        // The transfer may have moved everything before that.
         if report
             .declined
             .iter()

@@ -1,4 +1,4 @@
-//! The number of blocks in flight, and what carries them out.
+//! The number of blocks in flight, and their executor.
 
 use std::os::fd::AsFd;
 
@@ -53,8 +53,8 @@ fn the_engine_that_was_asked_for_is_the_one() {
     assert!(seen.reads > 1, "several blocks in flight: {}", seen.reads);
 }
 
-/// A block is counted on both sides once it is in the sink, so the counts always
-/// agree, also for two threads.
+/// A block counts as read and as written once it is in the sink, so both counts
+/// always agree, also if another thread reads them.
 #[test]
 fn the_figures_agree_at_every_look() {
     let _dog = watchdog("the_figures_agree_at_every_look");

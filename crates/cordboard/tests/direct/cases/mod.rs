@@ -38,7 +38,7 @@ fn direct() -> Request {
 }
 
 /// Asserts that exactly the counted bytes are in the sink, and that both positions
-/// are behind them.
+/// are at their end.
 fn audit(report: &Report, source: &File, sink: &File, data: &[u8]) {
     let written = report.written as usize;
     assert_eq!((report.read, report.stranded), (report.written, 0));

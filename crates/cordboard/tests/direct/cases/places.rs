@@ -151,7 +151,7 @@ fn what_is_cached_elsewhere_on_a_device_does_not_count() {
     }
 }
 
-/// Written past its end, the sink reads as zeros in between.
+/// If the range begins behind the sink's end, the gap reads as zeros.
 #[test]
 fn a_gap_before_the_range_stays_a_gap() {
     let data = pattern(2 * MIB + 9);
@@ -222,8 +222,8 @@ fn flags_are_not_changed() {
     }
 }
 
-/// What others have written through the page cache is read, though it is not on the
-/// device yet, and what the sink has there is replaced.
+/// Bytes that another process has written through the page cache are read, though
+/// they are not on the device yet; those in the sink's page cache are replaced.
 #[test]
 fn dirty_pages_on_both_sides() {
     let data = pattern(6 * MIB);
@@ -243,8 +243,8 @@ fn dirty_pages_on_both_sides() {
     }
 }
 
-/// The blocks of a sink are reserved once: if they are reserved twice, xfs needs the
-/// same space again, and fails although they are allocated.
+/// The blocks of a sink are reserved only once. At a second reservation xfs would
+/// need the same space again, and fail although the blocks are allocated.
 #[test]
 fn a_sink_that_takes_more_than_half_of_what_is_free() {
     let _dog = watchdog("a_sink_that_takes_more_than_half_of_what_is_free");

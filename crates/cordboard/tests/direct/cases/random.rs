@@ -1,5 +1,5 @@
-//! Any sequence of transfers gives what a plain loop gives: the same files,
-//! the same counts, the same positions.
+//! Any sequence of transfers has the result of a plain loop: the same files, the
+//! same counts, the same positions.
 
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;

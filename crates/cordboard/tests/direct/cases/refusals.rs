@@ -55,7 +55,8 @@ fn files_that_are_on_no_device() {
     assert_eq!(position(&source), data.len() as u64);
 }
 
-/// Also for one file on both sides, for appending, and with zeros to look for.
+/// Also declined for one file on both sides, for an appending sink, and if blocks of
+/// zeros become holes.
 #[test]
 fn what_the_request_rules_out() {
     let data = pattern(MIB);
@@ -164,8 +165,9 @@ fn who_may_not_ask_whether_the_source_is_cached_is_told_so() {
     }
 }
 
-/// Each call that reads or moves a position, refused once: a move of only one side
-/// does not count, and the transfer does not go on from there.
+/// Each call that reads or moves a position is refused once. If only one side's
+/// position has moved, the bytes do not count, and the transfer does not continue
+/// from there.
 #[test]
 fn a_position_that_cannot_be_moved_once() {
     let _dog = watchdog("a_position_that_cannot_be_moved_once");
@@ -196,7 +198,7 @@ fn a_position_that_cannot_be_moved_once() {
     }
 }
 
-/// Another call waits for the blocks in flight then.
+/// Another call then waits for the blocks in flight.
 #[test]
 fn poll_is_refused() {
     let _dog = watchdog("poll_is_refused");

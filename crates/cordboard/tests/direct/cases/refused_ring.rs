@@ -70,8 +70,8 @@ fn a_call_that_is_refused_hands_over_to_another_path() {
     }
 }
 
-/// The completions of blocks in flight are not received, and none of them is written
-/// to the sink after the end.
+/// The transfer receives no completions of the blocks in flight, and none of these
+/// blocks is written to the sink after the end.
 #[test]
 fn a_ring_that_is_refused_for_good_is_given_up() {
     let _dog = watchdog("a_ring_that_is_refused_for_good_is_given_up");
@@ -87,8 +87,8 @@ fn a_ring_that_is_refused_for_good_is_given_up() {
     }
 }
 
-/// Bytes that are counted during the wait for the kernel name their path, and so do
-/// blocks in flight at a cancel.
+/// The report names the path of bytes that are counted while the transfer waits for
+/// the kernel, and of blocks in flight at a cancel.
 #[test]
 fn what_ends_after_a_failure_is_counted_by_its_path() {
     use cordboard::{Control, Observer, Progress, Transfer};

@@ -1,5 +1,5 @@
-//! Files are free once the end is reported: not open for writing and not busy,
-//! whatever the kernel still has to clean up.
+//! Files are released once the end is reported: they are not open for writing
+//! and not busy, even if the kernel still cleans up.
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,5 +1,5 @@
-//! A server that answers each call with `EINTR`, as if for a signal: a cancel and the
-//! idle limit end the transfer.
+//! A FUSE server that fails each call with `EINTR`, as if for a signal: a cancel and
+//! the idle limit end the transfer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -117,7 +117,8 @@ fn a_file_that_is_interrupted_each_time_is_given_up() {
                 all.push((direct, engine, false));
             }
             for by in [EndedBy::Cancel, EndedBy::Idle] {
-                // The page cache turns a read's error into another.
+                // Only past the page cache, which replaces a read's errno by
+                // another.
                 for kind in SOURCES.into_iter().filter(|_| direct) {
                     for (request, engine, staged) in all.clone() {
                         let what = format!("to {kind:?}, {request:?}, engine {engine}");
@@ -151,7 +152,7 @@ fn a_file_that_is_interrupted_each_time_is_given_up() {
     }
 }
 
-/// Only the sync at the end is interrupted: all bytes are written, not synced.
+/// Only the sync at the end is interrupted: all bytes are written, but not synced.
 #[test]
 fn a_sync_that_is_interrupted_each_time_is_given_up() {
     let _dog = watchdog("a_sync_that_is_interrupted_each_time_is_given_up");

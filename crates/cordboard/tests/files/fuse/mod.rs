@@ -1,6 +1,5 @@
-//! Files of a file system in user space: with a false size, where every path reads
-//! what a read loop reads; and with calls that fail with `EAGAIN` or `EINTR` instead
-//! of waiting.
+//! Files of FUSE file systems. If the size is false, every path reads the same bytes
+//! as a read loop. Calls may fail with `EAGAIN` or `EINTR` instead of waiting.
 
 mod interrupted;
 mod no_positions;
@@ -66,7 +65,8 @@ fn a_false_size_ends_nothing_early() {
                         && paths.len() == 2
                         && common::forcible(paths) == paths
                     {
-                        // Its size is a byte too small, which a read finds.
+                        // The reported size is a byte too small, which a read
+                        // detects.
                         source.rewind().unwrap();
                         let (sink, mut peer) = common::tcp_pair();
                         let reader = std::thread::spawn(move || {
@@ -77,7 +77,7 @@ fn a_false_size_ends_nothing_early() {
                         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(paths));
                         let transfer = transfer.unwrap();
                         let choices = &transfer.route().choices;
-                        // Always so since Linux 6.6.
+                        // Always true since Linux 6.6.
                         let taken = choices.iter().any(|choice| choice.path == paths[0]);
                         assert!(mapped || !taken, "{choices:?}");
                         let report = transfer.run().report;

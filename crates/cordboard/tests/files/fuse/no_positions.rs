@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A file that cannot seek, with a call that returns 0 before the end: no call can
+/// A file that cannot seek, of which a call returns 0 before the end. No call can
 /// read at an offset, so only another read finds the rest.
 #[test]
 fn an_end_that_nobody_can_look_behind_is_read() {
@@ -52,7 +52,8 @@ fn an_end_that_nobody_can_look_behind_is_read() {
                 let got = reader.map_or_else(|| gets.lock().unwrap().clone(), Reader::all);
                 assert!(got == data, "{report:?}");
             }
-            // The only path has no fallback, and the size decides.
+            // If only one path is allowed, it has no fallback, and the size
+            // decides.
             let alone: &[bool] = match common::is_open(Splice) {
                 true => &[true, false],
                 false => &[true],
@@ -81,8 +82,8 @@ fn an_end_that_nobody_can_look_behind_is_read() {
     }
 }
 
-/// The size of a file that cannot seek is not trusted if it is 0 either, and no
-/// mapping shows that it bypasses the page cache.
+/// A size of 0 is not trusted for a file that cannot seek. The server allows a
+/// mapping, so the file is not recognised as one that bypasses the page cache.
 #[test]
 fn an_end_at_a_size_of_none_is_not_believed() {
     let _dog = watchdog("an_end_at_a_size_of_none_is_not_believed");

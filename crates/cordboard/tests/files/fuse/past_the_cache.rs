@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A server whose file bypasses the page cache, and that moves less than a request
-/// asks for. Paths that use pages would read zeros for the rest of a page (with
+/// The server's file bypasses the page cache, and each call returns fewer bytes than
+/// requested. Paths that use pages would read zeros for the rest of a page (with
 /// `FUSE_WRITEBACK_CACHE`).
 #[test]
 fn a_file_past_the_page_cache_is_read_as_its_server_has_it() {
@@ -70,8 +70,8 @@ fn a_file_past_the_page_cache_is_read_as_its_server_has_it() {
     }
 }
 
-/// A server whose `statfs(2)` fails, with a size that is too large or 0: the size
-/// must not be trusted.
+/// The server's `statfs(2)` fails, and the file's size is too large or 0: it must
+/// not be trusted.
 #[test]
 fn a_file_of_a_file_system_that_nobody_knows_is_read_as_its_server_has_it() {
     let _dog = watchdog("a_file_of_a_file_system_that_nobody_knows_is_read_as_its_server_has_it");
@@ -125,8 +125,8 @@ fn a_file_of_a_file_system_that_nobody_knows_is_read_as_its_server_has_it() {
     }
 }
 
-/// Direct I/O on both sides by request, with a server that moves less than a request
-/// asks for.
+/// Direct I/O on both sides by request, with a server that moves fewer bytes than
+/// each call requests.
 #[test]
 fn blocks_of_a_fuse_file_are_counted_as_they_came() {
     let _dog = watchdog("blocks_of_a_fuse_file_are_counted_as_they_came");

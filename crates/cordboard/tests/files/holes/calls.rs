@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A file of many small extents takes no more calls for each than to find it, to seek
-/// there, and to copy it.
+/// For each of many small extents the transfer makes no more calls than to find the
+/// extent, to seek there, and to copy it.
 #[test]
 fn an_extent_takes_few_calls() {
     let name = "an_extent_takes_few_calls";
@@ -36,7 +36,8 @@ fn an_extent_takes_few_calls() {
                 let report = run(&source, &sink, request).report;
                 (report.ended, report.written) == (Ended::Eof, extents * 8192)
             });
-            // The map of this many extents takes blocks too, now or at writeback.
+            // The extent map of so many extents takes blocks too, now or at
+            // writeback.
             assert!(map(&sink).0 == map(&source).0);
             assert!(content(&cached) == content(&source));
             counted
@@ -54,9 +55,9 @@ fn an_extent_takes_few_calls() {
     }
 }
 
-/// A position that cannot be read, moved or restored, from the start or after the
-/// first bytes: the transfer fails on that side, or every byte is in its place. It
-/// never goes on at a wrong position.
+/// A position cannot be read, moved or restored, from the start or after the first
+/// bytes. The transfer fails on that side, or every byte is in its place. It never
+/// continues at a wrong position.
 #[test]
 fn positions_that_cannot_be_moved() {
     use cordboard::{Errno, Side};
@@ -70,7 +71,7 @@ fn positions_that_cannot_be_moved() {
     let cases = [Sparse::Auto, Sparse::Always, Sparse::Never]
         .into_iter()
         .flat_map(|sparse| match sparse {
-            // Only that path makes holes of zeros.
+            // Only read/write turns zeros into holes.
             Sparse::Always => vec![(sparse, ReadWrite)],
             _ => forcible.iter().map(|path| (sparse, *path)).collect(),
         })
@@ -106,7 +107,7 @@ fn positions_that_cannot_be_moved() {
             Ended::Eof => assert!(there == here, "{case}"),
             _ => assert_eq!(report.errno, Some(Errno::EIO), "{case}"),
         }
-        // Looking for holes moves the source's position, if no other process uses
+        // A search for holes moves the source's position, if no other process uses
         // it.
         if unshared && way == SEEK_SET && sparse == Sparse::Auto {
             let found = (report.ended, report.failed);

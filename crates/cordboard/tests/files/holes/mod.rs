@@ -20,7 +20,8 @@ use testkit::needs::{self, Need::NoAppend};
 const COPYING: [DataPath; 4] = [CopyFileRange, Sendfile, Splice, ReadWrite];
 const MIB: usize = 1 << 20;
 
-/// Data and holes as (start, length, is data), and whether blocks are there.
+/// Returns the ranges of data as (start, length), and the number of allocated
+/// 512-byte blocks.
 fn map(file: &File) -> (Vec<(u64, u64)>, u64) {
     let size = file.metadata().unwrap().len();
     let (mut extents, mut at) = (Vec::new(), 0);
@@ -34,8 +35,9 @@ fn map(file: &File) -> (Vec<(u64, u64)>, u64) {
     (extents, file.metadata().unwrap().blocks())
 }
 
-/// Asserts that both have the same holes. A hole that ends within a block may keep
-/// that block: only calls that could also shorten a file extend it without one.
+/// Asserts that both files have the same holes. A hole that ends within a block may
+/// keep that block: the calls that extend a file without a block could also shorten
+/// it.
 fn assert_same_holes(sink: &File, source: &File, what: &str) {
     let (there, here) = (map(sink), map(source));
     assert_eq!(there.0, here.0, "{what}");
@@ -87,7 +89,7 @@ fn holes_stay_holes() {
             };
             run(&source, tempfile::tempfile().unwrap(), request);
             assert_eq!(position(&source), 3, "{path}");
-            // Old bytes under the hole are zeros afterwards.
+            // Old bytes of the sink in the range of the hole are zeros afterwards.
             let full = file_with(&vec![7; size as usize]);
             source.rewind().unwrap();
             let mut full_sink = full;
@@ -101,8 +103,8 @@ fn holes_stay_holes() {
     }
 }
 
-/// With an explicit offset, looking for holes never moves the position: others may be
-/// reading there.
+/// With an explicit offset, the search for holes never moves the position, at which
+/// other processes may be reading.
 #[test]
 fn looking_for_holes_does_not_move_what_others_share() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -219,9 +221,9 @@ impl cordboard::Observer for Steps {
     }
 }
 
-/// If blocks of zeros are to become holes, the source's holes are not read. Zeros in
-/// its data are still looked for, and in the whole file if the file system cannot
-/// report holes.
+/// If blocks of zeros become holes, the source's holes are not read. The transfer
+/// searches the data for zeros, or the whole file if the file system cannot report
+/// holes.
 #[test]
 fn holes_are_not_read_where_zeros_become_holes() {
     use testkit::refuse::{apart, refuse_where};
@@ -287,7 +289,7 @@ impl<F: FnMut()> cordboard::Observer for AtBytes<F> {
     }
 }
 
-/// The count is what the sink has, also if a transfer ends between a hole and the
+/// The count equals the sink's length, also if a transfer ends between a hole and the
 /// data behind it.
 #[test]
 fn the_sink_has_the_hole_that_was_counted_last() {
@@ -297,15 +299,15 @@ fn the_sink_has_the_hole_that_was_counted_last() {
     let m = MIB as u64;
     let (write, read) = (libc::SYS_pwritev2, libc::SYS_read);
     // If the write behind a hole fails, and no call extends the sink, the hole does
-    // not count. If the read fails, it counts. A write without an offset argument is
-    // made at the right position.
+    // not count. If the read fails, the hole counts. A write without an offset
+    // argument is made at the right position.
     for (call, errno, end) in [
         (write, Errno::ENOSPC, Err((Side::Sink, 2 * m))),
         (read, Errno::EIO, Err((Side::Source, 5 * m))),
         (write, Errno::EOPNOTSUPP, Ok(9 * m)),
         (write, Errno::EPERM, Ok(9 * m)),
     ] {
-        // Without RWF_NOAPPEND no hole is left by that call.
+        // Without RWF_NOAPPEND this call is not made behind a hole.
         if call == write && needs::missing(&format!("{name} {errno:?}"), &[NoAppend]) {
             continue;
         }

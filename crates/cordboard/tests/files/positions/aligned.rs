@@ -1,5 +1,5 @@
-//! Direct I/O carries whole blocks only: heads and tails are moved at offsets, which
-//! lock no position, while another transfer uses the same one.
+//! Direct I/O carries whole blocks only. Heads and tails are moved at offsets,
+//! without a lock of the position, while another transfer uses the same position.
 
 use std::fs::File;
 use std::io::{Seek, Write};

@@ -11,8 +11,8 @@ use testkit::{midst, skip};
 use super::{MANY, at_once, bytes_of, counts, moved};
 use crate::common::{self, file_with, forcible, only, pattern, watchdog};
 
-/// Not a byte is claimed to find that a FIFO is empty: it would be a hole before what
-/// others write meanwhile.
+/// The transfer claims no byte of the sink to detect that a FIFO is empty: the byte
+/// would be a hole before the bytes that others write meanwhile.
 #[test]
 fn nothing_is_claimed_for_an_empty_fifo() {
     let name = "nothing_is_claimed_for_an_empty_fifo";
@@ -43,8 +43,8 @@ fn nothing_is_claimed_for_an_empty_fifo() {
     assert!(bytes_of(&sink) == [9; 100], "{:?}", bytes_of(&sink));
 }
 
-/// A source grows, and its tail is longer than the claim. Its former content is
-/// moved.
+/// A source grows, and its tail is then longer than the claim. Only its former
+/// content is moved.
 #[test]
 fn a_tail_that_grows_is_not_written_over_what_others_write() {
     let name = "a_tail_that_grows_is_not_written_over_what_others_write";
@@ -127,8 +127,9 @@ fn a_hole_that_grows_is_not_made_over_what_others_write() {
     assert!(bytes_of(&sink) == expected, "{report:?}");
 }
 
-/// Others read the pipe too, and take the bytes of a claim: the next bytes are
-/// written there, and nothing more is claimed for bytes that are not read yet.
+/// Others read the pipe too, and take the bytes for which the transfer has claimed a
+/// range. The next bytes are written there, and nothing more is claimed for bytes
+/// that are not read yet.
 #[test]
 fn what_others_take_of_a_pipe_leaves_no_hole() {
     let name = "what_others_take_of_a_pipe_leaves_no_hole";
@@ -185,8 +186,8 @@ fn what_others_take_of_a_pipe_leaves_no_hole() {
     assert!(found == expected, "{:?}", &counts(&found)[..10]);
 }
 
-/// Before it reads a socket, the transfer tries whether the sink accepts pages. That
-/// does not undo moves of the position by others.
+/// Before it reads a socket, the transfer tries whether the sink accepts pages. The
+/// trial does not undo moves of the position by others.
 #[test]
 fn a_look_at_the_sink_moves_no_position() {
     let _watchdog = watchdog("a_look_at_the_sink_moves_no_position");

@@ -1,6 +1,6 @@
-//! Positions that several transfers use at once: each of the descriptors is one open
-//! description, as a shell's redirection is to the commands it starts. `read(2)` and
-//! `write(2)` lock a position; every path must do so.
+//! Positions that several transfers use at once: they share each open description,
+//! as the commands of a shell script share a redirection. `read(2)` and `write(2)`
+//! lock a position; every path must do so.
 
 mod aligned;
 mod claims;
@@ -61,7 +61,7 @@ fn counts(bytes: &[u8]) -> [usize; 256] {
     counts
 }
 
-/// Makes a pipe that gives this many of these bytes, in uneven pieces.
+/// Makes a pipe that gives `EACH` bytes of this value, in uneven pieces.
 fn feed(byte: u8) -> (OwnedFd, std::thread::JoinHandle<()>) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let feeder = std::thread::spawn(move || {
@@ -204,8 +204,8 @@ fn a_file_with_holes_that_others_read() {
     }
 }
 
-/// The position is behind the moved bytes, also if the source gives fewer than its
-/// size.
+/// The position is behind the moved bytes, also if the source gives fewer bytes than
+/// its size.
 #[test]
 fn what_is_not_moved_is_given_back() {
     let data = pattern(1 << 20);
@@ -274,8 +274,8 @@ impl Observer for Growing<'_> {
     }
 }
 
-/// More bytes are there at the check for the source's end: both positions are moved
-/// past them too.
+/// The check for the source's end finds more bytes: both positions are moved past
+/// them too.
 #[test]
 fn what_comes_at_the_end_moves_both_positions() {
     let data = pattern(6000);
@@ -301,9 +301,9 @@ fn what_comes_at_the_end_moves_both_positions() {
     }
 }
 
-/// The sink's reader closes after others have read on: the bytes in hand are not
-/// given back to the source by a seek, where the others would read their own bytes
-/// again.
+/// The sink's reader closes after others have read on from the source. The transfer
+/// does not rewind the source over its unwritten bytes, since the others would then
+/// read their own bytes again.
 #[test]
 fn what_others_have_read_behind_is_not_read_again() {
     let _watchdog = watchdog("what_others_have_read_behind_is_not_read_again");
@@ -324,7 +324,7 @@ fn what_others_have_read_behind_is_not_read_again() {
             (&reader).take(there).read_to_end(&mut all).unwrap();
             (&source).take(1000).read_to_end(&mut all).unwrap();
         });
-        // So that it is called for what a pipe accepts.
+        // With an idle limit, each call moves no more than the pipe accepts.
         let request = Request {
             idle: Some(std::time::Duration::from_secs(1000)),
             ..request
@@ -346,8 +346,8 @@ fn what_others_have_read_behind_is_not_read_again() {
     }
 }
 
-/// Another reader takes the bytes of a pipe first: nothing of the sink is claimed
-/// while the transfer waits for more.
+/// Another reader takes the bytes of a pipe first: the transfer has claimed no range
+/// of the sink while it waits for more.
 #[test]
 fn who_waits_for_a_pipe_has_claimed_nothing() {
     let _watchdog = watchdog("who_waits_for_a_pipe_has_claimed_nothing");
@@ -380,7 +380,7 @@ fn who_waits_for_a_pipe_has_claimed_nothing() {
     assert!(bytes_of(&sink) == expected, "{report:?}");
 }
 
-/// A hole does not cover what others write meanwhile.
+/// A hole does not cover bytes that others write meanwhile.
 #[test]
 fn a_hole_is_made_in_a_range_of_its_own() {
     let (source, sink) = (
@@ -413,7 +413,7 @@ fn a_hole_is_made_in_a_range_of_its_own() {
     assert_eq!(common::position(&sink), 65_536 + 4096, "{report:?}");
 }
 
-/// Bytes that appear at the source's end get a range of the sink of their own too.
+/// Bytes that appear at the source's end get their own range of the sink too.
 #[test]
 fn what_comes_at_the_end_is_not_written_over_what_others_write() {
     let name = "what_comes_at_the_end_is_not_written_over_what_others_write";

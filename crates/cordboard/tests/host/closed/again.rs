@@ -1,5 +1,5 @@
-//! A host that closes all descriptors, and then has the transfer's files open under
-//! the same numbers again: duplicated from copies that it has kept, or opened again.
+//! A host that closes all descriptors, and then puts the transfer's files under the
+//! same numbers again, by duplicating its own descriptors or by opening the files.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,8 +12,8 @@ use testkit::child;
 use super::{asleep, numbers};
 use crate::common::{self, any, watchdog};
 
-/// A waiting transfer, the file that the host opens again by name, and what keeps the
-/// transfer waiting.
+/// Both files of a waiting transfer, the name of the file that the host opens again,
+/// and the descriptors that keep the transfer waiting.
 type Silent = ([OwnedFd; 2], Option<tempfile::NamedTempFile>, Vec<OwnedFd>);
 
 fn pipes() -> Silent {
@@ -50,7 +50,7 @@ fn out_of_a_file() -> Silent {
     (ends, Some(file), vec![end.into()])
 }
 
-/// Which of the two files the host opens again.
+/// The file that the host opens again.
 #[derive(Debug, Clone, Copy)]
 enum Again {
     Source,
@@ -101,7 +101,8 @@ fn stays_open(silent: fn() -> Silent, again: Again) -> bool {
     (sides.iter()).all(|side| child::inode(own[*side]) == inodes[*side])
 }
 
-/// Only the engine's missing descriptors tell these numbers from the transfer's own.
+/// Only the engine's missing descriptors show that these numbers are no longer the
+/// transfer's.
 #[test]
 fn what_is_the_transfers_file_again_stays_open() {
     let name = "what_is_the_transfers_file_again_stays_open";

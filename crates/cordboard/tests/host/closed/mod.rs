@@ -43,7 +43,7 @@ fn sleeps(thread: libc::pid_t) -> Option<(char, u64)> {
     Some((state, of("voluntary_ctxt_switches:").parse().unwrap()))
 }
 
-/// Waits for an engine's thread to have its name.
+/// Waits until an engine's thread has its name, and returns the thread.
 fn reactor() -> libc::pid_t {
     loop {
         match threads("cordboard")[..] {
@@ -107,7 +107,8 @@ fn an_engine_that_is_closed_during_a_start() {
             || started = Some(engine.start(transfer)),
             || {
                 if calls == moments {
-                    // SAFETY: takes an integer. The engine must live with that.
+                    // SAFETY: takes an integer. The engine must tolerate the closed
+                    // number.
                     own.iter()
                         .for_each(|n| assert_eq!(unsafe { libc::close(*n) }, 0));
                 }
@@ -163,7 +164,7 @@ fn an_engine_that_is_closed_right_after_a_start() {
             assert_eq!(first.wait().report.ended, Ended::Cancelled);
             let ours = [reactor()];
             asleep();
-            // It runs when no other thread is runnable.
+            // The thread runs only when no other thread is runnable.
             ours.iter()
                 .for_each(|thread| schedule(*thread, libc::SCHED_IDLE));
             let running = silent().start().unwrap();
@@ -175,14 +176,14 @@ fn an_engine_that_is_closed_right_after_a_start() {
     }
 }
 
-/// A call that finds out.
+/// A call that detects the closed descriptors.
 enum FoundBy {
     Wait,
     Cancel,
     Look,
 }
 
-/// A wait, a cancel and a status call each find out that the host has closed
+/// A wait, a cancel and a status call each detect that the host has closed
 /// everything. The engine's sleeping thread is not woken.
 #[test]
 fn who_waits_finds_out_that_the_engine_is_closed() {
@@ -224,7 +225,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
     }
 }
 
-/// A shutdown afterwards ends the engine's transfers without its thread.
+/// A shutdown after the close ends the engine's transfers without its thread.
 #[test]
 fn an_engine_that_is_closed_is_shut_down() {
     let _dog = watchdog("an_engine_that_is_closed_is_shut_down");
@@ -309,8 +310,8 @@ fn what_was_opened_since_is_left_alone() {
     }
 }
 
-/// A transfer opens a terminal a second time, so as not to block. The host uses that
-/// number too by now.
+/// A transfer opens a terminal a second time, with `O_NONBLOCK`. The host then reuses
+/// that number too.
 #[test]
 fn what_was_opened_in_the_place_of_a_terminal_is_left_alone() {
     let _dog = watchdog("what_was_opened_in_the_place_of_a_terminal_is_left_alone");

@@ -25,7 +25,7 @@ fn what_was_opened_while_the_account_is_closed_stays_open() {
     let held = testkit::midst::at_each(
         &[libc::SYS_fsync],
         || {
-            // The calls of its threads are held too.
+            // Made here, so that the calls of its threads are held too.
             let engine = Engine::new(Default::default()).unwrap();
             let request = cordboard::Request {
                 sync: true,
@@ -53,8 +53,8 @@ fn what_was_opened_while_the_account_is_closed_stays_open() {
     }
 }
 
-/// The same at the close of any descriptor. A close of that number that has begun
-/// cannot be undone; no close of another number may be followed by it.
+/// The same at the close of any descriptor. A close of that number which has begun
+/// cannot be undone, but the transfer must not close that number after another.
 #[test]
 fn what_was_opened_while_others_are_closed_stays_open() {
     let name = "what_was_opened_while_others_are_closed_stays_open";
@@ -70,7 +70,7 @@ fn what_was_opened_while_others_are_closed_stays_open() {
         let (source, sink) = (make(), make());
         rustix::io::pwrite(&source, b"number, please", 0).unwrap();
         let (number, mut calls) = (sink.as_raw_fd(), 0);
-        // From here on the number is known.
+        // Whether the test knows the number yet.
         let known = std::sync::atomic::AtomicBool::new(false);
         let held = testkit::midst::at_each(
             &[libc::SYS_close],

@@ -13,8 +13,8 @@ use testkit::needs::Need;
 use super::{carries, carries_by, close_all};
 use crate::common::{self, only, pattern, watchdog};
 
-/// A child has inherited the write end of the private pipe that is handed back with
-/// bytes. Its reader finds the end nevertheless.
+/// A child has inherited the write end of the private pipe in which bytes are handed
+/// back. The reader of these bytes finds their end nevertheless.
 #[test]
 fn what_is_handed_back_ends_beside_a_child() {
     let _dog = watchdog("what_is_handed_back_ends_beside_a_child");
@@ -184,10 +184,10 @@ fn a_child_keeps_no_end_of_a_transfer_that_is_being_synced() {
 static FORKED: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn fork_here(_: libc::c_int) {
-    // SAFETY: the child looks at a few words of memory, and ends.
+    // SAFETY: the child reads a few words of memory, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // Sooner than a sleep of that length ends.
+        // Ends the child before such a sleep would end.
         testkit::child::ends_soon();
     }
     FORKED.store(child, Ordering::Release);
@@ -204,7 +204,7 @@ fn install(handler: extern "C" fn(libc::c_int)) {
     assert_eq!(done, 0);
 }
 
-/// Has this thread fork, whatever call it is in.
+/// Makes this thread fork, whatever call it is in.
 fn forks_in(thread: i32) {
     let process = std::process::id();
     // SAFETY: takes integers; the thread is there, and has a handler.
@@ -234,7 +234,7 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
     if !common::alone!() {
         return;
     }
-    // After this many sleeps that fail at once, the next one lasts a minute.
+    // After this many sleeps that fail at once, the next sleep lasts a minute.
     const BEFORE: usize = 14;
     install(fork_here);
     let (source, _feed) = std::io::pipe().unwrap();
@@ -273,7 +273,8 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
             FORKED.store(child, Ordering::Release);
             testkit::skip::report("a child", "calls of another thread cannot be held");
         } else {
-            // The parent's call, which is restarted, and the child's.
+            // At least one call of the parent, which is restarted, and one of the
+            // child.
             assert!(calls >= Some(BEFORE + 2), "{calls:?}");
         }
         ends.join().unwrap()

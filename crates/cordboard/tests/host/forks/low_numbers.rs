@@ -22,7 +22,8 @@ fn taken() -> Vec<(RawFd, String)> {
     all.filter(|(_, what)| !own(what)).collect()
 }
 
-/// Runs without the three, and restores them for the test's own output.
+/// Runs `work` without the three descriptors, and restores them for the test's
+/// own output.
 fn without_the_first(work: impl FnOnce()) {
     let kept = FIRST.map(|n| {
         // SAFETY: takes integers, and makes a number of its own.
@@ -45,7 +46,7 @@ fn without_the_first(work: impl FnOnce()) {
     }
 }
 
-/// Beyond the first three.
+/// Duplicates a descriptor to a number above the first three.
 fn high(fd: impl AsFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(fd.as_fd(), 40).unwrap()
 }
@@ -125,7 +126,7 @@ fn nothing_of_the_librarys_has_the_first_three_numbers() {
         found.push(("a transfer", taken()));
         let told = running.fd().map(drop);
         found.push(("its descriptor", taken()));
-        // The host opens other files under these numbers.
+        // The host opens its own files under these numbers.
         let null = [0; 3].map(|_| File::options().read(true).write(true).open("/dev/null"));
         feed.write_all(b"after").unwrap();
         drop(feed);

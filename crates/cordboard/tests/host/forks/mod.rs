@@ -21,15 +21,15 @@ use testkit::needs::Need;
 #[global_allocator]
 static ALLOCATOR: testkit::thread_start::Allocator = testkit::thread_start::Allocator;
 
-/// Everything but standard input, output and error.
+/// Closes all descriptors but standard input, output and error.
 fn close_all() {
-    // SAFETY: takes integers. The owners of the numbers must cope with that, which
-    // is what is tested.
+    // SAFETY: takes integers. The tests check that the owners of the numbers tolerate
+    // this.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Opens files of the caller under the lowest numbers, each with a word in it.
+/// The caller's files, opened under the lowest numbers, each with a word in it.
 struct Own(Vec<(File, u64)>);
 
 impl Own {
@@ -44,7 +44,7 @@ impl Own {
         Own((0..64).map(one).collect())
     }
 
-    /// Whether all are still open, the same files, and unchanged.
+    /// Whether all are still open, are the same files, and are unchanged.
     fn are_untouched(&self) -> bool {
         (0u64..).zip(&self.0).all(|(n, (file, inode))| {
             let here = rustix::fs::fstat(file).is_ok_and(|stat| stat.st_ino == *inode);
@@ -73,7 +73,7 @@ fn splices_if(open: bool) -> bool {
 /// Leaves several idle pipes behind.
 fn fill_the_pool() {
     let before = descriptors();
-    // If two threads return pipes at once, one closes its pipe.
+    // Repeated: if two threads return pipes at once, one closes its pipe.
     while descriptors() < before + 4 {
         eight_at_once();
     }
@@ -218,7 +218,8 @@ fn a_child_has_a_pipe_budget_of_its_own() {
     assert!(in_a_child(|| grown() == alone));
 }
 
-/// Transfers of each kind that reads a property of the system, once per process.
+/// Runs transfers that read each property of the system that is read once per
+/// process.
 fn each_kind(open: bool) {
     assert!(splices_if(open));
     let data = pattern(300_000);
@@ -243,8 +244,8 @@ fn each_kind(open: bool) {
     assert_eq!(run(&source, &sink, request).report.written, 7);
 }
 
-/// A child never waits for a thread that it lacks, which was reading such a property
-/// at the fork.
+/// At the fork, another thread is reading such a property. The child, which lacks
+/// that thread, does not wait for it.
 #[test]
 fn a_fork_while_another_thread_finds_something_out() {
     let _dog = watchdog("a_fork_while_another_thread_finds_something_out");
@@ -301,7 +302,7 @@ fn carries_by(engine: Option<&Engine>) -> bool {
     out == b"number, please" && running.wait().report.written == 14
 }
 
-/// Starts a transfer from pipe to pipe, which has moved three bytes and waits.
+/// Starts a transfer from pipe to pipe that has moved three bytes and waits.
 fn waiting(engine: Option<&Engine>, request: Request) -> Running {
     let (source, mut feed) = std::io::pipe().unwrap();
     let (mut end, sink) = std::io::pipe().unwrap();
@@ -317,8 +318,8 @@ fn waiting(engine: Option<&Engine>, request: Request) -> Running {
     running.unwrap()
 }
 
-/// Each new thread of the standard library takes a lock of the process. If one holds
-/// it at a fork, it is never released in the child.
+/// Each new thread of the standard library takes a process-wide lock. If one holds it
+/// at a fork, it is never released in the child.
 #[test]
 fn a_fork_while_the_host_starts_threads() {
     let _dog = watchdog("a_fork_while_the_host_starts_threads");
@@ -384,7 +385,7 @@ fn a_host_that_closes_everything_gets_another_engine() {
     }
 }
 
-/// An engine of the host's own returns an error, and its drop leaves nothing.
+/// An engine that the host has made returns an error, and dropping it leaves nothing.
 #[test]
 fn an_engine_whose_host_closes_everything() {
     let _dog = watchdog("an_engine_whose_host_closes_everything");

@@ -1,5 +1,5 @@
-//! The limits that a program is under: open files, memory, and what the pipes
-//! of one user may hold together.
+//! The limits of a process: open files, memory, and the capacity of all pipes of its
+//! user.
 
 mod slots;
 
@@ -69,8 +69,8 @@ fn no_descriptor_left_for_a_pipe() {
     assert!(drain.join().unwrap() == data);
 }
 
-/// `RLIMIT_NOFILE` of 0, as in sandboxes: open descriptors can be used, though
-/// `poll(2)` accepts none.
+/// `RLIMIT_NOFILE` is 0, as in sandboxes: open descriptors can be used, but `poll(2)`
+/// accepts none.
 #[test]
 fn no_descriptor_may_be_waited_for() {
     let _dog = watchdog("no_descriptor_may_be_waited_for");
@@ -113,9 +113,9 @@ fn no_descriptor_may_be_waited_for() {
     }
 }
 
-/// Limits the address space of this process to its present size and this many bytes,
-/// and allocates what the allocator has left in pieces of this size. A few pieces of
-/// 4 KiB, apart from each other, are freed for other allocations.
+/// Limits the address space of this process to its present size plus `bytes`, and
+/// allocates what the allocator has left, in pieces of `piece` bytes. Frees a few
+/// pieces of 4 KiB, apart from each other, for other allocations.
 fn no_more_memory(bytes: u64, piece: usize) -> (Rlimit, Vec<Vec<u8>>) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
@@ -160,8 +160,8 @@ fn hardly_any_memory_for_a_buffer() {
     assert!(content(&sink) == data);
 }
 
-/// Bytes that were read and cannot be written are handed back without memory for
-/// them.
+/// Bytes that were read and cannot be written are handed back even if no memory is
+/// available for them.
 #[test]
 fn no_memory_for_what_is_handed_back() {
     let _dog = watchdog("no_memory_for_what_is_handed_back");
@@ -197,8 +197,8 @@ fn no_memory_for_what_is_handed_back() {
     assert!(common::handed_back(outcome.stranded) == data[65_536..131_072]);
 }
 
-/// Beyond the user's limit every new pipe has a page or two, and growing one is
-/// refused. Transfers are slower then, and correct.
+/// Beyond the user's limit every new pipe has one or two pages, and growing it is
+/// refused. Transfers are then slower, but correct.
 #[test]
 fn a_users_share_of_pipes_is_used_up() {
     let _dog = watchdog("a_users_share_of_pipes_is_used_up");
@@ -216,7 +216,7 @@ fn a_users_share_of_pipes_is_used_up() {
         maximum: Some(20_000),
     };
     setrlimit(Resource::Nofile, limit).unwrap();
-    // SAFETY: takes an integer; for all threads of this process.
+    // SAFETY: takes an integer; applies to all threads of this process.
     assert_eq!(unsafe { libc::setuid(65_534) }, 0);
     let mut all = Vec::new();
     while all.len() < 4000 {
@@ -319,8 +319,9 @@ fn pipes_that_stay_full_stay_within_the_budget() {
     }
     let (left, full) = (above(&pipes), budget - (1 << 20));
     assert!((full..=budget).contains(&left), "{left} of {budget}");
-    // Read to the end, they shrink once other pipes need their share. The others are
-    // as many: fewer would be content with what the first few give back.
+    // Once they are read to the end, they shrink when other pipes need their share.
+    // There are as many other pipes: for fewer, the share of the first few would
+    // suffice.
     for (reader, _) in &mut pipes {
         let there = rustix::io::ioctl_fionread(&*reader).unwrap();
         std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
@@ -340,7 +341,8 @@ fn pipes_that_stay_full_stay_within_the_budget() {
     }
 }
 
-/// A pipe that is read and filled repeatedly counts once, and is small in the end.
+/// A pipe that is filled and read repeatedly counts only once, and is small at the
+/// end.
 #[test]
 fn a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer() {
     let _dog = watchdog("a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer");
@@ -362,7 +364,7 @@ fn a_pipe_that_stayed_full_is_taken_over_by_its_next_transfer() {
         assert_eq!(there, 900 << 10, "the {n}th");
         std::io::copy(&mut reader.take(there), &mut std::io::sink()).unwrap();
     }
-    // As small as its content allows.
+    // The pipe is then as small as its content allows.
     let source = file_with(&pattern(129 << 10));
     run(&source, &pipe[0].1, only(&[Splice]));
     assert_eq!(above(&pipe), 192 << 10);

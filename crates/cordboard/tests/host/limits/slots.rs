@@ -1,5 +1,5 @@
-//! Private pipes of one slot and of two: `pipe-max-size` of a page, and what a
-//! user gets past `pipe-user-pages-soft` (one slot before Linux 5.14).
+//! Private pipes of one slot, if `pipe-max-size` is a page, and of two, past the
+//! limit `pipe-user-pages-soft` (one slot before Linux 5.14).
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -22,8 +22,8 @@ fn can_limit_private_pipes(test: &str) -> bool {
     !testkit::needs::missing(test, &[Need::Splice])
 }
 
-/// Limits the private pipes of this process to this size. False if it cannot have
-/// mounts of its own.
+/// Limits the private pipes of this process to this size. False if the process
+/// cannot have its own mounts.
 fn limit_private_pipes(size: usize) -> bool {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, format!("{size}\n")).unwrap();
@@ -44,7 +44,7 @@ fn pipe_of(size: usize, flags: PipeFlags) -> (OwnedFd, OwnedFd) {
     (reader, writer)
 }
 
-/// (the transfer's end, the other's); the same file twice.
+/// Returns (the transfer's end, the other end); for a file, the file twice.
 fn ends(kind: From, size: usize) -> (OwnedFd, OwnedFd) {
     match kind {
         From::File => {
@@ -130,7 +130,7 @@ fn every_pair(private: usize) {
     }
 }
 
-/// Packets are not taken for a stream, whatever their length.
+/// Packets of any length are recognised as packets.
 fn packets_are_seen() {
     for (lengths, engine) in [1, 2, 3000, 4096]
         .into_iter()

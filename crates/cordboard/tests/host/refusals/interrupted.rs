@@ -8,8 +8,8 @@ use crate::common::{From, Source, content, only, pattern, piped, run, watchdog};
 use cordboard::{DataPath, Direct, Ended, Request};
 use testkit::midst::refusing;
 
-/// The calls that move, measure, make room or end; not those that wait, which a
-/// signal may end.
+/// The calls that move bytes, query sizes, reserve space, or end a transfer; not
+/// those that wait, which a signal may end.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -35,8 +35,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_lseek,
 ];
 
-/// Runs a transfer to a file or through a pipe, in which of every `nth[0]` of these
-/// calls that of index `nth[1]` fails.
+/// Runs a transfer to a file or through a pipe. Of every `nth[0]` of these calls,
+/// that with index `nth[1]` fails.
 fn moved(
     from: From,
     to_a_file: bool,
@@ -65,7 +65,8 @@ fn moved(
             report = Some(run(&source.fd, &sink, request.clone()).report);
             drop(sink);
         };
-        // Shifted now and then: a loop may make the same number of calls each time.
+        // The index shifts over time: a loop may make the same number of calls in
+        // each round.
         let fails = |count| (count + count / 30) % of == first;
         let counted = refusing(calls, body, |count| fails(count).then_some(errno));
         let drained = drained.join().unwrap();
@@ -109,7 +110,8 @@ fn a_signal_between_two_calls_ends_no_transfer() {
     }
 }
 
-/// A shared position that can be read and not moved, or the reverse, is not used.
+/// If a shared position can be read but not moved, or the reverse, the transfer
+/// does not use it.
 #[test]
 fn a_position_that_is_refused_now_and_then_loses_nothing() {
     let _dog = watchdog("a_position_that_is_refused_now_and_then_loses_nothing");

@@ -1,10 +1,10 @@
-//! Every call refused with every errno that a kernel, a file system or a filter is
-//! known to refuse it with: the bytes arrive nevertheless, in order. Seccomp filters
-//! refuse the calls, as in many containers.
+//! Each call fails with each errno that a kernel, a file system or a filter is known
+//! to return: the bytes arrive nevertheless, in order. Seccomp filters fail the
+//! calls, as in many containers.
 //!
-//! A filter binds the thread that installs it, so each case runs in a thread of its
-//! own. The library remembers `ENOSYS` for the process, so such a case runs in a
-//! process of its own.
+//! A filter binds the thread that installs it, so each case runs in its own thread.
+//! The library remembers `ENOSYS` for the process, so a case with that errno runs in
+//! its own process.
 
 mod interrupted;
 mod pair;
@@ -34,7 +34,7 @@ fn refuse(calls: &[libc::c_long], errno: Errno) {
     testkit::refuse::refuse(calls, errno.raw());
 }
 
-/// Fails those of all threads.
+/// Fails these calls of all threads.
 fn refuse_all(calls: &[libc::c_long], errno: Errno) {
     testkit::refuse::refuse_all(calls, errno.raw());
 }
@@ -54,8 +54,8 @@ fn into_a_file(from: From, request: Request, calls: &[libc::c_long], errno: Errn
     report
 }
 
-/// A filter refuses the call that tells a file's file system. Anonymous inodes are
-/// regular files since Linux 6.16, and procfs can neither be spliced nor mapped.
+/// A filter refuses `fstatfs(2)`. Anonymous inodes are regular files since Linux
+/// 6.16, and procfs can be neither spliced nor mapped.
 #[test]
 fn file_systems_that_nobody_tells() {
     let _dog = watchdog("file_systems_that_nobody_tells");
@@ -65,7 +65,7 @@ fn file_systems_that_nobody_tells() {
         }
         apart(|| {
             refuse(&[libc::SYS_fstatfs], errno);
-            // Where `eventfd2(2)` is refused, there is none to be recognised.
+            // If `eventfd2(2)` is refused, there is no eventfd to recognise.
             if let Ok(counter) = rustix::event::eventfd(7, rustix::event::EventfdFlags::empty()) {
                 let kind = Endpoint::probe(counter.as_fd()).unwrap().kind();
                 assert_eq!(kind, Kind::Eventfd, "{errno}");
@@ -226,7 +226,8 @@ fn everything_refused_but_reading_and_writing() {
     }
 }
 
-/// Without `ioctl(2)` it is not recognised as a terminal, and it is spliced.
+/// If `ioctl(2)` is refused, the master is not recognised as a terminal, and is
+/// spliced.
 #[test]
 fn the_end_of_a_pseudoterminal_that_nobody_knows_for_one() {
     let _dog = watchdog("the_end_of_a_pseudoterminal_that_nobody_knows_for_one");
@@ -338,8 +339,8 @@ impl Observer for Append<'_> {
     }
 }
 
-/// The sink refuses pages after they were taken from the source: the content of the
-/// private pipe is written, even if no second pipe is available.
+/// The sink refuses pages after the transfer has taken them from the source: the
+/// content of the private pipe is written, even if no second pipe is available.
 #[test]
 fn a_sink_that_refuses_pages_once_they_are_in_hand() {
     let _dog = watchdog("a_sink_that_refuses_pages_once_they_are_in_hand");
@@ -395,7 +396,7 @@ fn a_sink_that_takes_nothing_without_a_word() {
     );
 }
 
-/// `prlimit64(2)`, which tells whether `SIGXFSZ` has to be held back.
+/// `prlimit64(2)` is refused, which reports whether `SIGXFSZ` must be blocked.
 #[test]
 fn a_limit_that_nobody_tells() {
     let _dog = watchdog("a_limit_that_nobody_tells");
@@ -442,7 +443,7 @@ fn an_engine_that_may_not_wait_any_more() {
     feed.write_all(b"a").unwrap();
     end.read_exact(&mut [0]).unwrap();
     refuse_all(&EPOLL, Errno::EPERM);
-    // Ends the wait of the thread, if it is in one.
+    // Ends the wait of the thread, if it waits.
     feed.write_all(b"b").unwrap();
     for (running, written) in both.into_iter().zip([0..=0, 1..=2]) {
         let report = running.wait().report;
@@ -458,8 +459,8 @@ fn an_engine_that_may_not_wait_any_more() {
     assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
 }
 
-/// No map of the library needs random bytes. If a filter refuses them, the standard
-/// library panics.
+/// The library's maps need no random bytes. If a filter refuses `getrandom(2)`, the
+/// standard library's maps panic.
 #[test]
 fn no_random_bytes_are_needed() {
     let _dog = watchdog("no_random_bytes_are_needed");

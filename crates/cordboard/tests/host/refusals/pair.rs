@@ -1,5 +1,5 @@
-//! A splice that fails for lack of a private pipe or socket pair, or within it: its
-//! errno is not reported as the sink's, and no byte is lost.
+//! A splice to or from a private pipe or socket pair fails. Its errno is not
+//! reported as the sink's, and no byte is lost.
 
 use std::io::Read;
 
@@ -52,8 +52,8 @@ fn a_socket_pair_that_fails_is_nobodys_fault() {
     }
 }
 
-/// Moves a file into a pipe through a private pipe, of which a splice fails. `None`
-/// if calls cannot be held.
+/// Moves a file into a pipe through a private pipe. A splice from the private pipe
+/// fails. `None` if calls cannot be held.
 fn from_a_file(data: &[u8], calls: &[libc::c_long], errno: Errno) -> Option<(Report, Vec<u8>)> {
     let source = common::file_with(data);
     let (mut out, sink) = std::io::pipe().unwrap();
@@ -137,8 +137,8 @@ fn what_a_socket_pair_does_not_give_is_the_sources_failure() {
     assert!(handed_back(outcome.stranded) == data);
 }
 
-/// A splice from a pipe returns 0 at a page that is gone, and a filter refuses
-/// `FIONREAD`: that is not the pipe's end.
+/// A splice from a pipe returns 0 at a page that is no longer valid, and a filter
+/// refuses `FIONREAD`: the 0 is not the pipe's end.
 #[test]
 fn a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts() {
     use std::os::fd::AsRawFd;
@@ -186,8 +186,8 @@ fn a_page_that_is_gone_is_no_end_of_a_pipe_that_nobody_counts() {
     }
 }
 
-/// The length to claim of the sink is not known: the bytes are copied, since the
-/// position of the sink may be shared.
+/// The length of the range to claim in the sink is unknown: the bytes are copied,
+/// since the position of the sink may be shared.
 #[test]
 fn nothing_is_spliced_to_a_shared_position_where_nobody_counts() {
     use testkit::refuse::refuse;

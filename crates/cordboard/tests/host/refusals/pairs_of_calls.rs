@@ -86,7 +86,7 @@ fn left(from: From, source: OwnedFd) -> Vec<u8> {
     }
 }
 
-/// For a socket whose `FIONREAD` counts all bytes that wait, whatever their messages.
+/// Reads all messages of a socket whose `FIONREAD` returns the bytes of all of them.
 fn drain(socket: &OwnedFd) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while rustix::io::ioctl_fionread(socket).unwrap() > 0 {
@@ -97,7 +97,7 @@ fn drain(socket: &OwnedFd) -> Vec<Vec<u8>> {
     all
 }
 
-/// (the transfer's sink, the end that shows the bytes).
+/// Returns (the transfer's sink, the end from which the bytes are read).
 fn sink(to: To) -> (OwnedFd, OwnedFd) {
     let sockets = |kind| {
         let flags = SocketFlags::CLOEXEC;
@@ -116,7 +116,7 @@ fn sink(to: To) -> (OwnedFd, OwnedFd) {
     (writer, reader)
 }
 
-/// Returns the messages that are there.
+/// Returns the messages that have arrived.
 fn arrived(to: To, reader: OwnedFd) -> Vec<Vec<u8>> {
     match to {
         To::Pipe => vec![read_packets(reader)],
@@ -207,7 +207,8 @@ impl Case {
         }
         // A part of a pipe's packet may be taken.
         let part = from == From::Packets && got.len() == size;
-        // For sequenced packets `FIONREAD` returns the sum of all that wait.
+        // For sequenced packets `FIONREAD` returns the bytes of all waiting
+        // messages.
         let few = blind && from == From::Seqpacket && size < TOTAL;
         let all = got.len() == whole(size) || part || few;
         let ended = report.ended == Ended::Size || report.ended == Ended::Eof && size == TOTAL;

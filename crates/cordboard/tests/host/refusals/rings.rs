@@ -57,7 +57,7 @@ fn a_ring_that_may_not_be_entered() {
     }
     let request = direct();
     for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
-        // The library's memory of it ends with the child.
+        // In a child, so that the library forgets the refusal with it.
         assert!(testkit::child::in_a_child(|| {
             let calls = [libc::SYS_io_uring_enter];
             let report = into_a_file(From::File, request.clone(), &calls, errno);
@@ -66,8 +66,9 @@ fn a_ring_that_may_not_be_entered() {
     }
 }
 
-/// The threads that do direct I/O belong to the process, and have the filter of the
-/// thread that started them: a transfer does not hang on one that cannot wake it.
+/// The threads for direct I/O belong to the process, and have the filter of the
+/// thread that started them. A transfer does not hang if such a thread cannot wake
+/// it.
 #[test]
 fn threads_that_another_transfer_has_started() {
     let _dog = watchdog("threads_that_another_transfer_has_started");
@@ -79,13 +80,13 @@ fn threads_that_another_transfer_has_started() {
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RWXU).unwrap();
     for errno in [Errno::EPERM, Errno::ENOSYS] {
-        // Its threads end with the child.
+        // In a child, with which these threads end.
         assert!(testkit::child::in_a_child(|| {
             apart(|| {
                 refuse(&[libc::SYS_write, libc::SYS_writev], errno);
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK;
                 let silent = rustix::fs::open(&fifo, flags, Mode::empty()).unwrap();
-                // A thread polls whether it has a writer.
+                // A pool thread queries whether the pipe has a writer.
                 let idle = Some(std::time::Duration::from_secs(3600));
                 let request = Request { idle, ..any() };
                 run(&silent, tempfile::tempfile().unwrap(), request);

@@ -1,4 +1,4 @@
-//! Calls that fail without space: on a source, on a sink, and for holes.
+//! Calls that fail for lack of space: on a source, on a sink, and for holes.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,9 +9,9 @@ use crate::common::{self, From, Source, content, only, pattern, run, watchdog};
 use cordboard::{DataPath, Ended, Errno, Report, Request, Side, Transfer};
 use testkit::refuse::apart;
 
-/// Reading a hole by pages may need space or memory (tmpfs before Linux 5.18), which
-/// reading into a buffer does not: such an errno is not the sink's until a write
-/// returns it.
+/// Reading a hole by pages may need space or memory (tmpfs before Linux 5.18), while
+/// a read into a buffer needs none. So such an errno is not attributed to the sink
+/// until a write returns it.
 const ROOM: [Errno; 4] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG, Errno::ENOMEM];
 
 #[test]
@@ -105,8 +105,8 @@ fn passed_on(report: &Report, paths: [DataPath; 2], errno: Errno, late: bool) {
     assert_eq!(report.path, paths[usize::from(!late)..], "{report:?}");
 }
 
-/// From a pipe such an errno is the sink's: nothing is read from the pipe into a
-/// buffer that could not be written.
+/// If the source is a pipe, such an errno is the sink's: no bytes are read from the
+/// pipe into a buffer that could not be written.
 #[test]
 fn a_sink_that_finds_no_room_for_a_pipes_pages() {
     let _dog = watchdog("a_sink_that_finds_no_room_for_a_pipes_pages");
@@ -126,7 +126,7 @@ fn a_sink_that_finds_no_room_for_a_pipes_pages() {
     }
 }
 
-/// Holes are made without the newest call for it, and never by a call that could
+/// Holes are made without the newest call for holes, and never by a call that could
 /// shorten the sink.
 #[test]
 fn holes_where_calls_are_refused() {

@@ -60,8 +60,8 @@ fn moved(
 
 const ROUTES: [&[DataPath]; 2] = [DataPath::ALL, &[DataPath::ReadWrite]];
 
-/// All of a stream arrives, and its end is found, with the first one, two or three of
-/// these calls refused.
+/// A whole stream arrives, and its end is found, if the first one, two or three of
+/// these calls are refused.
 fn streams_arrive_without(refused: &[&[libc::c_long]], sources: &[From], sinks: &[From]) {
     let data = pattern(SIZE);
     let pairs = || {
@@ -173,8 +173,8 @@ fn datagrams_are_read_and_written_without_flags() {
     }
 }
 
-/// The rest of a size is shorter than the next message, which stays, though no call
-/// can inspect it.
+/// The rest of the size is shorter than the next message, which stays in the source,
+/// although no call can inspect it.
 #[test]
 fn a_message_that_exceeds_a_size_stays_without_a_look() {
     let _dog = watchdog("a_message_that_exceeds_a_size_stays_without_a_look");
@@ -192,7 +192,7 @@ fn a_message_that_exceeds_a_size_stays_without_a_look() {
             };
             let report = moved(&calls, Errno::EPERM, how, [&source, &sink], request);
             let what = format!("{calls:?}, {sort:?}, {how:?}: {report:?}");
-            // For sequenced packets only the sum of all that wait is known.
+            // For sequenced packets only the sum of all waiting messages is known.
             let few = sort == Sort::Seqpacket && calls.len() > 1;
             let moved = if few { 0 } else { 1 };
             assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
@@ -202,8 +202,8 @@ fn a_message_that_exceeds_a_size_stays_without_a_look() {
     }
 }
 
-/// With `getsockopt(2)` refused, procfs tells the type of a socket. If that fails
-/// too, the transfer fails before anything moves.
+/// If `getsockopt(2)` is refused, the type of a socket is read from procfs. If that
+/// fails too, the transfer fails before any byte moves.
 #[test]
 fn messages_are_whole_where_no_socket_tells_its_type() {
     let _dog = watchdog("messages_are_whole_where_no_socket_tells_its_type");
@@ -256,8 +256,8 @@ fn messages_are_whole_where_no_socket_tells_its_type() {
                 }
             }
         }
-        // For a stream: each message has the length of the block, the last one at
-        // most that.
+        // From a stream: each message has the length of the block, and the last one
+        // at most that.
         for sort in [Sort::Unix, Sort::Seqpacket] {
             let (far, near) = std::os::unix::net::UnixStream::pair().unwrap();
             let (sink, out) = pair(sort);

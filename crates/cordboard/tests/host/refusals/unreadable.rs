@@ -16,7 +16,7 @@ use crate::common::{content, handed_back, only, pattern, read_packets, watchdog}
 enum To {
     File,
     Stage,
-    /// It refuses pages, so the private pipe is read.
+    /// A file with `O_APPEND`, which refuses pages, so that the private pipe is read.
     Appending,
 }
 
@@ -83,7 +83,7 @@ fn what_cannot_be_read_is_handed_back() {
     }
 }
 
-/// It appends from here on.
+/// Sets `O_APPEND` on the sink.
 fn refuse_pages(sink: &OwnedFd) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     fcntl_setfl(sink, fcntl_getfl(sink).unwrap() | OFlags::APPEND).unwrap();

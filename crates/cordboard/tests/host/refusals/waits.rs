@@ -15,7 +15,7 @@ const LOOKS: [&[libc::c_long]; 3] = [
     testkit::refuse::POLL,
     testkit::refuse::SELECT,
 ];
-/// The calls that tell what `select(2)` does not.
+/// The calls that show what `select(2)` does not.
 const EPOLL: &[libc::c_long] = &[libc::SYS_epoll_create1];
 
 /// Makes a sink that is full repeatedly, and a thread that reads it.
@@ -48,9 +48,9 @@ fn nonblocking(fd: &OwnedFd) {
     rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
 }
 
-/// With `poll(2)` refused, `select(2)` is called. With all refused, calls that can
-/// wait do so, and others are repeated. It is a failure only if a time limit needs
-/// the thread back and a call would block it.
+/// If `poll(2)` is refused, `select(2)` is called. If all calls that poll are
+/// refused, calls that can wait do so, and others are repeated. The transfer fails
+/// only if it has a time limit and a call would block the thread.
 #[test]
 fn what_is_ready_cannot_be_asked() {
     let _dog = watchdog("what_is_ready_cannot_be_asked");
@@ -83,7 +83,7 @@ fn what_is_ready_cannot_be_asked() {
                             run(&source.fd, &sink, request).report
                         });
                         drop(sink);
-                        // The feeder may be unable to write the rest.
+                        // The feeder may be blocked in the rest of its write.
                         drop(source);
                         let got = reader.join().unwrap();
                         let what = format!("{errno}: {from:?} to {to:?}, {refused} {idle} {waits}");
@@ -124,8 +124,8 @@ fn without_looks(
     })
 }
 
-/// If no call tells a pipe's end from bytes, the call that moves bytes finds it: also
-/// into a file with a shared position, without a claim.
+/// If no call distinguishes a pipe's end from bytes, the call that moves bytes finds
+/// the end. Into a file with a shared position too, without a claim.
 #[test]
 fn a_pipe_ends_in_a_file_whatever_tells_what_is_ready() {
     let _dog = watchdog("a_pipe_ends_in_a_file_whatever_tells_what_is_ready");
@@ -158,8 +158,8 @@ fn a_pipe_ends_in_a_file_whatever_tells_what_is_ready() {
     }
 }
 
-/// A source that has ended needs no reader of the sink, and no other call reports the
-/// end.
+/// If the source has ended, the sink needs no reader, even if no other call reports
+/// the end.
 #[test]
 fn a_pipe_that_has_ended_needs_no_reader_whatever_tells() {
     let _dog = watchdog("a_pipe_that_has_ended_needs_no_reader_whatever_tells");
@@ -186,7 +186,8 @@ fn a_pipe_that_has_ended_needs_no_reader_whatever_tells() {
     }
 }
 
-/// The end of the master of a pseudoterminal, which a hang-up tells from an error.
+/// The end of the master of a pseudoterminal, which a hang-up distinguishes from an
+/// error.
 #[test]
 fn a_pseudoterminal_ends_whatever_tells() {
     let _dog = watchdog("a_pseudoterminal_ends_whatever_tells");
@@ -208,7 +209,8 @@ fn a_pseudoterminal_ends_whatever_tells() {
     }
 }
 
-/// At an offset of the request: position and count are as with the refused calls.
+/// With offsets in the request: positions and count are the same as with the refused
+/// calls.
 #[test]
 fn no_call_takes_an_offset() {
     let _dog = watchdog("no_call_takes_an_offset");

@@ -9,7 +9,8 @@ use cordboard::{DataPath, Ended, Errno, Request, Transfer};
 use testkit::needs::{self, Need};
 use testkit::refuse::apart;
 
-/// A control has no descriptor to wake by: the waiting thread checks it periodically.
+/// A control has no descriptor to wake the waiting thread, which checks the control
+/// periodically.
 #[test]
 fn a_control_without_a_descriptor() {
     let _dog = watchdog("a_control_without_a_descriptor");
@@ -43,8 +44,8 @@ fn a_control_without_a_descriptor() {
     }
 }
 
-/// Its descriptor stays readable: a transfer that kept polling it would never sleep
-/// and never be idle.
+/// The control's descriptor stays readable: a transfer that polled it would never
+/// sleep and never be idle.
 #[test]
 fn a_wake_up_that_cannot_be_read() {
     let _dog = watchdog("a_wake_up_that_cannot_be_read");
@@ -72,9 +73,9 @@ fn a_wake_up_that_cannot_be_read() {
     }
 }
 
-/// An engine's threads wake each other by a descriptor: a pipe without eventfds,
-/// `writev(2)` without `write(2)`. Otherwise, or if the descriptor cannot be read, no
-/// engine can be made.
+/// An engine's threads wake each other by a descriptor: by a pipe if eventfds are
+/// refused, with `writev(2)` if `write(2)` is refused. If these are refused too, or
+/// the descriptor cannot be read, no engine can be made.
 #[test]
 fn an_engine_that_cannot_be_woken() {
     let _dog = watchdog("an_engine_that_cannot_be_woken");

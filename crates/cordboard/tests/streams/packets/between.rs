@@ -1,5 +1,5 @@
-//! Packets on their way into a pipe whose reader expects a stream: through a socket
-//! pair, and inspected where none is available.
+//! Packets that are moved into a pipe whose reader expects a stream: through a
+//! socket pair, or inspected if no socket pair is available.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -40,8 +40,8 @@ fn packets(pair: bool) {
     }
 }
 
-/// A stream is spliced while it is one. The mode can change at any time (`fcntl(2)`,
-/// `F_SETFL`).
+/// The source is spliced as long as it is a stream. Its mode can change at any time
+/// (`fcntl(2)`, `F_SETFL`).
 fn packets_turned_on(pair: bool) {
     let data = pattern(6000);
     let (source, feed) = pipe().unwrap();
@@ -127,13 +127,13 @@ fn packets_behind_a_stream(pair: bool) {
     }
 }
 
-/// The inspection fails, from the first or the second time on: a buffer carries the
-/// bytes, and no call blocks.
+/// The inspection fails, from the first or the second time on: read/write carries
+/// the bytes, and no call blocks.
 fn an_inspection_that_is_refused() {
     if testkit::needs::missing("an inspection", &[Need::Splice]) {
         return;
     }
-    // Too much for one inspection.
+    // More bytes than one inspection covers.
     let data = pattern(3 << 20);
     let errnos = [
         ("ENOSYS", libc::ENOSYS),
@@ -196,8 +196,8 @@ fn without_a_socket_pair_packets_are_inspected() {
     an_inspection_that_is_refused();
 }
 
-/// Others read the source too, and its writer turns packet mode on and off: the
-/// reader of the sink always gets a stream.
+/// Other processes read the source too, and its writer turns packet mode on and off.
+/// The reader of the sink always gets a stream.
 #[test]
 fn packets_are_a_stream_beside_other_readers() {
     let name = "packets_are_a_stream_beside_other_readers";
@@ -222,7 +222,8 @@ fn packets_are_a_stream_beside_other_readers() {
                 }
             });
             let theirs = scope.spawn(move || {
-                // A limited number, so that bytes are left to move.
+                // Reads a limited number of times, so that bytes are left for the
+                // transfer.
                 let (mut all, mut packet) = (Vec::new(), [0; 65_536]);
                 while all.len() < WRITES * LENGTH / 4 {
                     match rustix::io::read(&other, &mut packet).unwrap() {
@@ -256,8 +257,8 @@ fn packets_are_a_stream_beside_other_readers() {
     }
 }
 
-/// The sink has room for less than was read: the rest waits for room, and is handed
-/// back if the transfer ends first.
+/// The sink has room for fewer bytes than were read. The rest waits for room, and is
+/// handed back if the transfer ends first.
 #[test]
 fn what_the_sink_does_not_take_is_handed_back() {
     let name = "what_the_sink_does_not_take_is_handed_back";
@@ -266,8 +267,8 @@ fn what_the_sink_does_not_take_is_handed_back() {
         return;
     }
     let data = pattern(40 * 100);
-    // A free page takes fewer bytes of small buffers than of a full page, and a pipe
-    // with one free page accepts no more of them.
+    // A free page takes fewer bytes from small buffers than from a full page, so a
+    // pipe with one free page has room for fewer bytes than were read.
     let (source, feed) = packet_pipe();
     rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
     write(&feed, &[100; 40], &data);

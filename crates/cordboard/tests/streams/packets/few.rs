@@ -1,5 +1,5 @@
-//! Packets that do not fit into the rest of a size, or into a block, with few
-//! descriptors or calls for splitting one.
+//! Packets that do not fit into the rest of a size, or into a block, if few
+//! descriptors or calls are available to split one.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,7 +18,7 @@ use crate::common::{self, any, pattern, read_packets, watchdog};
 const WAYS: [&str; 6] = ["call", "thread", "stage", "engine", "append", "datagrams"];
 const PACKET: usize = 4000;
 
-/// (the end that shows the bytes, the transfer's sink).
+/// Returns (the end from which the bytes are read, the transfer's sink).
 fn sink_of(way: &str) -> (OwnedFd, OwnedFd) {
     match way {
         "append" => {
@@ -39,7 +39,7 @@ fn content(way: &str, whole: bool, out: OwnedFd) -> Vec<u8> {
         "append" => common::content(&out.into()),
         "datagrams" => {
             let all = common::datagrams::all(&out);
-            // None has parts of two packets, unless that is expected.
+            // No datagram has parts of two packets, unless that is expected.
             let lengths: Vec<usize> = all.iter().map(Vec::len).collect();
             assert!(
                 !whole || lengths.iter().all(|n| *n <= PACKET),
@@ -52,7 +52,7 @@ fn content(way: &str, whole: bool, out: OwnedFd) -> Vec<u8> {
 }
 
 /// Moves three packets up to this size, at most a block at a time, with this many
-/// descriptors left. Checks what is left in the source.
+/// descriptors left. Checks the rest of the source.
 fn check(way: &str, size: usize, block: Option<usize>, spare: Option<u64>) -> Report {
     // With a block, one datagram may have parts of two.
     check_as(block.is_none(), way, size, block, spare)
@@ -136,8 +136,8 @@ fn few_descriptors_cut_no_packet() {
     }
 }
 
-/// Without descriptors and `vmsplice(2)`: a short read shows that the rest is a
-/// packet, and one that does not fit stays.
+/// Without descriptors and `vmsplice(2)`: a short read shows that the bytes behind
+/// it are a packet, and a packet that does not fit stays.
 #[test]
 fn no_packet_is_cut_behind_another() {
     let name = "no_packet_is_cut_behind_another";
@@ -157,7 +157,7 @@ fn no_packet_is_cut_behind_another() {
     }
 }
 
-/// With `splice(2)` refused, `vmsplice(2)` takes a part of a packet. With both
+/// If `splice(2)` is refused, `vmsplice(2)` takes a part of a packet. If both are
 /// refused, a packet that does not fit stays.
 #[test]
 fn refused_calls_cut_no_packet() {
@@ -222,8 +222,8 @@ fn packets_that_nobody_counts_are_not_cut() {
                         None => assert_eq!(report.ended, Ended::Size, "{case}"),
                         Some(errno) => assert_eq!(errno, Errno::EMSGSIZE, "{case}"),
                     }
-                    // One of them takes a part of a packet, unless the sink's reader
-                    // expects whole ones.
+                    // The remaining one of these calls takes a part of a packet,
+                    // unless the sink's reader expects whole packets.
                     let part = calls != [libc::SYS_splice, libc::SYS_vmsplice];
                     if part && way != "datagrams" {
                         assert_eq!(report.written, size as u64, "{case}");

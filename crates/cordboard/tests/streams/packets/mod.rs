@@ -1,5 +1,5 @@
-//! Pipes in packet mode (`pipe2(2)`, `O_DIRECT`): a short read of a packet loses the
-//! rest of it, so a sink whose reader expects a stream must not get packets.
+//! Pipes in packet mode (`pipe2(2)`, `O_DIRECT`): a short read loses the rest of a
+//! packet, so a sink whose reader expects a stream must not get packets.
 
 mod between;
 mod few;
@@ -47,7 +47,7 @@ const WAYS: [&str; 5] = ["call", "call of a size", "thread", "control", "engine"
 fn by(way: &str, source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> Report {
     match way {
         "call" => cordboard::splice(source, sink, Size::Eof).unwrap(),
-        // The first is at most a packet, the second all the rest.
+        // The first call moves at most a packet, the second all the rest.
         "call of a size" => {
             let first = cordboard::splice(source, sink, Size::Bytes(700)).unwrap();
             assert_eq!(first.written, 700);
@@ -66,8 +66,8 @@ fn by(way: &str, source: BorrowedFd<'_>, sink: BorrowedFd<'_>, size: usize) -> R
     }
 }
 
-/// A pipe without packet mode, into which another program has spliced or teed
-/// packets.
+/// The source is a pipe without packet mode, into which another program has spliced
+/// or teed packets.
 #[test]
 fn packets_that_were_passed_on_are_packets() {
     let _dog = watchdog("packets_that_were_passed_on_are_packets");
@@ -122,8 +122,8 @@ fn packets_that_pass_through_a_buffer_are_whole() {
     }
 }
 
-/// With `splice(2)` and `vmsplice(2)` refused, no call takes a part of a packet out
-/// of a pipe: one that is longer than the rest of the size stays there.
+/// If `splice(2)` and `vmsplice(2)` are refused, no call takes a part of a packet
+/// out of a pipe: a packet that is longer than the rest of the size stays.
 #[test]
 fn a_packet_that_cannot_be_cut_stays() {
     use std::os::unix::net::UnixDatagram;
@@ -194,8 +194,8 @@ fn a_packet_that_cannot_be_cut_stays() {
     }
 }
 
-/// A sink in packet mode has a reader that expects packets. Everything that is
-/// written there becomes packets, each read a packet.
+/// A sink in packet mode has a reader that expects packets. Each read of the source
+/// becomes a packet.
 #[test]
 fn a_sink_in_packet_mode_gets_packets() {
     let _dog = watchdog("a_sink_in_packet_mode_gets_packets");
@@ -242,8 +242,8 @@ fn a_sink_in_packet_mode_gets_packets() {
     }
 }
 
-/// The same with so few bytes that the first call moves them before the kinds are
-/// known.
+/// The same with so few bytes that the first call moves them, before the transfer
+/// knows the kinds of the descriptors.
 #[test]
 fn a_little_for_a_sink_in_packet_mode_is_a_packet() {
     let _dog = watchdog("a_little_for_a_sink_in_packet_mode_is_a_packet");
@@ -273,8 +273,8 @@ fn a_little_for_a_sink_in_packet_mode_is_a_packet() {
     }
 }
 
-/// Packets behind bytes of a stream in the same pipe, carried by a buffer that is
-/// shorter than both.
+/// Packets behind bytes of a stream in the same pipe, moved through a buffer that
+/// is shorter than either.
 #[test]
 fn packets_behind_a_stream_are_whole_in_any_buffer() {
     let _dog = watchdog("packets_behind_a_stream_are_whole_in_any_buffer");
@@ -339,7 +339,7 @@ fn packets_behind_a_stream_are_whole_in_any_buffer() {
     }
 }
 
-/// A writer that turns packet mode on during the transfer.
+/// The writer turns packet mode on during the transfer.
 #[test]
 fn packets_that_follow_at_once_are_whole() {
     let _dog = watchdog("packets_that_follow_at_once_are_whole");
@@ -370,7 +370,7 @@ fn packets_that_follow_at_once_are_whole() {
     }
 }
 
-/// If packets cannot be told from a stream, a buffer carries both.
+/// If packets cannot be distinguished from a stream, read/write carries both.
 #[test]
 fn without_a_pipe_to_look_with_a_buffer_is_used() {
     if !common::alone!() {

@@ -12,7 +12,7 @@ use testkit::needs::{Need, missing};
 
 use crate::common::{Same, any, carried_by, pty, raw, tcp_pair, watchdog};
 
-/// The length of a read of an event counter.
+/// A message as long as a read of an event counter.
 const MESSAGE: [u8; 8] = *b"message.";
 
 fn packets() -> (OwnedFd, OwnedFd) {
@@ -38,7 +38,7 @@ const SOURCES: &[&str] = &[
     "counter",
 ];
 
-/// The end that feeds the source, and the source.
+/// Returns the end that feeds the source, and the source.
 fn source(kind: &str) -> (OwnedFd, OwnedFd) {
     match kind {
         "pipe" => {
@@ -76,7 +76,7 @@ fn source(kind: &str) -> (OwnedFd, OwnedFd) {
     }
 }
 
-/// And the errno after its reader is closed.
+/// Kinds of sinks, each with its errno after the reader is closed.
 const SINKS: &[(&str, Errno)] = &[
     ("pipe", Errno::EPIPE),
     ("reset", Errno::EPIPE),
@@ -85,7 +85,7 @@ const SINKS: &[(&str, Errno)] = &[
     ("terminal", Errno::EIO),
 ];
 
-/// The sink, and its reader.
+/// Returns the sink and its reader.
 fn sink(kind: &str) -> (OwnedFd, OwnedFd) {
     match kind {
         "terminal" => {
@@ -175,7 +175,7 @@ fn a_reader_that_only_writes_no_more_has_not_gone() {
     let _dog = watchdog("a_reader_that_only_writes_no_more_has_not_gone");
     for to in ["tcp", "unix", "packets", "master"] {
         for from in SOURCES {
-            // With a source whose end is reported.
+            // Only with sources whose end is reported.
             if ["datagrams", "udp", "counter", "terminal"].contains(from) {
                 continue;
             }

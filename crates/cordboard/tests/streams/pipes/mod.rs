@@ -87,9 +87,9 @@ impl Observer for Count {
     }
 }
 
-/// A full sink with a source that stays readable, and an empty source with a sink
-/// that stays writable: one wait until the idle limit, not a loop of steps that find
-/// nothing to do.
+/// With a full sink and a readable source, or an empty source and a writable sink,
+/// the transfer waits once until the idle limit. It makes no loop of steps without
+/// effect.
 #[test]
 fn waiting_keeps_no_processor_busy() {
     let _dog = watchdog("waiting_keeps_no_processor_busy");
@@ -238,7 +238,7 @@ fn a_packet_pipe_loses_nothing() {
             );
             assert_eq!(fcntl_getfl(&reader).unwrap(), before);
             let mut rest = common::handed_back(outcome.stranded);
-            // With room for a packet each time.
+            // Each read has room for a packet.
             let mut packet = [0; 8192];
             while let Ok(n @ 1..) = rustix::io::read(&reader, &mut packet) {
                 rest.extend_from_slice(&packet[..n]);
@@ -251,8 +251,8 @@ fn a_packet_pipe_loses_nothing() {
     }
 }
 
-/// A FIFO as the sink: its reader closes while the source is silent, and the transfer
-/// finds that.
+/// The sink is a FIFO: its reader closes while the source is silent, and the transfer
+/// detects that.
 #[test]
 fn a_sink_that_dies_while_the_source_is_silent() {
     let _dog = watchdog("a_sink_that_dies_while_the_source_is_silent");
@@ -277,7 +277,7 @@ fn a_sink_that_dies_while_the_source_is_silent() {
     }
 }
 
-/// Bytes that a connection holds back.
+/// Returns the number of bytes that a connection holds back.
 fn held_back(sink: &std::net::TcpStream) -> libc::c_int {
     const SIOCOUTQNSD: libc::Ioctl = 0x894B;
     let mut unsent: libc::c_int = -1;
@@ -287,8 +287,8 @@ fn held_back(sink: &std::net::TcpStream) -> libc::c_int {
     unsent
 }
 
-/// More bytes are announced to a connection (`MSG_MORE`) only if more are read
-/// already. Otherwise the last bytes of a message would wait for 200 ms.
+/// A transfer announces more bytes to a connection (`MSG_MORE`) only if it has
+/// already read them. Otherwise the last bytes of a message would wait for 200 ms.
 #[test]
 fn a_short_message_is_not_held_back() {
     let _dog = watchdog("a_short_message_is_not_held_back");
@@ -312,8 +312,8 @@ fn a_short_message_is_not_held_back() {
     }
 }
 
-/// `sendfile(2)` announces more if its count is larger than the rest of the file: the
-/// count is what the file has from its position on.
+/// `sendfile(2)` announces more bytes if its count is larger than the rest of the
+/// file. So the count is the number of bytes from the file's position on.
 #[test]
 fn a_file_is_asked_for_what_it_has() {
     const PIECE: u32 = 2 << 20;
@@ -334,7 +334,8 @@ fn a_file_is_asked_for_what_it_has() {
             source.write_all_at(&pattern(grown), 100).unwrap();
             let report = testkit::refuse::apart(|| {
                 if grown == 0 {
-                    // Only at the end is the count larger, where it returns 0 too.
+                    // Only the call at the end has a larger count. It returns 0 here
+                    // too.
                     testkit::refuse::refuse_where(libc::SYS_sendfile, 3, PIECE, 0);
                 }
                 transfer.run().report
@@ -349,8 +350,8 @@ fn a_file_is_asked_for_what_it_has() {
     }
 }
 
-/// Announced bytes do not follow, since the file was truncated: nothing is held back,
-/// unless the caller has asked for that.
+/// Announced bytes do not follow, since the file was truncated. The bytes before them
+/// are not held back, unless the caller has requested that (`TCP_CORK`).
 #[test]
 fn nothing_is_held_back_for_what_does_not_come() {
     use rustix::net::sockopt::{set_tcp_cork, tcp_cork};
@@ -409,7 +410,7 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
                 feeder.join().unwrap();
             }
             let report = testkit::refuse::apart(|| {
-                // With the calls that inspect it refused too.
+                // Also if the calls that inspect the stream are refused.
                 testkit::refuse::refuse(refused, libc::EPERM);
                 run(&source, &sink, any()).report
             });
@@ -438,7 +439,8 @@ fn look_past_everything(socket: &std::net::TcpStream) {
     unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, at, length) };
 }
 
-/// The content of a pipe goes round once; otherwise it would never end.
+/// If a pipe is both sides, each byte is moved once: a second time would be without
+/// end.
 #[test]
 fn a_pipe_onto_itself_goes_round_once() {
     let _dog = watchdog("a_pipe_onto_itself_goes_round_once");
@@ -450,7 +452,7 @@ fn a_pipe_onto_itself_goes_round_once() {
         size: (n as u64).into(),
         ..any()
     };
-    // Some bytes, and as many as there is room for: whole pages.
+    // Some bytes, and a full pipe of whole pages.
     for full in [false, true] {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
         let length = match full {

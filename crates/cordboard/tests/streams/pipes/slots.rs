@@ -1,5 +1,5 @@
-//! Small pieces into a pipe that is not read meanwhile: a write appends to the last
-//! page, and a splice takes a slot for each piece.
+//! Small pieces into a pipe that is not read meanwhile. A write appends to the last
+//! page, but a splice uses a slot for each piece.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -63,7 +63,7 @@ fn a_pipe_that_is_not_read_takes_as_much_as_by_write() {
         if testkit::needs::Need::Splice.is_met() {
             assert_eq!(report.path, [Splice, ReadWrite], "{by_socket}");
         }
-        // As small as its content allows.
+        // The pipe is as small as its content allows.
         let after = fcntl_getpipe_size(&put).unwrap();
         assert!(after <= 2 * before, "{after}");
         drop(put);
@@ -118,8 +118,8 @@ fn many_small_files_fill_a_pipe_as_writes_do() {
     assert_eq!(drained(out), [7; 50_000]);
 }
 
-/// Pieces that fill pages in part: the pipe gets more slots for them while it holds
-/// less than its size in pages, and shrinks again.
+/// Pieces that fill pages only in part: the pipe gets more slots for them while it
+/// holds fewer bytes than its capacity, and shrinks again.
 #[test]
 fn a_pipe_of_pages_in_part_gets_more_of_them() {
     let _dog = watchdog("a_pipe_of_pages_in_part_gets_more_of_them");

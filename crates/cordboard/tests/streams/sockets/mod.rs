@@ -19,8 +19,8 @@ use cordboard::{
 use testkit::stalled::{TROUBLES, Trouble, silent, stalled};
 
 const SENT: usize = 60_000;
-/// The limit of wake-ups and steps of an idle transfer. Polling every 5 ms makes 200
-/// a second.
+/// The limit of wake-ups and steps of an idle transfer. Polling every 5 ms would make
+/// 200 per second.
 const FEW: u32 = 24;
 
 /// Makes a source with these bytes that does not end until the second is dropped.
@@ -249,7 +249,8 @@ fn a_stalled_connection_on_the_callers_thread() {
     });
 }
 
-/// A path that was replaced is in the report; sinks that cannot block are spliced to.
+/// The report names a path that was replaced. The transfer splices to a sink that
+/// cannot block.
 #[test]
 fn a_blocking_connection_is_sent_to_and_one_that_is_not_is_spliced_to() {
     let _dog = watchdog("a_blocking_connection_is_sent_to_and_one_that_is_not_is_spliced_to");
@@ -266,7 +267,7 @@ fn a_blocking_connection_is_sent_to_and_one_that_is_not_is_spliced_to() {
             let transfer = Transfer::owning(from, sink.into(), any()).unwrap();
             let report = engine.start(transfer).unwrap().wait().report;
             assert!(reader.join().unwrap() == data);
-            // From socket to socket a buffer comes first in any case.
+            // From socket to socket, read/write comes first in any case.
             let expected = match (nonblocking, kind) {
                 (true, common::From::File) => common::carried_by(&[Splice, Sendfile, ReadWrite]),
                 (true, common::From::Pipe | common::From::Tcp) => {
@@ -315,7 +316,7 @@ fn a_silent_source_with_something_in_its_error_queue() {
                             running.cancel();
                             Ended::Cancelled
                         }
-                        // It is woken by the bytes that follow.
+                        // The bytes that follow wake it.
                         _ => {
                             for _ in 0..10 {
                                 peer.write_all(b"hello").unwrap();
@@ -342,8 +343,8 @@ fn a_silent_source_with_something_in_its_error_queue() {
     }
 }
 
-/// While a source is silent its sink is polled. An entry in the sink's error queue is
-/// not its end, and its end is found in spite of one.
+/// While a source is silent, the transfer polls its sink. An entry in the sink's
+/// error queue is not the sink's end, and does not hide that end.
 #[test]
 fn a_sink_with_something_in_its_error_queue_is_watched() {
     let _dog = watchdog("a_sink_with_something_in_its_error_queue_is_watched");
@@ -428,7 +429,7 @@ fn a_silent_datagram_socket_with_something_in_its_error_queue() {
             false => transfer.run().report,
         });
         out.read_exact(&mut [0; 6]).unwrap();
-        // It may already be asleep, or not.
+        // The transfer may or may not be asleep by now.
         peer.send(b"world").unwrap();
         out.read_exact(&mut [0; 5]).unwrap();
         let report = running.join().unwrap();
@@ -438,8 +439,8 @@ fn a_silent_datagram_socket_with_something_in_its_error_queue() {
     }
 }
 
-/// Of two transfers that wait for one connection both are woken, and the first takes
-/// the bytes.
+/// If two transfers wait for one connection, both are woken, and the first takes the
+/// bytes.
 #[test]
 fn two_transfers_that_read_one_connection() {
     let _dog = watchdog("two_transfers_that_read_one_connection");

@@ -16,7 +16,8 @@ use crate::common::{self, any, only, pattern, watchdog};
 
 const LENGTH: usize = 3000;
 
-/// What sleeps in `poll(2)`, or in a call on the socket, before the shutdown.
+/// The way to run the transfer, which sleeps in `poll(2)`, or in a call on the
+/// socket, before the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RunMode {
     Direct,
@@ -130,7 +131,7 @@ fn run(case: &Case, request: Request) -> Report {
         RunMode::Engine => {
             let engine: Engine = engine();
             let running = engine.start(transfer).unwrap();
-            // It has found no room by then.
+            // By then the transfer has found no room.
             others_go_on(&engine);
             others_go_on(&engine);
             shut();
@@ -141,7 +142,7 @@ fn run(case: &Case, request: Request) -> Report {
     report
 }
 
-/// Through a buffer, if another path is available.
+/// Returns a request for read/write, if another path would be taken.
 fn copies(case: &Case) -> Option<Request> {
     (case.kind == SocketType::STREAM).then(|| only(&[ReadWrite]))
 }
@@ -165,7 +166,7 @@ fn a_full_socket_that_is_shut_down_fails() {
                     assert_eq!(end, (Some(Side::Sink), Some(Errno::EPIPE)), "{what}");
                     assert_eq!(report.written, 0, "{what}");
                     assert_eq!(report.read, report.stranded, "{what}");
-                    // No path is named if nothing was moved.
+                    // The report names no path if no byte was moved.
                     let messages = case.kind != SocketType::STREAM;
                     let is_its = |path: &DataPath| messages == (*path == Datagram);
                     assert!(report.path.iter().all(is_its), "{what}");

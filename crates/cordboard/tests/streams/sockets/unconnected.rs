@@ -1,5 +1,5 @@
-//! Sockets without a connection: a call on one fails at once, and `poll(2)` of some
-//! never shows anything.
+//! Sockets without a connection: a call on such a socket fails at once, and `poll(2)`
+//! of some of them never shows anything.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,8 +56,7 @@ enum RunMode {
     ByEngine,
 }
 
-/// The result with the socket alone, and how the transfer ends with other bytes
-/// before.
+/// Runs a transfer with the socket as one side, and returns its report.
 fn moved(how: RunMode, source: &OwnedFd, sink: &OwnedFd, request: &Request) -> Report {
     let mut request = request.clone();
     if let RunMode::Idle = how {

@@ -1,6 +1,6 @@
-//! Any way of cutting the work into transfers gives what a plain loop gives:
-//! random sizes, offsets, blocks and paths, one transfer after the other
-//! between the same two descriptors.
+//! Any split of the work into transfers has the result of a plain loop: random
+//! sizes, offsets, blocks and paths, one transfer after the other between the
+//! same two descriptors.
 
 mod early_end;
 mod model;
@@ -79,7 +79,7 @@ fn sizes() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Any paths but the last may be off.
+/// Switches that disable any paths but the last.
 fn some_switches() -> impl Strategy<Value = Switches> {
     prop::collection::vec(any::<bool>(), DataPath::ALL.len()).prop_map(|on| {
         let off = DataPath::ALL.iter().copied().zip(on).filter(|(_, on)| !on);

@@ -42,7 +42,7 @@ impl Model {
             bytes = whole(messages, bytes);
         }
         let ended = match piece.size {
-            // The next message is too long, which is not the end.
+            // If the next message is too long, that is not the end.
             Some(size) if self.messages.is_some() => bytes < size && bytes == there,
             Some(size) => bytes < size,
             None => true,
@@ -66,7 +66,7 @@ impl Model {
         Moved { bytes, ended }
     }
 
-    /// Overwrites what is there. A gap before it reads as zeros.
+    /// Overwrites the content from `at` on. A gap before `at` reads as zeros.
     fn put(&mut self, at: usize, data: &[u8]) {
         if data.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! Closed sinks and cancelled transfers: what the sink accepted and what was handed
-//! back add up to the stages' complete output for the bytes read.
+//! Closed sinks and cancelled transfers: the bytes that the sink accepted and those
+//! handed back add up to the stages' complete output for the bytes read.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use crate::common::{
 use cordboard::{Control, Ended, Errno, Side};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Checks the counts, and returns what was written and handed back, joined.
+/// Checks the counts, and returns the written and the returned bytes, joined.
 fn made(what: &str, outcome: Outcome, got: &[u8]) -> (Report, Vec<u8>) {
     let report = outcome.report;
     let stranded = handed_back(outcome.stranded);
@@ -127,13 +127,13 @@ fn a_sink_that_takes_no_more_of_what_is_unpacked() {
 fn decoded(part: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     let mut decoder = zstd::Decoder::new(part).unwrap();
-    // It ends with an error if the frame is not complete.
+    // The read ends with an error if the frame is incomplete.
     let _ = decoder.read_to_end(&mut all);
     all
 }
 
-/// Few bytes that expand to many: only as many are read ahead as can be handed back
-/// unpacked.
+/// Few bytes that expand to many: the transfer reads ahead only as many bytes as it
+/// could hand back unpacked.
 #[test]
 fn what_expands_is_read_ahead_with_care() {
     let _dog = watchdog("what_expands_is_read_ahead_with_care");
@@ -234,8 +234,8 @@ fn bomb(blocks: usize) -> Vec<u8> {
     frame
 }
 
-/// What the first stage has not consumed is given back, however far it would expand,
-/// also after the end of the source was found.
+/// Bytes that the first stage has not consumed go back to the source, however far
+/// they would expand, also after the end of the source was found.
 #[test]
 fn cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it() {
     let _dog = watchdog("cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it");
@@ -251,7 +251,7 @@ fn cancelled_in_the_midst_of_very_much_it_writes_no_more_of_it() {
             false => vec![0; outcome.report.written as usize],
         };
         let (report, all) = made("cancelled", outcome, &got);
-        // One buffer was written at the cancel, and one may follow.
+        // At the cancel one buffer has been written, and one may follow.
         assert!(report.written <= 1 << 20, "{report:?}");
         assert_eq!(report.stages[0].bytes_in, report.read, "{report:?}");
         assert!(all == vec![0; (report.read as usize - 6) / 4 * BLOCK]);
@@ -292,8 +292,8 @@ fn an_idle_source_leaves_a_complete_frame() {
     assert_eq!(unpacked(&all), b"hello");
 }
 
-/// The frame's end is longer than the sink's room, and its reader is open: it starts
-/// to read once the sink is full.
+/// The frame's end is longer than the room in the sink. The sink's reader is open,
+/// and starts to read once the sink is full.
 #[test]
 fn an_idle_source_leaves_a_complete_frame_to_a_slow_reader_on_an_engine() {
     let _dog = watchdog("an_idle_source_leaves_a_complete_frame_to_a_slow_reader_on_an_engine");

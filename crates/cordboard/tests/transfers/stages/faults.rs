@@ -63,8 +63,8 @@ fn a_frame_that_is_cut_off() {
     assert!(got == data, "{report:?}");
 }
 
-/// With a size of 0 missing input is no fault: nothing is read, and the stages'
-/// output for no input is written.
+/// If the size is 0, missing input is not a fault: no byte is read, and the stages'
+/// output for empty input is written.
 #[test]
 fn a_size_of_none_ends_well() {
     let _dog = watchdog("a_size_of_none_ends_well");
@@ -102,7 +102,7 @@ fn a_size_of_none_ends_well() {
             let got = sink.got();
             assert_eq!(report.written, got.len() as u64, "{what}");
             match names {
-                // An empty frame, or one within a frame.
+                // The output is an empty frame, or an empty frame within a frame.
                 ["zstd"] | ["unzstd", "zstd"] | ["zstd", "zstd"] => {
                     let mut inner = got;
                     if names[0] == "zstd" && names.len() == 2 {

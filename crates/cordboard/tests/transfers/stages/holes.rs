@@ -1,4 +1,5 @@
-//! Holes: stages see them as zeros, and they stay holes if the bytes stay the same.
+//! Holes: stages see them as zeros, and they stay holes if no stage changes the
+//! bytes.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -56,7 +56,7 @@ fn run(source: &impl AsFd, sink: &impl AsFd, request: Request, stages: &[&str]) 
     transfer(source, sink, request, stages).run()
 }
 
-/// The path that was taken, and one account per stage.
+/// Asserts that the path is read/write, and that the report has each stage.
 #[track_caller]
 fn by_user_space(report: &Report, stages: &[&str]) {
     assert!(report.path.iter().all(|p| *p == DataPath::ReadWrite));

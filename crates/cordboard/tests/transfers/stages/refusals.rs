@@ -1,4 +1,4 @@
-//! What stages exclude, and what they do not change.
+//! Pairs that stages exclude, and pairs that they leave unchanged.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
@@ -97,7 +97,7 @@ fn a_file_is_not_packed_into_itself() {
         .unwrap();
     let refusal = refused(&source, &sink, any(), "zstd");
     assert_eq!(refusal, Refusal::StagedOntoItself { stage: "zstd" });
-    // Inspecting it changes nothing.
+    // An inspecting stage changes nothing.
     let report = run(&source, &sink, any(), &["crc32"]).report;
     assert_eq!(report.stages[0].digest, digest("crc32", b"0123456789"));
 }

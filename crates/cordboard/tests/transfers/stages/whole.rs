@@ -1,5 +1,5 @@
-//! Any stages, descriptors and sizes, compared with hashing and compressing the whole
-//! at once.
+//! Any stages, descriptors and sizes, compared with hashes and compression of the
+//! whole data at once.
 
 use std::os::fd::AsFd;
 
@@ -9,8 +9,8 @@ use super::*;
 use crate::common::{self, From, SOURCES, Source, any, watchdog};
 use cordboard::{Ended, Size};
 
-/// The bytes between two stages, as far as they are known: the output of zstd depends
-/// on the pieces of its input.
+/// The bytes between two stages; `None` if unknown: the output of zstd depends on the
+/// pieces of its input.
 type Known = Option<Vec<u8>>;
 
 /// Checks the account of each stage; `got` is what is in the sink.
