@@ -1,8 +1,8 @@
 //! A watchdog that names the step that hangs. It asserts no duration.
 
 use std::io::Write;
-use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Returns how long a step may take before the process is aborted: a minute, times
 /// `CORDBOARD_TEST_PATIENCE`, which the tools for sanitizers and emulators set.
@@ -12,46 +12,28 @@ pub fn patience() -> Duration {
     Duration::from_secs(60) * times
 }
 
-static RUNNING: Mutex<Vec<(u64, String, Instant)>> = Mutex::new(Vec::new());
-
 /// A step that is watched until this is dropped.
 #[derive(Debug)]
-pub struct Watched(u64);
+pub struct Watched(#[allow(dead_code, reason = "dropped, not read")] mpsc::Sender<()>);
 
 /// Watches a step of this name. If it takes longer than [`patience`], the process is
 /// aborted with the name on standard error.
+///
+/// Each step has a thread of its own, so that no child of `fork(2)` inherits a held
+/// lock. The thread runs when this returns: one that starts late would take memory
+/// that a test counts.
 pub fn watch(name: impl Into<String>) -> Watched {
-    static STARTED: OnceLock<()> = OnceLock::new();
-    static NEXT: Mutex<u64> = Mutex::new(0);
-    STARTED.get_or_init(|| {
-        std::thread::spawn(patrol);
-    });
-    let id = {
-        let mut next = NEXT.lock().unwrap_or_else(|e| e.into_inner());
-        *next += 1;
-        *next
-    };
-    let mut running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
-    running.push((id, name.into(), Instant::now()));
-    Watched(id)
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        let mut running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
-        running.retain(|(id, ..)| *id != self.0);
-    }
-}
-
-fn patrol() {
-    let patience = patience();
-    loop {
-        std::thread::sleep(Duration::from_secs(1));
-        let running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((_, name, _)) = running.iter().find(|(_, _, at)| at.elapsed() > patience) {
+    let (step, ended) = mpsc::channel();
+    let (started, starts) = mpsc::channel();
+    let name = name.into();
+    std::thread::spawn(move || {
+        let _ = started.send(());
+        if ended.recv_timeout(patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
             // The harness captures what `eprintln!` writes here too.
             let _ = writeln!(std::io::stderr().lock(), "HANGS: {name}");
             std::process::abort();
         }
-    }
+    });
+    let _ = starts.recv();
+    Watched(step)
 }

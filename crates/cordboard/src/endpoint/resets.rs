@@ -97,7 +97,6 @@ impl Writer {
         &self,
         sink: &Endpoint<'_>,
         bytes: Option<usize>,
-        waits: bool,
         call: impl FnOnce() -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
         self.calls.fetch_add(1, Ordering::SeqCst);
@@ -107,10 +106,13 @@ impl Writer {
             Ok(n) => {
                 let less = bytes.is_none_or(|bytes| n < bytes);
                 self.less.store(tcp && less, Ordering::SeqCst);
-                // A blocking call stops early only for a signal. A UNIX socket's peer
-                // that closes without reading the bytes for which the call waited
-                // resets the connection.
-                if waits && less && bytes.is_some() && !tcp && hung_up(sink.fd()) {
+                // The call may have received the error and dropped it for a count:
+                // `sock_alloc_send_pskb` (net/core/sock.c) clears it, and
+                // `unix_stream_sendmsg` (net/unix/af_unix.c) then returns the bytes
+                // sent before. A peer that reads all bytes and closes between the
+                // call and this check is taken for a reset, too: the next write fails
+                // with EPIPE in any case.
+                if less && bytes.is_some() && !tcp && hung_up(sink.fd()) {
                     note(sink, Errno::ECONNRESET);
                 }
             }

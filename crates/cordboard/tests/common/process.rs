@@ -2,26 +2,9 @@
 
 use std::io::Write;
 use std::process::Command;
-use std::sync::mpsc;
 
 /// Aborts the process if the test hangs.
-pub struct Watchdog(#[allow(dead_code, reason = "dropped, not read")] mpsc::Sender<()>);
-
-/// Watches a test until the returned value is dropped. Each test has its own
-/// watching thread, so that no child of `fork(2)` inherits a held lock.
-pub fn watchdog(name: &'static str) -> Watchdog {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        if receiver.recv_timeout(testkit::watchdog::patience())
-            == Err(mpsc::RecvTimeoutError::Timeout)
-        {
-            // The harness captures what `eprintln!` writes.
-            let _ = writeln!(std::io::stderr().lock(), "HANGS: {name}");
-            std::process::abort();
-        }
-    });
-    Watchdog(sender)
-}
+pub use testkit::watchdog::watch as watchdog;
 
 /// The name of the calling test, as `--exact` takes it. Expands to an expression
 /// that must stand in the test's own function, outside any closure.

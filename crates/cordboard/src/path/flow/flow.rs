@@ -349,10 +349,7 @@ impl<'fd> Flow<'fd> {
         call: impl FnOnce() -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
         match &self.writer {
-            Some(writer) => {
-                let waits = self.mode.may_sleep() && !self.sink.facts().nonblocking;
-                writer.call(self.sink.endpoint(), bytes, waits, call)
-            }
+            Some(writer) => writer.call(self.sink.endpoint(), bytes, call),
             None => call(),
         }
     }

@@ -192,16 +192,17 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
         return;
     }
     for way in [FoundBy::Wait, FoundBy::Cancel, FoundBy::Look] {
-        // This process holds the other ends, so they do not hang up. No pipes: before
-        // Linux 6.4 a transfer reopens them, and closing that wakes the thread.
-        let (source, mut feed) = UnixStream::pair().unwrap();
-        let (mut end, sink) = UnixStream::pair().unwrap();
+        // This process holds the other ends, so they do not hang up.
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (mut end, sink) = std::io::pipe().unwrap();
         assert!(testkit::child::in_a_child(|| {
             let running = cordboard::start(&source, &sink, any()).unwrap();
             feed.write_all(b"one").unwrap();
             end.read_exact(&mut [0; 3]).unwrap();
             let ours = [reactor()];
             asleep();
+            // Closing the last copy of a pipe's end may wake a thread that polls it.
+            let _keeps = testkit::child::Heir::fork();
             testkit::child::close_from(3);
             match way {
                 FoundBy::Wait => {}
@@ -233,8 +234,8 @@ fn an_engine_that_is_closed_is_shut_down() {
         return;
     }
     // This process keeps the other ends: they do not hang up.
-    let (source, mut feed) = UnixStream::pair().unwrap();
-    let (mut end, sink) = UnixStream::pair().unwrap();
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
     assert!(testkit::child::in_a_child(|| {
         let engine = Engine::new(Default::default()).unwrap();
         let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
@@ -243,6 +244,7 @@ fn an_engine_that_is_closed_is_shut_down() {
         end.read_exact(&mut [0; 3]).unwrap();
         let ours = [reactor()];
         asleep();
+        let _keeps = testkit::child::Heir::fork();
         testkit::child::close_from(3);
         engine.shutdown();
         assert!(threads("cordboard").contains(&ours[0]), "it sleeps on");
