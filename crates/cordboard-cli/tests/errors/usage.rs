@@ -196,3 +196,20 @@ fn wrong_usage_has_a_report_where_one_was_asked_for() {
     }
     assert!(call(["copy", "--json", "--help"]).ok().stderr().is_empty());
 }
+
+#[test]
+fn the_help_names_every_path_and_every_kind_of_endpoint() {
+    let help = call(["splice", "--help"]);
+    let help = String::from_utf8_lossy(help.ok().stdout()).into_owned();
+    for path in cordboard::DataPath::ALL {
+        assert!(help.contains(path.name()), "--route lacks {path}");
+    }
+    let unknown = call(["splice", "sctp:x", "-"]).stderr();
+    let (_, known) = unknown.split_once("known schemes: ").unwrap();
+    let (known, _) = known.split_once(';').unwrap();
+    let names: Vec<_> = known.split(", ").collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert!(help.contains(&format!(" {name}")), "the help lacks {name}");
+    }
+}

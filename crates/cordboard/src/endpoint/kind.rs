@@ -27,108 +27,77 @@ impl fmt::Display for Side {
     }
 }
 
-/// The kind of object that a descriptor refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Kind {
+/// The kinds, a line each: the variant and its name.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// The kind of object that a descriptor refers to.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Kind {
+            /// All kinds, for tables and exhaustive tests.
+            pub const ALL: &'static [Kind] = &[$(Kind::$variant,)*];
+
+            /// Returns a name for messages: `regular file`, `TCP socket`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Kind::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// A regular file.
-    File,
+    File = "regular file",
     /// A memory file: `memfd_create(2)`.
-    Memfd,
+    Memfd = "memory file",
     /// A regular file of procfs, sysfs or another pseudo file system, whose
     /// size does not tell how many bytes a read returns.
-    Pseudo,
+    Pseudo = "pseudo file",
     /// A directory.
-    Directory,
+    Directory = "directory",
     /// A block device.
-    BlockDevice,
+    BlockDevice = "block device",
     /// A character device other than a terminal.
-    CharDevice,
+    CharDevice = "character device",
     /// A terminal.
-    Tty,
+    Tty = "terminal",
     /// An unnamed pipe.
-    Pipe,
+    Pipe = "pipe",
     /// A named pipe.
-    Fifo,
+    Fifo = "FIFO",
     /// A TCP socket.
-    Tcp,
+    Tcp = "TCP socket",
     /// A UDP socket.
-    Udp,
+    Udp = "UDP socket",
     /// A UNIX stream socket.
-    UnixStream,
+    UnixStream = "UNIX stream socket",
     /// A UNIX datagram socket.
-    UnixDatagram,
+    UnixDatagram = "UNIX datagram socket",
     /// A UNIX sequenced-packet socket.
-    UnixSeqpacket,
+    UnixSeqpacket = "UNIX seqpacket socket",
     /// A stream socket of another family.
-    StreamSocket,
+    StreamSocket = "stream socket",
     /// A datagram or packet socket of another family.
-    DatagramSocket,
+    DatagramSocket = "datagram socket",
     /// A counter: `eventfd(2)`.
-    Eventfd,
+    Eventfd = "eventfd",
     /// A timer: `timerfd_create(2)`.
-    Timerfd,
+    Timerfd = "timerfd",
     /// Signals as records: `signalfd(2)`.
-    Signalfd,
+    Signalfd = "signalfd",
     /// File events as records: `inotify(7)`.
-    Inotify,
+    Inotify = "inotify",
     /// Anything else.
-    Other,
+    Other = "unknown descriptor",
 }
 
 impl Kind {
-    /// All kinds, for tables and exhaustive tests.
-    pub const ALL: &'static [Kind] = &[
-        Kind::File,
-        Kind::Memfd,
-        Kind::Pseudo,
-        Kind::Directory,
-        Kind::BlockDevice,
-        Kind::CharDevice,
-        Kind::Tty,
-        Kind::Pipe,
-        Kind::Fifo,
-        Kind::Tcp,
-        Kind::Udp,
-        Kind::UnixStream,
-        Kind::UnixDatagram,
-        Kind::UnixSeqpacket,
-        Kind::StreamSocket,
-        Kind::DatagramSocket,
-        Kind::Eventfd,
-        Kind::Timerfd,
-        Kind::Signalfd,
-        Kind::Inotify,
-        Kind::Other,
-    ];
-
-    /// Returns a name for messages: `regular file`, `TCP socket`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::File => "regular file",
-            Kind::Memfd => "memory file",
-            Kind::Pseudo => "pseudo file",
-            Kind::Directory => "directory",
-            Kind::BlockDevice => "block device",
-            Kind::CharDevice => "character device",
-            Kind::Tty => "terminal",
-            Kind::Pipe => "pipe",
-            Kind::Fifo => "FIFO",
-            Kind::Tcp => "TCP socket",
-            Kind::Udp => "UDP socket",
-            Kind::UnixStream => "UNIX stream socket",
-            Kind::UnixDatagram => "UNIX datagram socket",
-            Kind::UnixSeqpacket => "UNIX seqpacket socket",
-            Kind::StreamSocket => "stream socket",
-            Kind::DatagramSocket => "datagram socket",
-            Kind::Eventfd => "eventfd",
-            Kind::Timerfd => "timerfd",
-            Kind::Signalfd => "signalfd",
-            Kind::Inotify => "inotify",
-            Kind::Other => "unknown descriptor",
-        }
-    }
-
     /// Returns whether it is a regular file in the page cache, with a size
     /// (`File`, `Memfd`).
     pub fn is_file(self) -> bool {
