@@ -8,7 +8,7 @@
 use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
 use crate::pair::Pair;
-use crate::path::common::both_files;
+use crate::path::common::checks::both_files;
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};

@@ -5,7 +5,7 @@
 use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair, forget_for_ever};
-use crate::path::common::{UNPAGED, blame, both_files, needs_room};
+use crate::path::common::checks::{UNPAGED, blame, both_files, needs_room};
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
@@ -80,7 +80,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
 /// | `EAGAIN` | declined: a retry could loop without end | non-standard file systems; files are never polled |
 /// | `ENOSYS` | declined for the life of the process | no such call |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EIO` | declined if nothing has moved | seccomp go#40893, old CephFS, CIFS go#42334 |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common.rs` |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common/checks.rs` |
 /// | `EOVERFLOW` | declined if nothing has moved | huge offsets |
 /// | anything else | failed | |
 #[derive(Default)]

@@ -8,9 +8,9 @@ use rustix::fs::{OFlags, SeekFrom};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::pair::Pair;
-use crate::path::common::{COULD_WAIT, UNPAGED, blame, needs_room};
-use crate::path::cursor::Cursor;
+use crate::path::common::checks::{COULD_WAIT, UNPAGED, blame, needs_room};
 use crate::path::flow::Flow;
+use crate::path::flow::cursor::Cursor;
 use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
@@ -64,7 +64,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// |---|---|---|
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write; `O_APPEND` set after open |
 /// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common.rs` |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common/checks.rs` |
 /// | `EAGAIN` | blocked on the sink; on the source, if the sink was ready and a read returns the same | a FUSE server |
 /// | a blocking socket on a thread that must not block | declined | `Flow::sink_could_wait` |
 /// | anything else | failed | |

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use super::reopened::Reopened;
 use super::transfer::{Transfer, lend_own};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
-use crate::path::holes;
+use crate::path::common::holes;
 use crate::pipe::Channel;
 use crate::sys::identity;
 

@@ -4,12 +4,12 @@ use std::io::IoSlice;
 
 use rustix::net::SendAncillaryBuffer;
 
-use super::super::socket;
 use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::path::common::socket;
+use crate::path::common::terminal::Terminal;
 use crate::path::flow::Flow;
-use crate::path::terminal::Terminal;
 use crate::path::verdict::Verdict;
 use crate::pipe::NoWait;
 use crate::sys::{self, Batch};

@@ -1,11 +1,11 @@
 //! Receives datagrams from the source, or reads bytes that become datagrams.
 
-use super::super::{socket, stream};
 use super::one::{how, receive_one};
 use super::size::{JOINED, MOST_JOINED};
 use super::{Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
+use crate::path::common::{socket, stream};
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;

@@ -2,10 +2,10 @@
 
 use rustix::net::RecvFlags;
 
-use super::super::socket;
 use super::size::longest;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
+use crate::path::common::socket;
 use crate::path::flow::Flow;
 use crate::sys::{self, How, Received};
 

@@ -17,8 +17,8 @@ use super::block_engine::Outcome;
 use super::places::{account, offsets};
 use crate::endpoint::{Side, reopen};
 use crate::errno::Errno;
+use crate::path::common::in_place;
 use crate::path::flow::Flow;
-use crate::path::in_place;
 use crate::path::verdict::Verdict;
 use crate::sys::again;
 

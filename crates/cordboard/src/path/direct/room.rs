@@ -11,8 +11,8 @@ use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
 
 use crate::endpoint::Facts;
 use crate::errno::Errno;
-use crate::path::lengthen::lengthen;
-use crate::path::surplus::give_back;
+use crate::path::common::lengthen::lengthen;
+use crate::path::common::surplus::give_back;
 use crate::sys::again;
 
 /// The sink's original length, and the lengths it was given.

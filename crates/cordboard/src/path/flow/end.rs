@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use super::Ready;
 use crate::endpoint::{Endpoint, Facts, Kind};
 use crate::errno::Errno;
-use crate::path::cursor::{Cursor, move_cursor, place_of};
+use crate::path::flow::cursor::{Cursor, move_cursor, place_of};
 
 /// An endpoint, its cursor, and its readiness.
 pub(crate) struct End<'fd> {

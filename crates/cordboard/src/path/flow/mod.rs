@@ -2,7 +2,9 @@
 
 mod account;
 mod allowance;
+pub(crate) mod cursor;
 mod end;
+pub(crate) mod enlarged_pipes;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod flow;
 mod mode;

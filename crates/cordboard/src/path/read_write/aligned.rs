@@ -6,9 +6,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use super::super::{in_place, stream};
 use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
+use crate::path::common::{in_place, stream};
 use crate::path::flow::Flow;
 use crate::sys;
 

@@ -6,10 +6,10 @@ use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
+use crate::path::common::terminal::Terminal;
+use crate::path::common::{in_place, socket};
 use crate::path::flow::Flow;
-use crate::path::terminal::Terminal;
 use crate::path::verdict::Verdict;
-use crate::path::{in_place, socket};
 use crate::pipe::NoWait;
 
 /// Writes to a sink by the call that suits its kind.

@@ -6,8 +6,8 @@ use super::aligned;
 use super::numbers::CounterReader;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
+use crate::path::common::stream;
 use crate::path::flow::Flow;
-use crate::path::stream;
 use crate::path::verdict::Verdict;
 use crate::pipe::PacketReader;
 

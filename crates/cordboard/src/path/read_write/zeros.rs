@@ -2,11 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
-use super::super::in_place;
 use super::aligned;
 use crate::errno::Errno;
+use crate::path::common::holes;
+use crate::path::common::in_place;
 use crate::path::flow::Flow;
-use crate::path::holes;
 
 /// The smallest run of zeros that becomes a hole: a page, which is the block of
 /// nearly every file system.

@@ -3,9 +3,9 @@
 use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::path::enlarge::sparsely_filled;
+use crate::path::common::enlarge::sparsely_filled;
+use crate::path::common::stream;
 use crate::path::flow::Flow;
-use crate::path::stream;
 use crate::path::verdict::Verdict;
 use crate::pipe;
 

@@ -6,9 +6,9 @@ use rustix::buffer::spare_capacity;
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::path::common::{in_place, socket};
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
-use crate::path::{in_place, socket};
 use crate::pipe::Channel;
 
 /// Bytes that a blocking pipe or terminal that polls writable accepts without

@@ -33,7 +33,7 @@ use self::pipe_to_pipe::PipeToPipe;
 pub(crate) use self::takes::takes;
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::path::common::{COULD_WAIT, needs_room};
+use crate::path::common::checks::{COULD_WAIT, needs_room};
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
@@ -61,7 +61,7 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 /// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | needs `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO`, `ENOENT` on the source's side | declined if nothing has moved | seccomp; FUSE |
 /// | `EIO` of the master of a pseudoterminal | ended, if its last slave is closed | `n_tty_read`, drivers/tty/n_tty.c |
-/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` on the source's side | declined: a read into a buffer needs no space in it | `needs_room` in `path/common.rs` |
+/// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` on the source's side | declined: a read into a buffer needs no space in it | `needs_room` in `path/common/checks.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
 /// | packets in the source, for a pipe, without a socket pair | declined | `splice_pipe_to_pipe`, fs/splice.c |

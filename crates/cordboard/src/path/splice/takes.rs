@@ -4,7 +4,7 @@ use super::pipe_lock::waits_with_pipe_locked;
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair};
-use crate::path::common::UNPAGED;
+use crate::path::common::checks::UNPAGED;
 use crate::path::verdict::Takes;
 use crate::request::Sparse;
 use crate::request::Why;

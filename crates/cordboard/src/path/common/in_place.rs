@@ -15,7 +15,7 @@ use crate::sys;
 const HERE: u64 = u64::MAX;
 
 /// Writes at the sink's cursor and advances it.
-pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
+pub(in crate::path) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
     let (sink, place) = (flow.sink.fd(), flow.sink.cursor.place());
     let n = match place {
         _ if flow.in_place => write_by(flow, sink, bytes, place)?,
@@ -30,7 +30,7 @@ pub(super) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usi
 /// [`Flow::in_place`] is set. `sink` may be another open file description of the
 /// same file. If the kernel refuses the flag, first lengthens the sink up to its
 /// next offset.
-pub(super) fn write_by(
+pub(in crate::path) fn write_by(
     flow: &Flow<'_>,
     sink: BorrowedFd<'_>,
     bytes: &[u8],
@@ -57,7 +57,7 @@ pub(super) fn write_by(
 ///
 /// `EBADF`: the flag is set, and the kernel has no `RWF_NOAPPEND` (before Linux
 /// 6.9), or a seccomp filter refuses the call. Otherwise as `pwrite(2)`.
-pub(super) fn write_at(
+pub(in crate::path) fn write_at(
     sink: BorrowedFd<'_>,
     bytes: &[u8],
     offset: u64,
@@ -73,7 +73,7 @@ pub(super) fn write_at(
 
 /// Whether `O_APPEND` is set, with which `pwrite(2)` appends, whatever the offset
 /// (man page, BUGS).
-pub(super) fn appends(sink: BorrowedFd<'_>) -> bool {
+pub(in crate::path) fn appends(sink: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(sink).is_ok_and(|flags| flags.contains(OFlags::APPEND))
 }
 

@@ -46,7 +46,7 @@ impl Cursor {
     }
 
     /// The file position.
-    pub(super) fn position(fd: BorrowedFd<'_>) -> Option<u64> {
+    pub(in crate::path) fn position(fd: BorrowedFd<'_>) -> Option<u64> {
         tell(fd).ok()
     }
 
@@ -68,7 +68,7 @@ impl Cursor {
     /// Records that a call has moved `bytes` at this offset, without moving the file
     /// position. If the file position cannot be moved past them, the transfer
     /// continues with offsets.
-    pub(super) fn used(&mut self, fd: BorrowedFd<'_>, offset: Option<u64>, bytes: u64) {
+    pub(in crate::path) fn used(&mut self, fd: BorrowedFd<'_>, offset: Option<u64>, bytes: u64) {
         match (*self, offset) {
             (Cursor::Position, Some(at)) => {
                 if move_cursor(self, fd, bytes as i64).is_err() {
@@ -81,7 +81,7 @@ impl Cursor {
 
     /// Moves the file position past the next `bytes`, which reserves them for this
     /// transfer. If that fails, the position stays in use.
-    pub(super) fn claim(&mut self, fd: BorrowedFd<'_>, bytes: u64) {
+    pub(in crate::path) fn claim(&mut self, fd: BorrowedFd<'_>, bytes: u64) {
         if *self != Cursor::Position || bytes == 0 {
             return;
         }
@@ -98,7 +98,7 @@ impl Cursor {
     /// Moves the file position back over the part of the range past `limit`, where
     /// there is nothing to read. The move is relative: other processes may also have
     /// moved the position past `limit`, and move it back by their own part.
-    pub(super) fn end_at(&mut self, fd: BorrowedFd<'_>, limit: u64) {
+    pub(in crate::path) fn end_at(&mut self, fd: BorrowedFd<'_>, limit: u64) {
         let Cursor::Claimed { at, end } = *self else {
             return;
         };
@@ -113,14 +113,14 @@ impl Cursor {
 
     /// Whether the position is still at the end of the range: no other process has
     /// used what follows it.
-    pub(super) fn is_last(self, fd: BorrowedFd<'_>) -> bool {
+    pub(in crate::path) fn is_last(self, fd: BorrowedFd<'_>) -> bool {
         matches!(self, Cursor::Claimed { end, .. } if tell(fd) == Ok(end))
     }
 
     /// Moves the file position back over the unused part of the range. If another
     /// process has moved it since, the position stays. If the seek fails, or another
     /// process moves the position meanwhile, the range stays claimed.
-    pub(super) fn unclaim(&mut self, fd: BorrowedFd<'_>) {
+    pub(in crate::path) fn unclaim(&mut self, fd: BorrowedFd<'_>) {
         let Cursor::Claimed { at, end } = *self else {
             return;
         };
@@ -141,7 +141,7 @@ impl Cursor {
     }
 }
 
-pub(super) fn place_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+pub(in crate::path) fn place_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     match cursor {
         Cursor::Stream => Err(Errno::ESPIPE),
         Cursor::Position => Ok(tell(fd)?),
@@ -150,7 +150,7 @@ pub(super) fn place_of(cursor: Cursor, fd: BorrowedFd<'_>) -> Result<u64, Errno>
 }
 
 /// Moves the cursor by `bytes` and returns the new offset.
-pub(super) fn move_cursor(
+pub(in crate::path) fn move_cursor(
     cursor: &mut Cursor,
     fd: BorrowedFd<'_>,
     bytes: i64,

@@ -2,8 +2,8 @@
 //! open file description, for calls that take an offset and do not lock the file
 //! position.
 
-use crate::path::cursor::Cursor;
 use crate::path::flow::Flow;
+use crate::path::flow::cursor::Cursor;
 
 /// The bytes available in the source, and its size.
 #[derive(Debug, Clone, Copy)]

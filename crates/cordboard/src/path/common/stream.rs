@@ -25,7 +25,7 @@ const GATHERED_FOR_A_PIPE: usize = 16 << 10;
 /// fs/kernfs/file.c), and a write of each page would cost as much again. A
 /// pseudo-file that reports its size never blocks a reader, unlike /proc/kmsg or
 /// trace_pipe. An error is left to the next read.
-pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usize, bool) {
+pub(in crate::path) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usize, bool) {
     if first == 0 || flow.source.kind() != Kind::Pseudo {
         return (0, first == 0);
     }
@@ -53,7 +53,7 @@ pub(super) fn pages(flow: &mut Flow<'_>, first: usize, into: &mut [u8]) -> (usiz
 }
 
 /// One read at the source's cursor. `packet_reader`: for reading from a pipe.
-pub(super) fn read(
+pub(in crate::path) fn read(
     flow: &mut Flow<'_>,
     into: &mut [u8],
     packet_reader: &mut PacketReader,
@@ -98,7 +98,7 @@ pub(super) fn read(
 /// Without a hang-up, the slave has been opened again since (`EINTR`: read again);
 /// if the next read is `EIO` too, it is an error. If `select(2)` reports a hang-up
 /// or bytes, without telling which, a second `EIO` is the end.
-pub(super) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
+pub(in crate::path) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
     let fd = flow.source.fd();
     if !is_pty_master(fd) {
         return Err(Errno::EIO);
@@ -122,7 +122,10 @@ fn is_hung_up(fd: BorrowedFd<'_>) -> Option<bool> {
 }
 
 /// Reads at the source's cursor and advances it.
-pub(super) fn read_at_cursor(flow: &mut Flow<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+pub(in crate::path) fn read_at_cursor(
+    flow: &mut Flow<'_>,
+    into: &mut [u8],
+) -> Result<usize, Errno> {
     let fd = flow.source.fd();
     let n = match flow.source.cursor.place() {
         Some(offset) => sys::pread(fd, into, offset)?,

@@ -15,7 +15,7 @@ use crate::sys::again;
 
 /// Writes at the offset regardless of `O_APPEND`: `RWF_NOAPPEND` in `pwritev2(2)`,
 /// since Linux 6.9.
-pub(super) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
+pub(in crate::path) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
 
 /// A hole that ends at a multiple of this can be punched up to its end.
 const PAGE: u64 = 4096;

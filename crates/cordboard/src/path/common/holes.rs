@@ -6,9 +6,9 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::endpoint::{Side, reopen};
 use crate::errno::Errno;
-use crate::path::cursor::Cursor;
+use crate::path::common::lengthen::lengthen;
 use crate::path::flow::Flow;
-use crate::path::lengthen::lengthen;
+use crate::path::flow::cursor::Cursor;
 use crate::sys::again;
 
 /// Bytes of a hole per step if a stage inspects its zeros: few enough that a

@@ -6,9 +6,9 @@ use crate::pipe::CallerPipe;
 /// The pipes of the source and the sink. An idle transfer has none.
 #[derive(Default)]
 pub(crate) struct EnlargedPipes {
-    pub(super) ends: [Option<Box<CallerPipe>>; 2],
+    pub(in crate::path) ends: [Option<Box<CallerPipe>>; 2],
     /// Enough may go through them to be worth enlarging.
-    pub(super) worth_it: bool,
+    pub(in crate::path) worth_it: bool,
 }
 
 impl EnlargedPipes {
@@ -20,11 +20,15 @@ impl EnlargedPipes {
     }
 
     /// The sink's capacity, if known without a call.
-    pub(super) fn sink_capacity(&self) -> Option<usize> {
+    pub(in crate::path) fn sink_capacity(&self) -> Option<usize> {
         self.ends[1].as_deref().map(CallerPipe::capacity)
     }
 
-    pub(super) fn of(&mut self, side: Side, endpoint: &Endpoint<'_>) -> Option<&mut CallerPipe> {
+    pub(in crate::path) fn of(
+        &mut self,
+        side: Side,
+        endpoint: &Endpoint<'_>,
+    ) -> Option<&mut CallerPipe> {
         let pipe = &mut self.ends[usize::from(side == Side::Sink)];
         if pipe.is_none() && endpoint.kind().is_pipe() {
             *pipe = CallerPipe::new(side, endpoint).map(Box::new);

@@ -14,7 +14,7 @@ const PIECE_OF_MASTER: usize = 256;
 
 /// Limits writes to such a sink.
 #[derive(Debug, Default)]
-pub(super) struct Terminal {
+pub(in crate::path) struct Terminal {
     /// Whether the sink is the master of a pseudoterminal, once queried.
     is_master: Option<bool>,
 }
@@ -22,14 +22,14 @@ pub(super) struct Terminal {
 impl Terminal {
     /// Whether the sink may be written now. `covered`: the write has its own flag
     /// against blocking.
-    pub(super) fn is_open(&mut self, flow: &mut Flow<'_>, covered: bool) -> bool {
+    pub(in crate::path) fn is_open(&mut self, flow: &mut Flow<'_>, covered: bool) -> bool {
         // A hang-up only means that no slave is open: bytes that are written wait
         // for the next one, as long as there is room.
         flow.sink.may_use(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
     }
 
     /// These bytes, or as many as can be written without blocking.
-    pub(super) fn piece<'b>(&mut self, flow: &Flow<'_>, bytes: &'b [u8]) -> &'b [u8] {
+    pub(in crate::path) fn piece<'b>(&mut self, flow: &Flow<'_>, bytes: &'b [u8]) -> &'b [u8] {
         let facts = flow.sink.facts();
         if facts.nonblocking || flow.mode.may_sleep() || !facts.can_block() {
             return bytes;

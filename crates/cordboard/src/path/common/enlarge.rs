@@ -1,13 +1,13 @@
 //! Enlarges the caller's pipes for the duration of a transfer.
 
-use super::flow::Flow;
 use crate::endpoint::Side;
+use crate::path::flow::Flow;
 use crate::pipe;
 use crate::sys::{page_size, unsent};
 
 impl Flow<'_> {
     /// Marks the pipes as worth enlarging. `at_once`: enlarges them now.
-    pub(super) fn enlarge_pipes(&mut self, at_once: bool) {
+    pub(in crate::path) fn enlarge_pipes(&mut self, at_once: bool) {
         self.enlarged_pipes.worth_it = true;
         if !at_once {
             return;
@@ -21,7 +21,7 @@ impl Flow<'_> {
     }
 
     /// Records that `bytes` went through the pipe on this side in one step.
-    pub(super) fn pipe_moved(&mut self, side: Side, bytes: usize) {
+    pub(in crate::path) fn pipe_moved(&mut self, side: Side, bytes: usize) {
         let (source, sink) = (self.source.fd(), self.sink.fd());
         if !self.enlarged_pipes.worth_it || bytes < page_size() {
             return;
@@ -36,7 +36,7 @@ impl Flow<'_> {
     }
 
     /// Doubles the slots of the sink's pipe. `false` if that fails.
-    pub(super) fn widen_sink(&mut self) -> bool {
+    pub(in crate::path) fn widen_sink(&mut self) -> bool {
         let (source, sink) = (self.source.fd(), self.sink.fd());
         let pipe = self.enlarged_pipes.of(Side::Sink, self.sink.endpoint());
         pipe.is_some_and(|pipe| pipe.widen(source, sink))
@@ -56,7 +56,7 @@ impl Flow<'_> {
 /// a splice uses a slot for the smallest piece. Returns the bytes in the pipe and its
 /// capacity; `None` if it has a free slot or is full, or a seccomp filter refuses the
 /// query.
-pub(super) fn sparsely_filled(flow: &Flow<'_>) -> Option<(usize, usize)> {
+pub(in crate::path) fn sparsely_filled(flow: &Flow<'_>) -> Option<(usize, usize)> {
     let sink = flow.sink.fd();
     let there = usize::try_from(unsent(sink).ok()?).ok()?;
     // The capacity before it was enlarged.

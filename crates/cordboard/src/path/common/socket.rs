@@ -28,7 +28,7 @@ fn receiving(wait: bool) -> RecvFlags {
 }
 
 /// Flags of a send that may block if `wait` is set, and never raises `SIGPIPE`.
-pub(super) fn sending(wait: bool) -> SendFlags {
+pub(in crate::path) fn sending(wait: bool) -> SendFlags {
     if wait {
         SendFlags::NOSIGNAL
     } else {
@@ -38,7 +38,7 @@ pub(super) fn sending(wait: bool) -> SendFlags {
 
 /// Receives from the source. With `MSG_TRUNC`, returns the length of the message; if
 /// only `read(2)` is left, the length received.
-pub(super) fn receive(
+pub(in crate::path) fn receive(
     flow: &Flow<'_>,
     into: &mut [u8],
     flags: RecvFlags,
@@ -55,7 +55,7 @@ pub(super) fn receive(
 }
 
 /// Returns the length of the source's next message without consuming it.
-pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
+pub(in crate::path) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
     let source = flow.source.fd();
     match sys::peek(source, RecvFlags::TRUNC | receiving(wait)) {
         // 0 if no message is queued: one that arrives later is not truncated. For
@@ -73,7 +73,7 @@ pub(super) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
 /// (net/mctp/af_mctp.c), `nr_sendmsg` (net/netrom/af_netrom.c). The call is then
 /// made without it, like `write(2)`: the thread that runs a transfer has the signal
 /// blocked.
-pub(super) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
+pub(in crate::path) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     let sink = flow.sink.fd();
     let flags = sending(wait);
     match sys::send(sink, bytes, flags) {
@@ -152,7 +152,7 @@ impl Flow<'_> {
     /// Whether the stream continues. `splice(2)` returns 0 within a TCP stream if
     /// urgent data comes next (`tcp_splice_read` in net/ipv4/tcp.c), permanently; a
     /// read passes over it. `None`: a seccomp filter refuses to peek.
-    pub(super) fn socket_goes_on(&self) -> Result<Option<bool>, Errno> {
+    pub(in crate::path) fn socket_goes_on(&self) -> Result<Option<bool>, Errno> {
         loop {
             match self.peek() {
                 Ok(n) => return Ok(Some(n > 0)),
@@ -165,7 +165,7 @@ impl Flow<'_> {
     }
 
     /// Peeks: returns the number of bytes, of one, that could be read now.
-    pub(super) fn peek(&self) -> Result<usize, Errno> {
+    pub(in crate::path) fn peek(&self) -> Result<usize, Errno> {
         sys::peek(self.source.fd(), RecvFlags::DONTWAIT)
     }
 }

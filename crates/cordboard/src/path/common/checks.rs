@@ -1,13 +1,13 @@
 //! Checks shared by several paths.
 
-use super::flow::Flow;
-use super::verdict::Verdict;
 use crate::endpoint::{Facts, Side};
 use crate::errno::Errno;
+use crate::path::flow::Flow;
+use crate::path::verdict::Verdict;
 use crate::request::Why;
 
 /// Fails unless both sides are files with content and positions.
-pub(super) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
+pub(in crate::path) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
     if source.kind.is_file() && sink.kind.is_file() {
         Ok(())
     } else {
@@ -16,7 +16,7 @@ pub(super) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
 }
 
 /// Why no pages are taken from a source that is [unpaged](Facts::unpaged).
-pub(super) const UNPAGED: &str = "reads of the source may bypass the page cache";
+pub(in crate::path) const UNPAGED: &str = "reads of the source may bypass the page cache";
 
 /// Whether the errno reports a lack of space or memory. For a source this need
 /// not be final: before Linux 5.18, tmpfs allocates a hole that is read by
@@ -33,11 +33,11 @@ pub(crate) fn needs_room(errno: Errno) -> bool {
 
 /// Why nothing is spliced if [`Flow::sink_could_wait`] or
 /// [`Flow::source_could_wait`].
-pub(super) const COULD_WAIT: &str = "splicing a blocking socket could block the thread";
+pub(in crate::path) const COULD_WAIT: &str = "splicing a blocking socket could block the thread";
 
 /// Finds the side that failed, for calls that do not report it: reads one byte
 /// at the source's position. If that succeeds, the sink failed.
-pub(super) fn blame(flow: &mut Flow<'_>, errno: Errno) -> Verdict {
+pub(in crate::path) fn blame(flow: &mut Flow<'_>, errno: Errno) -> Verdict {
     match errno {
         // Only writing can give these.
         Errno::EPIPE | Errno::EROFS => Verdict::Failed(Side::Sink, errno),

@@ -6,12 +6,12 @@
 //! nor contents, so a transfer that is killed leaves a file of the right length.
 //!
 //! Surplus blocks past the end of the file are released once the transfer has
-//! ended (`path/surplus.rs`); a transfer that is killed leaves them.
+//! ended (`path/common/surplus.rs`); a transfer that is killed leaves them.
 
 use rustix::fs::FallocateFlags;
 
+use crate::path::common::surplus::give_back;
 use crate::path::flow::Flow;
-use crate::path::surplus::give_back;
 use crate::sys::again;
 
 /// Bytes reserved per call.
