@@ -4,11 +4,31 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
+
+/// Held for writing while a child of [`in_a_child`] runs, which inherits the
+/// descriptors of the tests beside it.
+static CHILDREN: RwLock<()> = RwLock::new(());
+
+/// Returns a guard that keeps the other tests of this program from starting a child. For
+/// a test that closes a descriptor and expects the other side to notice.
+pub fn without_children() -> RwLockReadGuard<'static, ()> {
+    CHILDREN.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the guard that keeps [`without_children`] waiting. `None` in a child, which
+/// has a copy of a lock that its parent holds.
+fn with_child() -> Option<RwLockWriteGuard<'static, ()>> {
+    static FIRST: OnceLock<u32> = OnceLock::new();
+    let is_first = *FIRST.get_or_init(std::process::id) == std::process::id();
+    is_first.then(|| CHILDREN.write().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Runs `what` in a child. Returns its result, or false if it panics. It must not
 /// take locks that another thread of this process may hold.
 pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
+    let _held = with_child();
     // SAFETY: as the caller promises; the child ends below.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);

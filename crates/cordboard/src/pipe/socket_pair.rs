@@ -105,6 +105,7 @@ mod tests {
 
     #[test]
     fn packets_come_out_as_a_stream() {
+        let _only = testkit::child::without_children();
         if !testkit::needs::Need::Splice.is_met() {
             return testkit::skip::report("packets_come_out_as_a_stream", "no splice(2) here");
         }

@@ -144,6 +144,7 @@ mod tests {
 
     #[test]
     fn the_length_of_the_first_packet() {
+        let _only = testkit::child::without_children();
         let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
         for length in [1, 1000, 4096] {
             rustix::io::write(&feed, &vec![7; length]).unwrap();

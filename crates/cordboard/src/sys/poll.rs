@@ -183,6 +183,7 @@ mod tests {
 
     #[test]
     fn the_next_call_is_made_where_one_is_refused() {
+        let _only = testkit::child::without_children();
         let (yes, no) = (Some(true), Some(false));
         for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
             let epoll = &[libc::SYS_epoll_create1][..];

@@ -88,6 +88,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_taken_in_parts() {
+        let _only = testkit::child::without_children();
         if testkit::needs::missing("a_packet", &[testkit::needs::Need::Vmsplice]) {
             return;
         }
@@ -114,6 +115,7 @@ mod tests {
 
     #[test]
     fn an_end_is_told_of_and_nothing_is_taken() {
+        let _only = testkit::child::without_children();
         if testkit::needs::missing("an_end", &[testkit::needs::Need::Vmsplice]) {
             return;
         }

@@ -139,6 +139,7 @@ mod tests {
 
     #[test]
     fn all_at_once_and_in_two_parts_count_the_same() {
+        let _only = testkit::child::without_children();
         let path = match splices() {
             true => DataPath::Splice,
             false => DataPath::ReadWrite,

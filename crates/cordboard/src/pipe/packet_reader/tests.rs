@@ -21,6 +21,7 @@ fn mode(may_wait: bool, is_whole: bool) -> ReadMode {
 /// comes, before any of these calls.
 #[test]
 fn a_longer_packet_that_has_come_is_read_whole() {
+    let _only = testkit::child::without_children();
     let Some(_dog) = splices("a_longer_packet_that_has_come_is_read_whole") else {
         return;
     };
@@ -148,6 +149,7 @@ fn no_short_read_waits_for_a_packet() {
 /// the last byte, and the rest of the last packet stays.
 #[test]
 fn no_packet_is_cut_at_a_limit() {
+    let _only = testkit::child::without_children();
     let flags = rustix::pipe::PipeFlags::DIRECT;
     for (lengths, limit) in [
         (&[1, 3000][..], 880),
@@ -177,6 +179,7 @@ fn no_packet_is_cut_at_a_limit() {
 /// An empty pipe is not read, and its end is detected.
 #[test]
 fn what_is_empty_is_polled() {
+    let _only = testkit::child::without_children();
     for (kind, is_named) in [("pipe", false), ("FIFO", true)] {
         let (reader, writer) = match is_named {
             true => testkit::obstacle::fifo().unwrap(),
@@ -240,6 +243,7 @@ fn packets_that_come_to_an_empty_fifo_stay_apart() {
 /// it comes, before any of the calls.
 #[test]
 fn a_packet_behind_a_stream_that_has_come_is_read_whole() {
+    let _only = testkit::child::without_children();
     use rustix::fs::{OFlags, fcntl_setfl};
     let name = "a_packet_behind_a_stream_that_has_come_is_read_whole";
     let Some(_dog) = splices(name) else {
@@ -326,6 +330,7 @@ fn a_part_of_a_packet_leaves_the_rest() {
 /// pipe holds more than that, and a packet behind it.
 #[test]
 fn a_packet_behind_large_pages_is_whole() {
+    let _only = testkit::child::without_children();
     use rustix::pipe::{SpliceFlags, splice};
     use std::io::Write;
     let Some(_dog) = splices("a_packet_behind_large_pages_is_whole") else {
