@@ -156,6 +156,9 @@ impl Step for Staged {
             }
             self.pump(self.behind(flow));
         }
+        if self.is_short() && flow.allowance.is_paused() {
+            return Verdict::Blocked(Side::Source);
+        }
         if self.is_short() {
             return Verdict::Moved(flow.read() - before);
         }

@@ -41,6 +41,9 @@ struct Shared {
 
 /// The interval at which a transfer polls if nothing can wake it.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The interval at which a paused transfer checks whether it was resumed, if no other
+/// shares its handle.
+const UNSHARED: Duration = Duration::from_secs(1);
 
 impl Control {
     /// Creates a handle, which uses two descriptors. Since Linux 2.6.27
@@ -128,7 +131,8 @@ impl Control {
     }
 
     /// Resumes a paused transfer. Transfers that share this handle with another one
-    /// may notice up to 20 ms later. Async-signal-safe, as [`Control::pause`].
+    /// may notice up to 20 ms later, and up to a second later if the other one has
+    /// started since the pause. Async-signal-safe, as [`Control::pause`].
     pub fn resume(&self) {
         self.shared.paused.store(false, Ordering::Release);
         self.wake();
@@ -169,12 +173,13 @@ impl Control {
 
     /// Returns the interval at which a paused transfer checks whether it was
     /// resumed: the wakeup may reach only one of several that share this handle.
-    pub(crate) fn pause_interval(&self) -> Option<Duration> {
+    /// Another one may share it later.
+    pub(crate) fn pause_interval(&self) -> Duration {
         let shared = self.shared.listeners.load(Ordering::Relaxed) > 1;
-        if shared {
-            Some(POLL_INTERVAL)
+        if shared || self.interval().is_some() {
+            POLL_INTERVAL
         } else {
-            self.interval()
+            UNSHARED
         }
     }
 

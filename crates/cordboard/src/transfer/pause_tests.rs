@@ -68,6 +68,8 @@ impl Waiter for Resumes {
             return self.poll.wait(interest, timeout);
         }
         assert!(interest.wake.is_some(), "nothing would wake it");
+        // Another transfer that shares the control may take the wakeup.
+        assert!(timeout.is_some(), "it would sleep on");
         self.paused_at.push(self.counts.written.load(Relaxed));
         self.now += self.passes;
         if self.paused_at.len() >= 2 {
@@ -280,6 +282,73 @@ fn the_rest_of_a_block_is_written_by_a_cancelled_pause() {
     for length in [100, 100, 50] {
         assert_eq!(end.recv(&mut [0; 200]).unwrap(), length);
     }
+}
+
+/// Lets a minute pass in each wait for a full sink. Pauses the transfer in the first and
+/// resumes it in the third.
+struct FullSink {
+    control: Control,
+    poll: Poll,
+    now: Duration,
+    waits: u32,
+}
+
+impl Clock for FullSink {
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+}
+
+impl Waiter for FullSink {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        let for_sink = matches!(interest.ready, Some((_, true)));
+        let zero = Some(Duration::ZERO);
+        let now = self
+            .poll
+            .wait(interest, if for_sink { zero } else { timeout })?;
+        if !for_sink || now != Wakeup::default() || timeout == zero {
+            // The time of one poll: a thread polls a full sink for a while.
+            self.now += Duration::from_micros(1);
+            return Ok(now);
+        }
+        self.waits += 1;
+        self.now += Duration::from_secs(60);
+        match self.waits {
+            1 => self.control.pause(),
+            3 => self.control.resume(),
+            _ => {}
+        }
+        Ok(Wakeup::default())
+    }
+}
+
+/// The idle limit does not run while a paused transfer waits for room for the bytes
+/// that it holds, and starts again when it is resumed.
+#[test]
+fn a_full_sink_is_not_idle_during_a_pause() {
+    let source = file_with(&noise(4 << 20));
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    let request = Request {
+        idle: Some(Duration::from_secs(7)),
+        switches: Some(Switches::only(&[DataPath::ReadWrite])),
+        ..Request::default()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let mut waiter = FullSink {
+        control: control.clone(),
+        poll: Poll::new(),
+        now: Duration::ZERO,
+        waits: 0,
+    };
+    let report = drive::run(transfer.control(&control), &mut waiter).report;
+    assert_eq!(report.ended, Ended::Idle, "{report:?}");
+    // The wait after the pause lasts longer than the limit.
+    assert_eq!(waiter.waits, 4, "{report:?}");
 }
 
 /// On an engine, several transfers that share one control.

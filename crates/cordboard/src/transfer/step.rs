@@ -32,25 +32,27 @@ impl Transfer<'_> {
     /// Takes one step of the current path, or of the next one if it declines.
     pub(crate) fn step(&mut self) -> Turn {
         self.flow.recheck_nonblocking();
-        // If nothing more is to be taken, there is nothing to pause.
-        let paused = self.is_paused() && !self.flow.allowance.is_over();
+        let paused = self.is_paused();
         self.flow.allowance.set_paused(paused);
-        if !paused {
-            return self.step_of_a_path();
-        }
-        // Bytes that were read still go to the sink, and blocks in flight complete.
-        if self.pending() == (0, 0) {
-            return Turn::Paused;
-        }
-        let before = self.counts();
         match self.step_of_a_path() {
-            Turn::Moved(_) | Turn::Blocked(Side::Source) if self.counts() == before => Turn::Paused,
+            // The path holds bytes of which it writes none before it gets more.
+            Turn::Blocked(Side::Source) if paused => Turn::Paused,
             turn => turn,
         }
     }
 
     fn step_of_a_path(&mut self) -> Turn {
         loop {
+            // Bytes that were read still go to the sink, and blocks in flight complete.
+            // No path begins: one that takes the whole file would do so at once.
+            if self.flow.allowance.is_paused() && self.pending() == (0, 0) {
+                // As before a wait for the source, below. A path with blocks in
+                // flight has claimed all its bytes.
+                if self.completions().is_none() {
+                    self.flow.release_sink_claim();
+                }
+                return Turn::Paused;
+            }
             if self.flow.allowance.is_over() && !self.holds() {
                 return Turn::Done(Ended::Size);
             }
@@ -171,7 +173,8 @@ impl Transfer<'_> {
 
     /// Returns whether its control has paused it.
     pub(super) fn is_paused(&self) -> bool {
-        self.control.as_ref().is_some_and(Control::is_paused)
+        let control = self.control.as_ref();
+        control.is_some_and(Control::is_paused) && !self.flow.allowance.is_over()
     }
 
     /// Returns a descriptor that is readable when operations of the current path

@@ -32,6 +32,8 @@ pub(crate) struct Stepper {
     silent_since: Option<Duration>,
     /// The source counts as ended, because it was silent ([`Threshold::Silence`]).
     source_ended: bool,
+    /// It is paused, or was at the last step: the idle limit does not run.
+    paused: bool,
 }
 
 impl Stepper {
@@ -43,6 +45,15 @@ impl Stepper {
             flushing: false,
             silent_since: None,
             source_ended: false,
+            paused: false,
+        }
+    }
+
+    /// Stops the idle limit while the transfer is paused; it starts again afterwards.
+    fn note_pause(&mut self, transfer: &Transfer<'_>, clock: &mut dyn Clock) {
+        let was_paused = std::mem::replace(&mut self.paused, transfer.is_paused());
+        if was_paused && !self.paused {
+            self.last_progress = clock.now();
         }
     }
 
@@ -56,6 +67,7 @@ impl Stepper {
         if cancelled || transfer.control.as_ref().is_some_and(Control::is_cancelled) {
             return Next::End(Turn::Done(Ended::Cancelled));
         }
+        self.note_pause(transfer, waiter);
         let before = transfer.flow.read() + transfer.flow.written();
         let tries = [Side::Source, Side::Sink].map(|side| transfer.calls_at_once(side));
         transfer.flow.clear_interrupted();
@@ -150,7 +162,8 @@ impl Stepper {
         target: WaitFor,
         waiter: &mut dyn Waiter,
     ) -> Next {
-        if target == WaitFor::Side(Side::Source) && transfer.is_paused() {
+        self.note_pause(transfer, waiter);
+        if target == WaitFor::Side(Side::Source) && self.paused {
             return Next::Step;
         }
         let wait = self.new_wait(transfer, target, waiter);
@@ -177,10 +190,11 @@ impl Stepper {
         if target == WaitFor::Resume {
             return Wait {
                 target,
-                timeout: transfer.interval(Control::pause_interval),
+                timeout: transfer.interval(|control| Some(control.pause_interval())),
             };
         }
-        let idle = (transfer.request.idle).map(|_| self.idle_left(transfer, clock));
+        let idle = (transfer.request.idle.filter(|_| !self.paused))
+            .map(|_| self.idle_left(transfer, clock));
         let hidden =
             target == WaitFor::Side(Side::Sink) && hides_shutdown(transfer.flow.sink.kind());
         let retry = match target {
@@ -218,7 +232,8 @@ impl Stepper {
 
     /// Returns the time until the transfer counts as idle.
     fn idle_left(&self, transfer: &Transfer<'_>, clock: &mut dyn Clock) -> Duration {
-        let idle = transfer.request.idle.unwrap_or(Duration::MAX);
+        let idle = transfer.request.idle.filter(|_| !self.paused);
+        let idle = idle.unwrap_or(Duration::MAX);
         (self.last_progress.saturating_add(idle)).saturating_sub(clock.now())
     }
 

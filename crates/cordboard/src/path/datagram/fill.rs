@@ -210,7 +210,7 @@ impl Datagram {
     pub(super) fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
         if flow.allowance.is_paused() {
-            return Err(Verdict::Moved(0));
+            return Err(Verdict::Blocked(Side::Source));
         }
         if !flow.allowance.is_over() && !flow.source.may_use(kind.is_socket()) {
             return Err(Verdict::Blocked(Side::Source));

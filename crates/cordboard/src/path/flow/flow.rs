@@ -316,7 +316,8 @@ impl<'fd> Flow<'fd> {
     /// request covers. Only then may `MSG_MORE` be set on a socket; otherwise a
     /// short message is delayed by 200 ms.
     pub(crate) fn more_in_hand(&self) -> bool {
-        self.source.kind().is_cached() && !self.allowance.is_over() && self.is_before_its_size()
+        let follows = !self.allowance.is_over() && !self.allowance.is_paused();
+        self.source.kind().is_cached() && follows && self.is_before_its_size()
     }
 
     /// Flushes a connection on which `MSG_MORE` was set, if nothing follows. No

@@ -184,8 +184,8 @@ impl ReadWrite {
             this.ended || this.empty_message || this.cut || flow.allowance.is_spent()
         };
         if self.is_short(flow) && !no_refill(self, flow) {
-            if flow.allowance.now() == 0 {
-                return Verdict::Moved(0);
+            if flow.allowance.is_paused() {
+                return Verdict::Blocked(Side::Source);
             }
             if let Err(verdict) = self.fill(flow) {
                 return verdict;
