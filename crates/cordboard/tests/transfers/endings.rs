@@ -161,13 +161,13 @@ fn interruptible() {
 
 #[test]
 fn signals_without_end_change_nothing() {
-    let _dog = watchdog("signals_without_end_change_nothing");
     interruptible();
     let data = pattern(6 * MIB);
     for from in SOURCES {
         for path in paths(from, true, false) {
             for polled in [false, true] {
                 let what = format!("{from:?} by {path}, polled: {polled}");
+                let _dog = watchdog(format!("signals without end, {what}"));
                 let source = Source::new(from, &data);
                 let sink = tempfile::tempfile().unwrap();
                 let control = Control::new().unwrap();
