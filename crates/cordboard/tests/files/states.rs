@@ -73,7 +73,10 @@ fn an_appending_sink_gets_everything_at_its_end() {
         .iter()
         .map(|d| (d.path, d.why.to_string()))
         .collect();
-    assert!(why.contains(&(CopyFileRange, "EBADF".into())), "{why:?}");
+    // A refused call comes first.
+    if testkit::needs::Need::CopyFileRange.is_met() {
+        assert!(why.contains(&(CopyFileRange, "EBADF".into())), "{why:?}");
+    }
     assert!(why.contains(&(Sendfile, "EINVAL".into())), "{why:?}");
     assert!(why.contains(&(Splice, "EINVAL".into())), "{why:?}");
     let got = std::fs::read(&name).unwrap();
