@@ -133,6 +133,15 @@ impl Flow<'_> {
         self.claim_sink(within(self.source.cursor, length)) as u64
     }
 
+    /// Claims bytes of the source that its position has already passed.
+    pub(in crate::path) fn claim_passed(&mut self, at: u64, end: u64) {
+        self.source.cursor = Cursor::Claimed { at, end };
+        if let Some(size) = self.source.facts().size {
+            // If another process has read some of it, the range reaches past the end.
+            self.source.cursor.end_at(self.source.fd(), size);
+        }
+    }
+
     /// Truncates `bytes` to the claimed range of the sink.
     pub(crate) fn claimed<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[..within(self.sink.cursor, bytes.len())]

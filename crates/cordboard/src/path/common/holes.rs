@@ -190,7 +190,7 @@ impl Walk {
         if hole > 0 {
             let skipped = self.skip(flow, hole, by_write);
             if skipped != Ok(true) {
-                let back = self.go_to(flow, offset + hole, offset);
+                let back = self.keep(flow, offset, hole);
                 return skipped
                     .map_err(|errno| (Side::Sink, errno))
                     .and(back.and(Ok(false)));
@@ -283,8 +283,8 @@ impl Walk {
         }
     }
 
-    /// Moves the source's next read from `here` to `there`. `false`: another
-    /// process has moved its position, and it stays.
+    /// Moves the source's next read from `here` to `there`. `false`: another process
+    /// has moved its position, and the bytes that were passed instead are claimed.
     fn go_to(&self, flow: &mut Flow<'_>, here: u64, there: u64) -> Result<bool, (Side, Errno)> {
         let failed = |errno: rustix::io::Errno| (Side::Source, errno.into());
         let step = there.wrapping_sub(here) as i64;
@@ -294,9 +294,12 @@ impl Walk {
                 rustix::fs::seek(flow.source.fd(), SeekFrom::Start(there)).map_err(failed)?;
             }
             Cursor::Position if step != 0 => {
-                let by = |step| rustix::fs::seek(flow.source.fd(), SeekFrom::Current(step));
-                if by(step).map_err(failed)? != there {
-                    by(-step).map_err(failed)?;
+                let end = rustix::fs::seek(flow.source.fd(), SeekFrom::Current(step));
+                let end = end.map_err(failed)?;
+                if end != there {
+                    // Not moved back: in between, another process could claim bytes
+                    // from the wrong position.
+                    flow.claim_passed(end.wrapping_sub(step as u64), end);
                     return Ok(false);
                 }
             }
@@ -306,6 +309,15 @@ impl Walk {
             Cursor::Position | Cursor::Stream => {}
         }
         Ok(true)
+    }
+
+    /// Takes a hole that was passed, and that the sink cannot have, for data.
+    fn keep(&self, flow: &mut Flow<'_>, offset: u64, hole: u64) -> Result<(), (Side, Errno)> {
+        if flow.source.cursor == Cursor::Position && self.own.is_some() {
+            flow.claim_passed(offset, offset + hole);
+            return Ok(());
+        }
+        self.go_to(flow, offset + hole, offset).map(drop)
     }
 }
 

@@ -204,6 +204,52 @@ fn a_file_with_holes_that_others_read() {
     }
 }
 
+/// Another process reads from the same position before two `lseek(2)` calls in a row of
+/// a transfer that skips holes. Each byte goes to exactly one of them.
+#[test]
+fn a_hole_is_skipped_while_others_read() {
+    let _watchdog = watchdog("a_hole_is_skipped_while_others_read");
+    let (far, data) = (1 << 16, pattern(8192));
+    let mut source = tempfile::tempfile().unwrap();
+    for n in 0..6 {
+        source.write_all_at(&data, n * far).unwrap();
+    }
+    let whole = bytes_of(&source);
+    let mut first = 0;
+    loop {
+        source.rewind().unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        let mut theirs = vec![false; whole.len()];
+        let mut calls = 0;
+        let body = || drop(common::run(&source, &sink, any()));
+        let others = || {
+            if (first..first + 2).contains(&calls) {
+                let n = (&source).read(&mut [0; 4096]).unwrap();
+                let end = common::position(&source) as usize;
+                theirs[end - n..end].fill(true);
+            }
+            calls += 1;
+        };
+        if testkit::midst::at_each(&[testkit::refuse::SEEK], body, others).is_none() {
+            return testkit::skip::report("holes", "calls of another thread cannot be held");
+        }
+        let ours = whole.iter().zip(&theirs).filter(|(_, theirs)| !**theirs);
+        let ours: Vec<u8> = ours.map(|(byte, _)| *byte).collect();
+        // A range that was claimed first may be written after bytes behind it.
+        let found = bytes_of(&sink);
+        assert_eq!(
+            (found.len(), counts(&found)),
+            (ours.len(), counts(&ours)),
+            "{first}"
+        );
+        if first >= calls {
+            break;
+        }
+        first += 1;
+    }
+    assert!(first > 10, "{first}");
+}
+
 /// The position is behind the moved bytes, also if the source gives fewer bytes than
 /// its size.
 #[test]
