@@ -90,6 +90,7 @@ pub mod engine;
 pub mod errno;
 mod guarded;
 mod map;
+mod named;
 pub mod pair;
 mod path;
 mod pipe;

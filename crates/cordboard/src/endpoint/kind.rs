@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::named::named;
+
 /// A side of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -27,74 +29,59 @@ impl fmt::Display for Side {
     }
 }
 
-/// The kinds, a line each: the variant and its name.
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// The kind of object that a descriptor refers to.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum Kind {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl Kind {
-            /// All kinds, for tables and exhaustive tests.
-            pub const ALL: &'static [Kind] = &[$(Kind::$variant,)*];
-
-            /// Returns a name for messages: `regular file`, `TCP socket`.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Kind::$variant => $name,)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// A regular file.
-    File = "regular file",
-    /// A memory file: `memfd_create(2)`.
-    Memfd = "memory file",
-    /// A regular file of procfs, sysfs or another pseudo file system, whose
-    /// size does not tell how many bytes a read returns.
-    Pseudo = "pseudo file",
-    /// A directory.
-    Directory = "directory",
-    /// A block device.
-    BlockDevice = "block device",
-    /// A character device other than a terminal.
-    CharDevice = "character device",
-    /// A terminal.
-    Tty = "terminal",
-    /// An unnamed pipe.
-    Pipe = "pipe",
-    /// A named pipe.
-    Fifo = "FIFO",
-    /// A TCP socket.
-    Tcp = "TCP socket",
-    /// A UDP socket.
-    Udp = "UDP socket",
-    /// A UNIX stream socket.
-    UnixStream = "UNIX stream socket",
-    /// A UNIX datagram socket.
-    UnixDatagram = "UNIX datagram socket",
-    /// A UNIX sequenced-packet socket.
-    UnixSeqpacket = "UNIX seqpacket socket",
-    /// A stream socket of another family.
-    StreamSocket = "stream socket",
-    /// A datagram or packet socket of another family.
-    DatagramSocket = "datagram socket",
-    /// A counter: `eventfd(2)`.
-    Eventfd = "eventfd",
-    /// A timer: `timerfd_create(2)`.
-    Timerfd = "timerfd",
-    /// Signals as records: `signalfd(2)`.
-    Signalfd = "signalfd",
-    /// File events as records: `inotify(7)`.
-    Inotify = "inotify",
-    /// Anything else.
-    Other = "unknown descriptor",
+named! {
+    /// The kind of object that a descriptor refers to.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Kind {
+        /// A regular file.
+        File = "regular file",
+        /// A memory file: `memfd_create(2)`.
+        Memfd = "memory file",
+        /// A regular file of procfs, sysfs or another pseudo file system, whose
+        /// size does not tell how many bytes a read returns.
+        Pseudo = "pseudo file",
+        /// A directory.
+        Directory = "directory",
+        /// A block device.
+        BlockDevice = "block device",
+        /// A character device other than a terminal.
+        CharDevice = "character device",
+        /// A terminal.
+        Tty = "terminal",
+        /// An unnamed pipe.
+        Pipe = "pipe",
+        /// A named pipe.
+        Fifo = "FIFO",
+        /// A TCP socket.
+        Tcp = "TCP socket",
+        /// A UDP socket.
+        Udp = "UDP socket",
+        /// A UNIX stream socket.
+        UnixStream = "UNIX stream socket",
+        /// A UNIX datagram socket.
+        UnixDatagram = "UNIX datagram socket",
+        /// A UNIX sequenced-packet socket.
+        UnixSeqpacket = "UNIX seqpacket socket",
+        /// A stream socket of another family.
+        StreamSocket = "stream socket",
+        /// A datagram or packet socket of another family.
+        DatagramSocket = "datagram socket",
+        /// A counter: `eventfd(2)`.
+        Eventfd = "eventfd",
+        /// A timer: `timerfd_create(2)`.
+        Timerfd = "timerfd",
+        /// Signals as records: `signalfd(2)`.
+        Signalfd = "signalfd",
+        /// File events as records: `inotify(7)`.
+        Inotify = "inotify",
+        /// Anything else.
+        Other = "unknown descriptor",
+    }
+    /// All kinds, for tables and exhaustive tests.
+    ALL
+    /// Returns a name for messages: `regular file`, `TCP socket`.
+    name
 }
 
 impl Kind {

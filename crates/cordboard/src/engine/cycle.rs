@@ -126,13 +126,12 @@ pub(crate) fn wait<C: Cycle>(
     if let Err(errno) = cycle.check() {
         return Some((state, Err(errno)));
     }
-    if timeout != Some(Duration::ZERO) && cycle.waits_for_messages_only(&state) {
+    let ready = if timeout == Some(Duration::ZERO) {
+        cycle.fetch(events, timeout)
+    } else if cycle.waits_for_messages_only(&state) {
         // A condition variable, not a descriptor: the host cannot close it.
         cycle.inbox().wait(timeout);
         return Some((state, cycle.check()));
-    }
-    let ready = if timeout == Some(Duration::ZERO) {
-        cycle.fetch(events, timeout)
     } else {
         let takeover = cycle.takeover();
         let (back, ready) = takeover.sleep(state, move || cycle.fetch(events, timeout))?;

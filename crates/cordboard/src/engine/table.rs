@@ -77,11 +77,12 @@ impl<J: Scheduled> Table<J> {
         }
     }
 
-    /// Resumes a sleeping transfer. Returns false if it is not in the table.
-    pub(crate) fn wake(&mut self, id: u64) -> bool {
-        let job = self.jobs.get_mut(id).map(|job| job.wake());
-        self.schedule(id);
-        job.is_some()
+    /// Resumes a sleeping transfer, if the table has it.
+    pub(crate) fn wake(&mut self, id: u64) {
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.wake();
+            self.schedule(id);
+        }
     }
 
     pub(crate) fn wake_all(&mut self) {

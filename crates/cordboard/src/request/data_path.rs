@@ -5,48 +5,33 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::errno::Errno;
+use crate::named::named;
 
-/// The paths, a line each: the variant and its name.
-macro_rules! data_paths {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// A way to move bytes, in the kernel where possible.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum DataPath {
-            $($(#[$doc])* $variant,)*
-        }
-
-        impl DataPath {
-            /// All paths.
-            pub const ALL: &'static [DataPath] = &[$(DataPath::$variant,)*];
-
-            /// Returns the name in reports and switches: `copy_file_range`,
-            /// `read/write`.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(DataPath::$variant => $name,)*
-                }
-            }
-        }
-    };
-}
-
-data_paths! {
-    /// Shares the blocks: `FICLONE`, `FICLONERANGE`.
-    Clone = "clone",
-    /// Bypasses the page cache: `O_DIRECT`, several blocks in flight.
-    Direct = "direct",
-    /// `copy_file_range(2)`.
-    CopyFileRange = "copy_file_range",
-    /// `sendfile(2)`.
-    Sendfile = "sendfile",
-    /// `splice(2)`; through a private pipe if neither side is a pipe, or if the
-    /// other side may block a call.
-    Splice = "splice",
-    /// `recvmmsg(2)` and `sendmmsg(2)`, message boundaries kept.
-    Datagram = "datagram",
-    /// A buffer in user space: the fallback for everything.
-    ReadWrite = "read/write",
+named! {
+    /// A way to move bytes, in the kernel where possible.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum DataPath {
+        /// Shares the blocks: `FICLONE`, `FICLONERANGE`.
+        Clone = "clone",
+        /// Bypasses the page cache: `O_DIRECT`, several blocks in flight.
+        Direct = "direct",
+        /// `copy_file_range(2)`.
+        CopyFileRange = "copy_file_range",
+        /// `sendfile(2)`.
+        Sendfile = "sendfile",
+        /// `splice(2)`; through a private pipe if neither side is a pipe, or if the
+        /// other side may block a call.
+        Splice = "splice",
+        /// `recvmmsg(2)` and `sendmmsg(2)`, message boundaries kept.
+        Datagram = "datagram",
+        /// A buffer in user space: the fallback for everything.
+        ReadWrite = "read/write",
+    }
+    /// All paths.
+    ALL
+    /// Returns the name in reports and switches: `copy_file_range`, `read/write`.
+    name
 }
 
 impl DataPath {

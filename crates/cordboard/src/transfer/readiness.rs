@@ -48,11 +48,11 @@ impl Transfer<'_> {
     /// ends the wait. `poll(2)` takes no lock, and a pipe that it finds empty need
     /// not be touched.
     pub(super) fn source_may_be_locked(&self) -> bool {
-        let wanted = |control: &Control| !control.is_cancelled() && !control.is_paused();
         self.flow.source.kind().is_pipe()
             && !self.flow.allowance.is_over()
             && !self.holds()
-            && self.control.as_ref().is_none_or(wanted)
+            && !self.is_paused()
+            && !self.control.as_ref().is_some_and(Control::is_cancelled)
     }
 
     /// Returns whether the source is a FIFO without a writer, which `poll(2)` may

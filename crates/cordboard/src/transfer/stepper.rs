@@ -84,8 +84,7 @@ impl Stepper {
                         self.last_progress = waiter.now();
                     }
                 } else if let Some(side) = transfer.flow.interrupted()
-                    && transfer.is_timed()
-                    && self.idle_left(transfer, waiter).is_zero()
+                    && self.idle_left(transfer, waiter) == Some(Duration::ZERO)
                     && let Next::End(end) = self.blocked(transfer, side, waiter)
                 {
                     return Next::End(end);
@@ -167,7 +166,7 @@ impl Stepper {
             return Next::Step;
         }
         let wait = self.new_wait(transfer, target, waiter);
-        if transfer.request.idle.is_none() || !self.idle_left(transfer, waiter).is_zero() {
+        if self.idle_left(transfer, waiter) != Some(Duration::ZERO) {
             return Next::Wait(wait);
         }
         // The process may have been stopped for all that time: bytes that are ready
@@ -193,8 +192,7 @@ impl Stepper {
                 timeout: transfer.interval(|control| Some(control.pause_interval())),
             };
         }
-        let idle = (transfer.request.idle.filter(|_| !self.paused))
-            .map(|_| self.idle_left(transfer, clock));
+        let idle = self.idle_left(transfer, clock);
         let hidden =
             target == WaitFor::Side(Side::Sink) && hides_shutdown(transfer.flow.sink.kind());
         let retry = match target {
@@ -230,11 +228,11 @@ impl Stepper {
         }
     }
 
-    /// Returns the time until the transfer counts as idle.
-    fn idle_left(&self, transfer: &Transfer<'_>, clock: &mut dyn Clock) -> Duration {
-        let idle = transfer.request.idle.filter(|_| !self.paused);
-        let idle = idle.unwrap_or(Duration::MAX);
-        (self.last_progress.saturating_add(idle)).saturating_sub(clock.now())
+    /// Returns the time until the transfer counts as idle. `None`: never, or not while
+    /// it is paused.
+    fn idle_left(&self, transfer: &Transfer<'_>, clock: &mut dyn Clock) -> Option<Duration> {
+        let idle = transfer.request.idle.filter(|_| !self.paused)?;
+        Some((self.last_progress.saturating_add(idle)).saturating_sub(clock.now()))
     }
 
     /// Continues after a wait.

@@ -195,7 +195,7 @@ impl Cycle for Thread<'_> {
         match message {
             Message::Run(job) if job.waits => state.table.sleep(job),
             Message::Run(job) => state.table.enqueue(job),
-            Message::Recheck(id) => drop(state.table.wake(id)),
+            Message::Recheck(id) => state.table.wake(id),
             Message::Stop => state.table.wake_all(),
         }
     }

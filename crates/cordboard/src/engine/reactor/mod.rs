@@ -1,8 +1,6 @@
 //! A thread that waits for many transfers and takes their steps.
 
 mod event_loop;
-mod events;
-
 mod run;
 mod state;
 #[cfg(test)]

@@ -11,16 +11,24 @@ use super::state::Reactor;
 use crate::engine::core::{BLOCKED_AFTER, Core};
 use crate::engine::cycle::{self, Cycle};
 use crate::engine::inbox::Inbox;
-use crate::engine::job::EngineForJob as _;
+use crate::engine::job::{EngineForJob as _, Role};
 use crate::engine::message::Message;
+use crate::engine::poller::WAKE;
 use crate::engine::takeover::{TakenOver, Takeover};
 use crate::errno::Errno;
 use crate::sys;
 use crate::threads;
-use crate::transfer::{Clock, ThreadKind};
+use crate::transfer::{Clock, ThreadKind, Turn};
 
 /// The number of events that are fetched at a time.
 pub(super) const EVENTS: usize = 256;
+
+/// The longest sleep with transfers under way before the thread checks that its
+/// descriptors are still its own.
+const LONGEST: Duration = Duration::from_secs(60);
+/// The same for the thread for direct copies, which has no watchdog. A block
+/// normally completes sooner.
+const DISK: Duration = Duration::from_secs(1);
 
 impl EventLoop {
     /// Runs until the engine has shut down, or another thread has taken over.
@@ -55,7 +63,7 @@ impl Cycle for EventLoop {
         match message {
             Message::Run(job) => reactor.admit(job),
             // A transfer on its way here finds out when it arrives.
-            Message::Recheck(id) => drop(reactor.jobs.wake(id)),
+            Message::Recheck(id) => reactor.jobs.wake(id),
             Message::Stop => reactor.jobs.wake_all(),
         }
     }
@@ -84,11 +92,24 @@ impl Cycle for EventLoop {
     }
 
     fn longest_sleep(&self, reactor: &Box<Reactor>) -> Option<Duration> {
-        self.longest_sleep(reactor)
+        let now = self.core.clock().now();
+        let timer = reactor.timers.next().map(|at| at.saturating_sub(now));
+        // If the host closes the eventfd nothing else may wake it.
+        let disk = self.thread_kind() == ThreadKind::Disk && !reactor.jobs.is_empty();
+        let most = if disk { DISK } else { LONGEST };
+        let check = self.core.is_active().then_some(most);
+        timer.into_iter().chain(check).min()
     }
 
+    /// Fails with `EBADF` if its descriptors are no longer its own, as of the last
+    /// millisecond.
     fn check(&self) -> Result<(), Errno> {
-        self.check()
+        let is_intact = match self.thread_kind() {
+            // Other threads share this check.
+            ThreadKind::Reactor => !self.core.is_lost(),
+            _ => self.handle.poller().was_open(self.core.clock().now()),
+        };
+        is_intact.then_some(()).ok_or(Errno::EBADF)
     }
 
     fn fetch<'a>(
@@ -99,12 +120,45 @@ impl Cycle for EventLoop {
         self.handle.poller().fetch(events, timeout)
     }
 
-    fn handle_events(&self, reactor: &mut Box<Reactor>, ready: &[Event]) -> Result<(), Errno> {
-        self.handle_events(reactor, ready)
+    fn handle_events(&self, reactor: &mut Box<Reactor>, events: &[Event]) -> Result<(), Errno> {
+        self.check()?;
+        let mut ready: Vec<u64> = Vec::new();
+        for event in events {
+            let (data, flags) = (event.data, event.flags);
+            if data == WAKE {
+                self.handle.poller().clear_wake();
+                continue;
+            }
+            let (id, role) = Role::from_token(data);
+            if let Some(job) = reactor.jobs.get_mut(id)
+                && job.handle_event(role, flags)
+            {
+                ready.push(id);
+            }
+        }
+        for id in ready {
+            reactor.jobs.schedule(id);
+        }
+        Ok(())
     }
 
-    fn fail_all(&self, reactor: Box<Reactor>, errno: Errno) {
-        self.fail_all(*reactor, errno);
+    /// Shuts the engine down as well, which ends the transfers of other threads.
+    fn fail_all(&self, mut reactor: Box<Reactor>, errno: Errno) {
+        if !self.handle.poller().is_intact() {
+            self.core.mark_lost();
+        } else if self.thread_kind() == ThreadKind::Reactor {
+            self.core.stop();
+        }
+        let mut all = reactor.jobs.drain();
+        for message in reactor.inbox.close() {
+            if let Message::Run(job) = message {
+                all.push(job);
+            }
+        }
+        for mut job in all {
+            job.ending.get_or_insert(Turn::Failed(None, Some(errno)));
+            self.core.settle(job);
+        }
     }
 }
 
@@ -128,7 +182,7 @@ fn start_watchdog(core: &Arc<Core>) {
                     core.set_thread();
                     event_loop.run(reactor);
                 }
-                Some(TakenOver::Unwakeable(reactor)) => event_loop.fail_all(*reactor, Errno::EBADF),
+                Some(TakenOver::Unwakeable(reactor)) => event_loop.fail_all(reactor, Errno::EBADF),
                 None => {}
             }
         }
