@@ -112,7 +112,7 @@ pub use engine::{Engine, Running, Status, start};
 pub use errno::Errno;
 pub use plan::Route;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
-pub use request::{DataPath, Direct, Request, Size, Sparse, Switches, Watermarks};
+pub use request::{DataPath, Direct, Request, Schedule, Size, Sparse, Switches, Watermarks};
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
 pub use sys::{Lock, PerProcess, poll_for};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::handle::ReactorHandle;
 use super::home::MAIN;
@@ -14,7 +14,7 @@ use super::numbers::Numbers;
 use super::running::EngineForHandle;
 use super::workers::Task;
 use crate::errno::Errno;
-use crate::sys::{Event, Lock, Spawned, Stamp, Thread};
+use crate::sys::{self, Event, Lock, Spawned, Stamp, Thread};
 use crate::threads::{self, ThreadPool, Work as _};
 use crate::transfer::{Next, Poll, ThreadKind, Turn};
 
@@ -44,7 +44,6 @@ pub(super) struct Core {
     disk: Mutex<Disk>,
     pool: Arc<ThreadPool<Task>>,
     inheritable: Arc<Inheritable>,
-    start: Instant,
     numbers: Numbers,
     /// Transfers whose end has not been reported.
     active: AtomicUsize,
@@ -67,7 +66,6 @@ impl Core {
             disk: Mutex::new(None),
             pool: ThreadPool::new(number, workers),
             inheritable: Arc::default(),
-            start: Instant::now(),
             numbers: Numbers::default(),
             active: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -278,20 +276,19 @@ impl Core {
 
 impl EngineForJob for Core {
     fn clock(&self) -> Poll {
-        Poll::since(self.start)
+        Poll::new()
     }
 
     /// Checks at most once a millisecond: a check takes as long as a short step.
     fn is_lost(&self) -> bool {
-        if !self.lost.load(Ordering::Acquire) && !self.main.poller().was_open(self.start.elapsed())
-        {
+        if !self.lost.load(Ordering::Acquire) && !self.main.poller().was_open(sys::monotonic()) {
             self.mark_lost();
         }
         self.lost.load(Ordering::Acquire)
     }
 
     fn is_lost_now(&self) -> bool {
-        if !self.lost.load(Ordering::Acquire) && !self.main.poller().is_open(self.start.elapsed()) {
+        if !self.lost.load(Ordering::Acquire) && !self.main.poller().is_open(sys::monotonic()) {
             self.mark_lost();
         }
         self.lost.load(Ordering::Acquire)

@@ -60,6 +60,8 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 #[derive(Default)]
 pub(crate) struct Clone {
     cloned: bool,
+    /// The file system's block, of which a part of the file is a multiple.
+    block: u64,
 }
 
 impl Step for Clone {
@@ -78,6 +80,15 @@ impl Step for Clone {
         }
         if length == 0 {
             return Verdict::Declined("the source's size is unknown".into());
+        }
+        self.block = (stat.st_blksize as u64).max(1);
+        let length = match flow.allowance.now() {
+            // By a schedule, in pieces.
+            granted if granted < length => granted / self.block * self.block,
+            _ => length,
+        };
+        if length == 0 {
+            return Verdict::Moved(0);
         }
         flow.claim_found(length, size);
         let (from, to) = match (flow.source.place(), flow.sink.place()) {
@@ -119,6 +130,10 @@ impl Step for Clone {
         flow.took(length);
         flow.gave(length);
         Verdict::Moved(length)
+    }
+
+    fn unit(&self) -> u64 {
+        self.block
     }
 }
 

@@ -156,7 +156,7 @@ impl Step for Staged {
             }
             self.pump(self.behind(flow));
         }
-        if self.is_short() && flow.allowance.is_paused() {
+        if self.is_short() && flow.allowance.is_held_back() {
             return Verdict::Blocked(Side::Source);
         }
         if self.is_short() {

@@ -52,6 +52,17 @@ pub(crate) trait Step {
         (0, u32::from(self.holds()))
     }
 
+    /// The bytes in flight, which count as taken once they are in the sink.
+    fn in_flight(&self) -> u64 {
+        0
+    }
+
+    /// The least number of bytes that it moves by itself, unless the transfer has
+    /// fewer left.
+    fn unit(&self) -> u64 {
+        1
+    }
+
     /// Releases memory and descriptors that can be acquired again: the transfer
     /// goes idle with nothing held.
     fn rest(&mut self) {}

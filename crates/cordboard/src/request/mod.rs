@@ -2,11 +2,13 @@
 
 mod backend;
 mod data_path;
+mod schedule;
 mod switches;
 mod watermarks;
 
 pub use backend::{Backend, BadBackend};
 pub use data_path::{BadSwitch, DataPath, Declined, Why};
+pub use schedule::Schedule;
 pub use switches::Switches;
 pub use watermarks::Watermarks;
 

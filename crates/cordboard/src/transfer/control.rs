@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::pacer::{Need, Pacers};
 use crate::errno::Errno;
-use crate::request::DataPath;
-use crate::sys::EventFd;
+use crate::request::{DataPath, Schedule};
+use crate::sys::{EventFd, Lock};
 
 /// A handle by which another thread, or a signal handler, cancels, pauses or
 /// resumes a transfer.
@@ -33,6 +34,9 @@ pub struct Control {
 struct Shared {
     cancelled: AtomicBool,
     paused: AtomicBool,
+    /// There is a schedule or a limit.
+    paced: AtomicBool,
+    pacers: Lock<Pacers>,
     /// Transfers that have begun to use the wakeup.
     listeners: AtomicU32,
     /// `None`: a waiting transfer polls.
@@ -81,6 +85,8 @@ impl Control {
             shared: Arc::new(Shared {
                 cancelled: AtomicBool::new(false),
                 paused: AtomicBool::new(false),
+                paced: AtomicBool::new(false),
+                pacers: Lock::default(),
                 listeners: AtomicU32::new(0),
                 wake,
             }),
@@ -142,6 +148,62 @@ impl Control {
     /// since.
     pub fn is_paused(&self) -> bool {
         self.shared.paused.load(Ordering::Acquire)
+    }
+
+    /// Sets the schedule of the transfer, at any time. A running transfer follows it from
+    /// its next step, and waits for the rest of a wait no longer than the new schedule
+    /// requires. Transfers that share this handle share the schedule: together they move
+    /// no more than it permits. A wait for the schedule does not count as idle.
+    ///
+    /// Must not be called by a signal handler. In a child of `fork(2)` it may have no
+    /// effect.
+    pub fn set_schedule(&self, schedule: Schedule) {
+        self.pace(|pacers| pacers.set(schedule));
+    }
+
+    /// Returns the schedule that was set last, [`Schedule::Unlimited`] if none was.
+    pub fn schedule(&self) -> Schedule {
+        let pacers = self.shared.pacers.lock();
+        pacers.map_or(Schedule::Unlimited, |pacers| pacers.schedule())
+    }
+
+    /// Limits all schedules that are set before or after: the transfer follows both.
+    /// A block of the limit has `block` bytes, whatever the request says. A limit can
+    /// only be tightened: of two rates the lower one applies, and of two schedules of
+    /// blocks the fewer and shorter blocks and the longer rest.
+    pub fn limit_schedule(&self, schedule: Schedule, block: u64) {
+        self.pace(|pacers| pacers.limit(schedule, block));
+    }
+
+    fn pace(&self, change: impl FnOnce(&mut Pacers)) {
+        let Some(mut pacers) = self.shared.pacers.lock() else {
+            return;
+        };
+        change(&mut pacers);
+        (self.shared.paced).store(pacers.is_limited(), Ordering::Release);
+        drop(pacers);
+        self.wake();
+    }
+
+    /// Returns whether a schedule or a limit is set.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.shared.paced.load(Ordering::Acquire)
+    }
+
+    /// Takes bytes from the schedule: [`Pacers::grant`].
+    pub(super) fn grant(&self, now: Duration, need: Need) -> Result<u64, Duration> {
+        match self.shared.pacers.lock() {
+            Some(mut pacers) => pacers.grant(now, need),
+            // A child of fork(2), in which no transfer of this handle runs.
+            None => Ok(u64::MAX),
+        }
+    }
+
+    /// Returns bytes to the schedule: [`Pacers::give_back`].
+    pub(super) fn give_back(&self, unused: u64, overdrawn: u64) {
+        if let Some(mut pacers) = self.shared.pacers.lock() {
+            pacers.give_back(unused, overdrawn);
+        }
     }
 
     /// Makes a waiting transfer call its observer now. Of several that share this

@@ -21,9 +21,11 @@ impl Ending {
         let (ended, failed, errno) = match *turn {
             Turn::Done(ended) => (ended, None, None),
             Turn::Failed(failed, errno) => (Ended::Error, failed, errno),
-            Turn::Moved(_) | Turn::Blocked(_) | Turn::Paused | Turn::Pending | Turn::Elsewhere => {
-                (Ended::Cancelled, None, None)
-            }
+            Turn::Moved(_)
+            | Turn::Blocked(_)
+            | Turn::HeldBack
+            | Turn::Pending
+            | Turn::Elsewhere => (Ended::Cancelled, None, None),
         };
         Ending {
             ended,

@@ -8,14 +8,20 @@ mod edges;
 mod ending;
 mod fast_path;
 mod give_back;
+mod grant;
 #[cfg(test)]
 mod idle_tests;
 mod own;
+mod pacer;
+#[cfg(test)]
+mod pacer_tests;
 #[cfg(test)]
 mod pause_tests;
 mod poll;
 mod readiness;
 mod reopened;
+#[cfg(test)]
+mod schedule_tests;
 mod settle;
 #[cfg(test)]
 mod settle_tests;
@@ -25,6 +31,8 @@ mod step;
 mod stepper;
 #[cfg(test)]
 mod sync_tests;
+#[cfg(test)]
+mod test_files;
 #[cfg(test)]
 mod tests;
 mod thread_kind;

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::poll::Poll;
+use super::test_files::{file_with, is_missing, paths_between_files};
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Observer, Progress, Transfer, drive};
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
 use crate::request::{DataPath, Request, Size, Switches};
-use testkit::needs::{self, Need};
 use testkit::pattern::noise;
 
 /// Bytes read and written at the last call of the observer.
@@ -117,53 +117,13 @@ fn paused(source: impl AsFd, sink: impl AsFd, path: DataPath, size: Size) -> (Re
     (report, first)
 }
 
-/// Returns true if the system call of this path is missing, and reports the skip.
-fn is_missing(path: DataPath) -> bool {
-    let need = match path {
-        DataPath::CopyFileRange => Need::CopyFileRange,
-        DataPath::Sendfile => Need::Sendfile,
-        DataPath::Splice => Need::Splice,
-        _ => return false,
-    };
-    needs::missing(&format!("a pause of {path}"), &[need])
-}
-
-fn file_with(bytes: &[u8]) -> std::fs::File {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(bytes).unwrap();
-    std::io::Seek::rewind(&mut file).unwrap();
-    file
-}
-
 /// From file to file by each path that moves a file in pieces. Direct blocks in
 /// flight complete: at most the 8 MiB that a transfer has there.
 #[test]
 fn a_file_is_paused_on_each_path() {
     let data = noise(48 << 20);
-    for path in [
-        DataPath::ReadWrite,
-        DataPath::Sendfile,
-        DataPath::CopyFileRange,
-        DataPath::Splice,
-        DataPath::Direct,
-    ] {
-        if is_missing(path) {
-            continue;
-        }
+    for path in paths_between_files("a_file_is_paused_on_each_path") {
         let (source, mut sink) = (file_with(&data), file_with(b""));
-        let probe = Transfer::new(
-            source.as_fd(),
-            sink.as_fd(),
-            Request {
-                switches: Some(Switches::only(&[path])),
-                ..Request::default()
-            },
-        );
-        if probe.is_err() {
-            eprintln!("SKIPPED: a_file_is_paused_on_each_path: no {path} here");
-            continue;
-        }
-        drop(probe);
         let (report, written) = paused(&source, &sink, path, Size::Eof);
         assert_eq!(report.ended, Ended::Eof, "{path}: {report:?}");
         assert_eq!(report.written, data.len() as u64, "{path}: {report:?}");
@@ -183,7 +143,7 @@ fn a_file_is_paused_on_each_path() {
 #[test]
 fn a_stream_is_paused_within_its_size() {
     for path in [DataPath::Splice, DataPath::ReadWrite] {
-        if is_missing(path) {
+        if is_missing("a pause", path) {
             continue;
         }
         let (source, mut feed) = std::io::pipe().unwrap();

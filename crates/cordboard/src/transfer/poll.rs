@@ -1,6 +1,6 @@
 //! Waits with `poll(2)`; reads the monotonic clock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -10,25 +10,20 @@ use crate::errno::Errno;
 use crate::sys;
 
 /// The real [`Waiter`].
+#[derive(Default)]
 pub(crate) struct Poll {
-    start: Instant,
     edges: Option<Edges>,
 }
 
 impl Poll {
     pub(crate) fn new() -> Poll {
-        Poll::since(Instant::now())
-    }
-
-    /// Counts time from `start`.
-    pub(crate) fn since(start: Instant) -> Poll {
-        Poll { start, edges: None }
+        Poll::default()
     }
 }
 
 impl Clock for Poll {
     fn now(&mut self) -> Duration {
-        self.start.elapsed()
+        sys::monotonic()
     }
 }
 

@@ -36,7 +36,7 @@ impl Transfer<'_> {
         self.flow.allowance.set_paused(paused);
         match self.step_of_a_path() {
             // The path holds bytes of which it writes none before it gets more.
-            Turn::Blocked(Side::Source) if paused => Turn::Paused,
+            Turn::Blocked(Side::Source) if self.flow.allowance.is_held_back() => Turn::HeldBack,
             turn => turn,
         }
     }
@@ -45,13 +45,13 @@ impl Transfer<'_> {
         loop {
             // Bytes that were read still go to the sink, and blocks in flight complete.
             // No path begins: one that takes the whole file would do so at once.
-            if self.flow.allowance.is_paused() && self.pending() == (0, 0) {
+            if self.flow.allowance.is_held_back() && self.pending() == (0, 0) {
                 // As before a wait for the source, below. A path with blocks in
                 // flight has claimed all its bytes.
                 if self.completions().is_none() {
                     self.flow.release_sink_claim();
                 }
-                return Turn::Paused;
+                return Turn::HeldBack;
             }
             if self.flow.allowance.is_over() && !self.holds() {
                 return Turn::Done(Ended::Size);
@@ -189,7 +189,7 @@ impl Transfer<'_> {
 
     /// Skips a hole on both sides, if the sink is to have it too.
     fn walk_holes(&mut self) -> Result<(), (Side, Errno)> {
-        if self.holds() || self.flow.allowance.is_paused() {
+        if self.holds() || self.flow.allowance.is_held_back() {
             return Ok(());
         }
         let Some(walk) = &mut self.walk else {
@@ -302,7 +302,9 @@ impl Transfer<'_> {
     pub(crate) fn step_checked_readiness(&self, wait: &Wait) -> bool {
         let end = match wait.target {
             WaitFor::Side(side) => self.flow.end(side),
-            WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => return true,
+            WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume | WaitFor::Grant => {
+                return true;
+            }
         };
         // If the descriptor shows a persistent error, a change may have been
         // reported while no thread waited for it.

@@ -34,6 +34,8 @@ pub(crate) struct Stepper {
     source_ended: bool,
     /// It is paused, or was at the last step: the idle limit does not run.
     paused: bool,
+    /// The time from the last step to the next grant of the schedule.
+    next_grant: Option<Duration>,
 }
 
 impl Stepper {
@@ -46,6 +48,7 @@ impl Stepper {
             silent_since: None,
             source_ended: false,
             paused: false,
+            next_grant: None,
         }
     }
 
@@ -71,7 +74,10 @@ impl Stepper {
         let before = transfer.flow.read() + transfer.flow.written();
         let tries = [Side::Source, Side::Sink].map(|side| transfer.calls_at_once(side));
         transfer.flow.clear_interrupted();
-        match transfer.step() {
+        self.next_grant = transfer.take_grant(waiter);
+        let turn = transfer.step();
+        transfer.return_grant();
+        match turn {
             Turn::Moved(_) => {
                 // Bytes that are only buffered so far are progress too.
                 if transfer.flow.read() + transfer.flow.written() > before {
@@ -99,7 +105,14 @@ impl Stepper {
             Turn::Blocked(side) => self.blocked(transfer, side, waiter),
             Turn::Pending => self.unless_idle(transfer, WaitFor::Completions, waiter),
             Turn::Elsewhere => Next::Elsewhere,
-            Turn::Paused => Next::Wait(self.new_wait(transfer, WaitFor::Resume, waiter)),
+            Turn::HeldBack if transfer.is_paused() => {
+                Next::Wait(self.new_wait(transfer, WaitFor::Resume, waiter))
+            }
+            Turn::HeldBack if self.next_grant.is_some() => {
+                Next::Wait(self.new_wait(transfer, WaitFor::Grant, waiter))
+            }
+            // The grant was used up: the next step asks for another one.
+            Turn::HeldBack => Next::Step,
             Turn::Done(_) if self.source_ended => Next::End(Turn::Done(Ended::Eof)),
             Turn::Done(_) if self.flushing => Next::End(Turn::Done(Ended::Idle)),
             end => Next::End(end),
@@ -186,10 +199,12 @@ impl Stepper {
         target: WaitFor,
         clock: &mut dyn Clock,
     ) -> Wait {
-        if target == WaitFor::Resume {
+        if matches!(target, WaitFor::Resume | WaitFor::Grant) {
+            let grant = self.next_grant.filter(|_| target == WaitFor::Grant);
+            let check = transfer.interval(|control| Some(control.pause_interval()));
             return Wait {
                 target,
-                timeout: transfer.interval(|control| Some(control.pause_interval())),
+                timeout: check.into_iter().chain(grant).min(),
             };
         }
         let idle = self.idle_left(transfer, clock);
@@ -253,7 +268,10 @@ impl Stepper {
                 return Next::Wait(self.new_wait(transfer, WaitFor::Side(side), clock));
             }
             WaitFor::Backoff(_) | WaitFor::Completions => {}
-            WaitFor::Resume => {
+            WaitFor::Resume | WaitFor::Grant => {
+                if let Some(errno) = self.check_sink(transfer, wakeup) {
+                    return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                }
                 self.spurious = 0;
                 self.silent_since = None;
                 self.last_progress = clock.now();
@@ -265,11 +283,10 @@ impl Stepper {
             WaitFor::Side(side) => {
                 // A readable source comes first: it may have ended, and then the
                 // sink is not needed any more.
-                if !wakeup.ready && (wakeup.error || wakeup.hang_up) {
-                    if let Some(errno) = sink_error(transfer, wakeup.hang_up) {
-                        return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
-                    }
-                    transfer.flow.sink.ready.error_persists = true;
+                if !wakeup.ready
+                    && let Some(errno) = self.check_sink(transfer, wakeup)
+                {
+                    return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
                 }
                 if wakeup.ready
                     && let Err(errno) = transfer.is_ready(side, wakeup)
@@ -284,6 +301,16 @@ impl Stepper {
         }
         self.notify_observer(transfer, clock);
         Next::Step
+    }
+
+    /// Returns the failure of a sink that was watched during a wait, if it has one.
+    fn check_sink(&self, transfer: &mut Transfer<'_>, wakeup: Wakeup) -> Option<Errno> {
+        if !wakeup.error && !wakeup.hang_up {
+            return None;
+        }
+        let errno = sink_error(transfer, wakeup.hang_up);
+        transfer.flow.sink.ready.error_persists |= errno.is_none();
+        errno
     }
 
     pub(super) fn notify_observer(&self, transfer: &mut Transfer<'_>, clock: &mut dyn Clock) {

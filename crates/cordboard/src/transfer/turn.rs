@@ -14,8 +14,9 @@ use crate::report::Ended;
 pub(crate) enum Turn {
     Moved(u64),
     Blocked(Side),
-    /// The transfer is paused, and nothing is in flight.
-    Paused,
+    /// Nothing may be taken now, and nothing is in flight: the transfer is paused, or
+    /// its schedule grants nothing yet.
+    HeldBack,
     /// Wait for [`Transfer::completions`].
     Pending,
     /// The next path runs on another of the engine's threads: see
@@ -49,6 +50,8 @@ pub(crate) enum WaitFor {
     Completions,
     /// The end of a pause.
     Resume,
+    /// The next grant of the schedule.
+    Grant,
 }
 
 /// One wait of a transfer.
@@ -79,7 +82,9 @@ impl Wait {
             WaitFor::Side(Side::Source) => {
                 (Some((flow.source.fd(), false)), flow.sink_is_watched())
             }
-            WaitFor::Backoff(_) | WaitFor::Resume => (None, false),
+            // A failure of the sink must not go unnoticed here either.
+            WaitFor::Resume | WaitFor::Grant => (None, flow.sink_is_watched()),
+            WaitFor::Backoff(_) => (None, false),
             WaitFor::Completions => (transfer.completions().map(|fd| (fd, false)), false),
         };
         Interest {
@@ -92,7 +97,10 @@ impl Wait {
                     flow.source.ready.error_persists,
                     watch && flow.sink.ready.error_persists,
                 ],
-                WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => [false; 2],
+                WaitFor::Resume | WaitFor::Grant => {
+                    [false, watch && flow.sink.ready.error_persists]
+                }
+                WaitFor::Backoff(_) | WaitFor::Completions => [false; 2],
             },
         }
     }
@@ -101,7 +109,7 @@ impl Wait {
     pub(crate) fn side(&self) -> Option<Side> {
         match self.target {
             WaitFor::Side(side) | WaitFor::Backoff(side) => Some(side),
-            WaitFor::Completions | WaitFor::Resume => None,
+            WaitFor::Completions | WaitFor::Resume | WaitFor::Grant => None,
         }
     }
 }

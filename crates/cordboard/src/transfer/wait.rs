@@ -52,7 +52,7 @@ pub(crate) struct Wakeup {
 
 /// A clock.
 pub(crate) trait Clock {
-    /// Returns the time since a fixed moment.
+    /// Returns the time since a fixed moment, the same for all clocks.
     fn now(&mut self) -> Duration;
 
     /// Returns whether the transfer was cancelled by other means than its

@@ -96,7 +96,7 @@ impl Reactor {
             WaitFor::Side(Side::Source) => Role::Source,
             WaitFor::Side(Side::Sink) => Role::Sink,
             WaitFor::Completions => Role::Completions,
-            WaitFor::Backoff(_) | WaitFor::Resume => Role::Wake,
+            WaitFor::Backoff(_) | WaitFor::Resume | WaitFor::Grant => Role::Wake,
         };
         if ready {
             match job.register(main) {

@@ -73,7 +73,7 @@ impl Datagram {
                 self.singly -= 1;
                 break Ok(());
             }
-            if filled == self.slots || flow.allowance.is_over() {
+            if filled == self.slots || flow.allowance.now() == 0 {
                 break Ok(());
             }
         };
@@ -101,6 +101,9 @@ impl Datagram {
             }
             at_most = 1;
         }
+        // A datagram that exceeds the grant of a schedule is received whole.
+        let granted = usize::try_from(flow.allowance.now() / self.slot as u64);
+        at_most = granted.map_or(at_most, |granted| at_most.min(granted.max(1)));
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let slots = &mut buffer[filled * self.slot..];
         let (fd, received) = (flow.source.fd(), &mut self.received);
@@ -169,6 +172,9 @@ impl Datagram {
         let mut sure = !packets;
         while end < enough && self.queue.len() < MOST_JOINED && verdict.is_none() {
             let first = self.queue.is_empty();
+            if !first && flow.allowance.is_held_back() {
+                break;
+            }
             let slot = &mut buffer[end..end + self.slot];
             match receive_one(flow, slot, wait && first, sure) {
                 Ok(One::Here(received)) if received.length == 0 && !sure => sure = true,
@@ -209,7 +215,7 @@ impl Datagram {
     /// sent.
     pub(super) fn cut(&mut self, flow: &mut Flow<'_>) -> Result<(), Verdict> {
         let kind = flow.source.kind();
-        if flow.allowance.is_paused() {
+        if flow.allowance.is_held_back() {
             return Err(Verdict::Blocked(Side::Source));
         }
         if !flow.allowance.is_over() && !flow.source.may_use(kind.is_socket()) {

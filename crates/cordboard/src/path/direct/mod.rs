@@ -293,6 +293,10 @@ impl Direct {
             }
         }
         self.fill(flow);
+        if self.window.is_idle() && flow.allowance.is_paced() && flow.allowance.now() < self.unit {
+            // The schedule's next grant is no smaller than a unit.
+            return Ok(moved);
+        }
         if self.window.is_idle() {
             let why = "the kernel accepts no blocks";
             return (moved > 0)
@@ -333,6 +337,17 @@ impl Step for Direct {
 
     fn pending(&self) -> (u32, u32) {
         self.window.pending()
+    }
+
+    fn in_flight(&self) -> u64 {
+        match self.window.is_idle() {
+            true => 0,
+            false => self.next.1.saturating_sub(self.counted),
+        }
+    }
+
+    fn unit(&self) -> u64 {
+        self.unit
     }
 
     fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {

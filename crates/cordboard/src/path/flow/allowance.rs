@@ -3,9 +3,10 @@
 
 /// The number of bytes that may still be taken.
 ///
-/// Three things stop it: the size of the request, a [close](Allowance::close), which is
-/// final, and a [pause](Allowance::set_paused), which is not. Bytes taken before are
-/// still given to the sink.
+/// Four things stop it: the size of the request, a [close](Allowance::close), which is
+/// final, and a [pause](Allowance::set_paused) and a used-up
+/// [grant](Allowance::add_grant), which are not. Bytes taken before are still given to
+/// the sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allowance {
     /// Bytes of the request still to be taken; `u64::MAX`: up to the end.
@@ -15,6 +16,11 @@ pub(crate) struct Allowance {
     closed: bool,
     cut_short: bool,
     paused: bool,
+    /// Bytes that the schedule has granted and that are not taken yet; `u64::MAX`: there
+    /// is no schedule.
+    granted: u64,
+    /// Bytes taken beyond the grant, by records that cannot be divided.
+    overdrawn: u64,
 }
 
 impl Allowance {
@@ -26,6 +32,8 @@ impl Allowance {
             closed: false,
             cut_short: false,
             paused: false,
+            granted: u64::MAX,
+            overdrawn: 0,
         }
     }
 
@@ -33,7 +41,7 @@ impl Allowance {
     pub(crate) fn now(&self) -> u64 {
         match self.paused {
             true => 0,
-            false => self.remaining().min(self.extent),
+            false => self.remaining().min(self.extent).min(self.granted),
         }
     }
 
@@ -63,6 +71,15 @@ impl Allowance {
 
     /// Records that `bytes` were taken.
     pub(crate) fn took(&mut self, bytes: u64) {
+        self.passed(bytes);
+        if self.is_paced() {
+            self.overdrawn += bytes.saturating_sub(self.granted);
+            self.granted = self.granted.saturating_sub(bytes);
+        }
+    }
+
+    /// Records that a hole of this many bytes was passed: a schedule does not count it.
+    pub(crate) fn passed(&mut self, bytes: u64) {
         self.request = self.request.saturating_sub(bytes);
         self.extent = self.extent.saturating_sub(bytes);
     }
@@ -97,8 +114,34 @@ impl Allowance {
         self.paused = paused;
     }
 
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused
+    /// Whether nothing may be taken now, but later: it is paused, or the grant is used
+    /// up.
+    pub(crate) fn is_held_back(&self) -> bool {
+        (self.paused || self.granted == 0) && !self.is_over()
+    }
+
+    /// Whether a schedule limits what may be taken.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.granted != u64::MAX
+    }
+
+    /// Grants more bytes; `u64::MAX` ends the schedule.
+    pub(crate) fn add_grant(&mut self, bytes: u64) {
+        self.granted = match self.is_paced() && bytes != u64::MAX {
+            true => self.granted.saturating_add(bytes).min(u64::MAX - 1),
+            false => bytes,
+        };
+    }
+
+    /// Returns the granted bytes that are left, apart from `kept`, and the bytes taken
+    /// beyond the grant. Both are then 0.
+    pub(crate) fn take_surplus(&mut self, kept: u64) -> (u64, u64) {
+        if !self.is_paced() {
+            return (0, 0);
+        }
+        let surplus = self.granted.saturating_sub(kept);
+        self.granted -= surplus;
+        (surplus, std::mem::take(&mut self.overdrawn))
     }
 }
 
@@ -117,6 +160,23 @@ mod tests {
         allowance.set_extent(u64::MAX);
         allowance.took(80);
         assert_eq!((allowance.now(), allowance.remaining()), (0, 0));
+    }
+
+    #[test]
+    fn a_grant_is_used_up_and_a_hole_is_not_charged() {
+        let mut allowance = Allowance::new(Some(100));
+        allowance.add_grant(30);
+        allowance.passed(10);
+        assert_eq!((allowance.now(), allowance.remaining()), (30, 90));
+        allowance.took(20);
+        assert_eq!(allowance.take_surplus(4), (6, 0));
+        assert!(!allowance.is_held_back());
+        // A record of 9 bytes.
+        allowance.took(9);
+        assert!(allowance.is_held_back());
+        assert_eq!(allowance.take_surplus(0), (0, 5));
+        allowance.add_grant(u64::MAX);
+        assert_eq!((allowance.now(), allowance.is_paced()), (61, false));
     }
 
     #[test]

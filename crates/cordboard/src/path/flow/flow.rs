@@ -292,7 +292,8 @@ impl<'fd> Flow<'fd> {
 
     /// Records a hole of the source that the sink has as well.
     pub(crate) fn skipped(&mut self, hole: u64) {
-        self.took(hole);
+        self.account.read += hole;
+        self.allowance.passed(hole);
         self.stages.inspect_zeros(hole);
         self.gave(hole);
     }
@@ -316,7 +317,10 @@ impl<'fd> Flow<'fd> {
     /// request covers. Only then may `MSG_MORE` be set on a socket; otherwise a
     /// short message is delayed by 200 ms.
     pub(crate) fn more_in_hand(&self) -> bool {
-        let follows = !self.allowance.is_over() && !self.allowance.is_paused();
+        // The next bytes of a schedule may follow much later.
+        let follows = !self.allowance.is_over()
+            && !self.allowance.is_held_back()
+            && !self.allowance.is_paced();
         self.source.kind().is_cached() && follows && self.is_before_its_size()
     }
 

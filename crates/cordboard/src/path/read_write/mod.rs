@@ -184,7 +184,7 @@ impl ReadWrite {
             this.ended || this.empty_message || this.cut || flow.allowance.is_spent()
         };
         if self.is_short(flow) && !no_refill(self, flow) {
-            if flow.allowance.is_paused() {
+            if flow.allowance.is_held_back() {
                 return Verdict::Blocked(Side::Source);
             }
             if let Err(verdict) = self.fill(flow) {

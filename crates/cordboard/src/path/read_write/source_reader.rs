@@ -98,8 +98,7 @@ impl SourceReader {
         if flow.source.kind() != Kind::Eventfd {
             return stream::pages(flow, first, room);
         }
-        let most =
-            usize::try_from(flow.allowance.remaining()).map_or(room.len(), |n| n.min(room.len()));
+        let most = usize::try_from(flow.allowance.now()).map_or(room.len(), |n| n.min(room.len()));
         let n = self.more.read(flow.source.fd(), &mut room[..most]);
         flow.took(n as u64);
         (n, false)

@@ -1,0 +1,16 @@
+//! The monotonic clock.
+
+use std::time::Duration;
+
+/// Returns the time of `CLOCK_MONOTONIC`, which all threads share. Since Linux 2.6;
+/// async-signal-safe (`clock_gettime(2)`, by the vDSO).
+pub(crate) fn monotonic() -> Duration {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is valid for writes.
+    let done = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    debug_assert_eq!(done, 0);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}

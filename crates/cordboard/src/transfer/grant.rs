@@ -1,0 +1,64 @@
+//! What the schedule grants for one step.
+
+use std::time::Duration;
+
+use super::Transfer;
+use super::pacer::Need;
+use super::wait::Clock;
+use crate::request::Schedule;
+
+impl Transfer<'_> {
+    /// Takes as many bytes from the schedule as it grants now. Returns the time until
+    /// the next grant if it grants none.
+    pub(super) fn take_grant(&mut self, clock: &mut dyn Clock) -> Option<Duration> {
+        let control = (self.control.as_ref()).filter(|control| control.is_paced());
+        let Some(control) = control else {
+            self.flow.allowance.add_grant(u64::MAX);
+            return None;
+        };
+        if self.flow.allowance.is_over() {
+            return None;
+        }
+        match control.grant(clock.now(), self.need()) {
+            Ok(bytes) => {
+                self.flow.allowance.add_grant(bytes);
+                None
+            }
+            Err(wait) => {
+                self.flow.allowance.add_grant(0);
+                Some(wait)
+            }
+        }
+    }
+
+    fn need(&self) -> Need {
+        let path = self.current.as_ref().map(|(_, path)| path);
+        let left = self.flow.before_its_size();
+        let most = self.flow.allowance.remaining();
+        let block = self.flow.options.block.map(|block| block as u64);
+        Need {
+            // At its size a source is read once more: to find its end, or to go on.
+            most: left
+                .filter(|left| *left > 0)
+                .map_or(most, |left| left.min(most)),
+            unit: match (path, left) {
+                (Some(path), left) if left != Some(0) => path.unit(),
+                _ => 1,
+            },
+            block: block.unwrap_or(Schedule::BLOCK),
+            in_flight: path.map_or(0, |path| path.in_flight()),
+        }
+    }
+
+    /// Returns what the last step has not used, except for bytes in flight.
+    pub(super) fn return_grant(&mut self) {
+        let path = self.current.as_ref().map(|(_, path)| path);
+        let kept = path.map_or(0, |path| path.in_flight());
+        let (surplus, overdrawn) = self.flow.allowance.take_surplus(kept);
+        if (surplus > 0 || overdrawn > 0)
+            && let Some(control) = &self.control
+        {
+            control.give_back(surplus, overdrawn);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Grants bytes as a [`Schedule`] permits. Time is passed in.
+//!
+//! A transfer takes a grant before a step, and returns what the step has not used.
+//! Transfers that share a pacer share its schedule. All arithmetic is on integers;
+//! the unit of credit is a byte for a nanosecond, so that nothing is rounded off.
+
+use std::time::Duration;
+
+use crate::request::Schedule;
+
+/// Nanoseconds in a second.
+const SECOND: u128 = 1_000_000_000;
+/// Bytes of a rate are granted in pieces that take this long: a hundredth of a second,
+/// so that the rate is exact to 1 % over a second. Each costs a wakeup.
+const PIECE: Duration = Duration::from_millis(10);
+/// The bytes of this time may be granted at once. A thread may wake that late
+/// without a loss of rate; a longer stall is not made up for.
+const BURST: Duration = Duration::from_millis(40);
+/// The shortest rest between two bursts of blocks.
+const SHORTEST_REST: Duration = Duration::from_millis(1);
+
+/// What a transfer asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Need {
+    /// Bytes that it can still use; `u64::MAX` if unknown.
+    pub(crate) most: u64,
+    /// The least that its path can move: fewer are of no use to it.
+    pub(crate) unit: u64,
+    /// The length of its blocks.
+    pub(crate) block: u64,
+    /// Granted bytes that are in flight.
+    pub(crate) in_flight: u64,
+}
+
+/// A schedule, and any number of schedules that limit it. A grant needs the consent of
+/// all.
+#[derive(Debug, Default)]
+pub(crate) struct Pacers {
+    own: Pacer,
+    limits: Vec<Pacer>,
+}
+
+impl Pacers {
+    /// Sets the schedule. It is in effect from the next grant.
+    pub(crate) fn set(&mut self, schedule: Schedule) {
+        self.own.set(schedule);
+    }
+
+    /// Returns the schedule, without the limits.
+    pub(crate) fn schedule(&self) -> Schedule {
+        self.own.next.unwrap_or(self.own.schedule)
+    }
+
+    /// Adds a limit, whose blocks have this length.
+    pub(crate) fn limit(&mut self, schedule: Schedule, block: u64) {
+        if schedule == Schedule::Unlimited {
+            return;
+        }
+        for limit in &mut self.limits {
+            if let Some(both) = tighter(limit.schedule, schedule) {
+                limit.schedule = both;
+                limit.block = limit.block.min(Some(block));
+                return;
+            }
+        }
+        self.limits.push(Pacer {
+            schedule,
+            block: Some(block),
+            ..Pacer::default()
+        });
+    }
+
+    /// Whether anything is limited.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.schedule() != Schedule::Unlimited || !self.limits.is_empty()
+    }
+
+    /// Grants as many bytes as are allowed now, or returns the time until there are
+    /// enough for a piece. Without a schedule it grants `u64::MAX`.
+    pub(crate) fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
+        let mut all: Vec<&mut Pacer> = std::iter::once(&mut self.own)
+            .chain(&mut self.limits)
+            .collect();
+        let mut granted = u64::MAX;
+        for index in 0..all.len() {
+            let most = need.most.min(granted);
+            let answer = all[index].grant(now, Need { most, ..need });
+            let less = answer.map_or(0, |bytes| bytes.min(granted));
+            // What one pacer has granted and a later one has not goes back.
+            for before in &mut all[..index] {
+                before.give_back(granted - less, 0);
+            }
+            answer?;
+            granted = less;
+        }
+        Ok(granted)
+    }
+
+    /// Takes back what a step has not used. `overdrawn`: bytes that it has taken beyond
+    /// its grant.
+    pub(crate) fn give_back(&mut self, unused: u64, overdrawn: u64) {
+        for pacer in std::iter::once(&mut self.own).chain(&mut self.limits) {
+            pacer.give_back(unused, overdrawn);
+        }
+    }
+}
+
+/// The state of one schedule.
+#[derive(Debug, Default)]
+struct Pacer {
+    schedule: Schedule,
+    /// The schedule from the next grant on.
+    next: Option<Schedule>,
+    /// The length of its blocks, if the request's does not count.
+    block: Option<u64>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum State {
+    /// Nothing has been granted under this schedule.
+    #[default]
+    Fresh,
+    /// Of a rate: the credit at a moment. Negative after a record that was longer
+    /// than its grant.
+    Credit { at: Duration, credit: i128 },
+    /// Of blocks: bytes of the burst that are left. Negative as above.
+    Burst { left: i128 },
+    /// Of blocks: the burst is used up, and the next one may begin at `until`.
+    Rest { until: Duration },
+}
+
+impl Pacer {
+    fn set(&mut self, schedule: Schedule) {
+        self.next = Some(schedule);
+    }
+
+    /// Changes the schedule. No change grants anything at once: otherwise a sequence of
+    /// changes would be faster than any of the schedules.
+    fn change(&mut self, schedule: Schedule, now: Duration) {
+        if schedule == self.schedule {
+            return;
+        }
+        self.schedule = schedule;
+        self.state = match (schedule, self.state) {
+            (Schedule::Unlimited, _) | (_, State::Fresh) => State::Fresh,
+            (Schedule::Rate(_), State::Credit { credit, .. }) => State::Credit {
+                at: now,
+                credit: credit.min(0),
+            },
+            (Schedule::Rate(_), State::Burst { .. } | State::Rest { .. }) => {
+                State::Credit { at: now, credit: 0 }
+            }
+            // The burst that is left, up to the length of the new one.
+            (Schedule::Blocks { .. }, state @ State::Burst { .. }) => state,
+            (Schedule::Blocks { .. }, State::Rest { until }) => State::Rest {
+                until: until.min(now.saturating_add(self.rest())),
+            },
+            (Schedule::Blocks { .. }, State::Credit { .. }) => State::Rest {
+                until: now.saturating_add(self.rest()),
+            },
+        };
+    }
+
+    fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
+        if let Some(schedule) = self.next.take() {
+            self.change(schedule, now);
+        }
+        match self.schedule {
+            Schedule::Unlimited => Ok(u64::MAX),
+            Schedule::Rate(rate) => self.grant_of_rate(u128::from(rate.get()), now, need),
+            Schedule::Blocks { count, .. } => {
+                let block = self.block.unwrap_or(need.block).max(1);
+                let burst = i128::from(count.get()) * i128::from(block);
+                self.grant_of_burst(burst, now, need)
+            }
+        }
+    }
+
+    fn grant_of_rate(&mut self, rate: u128, now: Duration, need: Need) -> Result<u64, Duration> {
+        let piece = u64::try_from(bytes_in(rate, PIECE)).unwrap_or(u64::MAX);
+        let piece = piece.max(need.unit).min(need.most).max(1);
+        let credit = match self.state {
+            State::Credit { at, credit } => {
+                let passed = now.saturating_sub(at).as_nanos();
+                credit.saturating_add_unsigned(rate.saturating_mul(passed))
+            }
+            _ => 0,
+        };
+        let most = bytes_in(rate, BURST).max(u128::from(piece)) * SECOND;
+        let credit = credit.min(i128::try_from(most).unwrap_or(i128::MAX));
+        let wanted = i128::from(piece) * SECOND as i128;
+        if credit < wanted {
+            self.state = State::Credit { at: now, credit };
+            let missing = (wanted - credit) as u128;
+            let nanos = u64::try_from(missing.div_ceil(rate)).unwrap_or(u64::MAX);
+            return Err(Duration::from_nanos(nanos));
+        }
+        let granted = (credit as u128 / SECOND).min(u128::from(need.most)) as u64;
+        self.state = State::Credit {
+            at: now,
+            credit: credit - i128::from(granted) * SECOND as i128,
+        };
+        Ok(granted)
+    }
+
+    fn grant_of_burst(&mut self, burst: i128, now: Duration, need: Need) -> Result<u64, Duration> {
+        let left = match self.state {
+            State::Burst { left } => left.min(burst),
+            State::Rest { until } if now < until => return Err(until - now),
+            _ => burst,
+        };
+        let unit = i128::from(need.unit.min(need.most));
+        // Less than the path can move, unless more comes back from other transfers,
+        // counts as used up.
+        if left < unit.max(1) && need.in_flight == 0 {
+            let until = now.saturating_add(self.rest());
+            self.state = State::Rest { until };
+            return Err(until - now);
+        }
+        let granted = left.clamp(0, i128::from(need.most)) as u64;
+        self.state = State::Burst {
+            left: left - i128::from(granted),
+        };
+        Ok(granted)
+    }
+
+    fn rest(&self) -> Duration {
+        match self.schedule {
+            Schedule::Blocks { rest, .. } => rest.max(SHORTEST_REST),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn give_back(&mut self, unused: u64, overdrawn: u64) {
+        let bytes = i128::from(unused) - i128::from(overdrawn);
+        match &mut self.state {
+            State::Credit { credit, .. } => *credit += bytes * SECOND as i128,
+            State::Burst { left } => *left += bytes,
+            // The burst was used up by another transfer, and its rest has begun.
+            State::Rest { .. } | State::Fresh => {}
+        }
+    }
+}
+
+/// Returns a schedule that no more than either permits, if they are of one kind.
+fn tighter(one: Schedule, other: Schedule) -> Option<Schedule> {
+    match (one, other) {
+        (Schedule::Rate(one), Schedule::Rate(other)) => Some(Schedule::Rate(one.min(other))),
+        (
+            Schedule::Blocks { count, rest },
+            Schedule::Blocks {
+                count: other,
+                rest: longer,
+            },
+        ) => Some(Schedule::Blocks {
+            count: count.min(other),
+            rest: rest.max(longer),
+        }),
+        _ => None,
+    }
+}
+
+fn bytes_in(rate: u128, time: Duration) -> u128 {
+    rate.saturating_mul(time.as_nanos()) / SECOND
+}

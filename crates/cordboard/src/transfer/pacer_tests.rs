@@ -1,0 +1,287 @@
+//! Schedules with an injected clock: never more than they permit, and no less than the
+//! wakeups allow.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::pacer::{Need, Pacers};
+use crate::request::Schedule;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn any() -> Need {
+    Need {
+        most: u64::MAX,
+        unit: 1,
+        block: 4096,
+        in_flight: 0,
+    }
+}
+
+fn of(schedule: Schedule) -> Pacers {
+    let mut pacers = Pacers::default();
+    pacers.set(schedule);
+    pacers
+}
+
+fn blocks(count: u32, rest: u64) -> Schedule {
+    Schedule::blocks(count, Duration::from_millis(rest))
+}
+
+/// Takes everything that is granted for this long. Each wakeup is `late`. `seen` gets
+/// the time and the total after each grant.
+fn take_all(
+    pacers: &mut Pacers,
+    now: &mut Duration,
+    time: Duration,
+    late: Duration,
+    mut seen: impl FnMut(Duration, u64),
+) -> u64 {
+    let (end, mut total) = (*now + time, 0);
+    while *now <= end {
+        match pacers.grant(*now, any()) {
+            Ok(bytes) => {
+                total += bytes;
+                seen(*now, total);
+            }
+            Err(wait) => {
+                assert!(wait > Duration::ZERO, "it would not sleep");
+                *now += wait + late;
+            }
+        }
+    }
+    total
+}
+
+#[test]
+fn a_rate_is_met_within_one_percent_of_a_second() {
+    for rate in [64 << 10, 1_000_000, 100_000_000, 1_000_000_000, 1 << 40] {
+        for late in [0, 1, 5, 25] {
+            let mut pacers = of(Schedule::rate(rate));
+            let mut now = Duration::ZERO;
+            let mut taken_in_all = 0;
+            // The first grant is a piece late.
+            for second in 1..=3 {
+                let bound = |now: Duration| u128::from(rate) * now.as_nanos() / 1_000_000_000;
+                let second = Duration::from_secs(second);
+                let left = second.saturating_sub(now);
+                taken_in_all += take_all(&mut pacers, &mut now, left, late * MS, |now, total| {
+                    assert!(u128::from(taken_in_all + total) <= bound(now));
+                });
+            }
+            let least = u128::from(rate) * 3 * 99 / 100;
+            let taken = u128::from(taken_in_all);
+            assert!(
+                taken >= least,
+                "{rate} B/s, {late} ms late: {taken} of {least}"
+            );
+        }
+    }
+}
+
+/// A byte a second is one wakeup a second.
+#[test]
+fn a_slow_rate_wakes_seldom() {
+    let mut pacers = of(Schedule::rate(1));
+    assert_eq!(
+        pacers.grant(Duration::ZERO, any()),
+        Err(Duration::from_secs(1))
+    );
+    assert_eq!(pacers.grant(Duration::from_secs(1), any()), Ok(1));
+    let mut pacers = of(Schedule::rate(64 << 10));
+    let mut wakeups = 0;
+    take_all(
+        &mut pacers,
+        &mut Duration::ZERO.clone(),
+        Duration::from_secs(1),
+        Duration::ZERO,
+        |_, _| wakeups += 1,
+    );
+    assert_eq!(wakeups, 100);
+}
+
+#[test]
+fn an_idle_transfer_hoards_no_credit() {
+    let mut pacers = of(Schedule::rate(1_000_000));
+    assert!(pacers.grant(Duration::ZERO, any()).is_err());
+    assert_eq!(pacers.grant(Duration::from_secs(3600), any()), Ok(40_000));
+    let mut pacers = of(blocks(3, 20));
+    let now = Duration::from_secs(1);
+    assert_eq!(pacers.grant(now, any()), Ok(3 * 4096));
+    assert_eq!(pacers.grant(now, any()), Err(20 * MS));
+    assert_eq!(pacers.grant(now * 3600, any()), Ok(3 * 4096));
+    assert!(pacers.grant(now * 3600, any()).is_err());
+}
+
+#[test]
+fn blocks_come_between_rests() {
+    let mut pacers = of(blocks(4, 70));
+    let mut now = Duration::ZERO;
+    let mut bursts = Vec::new();
+    take_all(&mut pacers, &mut now, 350 * MS, Duration::ZERO, |now, _| {
+        bursts.push(now.as_millis())
+    });
+    assert_eq!(bursts, [0, 70, 140, 210, 280, 350]);
+    // Without a rest there is still one of a millisecond.
+    assert!(of(blocks(1, 0)).grant(now, any()).is_ok());
+    let mut pacers = of(blocks(1, 0));
+    assert!(pacers.grant(now, any()).is_ok());
+    assert_eq!(pacers.grant(now, any()), Err(MS));
+}
+
+/// A record that is longer than its grant is paid for by a longer wait.
+#[test]
+fn an_overdrawn_grant_is_waited_for() {
+    let mut pacers = of(Schedule::rate(1000));
+    let now = Duration::from_secs(1);
+    assert_eq!(pacers.grant(now, any()), Err(10 * MS));
+    assert_eq!(pacers.grant(now + 10 * MS, any()), Ok(10));
+    pacers.give_back(0, 900);
+    assert_eq!(pacers.grant(now + 10 * MS, any()), Err(910 * MS));
+    // What is not used is granted again.
+    assert_eq!(pacers.grant(now + 920 * MS, any()), Ok(10));
+    pacers.give_back(6, 0);
+    assert_eq!(pacers.grant(now + 920 * MS, any()), Err(4 * MS));
+}
+
+#[test]
+fn the_end_of_a_transfer_does_not_wait_for_a_whole_piece() {
+    let mut pacers = of(Schedule::rate(1_000_000));
+    let need = Need { most: 100, ..any() };
+    assert_eq!(
+        pacers.grant(Duration::ZERO, need),
+        Err(Duration::from_micros(100))
+    );
+    assert_eq!(pacers.grant(Duration::from_micros(100), need), Ok(100));
+}
+
+/// A path that moves whole pages only gets at least one.
+#[test]
+fn a_grant_is_no_smaller_than_the_path_can_use() {
+    let need = Need {
+        unit: 4096,
+        ..any()
+    };
+    let mut pacers = of(Schedule::rate(1000));
+    assert_eq!(
+        pacers.grant(Duration::ZERO, need),
+        Err(Duration::from_millis(4096))
+    );
+    assert_eq!(pacers.grant(4096 * MS, need), Ok(4096));
+}
+
+#[test]
+fn a_limit_holds_whatever_the_schedule() {
+    for (schedule, bytes) in [
+        (Schedule::Unlimited, 100_000),
+        (Schedule::rate(1_000_000_000), 100_000),
+        (Schedule::rate(10_000), 10_000),
+        (blocks(1, 100), 40_960),
+        (blocks(1000, 1), 100_000),
+    ] {
+        let mut pacers = of(schedule);
+        pacers.limit(Schedule::rate(300_000), 4096);
+        pacers.limit(Schedule::rate(100_000), 4096);
+        // A limit is only tightened.
+        pacers.limit(Schedule::rate(200_000), 4096);
+        pacers.limit(Schedule::Unlimited, 4096);
+        assert!(pacers.is_limited());
+        let mut now = Duration::ZERO;
+        let second = Duration::from_secs(1);
+        let taken = take_all(&mut pacers, &mut now, second, Duration::ZERO, |_, _| {});
+        assert!(
+            (bytes * 9 / 10..=bytes + 4096).contains(&taken),
+            "{schedule:?}: {taken}"
+        );
+    }
+    // The blocks of a limit have their own length.
+    let mut pacers = Pacers::default();
+    pacers.limit(blocks(4, 16), 1000);
+    pacers.limit(blocks(2, 10), 2000);
+    let need = Need {
+        block: 1 << 30,
+        ..any()
+    };
+    assert_eq!(pacers.grant(Duration::ZERO, need), Ok(2000));
+    assert_eq!(pacers.grant(Duration::ZERO, need), Err(16 * MS));
+}
+
+fn schedules() -> impl Strategy<Value = Schedule> {
+    prop_oneof![
+        (1..2_000_000u64).prop_map(Schedule::rate),
+        (1..6u32, 0..100u64).prop_map(|(count, rest)| blocks(count, rest)),
+    ]
+}
+
+proptest! {
+    /// Whatever the transfers take, return and overdraw, and however late they are: at no
+    /// moment more than the rate permits, apart from what was overdrawn.
+    #[test]
+    fn no_more_than_the_rate_at_any_moment(
+        rate in 1..2_000_000_000u64,
+        turns in prop::collection::vec((0..50_000u64, 0..100_000u64, 0..3000u64), 1..200),
+    ) {
+        let mut pacers = of(Schedule::rate(rate));
+        let (mut now, mut taken, mut overdrawn) = (Duration::ZERO, 0u128, 0u128);
+        let _ = pacers.grant(now, any());
+        for (micros, used, over) in turns {
+            now += Duration::from_micros(micros);
+            let Ok(granted) = pacers.grant(now, any()) else { continue };
+            let used = used.min(granted);
+            let over = if used == granted { over } else { 0 };
+            pacers.give_back(granted - used, over);
+            taken += u128::from(used) + u128::from(over);
+            overdrawn = overdrawn.max(u128::from(over));
+            let allowed = u128::from(rate) * now.as_nanos() / 1_000_000_000;
+            prop_assert!(taken <= allowed + overdrawn, "{taken} of {allowed} at {now:?}");
+        }
+    }
+
+    /// Changes of the schedule are no way around it: under a limit nothing is faster
+    /// than the limit.
+    #[test]
+    fn no_sequence_of_changes_is_faster_than_the_limit(
+        limit in schedules(),
+        changes in prop::collection::vec((schedules(), 0..50_000u64), 1..100),
+    ) {
+        let mut pacers = Pacers::default();
+        pacers.limit(limit, 4096);
+        let (mut now, mut taken) = (Duration::ZERO, 0u128);
+        for (schedule, micros) in changes {
+            pacers.set(schedule);
+            now += Duration::from_micros(micros);
+            while let Ok(granted) = pacers.grant(now, any()) {
+                taken += u128::from(granted);
+            }
+            let allowed = match limit {
+                Schedule::Rate(rate) => u128::from(rate.get()) * now.as_nanos() / 1_000_000_000,
+                Schedule::Blocks { count, rest } => {
+                    let bursts = now.as_nanos() / rest.max(MS).as_nanos() + 1;
+                    u128::from(count.get()) * 4096 * bursts
+                }
+                Schedule::Unlimited => unreachable!(),
+            };
+            prop_assert!(taken <= allowed, "{taken} of {allowed} at {now:?}");
+        }
+    }
+
+    /// Several changes within one rest give no burst each.
+    #[test]
+    fn no_sequence_of_changes_is_faster_than_its_fastest_schedule(
+        changes in prop::collection::vec((1..5u32, 10..100u64, 0..5_000u64), 2..100),
+    ) {
+        let mut pacers = Pacers::default();
+        let (mut now, mut taken, mut bursts) = (Duration::ZERO, 0u64, 0u64);
+        for (count, rest, micros) in changes {
+            now += Duration::from_micros(micros);
+            pacers.set(blocks(count, rest));
+            while let Ok(granted) = pacers.grant(now, any()) {
+                taken += granted;
+                bursts += 1;
+            }
+            let most = now.as_millis() as u64 / 10 + 1;
+            prop_assert!(bursts <= most && taken <= most * 4 * 4096, "{bursts} of {most}");
+        }
+    }
+}
