@@ -32,6 +32,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`cue`] | control descriptors: transfers that are steered by commands |
 //! | [`engine`] | runs transfers beside their callers, with `epoll(7)` |
 //! | [`transfer`] | one running transfer: steps, waits, hand-over, settling, control |
 //! | [`plan`] | examines both descriptors and decides the route |
@@ -85,6 +86,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod cue;
 pub mod endpoint;
 pub mod engine;
 pub mod errno;
@@ -105,6 +107,7 @@ mod sys;
 mod threads;
 pub mod transfer;
 
+pub use cue::Cue;
 pub use endpoint::{Endpoint, Kind, Side};
 #[doc(hidden)]
 pub use engine::close_inherited;

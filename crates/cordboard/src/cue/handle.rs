@@ -1,0 +1,158 @@
+//! The control descriptor, as its holder sees it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::socketpair;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
+
+use super::protocol::{Command, Record, Records};
+use super::registry::{Message, New};
+use super::service::registry;
+use crate::endpoint::{Endpoint, Kind};
+use crate::errno::Errno;
+use crate::sys::{beyond, duplicate};
+use crate::transfer::Control;
+
+/// A control descriptor: commands are written to it, and records are read from it.
+///
+/// Nothing moves before a command says so. The descriptor can be polled, duplicated and
+/// passed to another process. `docs/cue-protocol.md` describes the bytes; this type
+/// encodes and decodes them. Once all copies of it are closed, the transfers that end by
+/// themselves are still carried out: those with a size, and those from a file. All
+/// others are cancelled. The source and the sink are then closed.
+///
+/// Up to 32 transfers wait for the one that runs. Behind them, further commands stay in
+/// the socket, except that a [`Command::Cancel`] among the next 1024 bytes takes effect
+/// at once. While about 1 KiB of records cannot be sent because the holder does not read
+/// them, no command is carried out; reports of progress are left out and counted. So a
+/// writer that does not read is blocked, and no record is lost.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use cordboard::cue::{Command, Cue, Record};
+/// use std::io::{Read, Write};
+/// let (source, mut feed) = std::io::pipe()?;
+/// let (mut end, sink) = std::io::pipe()?;
+/// feed.write_all(b"number, please")?;
+/// let mut cue = Cue::new(&source, &sink)?;
+/// cue.send(Command::Write(6))?;
+/// assert_eq!(cue.receive()?, Some(Record::Started(1)));
+/// let Some(Record::Done(done)) = cue.receive()? else { panic!() };
+/// assert_eq!(done.written, 6);
+/// let mut word = [0; 6];
+/// end.read_exact(&mut word)?;
+/// assert_eq!(&word, b"number");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Cue {
+    socket: OwnedFd,
+    records: Records,
+}
+
+impl Cue {
+    /// Creates a control descriptor for transfers from `source` to `sink`, of which it
+    /// has copies (`dup(2)`).
+    ///
+    /// If `sink` is a control descriptor of this process, the source, a socket, is
+    /// linked with it: transfers from the source are commands to it, and its records go
+    /// back to the source.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, or another errno of `fstat(2)`: one of the descriptors is not open.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
+    /// available. Another errno: a seccomp filter refuses `socketpair(2)`,
+    /// `epoll_create1(2)` or another call.
+    pub fn new(source: impl AsFd, sink: impl AsFd) -> Result<Cue, Errno> {
+        let (source, sink) = (source.as_fd(), sink.as_fd());
+        let registry = registry()?;
+        let ends = [duplicate(source)?, duplicate(sink)?];
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, own) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let (socket, own) = (beyond(socket)?, beyond(own)?);
+        let id = registry.next_id();
+        let new = New {
+            id,
+            socket: own,
+            kind: kind_of(source),
+            ends,
+            control: Control::new()?,
+            target: registry.find(sink),
+        };
+        registry.insert(&socket, id);
+        registry.send(Message::New(Box::new(new)));
+        Ok(Cue::from(socket))
+    }
+
+    /// Sends a command. Blocks while the socket is full; see [`Cue`].
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE`: the service has ended. `EAGAIN`: the descriptor has `O_NONBLOCK`, and
+    /// its socket is full; a part of the command may be sent.
+    pub fn send(&self, command: Command) -> Result<(), Errno> {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let mut left = &bytes[..];
+        while !left.is_empty() {
+            match send(&self.socket, left, SendFlags::NOSIGNAL) {
+                Ok(sent) => left = &left[sent..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a record. `None`: there are no more.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: the descriptor has `O_NONBLOCK`, and there is none yet. Otherwise as
+    /// `recv(2)`.
+    pub fn receive(&mut self) -> Result<Option<Record>, Errno> {
+        loop {
+            if let Some(record) = self.records.next() {
+                return Ok(Some(record));
+            }
+            let mut bytes = [0; 1024];
+            match recv(&self.socket, &mut bytes, RecvFlags::empty()) {
+                Ok((_, 0)) => return Ok(None),
+                Ok((_, n)) => self.records.push(&bytes[..n]),
+                Err(rustix::io::Errno::INTR) => {}
+                // The service has ended with commands unread.
+                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
+    Endpoint::probe(source).ok().map(|source| source.kind())
+}
+
+/// A descriptor that is, or is connected to, a control descriptor: one that another
+/// process has passed, or a socket that is linked with one.
+impl From<OwnedFd> for Cue {
+    fn from(socket: OwnedFd) -> Cue {
+        Cue {
+            socket,
+            records: Records::default(),
+        }
+    }
+}
+
+impl From<Cue> for OwnedFd {
+    fn from(cue: Cue) -> OwnedFd {
+        cue.socket
+    }
+}
+
+impl AsFd for Cue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

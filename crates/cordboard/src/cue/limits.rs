@@ -1,0 +1,233 @@
+//! What commands may ask for: the only place that enforces it.
+//!
+//! A schedule is limited by [`Control::limit_schedule`](crate::Control::limit_schedule)
+//! instead, which no schedule can exceed.
+
+use std::time::Duration;
+
+use super::protocol::{Command, Limit};
+use crate::errno::Errno;
+use crate::request::Size;
+
+/// The limits of one control descriptor. Each can only be tightened.
+#[derive(Debug)]
+pub(super) struct Limits {
+    /// Bytes that further transfers may take; `None`: no limit.
+    bytes: Option<u64>,
+    /// Counts the changes of `bytes`: what a transfer has reserved before a change is
+    /// not returned after it.
+    changes: u32,
+    range: Option<(u64, u64)>,
+    /// Bit `n`: the command of code `n` is allowed.
+    commands: u32,
+    /// No transfer runs after this time.
+    until: Option<Duration>,
+}
+
+/// Bytes that are reserved for a transfer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reserved {
+    bytes: u64,
+    change: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            bytes: None,
+            changes: 0,
+            range: None,
+            commands: u32::MAX,
+            until: None,
+        }
+    }
+}
+
+impl Limits {
+    /// Tightens a limit. Those of a schedule are not stored here.
+    pub(super) fn tighten(&mut self, limit: Limit, now: Duration) {
+        match limit {
+            Limit::Bytes(bytes) => {
+                self.bytes = Some(self.bytes.map_or(bytes, |before| before.min(bytes)));
+                self.changes += 1;
+            }
+            Limit::Range { start, end } => {
+                let (first, last) = self.range.unwrap_or((0, u64::MAX));
+                self.range = Some((start.max(first), end.min(last)));
+            }
+            Limit::Commands(allowed) => self.commands &= allowed,
+            Limit::Time(millis) => {
+                let until = now.saturating_add(Duration::from_millis(u64::from(millis)));
+                self.until = Some(self.until.map_or(until, |before| before.min(until)));
+            }
+            Limit::Rate(_) | Limit::Schedule { .. } => {}
+        }
+    }
+
+    /// Fails with `EPERM` if the command is not allowed. A command that limits is
+    /// always allowed unless its bit is not set.
+    pub(super) fn check(&self, command: Command, now: Duration) -> Result<(), Errno> {
+        let starts = matches!(command, Command::Write(_) | Command::WriteToEnd);
+        let is_late = starts && self.is_over(now);
+        match self.commands & command.bit() == 0 || is_late {
+            true => Err(Errno::EPERM),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the range of the source that may be read.
+    pub(super) fn range(&self) -> Option<(u64, u64)> {
+        self.range
+    }
+
+    /// Returns the time at which all transfers end.
+    pub(super) fn until(&self) -> Option<Duration> {
+        self.until
+    }
+
+    /// Whether the time is up.
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        self.until.is_some_and(|until| now >= until)
+    }
+
+    /// Reserves the bytes of a transfer, and returns its size: a transfer to the end
+    /// gets all that are left.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`: fewer bytes are left.
+    pub(super) fn reserve(&mut self, size: Size) -> Result<(Size, Reserved), Errno> {
+        let Some(left) = &mut self.bytes else {
+            return Ok((size, Reserved::default()));
+        };
+        let bytes = match size {
+            Size::Eof => *left,
+            Size::Bytes(bytes) => bytes,
+        };
+        *left = left.checked_sub(bytes).ok_or(Errno::EPERM)?;
+        let change = self.changes;
+        Ok((Size::Bytes(bytes), Reserved { bytes, change }))
+    }
+
+    /// Returns what a transfer has reserved and not read.
+    pub(super) fn release(&mut self, reserved: Reserved, read: u64) {
+        if let Some(left) = &mut self.bytes
+            && reserved.change == self.changes
+        {
+            *left += reserved.bytes.saturating_sub(read);
+        }
+    }
+
+    /// Restricts a transfer that reads from this offset to the range.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`: the transfer would leave the range, or the source has no offsets.
+    pub(super) fn within_range(&self, offset: Option<u64>, size: Size) -> Result<Size, Errno> {
+        let Some((start, end)) = self.range else {
+            return Ok(size);
+        };
+        let offset = offset.filter(|offset| (start..end).contains(offset));
+        let left = end - offset.ok_or(Errno::EPERM)?;
+        match size {
+            Size::Eof => Ok(Size::Bytes(left)),
+            Size::Bytes(bytes) if bytes <= left => Ok(size),
+            Size::Bytes(_) => Err(Errno::EPERM),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn limits() -> impl Strategy<Value = Limit> {
+        prop_oneof![
+            (0..1000u64).prop_map(Limit::Bytes),
+            (0..1000u64, 0..1000u64).prop_map(|(start, end)| Limit::Range { start, end }),
+            any::<u32>().prop_map(Limit::Commands),
+            (0..1000u32).prop_map(Limit::Time),
+        ]
+    }
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Tighten(Limit),
+        Transfer(u64, u64),
+        End,
+    }
+
+    proptest! {
+        /// What is allowed after any sequence of limits and transfers was allowed
+        /// before: nothing loosens a limit.
+        #[test]
+        fn nothing_loosens_a_limit(acts in prop::collection::vec(prop_oneof![
+            limits().prop_map(Act::Tighten),
+            (0..200u64, 0..200u64).prop_map(|(size, read)| Act::Transfer(size, read)),
+            Just(Act::End),
+        ], 1..60)) {
+            let mut limits = Limits::default();
+            let (mut running, mut read) = (Vec::<(u64, Reserved, u64)>::new(), 0u64);
+            let (mut bytes, mut range) = (u64::MAX, (0, u64::MAX));
+            let (mut commands, mut until) = (u32::MAX, Duration::MAX);
+            for act in acts {
+                match act {
+                    Act::Tighten(limit) => {
+                        // Of bytes that are read from now on.
+                        if let Limit::Bytes(most) = limit {
+                            let reserved: u64 = running.iter().map(|(size, ..)| *size).sum();
+                            bytes = bytes.min(read + reserved + most);
+                        }
+                        if let Limit::Range { start, end } = limit {
+                            range = (range.0.max(start), range.1.min(end));
+                        }
+                        if let Limit::Commands(mask) = limit {
+                            commands &= mask;
+                        }
+                        if let Limit::Time(millis) = limit {
+                            until = until.min(Duration::from_millis(u64::from(millis)));
+                        }
+                        limits.tighten(limit, Duration::ZERO);
+                    }
+                    Act::Transfer(size, moved) => {
+                        if let Ok((_, reserved)) = limits.reserve(Size::Bytes(size)) {
+                            running.push((size, reserved, moved.min(size)));
+                        }
+                    }
+                    Act::End => if let Some((_, reserved, moved)) = running.pop() {
+                        read += moved;
+                        limits.release(reserved, moved);
+                    },
+                }
+                let reserved: u64 = running.iter().map(|(size, ..)| *size).sum();
+                prop_assert!(read + reserved <= bytes);
+                prop_assert!(limits.bytes.is_none_or(|left| read + reserved + left <= bytes));
+                prop_assert!(limits.commands & !commands == 0);
+                prop_assert!(limits.until.unwrap_or(Duration::MAX) <= until);
+                for offset in [0, 10, 500, 999] {
+                    if limits.within_range(Some(offset), Size::Bytes(1)).is_ok() {
+                        prop_assert!(range.0 <= offset && offset < range.1);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_transfer_to_the_end_gets_what_is_left() {
+        let mut limits = Limits::default();
+        limits.tighten(Limit::Bytes(100), Duration::ZERO);
+        assert_eq!(limits.reserve(Size::Bytes(101)).unwrap_err(), Errno::EPERM);
+        let (size, reserved) = limits.reserve(Size::Eof).unwrap();
+        assert_eq!(size, Size::Bytes(100));
+        assert_eq!(limits.reserve(Size::Bytes(1)).unwrap_err(), Errno::EPERM);
+        limits.release(reserved, 40);
+        assert_eq!(limits.reserve(Size::Eof).unwrap().0, Size::Bytes(60));
+        limits.tighten(Limit::Range { start: 10, end: 20 }, Duration::ZERO);
+        assert_eq!(limits.within_range(Some(15), Size::Eof), Ok(Size::Bytes(5)));
+        assert!(limits.within_range(Some(20), Size::Bytes(0)).is_err());
+        assert!(limits.within_range(None, Size::Eof).is_err());
+    }
+}

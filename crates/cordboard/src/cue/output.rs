@@ -1,0 +1,77 @@
+//! Records that are not read yet.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::net::{SendFlags, send};
+
+use super::protocol::Record;
+
+/// Bytes of records up to which further commands are carried out.
+const ENOUGH: usize = 1024;
+
+/// The records of one control descriptor that its socket has not taken yet.
+///
+/// Each command has at most one answer, and each transfer two records, so the memory
+/// is bounded: nothing is carried out while [`Output::is_full`].
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// No process can read the records any more.
+    is_closed: bool,
+    /// Reports of progress that were left out.
+    left_out: u32,
+}
+
+impl Output {
+    /// Whether nothing may be carried out that has an answer.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.len() - self.sent >= ENOUGH
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(super) fn put(&mut self, record: &Record) {
+        if !self.is_closed {
+            record.encode(&mut self.bytes);
+        }
+    }
+
+    /// Appends a report of progress, or leaves it out if records wait to be read.
+    pub(super) fn put_progress(&mut self, record: impl FnOnce(u32) -> Record) {
+        if self.is_empty() {
+            let left_out = self.take_left_out();
+            self.put(&record(left_out));
+        } else {
+            self.left_out = self.left_out.saturating_add(1);
+        }
+    }
+
+    /// Returns and forgets how many reports were left out.
+    pub(super) fn take_left_out(&mut self) -> u32 {
+        std::mem::take(&mut self.left_out)
+    }
+
+    /// Sends as much as the socket takes.
+    pub(super) fn send(&mut self, socket: BorrowedFd<'_>) {
+        while self.sent < self.bytes.len() {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match send(socket, &self.bytes[self.sent..], flags) {
+                Ok(sent) => self.sent += sent,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => return,
+                // EPIPE, ECONNRESET: no process has the other end.
+                Err(_) => return self.close(),
+            }
+        }
+        (self.bytes, self.sent) = (Vec::new(), 0);
+    }
+
+    /// Drops all records, and all that follow.
+    pub(super) fn close(&mut self) {
+        (self.bytes, self.sent) = (Vec::new(), 0);
+        self.is_closed = true;
+    }
+}

@@ -1,0 +1,190 @@
+//! Commands: what is written to a control descriptor.
+
+use super::words::{first, number, put, put_long, split};
+
+/// The letter in the first word of a command: `C`.
+pub(super) const SORT: u8 = b'C';
+
+/// A command for a transfer.
+///
+/// Offsets, the block and a size concern the transfers that are started after them.
+/// Transfers are carried out one after the other; all other commands take effect at
+/// once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Command {
+    /// Transfer this many bytes: the paper's `WRITE`.
+    Write(u64),
+    /// Transfer all bytes up to the end of the source.
+    WriteToEnd,
+    /// The next transfer reads from this offset. Without it a transfer continues where
+    /// the one before has ended.
+    SourceOffset(u64),
+    /// The next transfer writes at this offset.
+    SinkOffset(u64),
+    /// The length of a block, in bytes; 0: one that suits the pair.
+    Block(u32),
+    /// Blocks between two rests of this many milliseconds: the paper's (k, t).
+    Schedule {
+        /// Blocks; 0: no schedule.
+        count: u32,
+        /// Milliseconds.
+        rest: u32,
+    },
+    /// Bytes a second; 0: no schedule.
+    Rate(u64),
+    /// Take nothing more from the source.
+    Pause,
+    /// Go on.
+    Resume,
+    /// End the running transfer and those that wait.
+    Cancel,
+    /// Answer with a [`Status`](super::Status).
+    Status,
+    /// Send a [`Status`](super::Status) every so many milliseconds while a transfer
+    /// runs; 0: send none.
+    Progress(u32),
+    /// Limit what further commands may ask for.
+    Limit(Limit),
+}
+
+/// A limit of a control descriptor. It can only be tightened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// All transfers together take no more than this many bytes.
+    Bytes(u64),
+    /// Transfers read offsets of the source from `start` to before `end`.
+    Range {
+        /// The first offset.
+        start: u64,
+        /// The offset after the last one.
+        end: u64,
+    },
+    /// No schedule is faster than this many bytes a second.
+    Rate(u64),
+    /// No schedule is more aggressive than this many blocks between rests of this many
+    /// milliseconds. The length of a block is the present one.
+    Schedule {
+        /// Blocks.
+        count: u32,
+        /// Milliseconds.
+        rest: u32,
+    },
+    /// Only commands whose bit is set: bit `n` is that of code `n`.
+    Commands(u32),
+    /// Nothing moves after this many milliseconds.
+    Time(u32),
+}
+
+/// A word that begins no command, or a command with the wrong number of words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadCommand {
+    /// The first word.
+    pub word: u32,
+}
+
+impl Command {
+    /// Returns the number of the command in a first word.
+    pub fn code(self) -> u16 {
+        match self {
+            Command::Write(_) => 1,
+            Command::WriteToEnd => 2,
+            Command::SourceOffset(_) => 3,
+            Command::SinkOffset(_) => 4,
+            Command::Block(_) => 5,
+            Command::Schedule { .. } => 6,
+            Command::Rate(_) => 7,
+            Command::Pause => 8,
+            Command::Resume => 9,
+            Command::Cancel => 10,
+            Command::Status => 11,
+            Command::Progress(_) => 12,
+            Command::Limit(Limit::Bytes(_)) => 13,
+            Command::Limit(Limit::Range { .. }) => 14,
+            Command::Limit(Limit::Rate(_)) => 15,
+            Command::Limit(Limit::Schedule { .. }) => 16,
+            Command::Limit(Limit::Commands(_)) => 17,
+            Command::Limit(Limit::Time(_)) => 18,
+        }
+    }
+
+    /// Returns the bit of the command in [`Limit::Commands`].
+    pub fn bit(self) -> u32 {
+        1 << self.code()
+    }
+
+    /// Appends the command's bytes.
+    pub fn encode(self, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        put(bytes, 0);
+        match self {
+            Command::Write(n)
+            | Command::SourceOffset(n)
+            | Command::SinkOffset(n)
+            | Command::Rate(n)
+            | Command::Limit(Limit::Bytes(n) | Limit::Rate(n)) => match u32::try_from(n) {
+                Ok(n) => put(bytes, n),
+                Err(_) => put_long(bytes, n),
+            },
+            Command::Limit(Limit::Range { start, end }) => {
+                put_long(bytes, start);
+                put_long(bytes, end);
+            }
+            Command::Schedule { count, rest } | Command::Limit(Limit::Schedule { count, rest }) => {
+                put(bytes, count);
+                put(bytes, rest);
+            }
+            Command::Block(n)
+            | Command::Progress(n)
+            | Command::Limit(Limit::Commands(n) | Limit::Time(n)) => put(bytes, n),
+            Command::WriteToEnd
+            | Command::Pause
+            | Command::Resume
+            | Command::Cancel
+            | Command::Status => {}
+        }
+        let words = (bytes.len() - start) / 4 - 1;
+        let word = first(SORT, words, self.code());
+        bytes[start..start + 4].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// Decodes a command from its first word and the words behind it.
+    pub(super) fn decode(word: u32, rest: &[u32]) -> Result<Command, BadCommand> {
+        let code = split(SORT, word).map_or(0, |(_, code)| code);
+        let one = |words: &[u32]| match words {
+            [n] => Some(*n),
+            _ => None,
+        };
+        let two = |words: &[u32]| match words {
+            [count, rest] => Some((*count, *rest)),
+            _ => None,
+        };
+        let long = number;
+        let command = match (code, rest) {
+            (1, n) => long(n).map(Command::Write),
+            (2, []) => Some(Command::WriteToEnd),
+            (3, n) => long(n).map(Command::SourceOffset),
+            (4, n) => long(n).map(Command::SinkOffset),
+            (5, n) => one(n).map(Command::Block),
+            (6, n) => two(n).map(|(count, rest)| Command::Schedule { count, rest }),
+            (7, n) => long(n).map(Command::Rate),
+            (8, []) => Some(Command::Pause),
+            (9, []) => Some(Command::Resume),
+            (10, []) => Some(Command::Cancel),
+            (11, []) => Some(Command::Status),
+            (12, n) => one(n).map(Command::Progress),
+            (13, n) => long(n).map(|n| Command::Limit(Limit::Bytes(n))),
+            (14, [start @ .., _, _]) => match (long(start), long(&rest[rest.len() - 2..])) {
+                (Some(start), Some(end)) => Some(Command::Limit(Limit::Range { start, end })),
+                _ => None,
+            },
+            (15, n) => long(n).map(|n| Command::Limit(Limit::Rate(n))),
+            (16, n) => two(n).map(|(count, rest)| Command::Limit(Limit::Schedule { count, rest })),
+            (17, n) => one(n).map(|n| Command::Limit(Limit::Commands(n))),
+            (18, n) => one(n).map(|n| Command::Limit(Limit::Time(n))),
+            _ => None,
+        };
+        command.ok_or(BadCommand { word })
+    }
+}

@@ -1,0 +1,145 @@
+//! Commands from bytes that arrive in any pieces.
+
+use super::command::{BadCommand, Command, SORT};
+use super::words::{MOST, WORD, split, words};
+
+/// A decoder of commands. It holds the bytes of at most a few commands.
+///
+/// A word that begins no command is passed over, and so is a command with a wrong number
+/// of words, as a whole.
+#[derive(Debug, Default)]
+pub struct Commands {
+    bytes: Vec<u8>,
+}
+
+impl Commands {
+    /// The most bytes that are held: room for several commands, and for any whole one.
+    pub const ROOM: usize = 1024;
+
+    /// Returns how many more bytes it takes.
+    pub fn room(&self) -> usize {
+        Self::ROOM.saturating_sub(self.bytes.len())
+    }
+
+    /// Takes bytes in, as many as there is [room](Commands::room) for. Returns how many.
+    pub fn push(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.room());
+        self.bytes.extend_from_slice(&bytes[..taken]);
+        taken
+    }
+
+    /// Returns the next command, if all of its bytes are here.
+    #[expect(clippy::should_implement_trait, reason = "`None` is not the end")]
+    pub fn next(&mut self) -> Option<Result<Command, BadCommand>> {
+        let (found, length) = self.peek(0)?;
+        self.bytes.drain(..length);
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+        Some(found)
+    }
+
+    /// Returns the command at this byte without removing it, and its length in bytes.
+    pub(in crate::cue) fn peek(&self, at: usize) -> Option<(Result<Command, BadCommand>, usize)> {
+        const _: () = assert!((MOST + 1) * WORD <= Commands::ROOM);
+        let bytes = self.bytes.get(at..)?;
+        let word = *words(bytes.get(..WORD)?).first()?;
+        let Some((count, _)) = split(SORT, word) else {
+            return Some((Err(BadCommand { word }), WORD));
+        };
+        let length = (count + 1) * WORD;
+        let rest = words(bytes.get(WORD..length)?);
+        Some((Command::decode(word, &rest), length))
+    }
+
+    /// Returns whether the last command is incomplete.
+    pub fn is_incomplete(&self) -> bool {
+        !self.bytes.is_empty() && self.peek(0).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Limit;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any() -> impl Strategy<Value = Command> {
+        let number = || prop_oneof![any::<u64>(), (0..10u64), Just(u64::from(u32::MAX) + 1)];
+        let two = || (any::<u32>(), any::<u32>());
+        use proptest::arbitrary::any;
+        prop_oneof![
+            number().prop_map(Command::Write),
+            Just(Command::WriteToEnd),
+            number().prop_map(Command::SourceOffset),
+            number().prop_map(Command::SinkOffset),
+            any::<u32>().prop_map(Command::Block),
+            two().prop_map(|(count, rest)| Command::Schedule { count, rest }),
+            number().prop_map(Command::Rate),
+            Just(Command::Pause),
+            Just(Command::Resume),
+            Just(Command::Cancel),
+            Just(Command::Status),
+            any::<u32>().prop_map(Command::Progress),
+            number().prop_map(|n| Command::Limit(Limit::Bytes(n))),
+            (number(), number())
+                .prop_map(|(start, end)| Command::Limit(Limit::Range { start, end })),
+            number().prop_map(|n| Command::Limit(Limit::Rate(n))),
+            two().prop_map(|(count, rest)| Command::Limit(Limit::Schedule { count, rest })),
+            any::<u32>().prop_map(|n| Command::Limit(Limit::Commands(n))),
+            any::<u32>().prop_map(|n| Command::Limit(Limit::Time(n))),
+        ]
+    }
+
+    proptest! {
+        /// Whatever the pieces in which the bytes arrive, the commands are the same.
+        #[test]
+        fn commands_are_decoded_from_any_pieces(
+            all in prop::collection::vec(any(), 1..40),
+            pieces in prop::collection::vec(1..40usize, 1..20),
+        ) {
+            let mut bytes = Vec::new();
+            all.iter().for_each(|command| command.encode(&mut bytes));
+            let (mut decoder, mut found, mut rest) = (Commands::default(), Vec::new(), &bytes[..]);
+            for piece in pieces.iter().cycle() {
+                let piece = (*piece).min(rest.len());
+                let taken = decoder.push(&rest[..piece]);
+                rest = &rest[taken..];
+                while let Some(next) = decoder.next() {
+                    found.push(next.unwrap());
+                }
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            prop_assert_eq!(found, all);
+            prop_assert!(!decoder.is_incomplete());
+        }
+
+        /// Garbage is passed over: nothing panics, memory is bounded, and a command after
+        /// the longest possible one is found.
+        #[test]
+        fn garbage_is_passed_over(garbage in prop::collection::vec(proptest::arbitrary::any::<u32>(), 0..300)) {
+            let mut bytes = Vec::new();
+            garbage.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            bytes.extend_from_slice(&[0; (MOST + 1) * WORD]);
+            Command::Cancel.encode(&mut bytes);
+            let (mut decoder, mut last, mut rest) = (Commands::default(), None, &bytes[..]);
+            while !rest.is_empty() {
+                rest = &rest[decoder.push(rest)..];
+                while let Some(next) = decoder.next() {
+                    last = Some(next);
+                }
+            }
+            prop_assert_eq!(last, Some(Ok(Command::Cancel)));
+        }
+    }
+
+    /// The words of `docs/cue-protocol.md`, as a program in C writes them.
+    #[test]
+    fn the_papers_command_has_two_words() {
+        let mut bytes = Vec::new();
+        Command::Write(4_096_000).encode(&mut bytes);
+        assert_eq!(words(&bytes), [0x4301_0001, 4_096_000]);
+    }
+}

@@ -1,0 +1,265 @@
+//! Records: what is read from a control descriptor.
+
+use std::time::Duration;
+
+use super::words::{first, number, put, put_long, split};
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::report::{Ended, Report};
+use crate::request::{DataPath, Schedule};
+
+/// The letter in the first word of a record: `R`.
+pub(super) const SORT: u8 = b'R';
+
+/// A record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record {
+    /// A transfer has started. The number counts the transfers of a control descriptor,
+    /// from 1.
+    Started(u32),
+    /// A transfer has ended.
+    Done(Done),
+    /// The answer to [`Command::Status`](super::Command::Status), or a report of
+    /// progress.
+    Status(Status),
+    /// A command was not carried out, and nothing has changed.
+    Refused {
+        /// Its first word.
+        word: u32,
+        /// Why: `EINVAL`, it is none, or its numbers are not valid; `EPERM`, a limit
+        /// forbids it; `ENODATA`, an incomplete command at the end.
+        errno: Errno,
+    },
+}
+
+/// How a transfer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Done {
+    /// The number of the transfer.
+    pub transfer: u32,
+    /// Why it ended.
+    pub ended: Ended,
+    /// The side that failed.
+    pub failed: Option<Side>,
+    /// The errno of a failure.
+    pub errno: Option<Errno>,
+    /// Bytes taken from the source.
+    pub read: u64,
+    /// Bytes that the sink has accepted.
+    pub written: u64,
+    /// Bytes that were read and not written. The next transfer writes them first.
+    pub stranded: u64,
+    /// The time that it took.
+    pub elapsed: Duration,
+}
+
+/// What a control descriptor is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum State {
+    /// No transfer runs.
+    #[default]
+    Idle,
+    /// A transfer runs.
+    Running,
+    /// Paused, with or without a transfer.
+    Paused,
+}
+
+/// The progress of a control descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// What it is doing.
+    pub state: State,
+    /// The number of the transfer that runs, or of the last one; 0 before the first.
+    pub transfer: u32,
+    /// Transfers that wait.
+    pub queued: u32,
+    /// The path in use, if a transfer runs.
+    pub path: Option<DataPath>,
+    /// Bytes that this transfer has taken from the source so far.
+    pub read: u64,
+    /// Bytes that the sink has accepted.
+    pub written: u64,
+    /// The time since the start of the transfer.
+    pub elapsed: Duration,
+    /// Its schedule, without the limits.
+    pub schedule: Schedule,
+    /// Reports of progress that were left out since the last one, because those before
+    /// had not been read.
+    pub left_out: u32,
+}
+
+impl Record {
+    fn code(&self) -> u16 {
+        match self {
+            Record::Started(_) => 1,
+            Record::Done(_) => 2,
+            Record::Status(_) => 3,
+            Record::Refused { .. } => 4,
+        }
+    }
+
+    /// Appends the record's bytes.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        put(bytes, 0);
+        match self {
+            Record::Started(transfer) => put(bytes, *transfer),
+            Record::Done(done) => done.encode(bytes),
+            Record::Status(status) => status.encode(bytes),
+            Record::Refused { word, errno } => {
+                put(bytes, *word);
+                put(bytes, errno.raw().unsigned_abs());
+            }
+        }
+        let words = (bytes.len() - start) / 4 - 1;
+        let word = first(SORT, words, self.code());
+        bytes[start..start + 4].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// Decodes a record from its first word and the words behind it. A later version
+    /// may append words. `None`: it is of a later version.
+    pub(super) fn decode(word: u32, rest: &[u32]) -> Option<Record> {
+        let (_, code) = split(SORT, word)?;
+        match (code, rest) {
+            (1, [transfer, ..]) => Some(Record::Started(*transfer)),
+            (2, words) => Done::decode(words).map(Record::Done),
+            (3, words) => Status::decode(words).map(Record::Status),
+            (4, [word, errno, ..]) => Some(Record::Refused {
+                word: *word,
+                errno: Errno::from_raw(*errno as i32),
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Done {
+    /// Of a report.
+    pub(in crate::cue) fn of(transfer: u32, report: &Report) -> Done {
+        Done {
+            transfer,
+            ended: report.ended,
+            failed: report.failed,
+            errno: report.errno,
+            read: report.read,
+            written: report.written,
+            stranded: report.stranded,
+            elapsed: report.elapsed,
+        }
+    }
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        put(bytes, self.transfer);
+        put(
+            bytes,
+            match self.ended {
+                Ended::Eof => 0,
+                Ended::Size => 1,
+                Ended::Idle => 2,
+                Ended::Cancelled => 3,
+                Ended::Error => 4,
+            },
+        );
+        put(
+            bytes,
+            match self.failed {
+                None => 0,
+                Some(Side::Source) => 1,
+                Some(Side::Sink) => 2,
+            },
+        );
+        put(bytes, self.errno.map_or(0, |e| e.raw().unsigned_abs()));
+        put_long(bytes, self.read);
+        put_long(bytes, self.written);
+        put_long(bytes, self.stranded);
+        put_long(bytes, micros(self.elapsed));
+    }
+
+    fn decode(words: &[u32]) -> Option<Done> {
+        Some(Done {
+            transfer: *words.first()?,
+            ended: match words.get(1)? {
+                0 => Ended::Eof,
+                1 => Ended::Size,
+                2 => Ended::Idle,
+                3 => Ended::Cancelled,
+                _ => Ended::Error,
+            },
+            failed: match words.get(2)? {
+                1 => Some(Side::Source),
+                2 => Some(Side::Sink),
+                _ => None,
+            },
+            errno: match words.get(3)? {
+                0 => None,
+                errno => Some(Errno::from_raw(*errno as i32)),
+            },
+            read: number(words.get(4..6)?)?,
+            written: number(words.get(6..8)?)?,
+            stranded: number(words.get(8..10)?)?,
+            elapsed: Duration::from_micros(number(words.get(10..12)?)?),
+        })
+    }
+}
+
+impl Status {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let state = match self.state {
+            State::Idle => 0,
+            State::Running => 1,
+            State::Paused => 2,
+        };
+        put(bytes, state);
+        put(bytes, self.transfer);
+        put(bytes, self.queued);
+        put(bytes, self.path.map_or(0, |path| path as u32 + 1));
+        put_long(bytes, self.read);
+        put_long(bytes, self.written);
+        put_long(bytes, micros(self.elapsed));
+        let (kind, one, other) = match self.schedule {
+            Schedule::Unlimited => (0, 0, 0),
+            Schedule::Rate(rate) => (1, rate.get() as u32, (rate.get() >> 32) as u32),
+            Schedule::Blocks { count, rest } => (2, count.get(), rest.as_millis() as u32),
+        };
+        for word in [kind, one, other, self.left_out] {
+            put(bytes, word);
+        }
+    }
+
+    fn decode(words: &[u32]) -> Option<Status> {
+        let path = words.get(3)?.checked_sub(1);
+        Some(Status {
+            state: match words.first()? {
+                0 => State::Idle,
+                1 => State::Running,
+                _ => State::Paused,
+            },
+            transfer: *words.get(1)?,
+            queued: *words.get(2)?,
+            path: path.and_then(|path| {
+                let mut all = DataPath::ALL.iter().copied();
+                all.find(|known| *known as u32 == path)
+            }),
+            read: number(words.get(4..6)?)?,
+            written: number(words.get(6..8)?)?,
+            elapsed: Duration::from_micros(number(words.get(8..10)?)?),
+            schedule: match words.get(10..13)? {
+                [1, low, high] => Schedule::rate(number(&[*low, *high])?),
+                [2, count, rest] => {
+                    Schedule::blocks(*count, Duration::from_millis(u64::from(*rest)))
+                }
+                _ => Schedule::Unlimited,
+            },
+            left_out: *words.get(13)?,
+        })
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,102 @@
+//! Records from bytes that arrive in any pieces.
+
+use super::record::{Record, SORT};
+use super::words::{WORD, split, words};
+
+/// A decoder of records. Bytes that begin no record, and records of a later version,
+/// are passed over.
+#[derive(Debug, Default)]
+pub struct Records {
+    bytes: Vec<u8>,
+}
+
+impl Records {
+    /// Takes bytes in.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Returns the next record, if all of its bytes are here.
+    #[expect(clippy::should_implement_trait, reason = "`None` is not the end")]
+    pub fn next(&mut self) -> Option<Record> {
+        loop {
+            let word = *words(self.bytes.get(..WORD)?).first()?;
+            let length = split(SORT, word).map_or(WORD, |(count, _)| (count + 1) * WORD);
+            let rest = words(self.bytes.get(WORD..length)?);
+            let found = Record::decode(word, &rest);
+            self.bytes.drain(..length);
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Done, State, Status};
+    use super::*;
+    use crate::endpoint::Side;
+    use crate::errno::Errno;
+    use crate::report::Ended;
+    use crate::request::{DataPath, Schedule};
+
+    #[test]
+    fn records_are_decoded_from_any_pieces() {
+        let status = |schedule, path| {
+            Record::Status(Status {
+                state: State::Paused,
+                transfer: 3,
+                queued: 2,
+                path,
+                read: 1 << 40,
+                written: 5,
+                elapsed: Duration::from_micros(1 << 33),
+                schedule,
+                left_out: 9,
+            })
+        };
+        let done = Record::Done(Done {
+            transfer: 3,
+            ended: Ended::Error,
+            failed: Some(Side::Sink),
+            errno: Some(Errno::ENOSPC),
+            read: u64::MAX,
+            written: 1,
+            stranded: 2,
+            elapsed: Duration::from_millis(7),
+        });
+        let all = [
+            Record::Started(1),
+            done,
+            status(Schedule::Unlimited, None),
+            status(Schedule::rate(u64::MAX), Some(DataPath::ReadWrite)),
+            status(
+                Schedule::blocks(4, Duration::from_millis(70)),
+                DataPath::ALL.last().copied(),
+            ),
+            Record::Refused {
+                word: 0xffff_ffff,
+                errno: Errno::EPERM,
+            },
+        ];
+        let mut bytes = Vec::new();
+        for record in &all {
+            // A record of a later version, and a word of none.
+            bytes.extend_from_slice(&0x5201_0063_u32.to_le_bytes());
+            bytes.extend_from_slice(&0x5201_0001_u32.to_le_bytes());
+            bytes.extend_from_slice(&7_u32.to_le_bytes());
+            record.encode(&mut bytes);
+        }
+        for piece in [1, 3, 4, 64, 1000] {
+            let (mut decoder, mut found) = (Records::default(), Vec::new());
+            for part in bytes.chunks(piece) {
+                decoder.push(part);
+                found.extend(std::iter::from_fn(|| decoder.next()));
+            }
+            assert_eq!(found, all, "pieces of {piece}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What the thread of the control descriptors shares with the others.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::endpoint::Kind;
+use crate::errno::Errno;
+use crate::map::Map;
+use crate::sys::{EventFd, Identity, Lock, identity};
+use crate::transfer::Control;
+
+/// What a new control descriptor needs.
+pub(super) struct New {
+    pub(super) id: u64,
+    pub(super) socket: OwnedFd,
+    pub(super) ends: [OwnedFd; 2],
+    pub(super) kind: Option<Kind>,
+    pub(super) control: Control,
+    pub(super) target: Option<u64>,
+}
+
+/// A message to the thread.
+pub(super) enum Message {
+    /// Serve another control descriptor.
+    New(Box<New>),
+    /// The transfer of this control descriptor has ended.
+    Ended(u64),
+}
+
+/// Shared by all threads of the process.
+pub(super) struct Registry {
+    wake: EventFd,
+    inbox: Lock<Vec<Message>>,
+    /// The sockets that callers have, by the files behind them.
+    known: Lock<Map<Identity, u64>>,
+    next: AtomicU64,
+    /// The thread has ended: the host has closed its descriptors.
+    is_dead: AtomicBool,
+}
+
+impl Registry {
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`, or the errno of a seccomp filter, as
+    /// [`EventFd::distinct`].
+    pub(super) fn new() -> Result<Registry, Errno> {
+        Ok(Registry {
+            wake: EventFd::distinct()?,
+            inbox: Lock::default(),
+            known: Lock::default(),
+            next: AtomicU64::new(1),
+            is_dead: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn wake(&self) -> &EventFd {
+        &self.wake
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a message to the thread.
+    pub(super) fn send(&self, message: Message) {
+        if let Some(mut inbox) = self.inbox.lock() {
+            inbox.push(message);
+        }
+        self.wake.signal();
+    }
+
+    pub(super) fn take(&self) -> Vec<Message> {
+        let inbox = self.inbox.lock();
+        inbox.map_or_else(Vec::new, |mut inbox| std::mem::take(&mut *inbox))
+    }
+
+    /// Stores the socket of the caller.
+    pub(super) fn insert(&self, socket: impl AsFd, id: u64) {
+        if let (Some(file), Some(mut known)) = (identity(socket), self.known.lock()) {
+            known.insert(file, id);
+        }
+    }
+
+    pub(super) fn remove(&self, id: u64) {
+        if let Some(mut known) = self.known.lock() {
+            known.retain(|_, other| *other != id);
+        }
+    }
+
+    /// Returns the control descriptor that this is.
+    pub(super) fn find(&self, fd: impl AsFd) -> Option<u64> {
+        let file = identity(fd)?;
+        self.known.lock()?.get(&file).copied()
+    }
+
+    pub(super) fn is_usable(&self) -> bool {
+        !self.is_dead.load(Ordering::Acquire) && self.wake.is_still_open()
+    }
+
+    pub(super) fn end(&self) {
+        self.is_dead.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,180 @@
+//! The thread that serves all control descriptors of the process.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::registry::{Message, Registry};
+use super::stream::Stream;
+use crate::errno::Errno;
+use crate::map::Map;
+use crate::sys::{self, PerProcess, beyond};
+use crate::threads;
+use crate::transfer;
+
+/// The number of events that are fetched at a time.
+const EVENTS: usize = 64;
+/// The event of the wakeup; control descriptors have numbers from 1.
+const WAKE: u64 = 0;
+/// The longest sleep while there are control descriptors: the host may have closed the
+/// descriptors of this thread, and nothing else would wake it then.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Returns the registry of the process, whose thread runs. Starts it if necessary.
+///
+/// # Errors
+///
+/// `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
+/// available; or the errno of a seccomp filter.
+pub(super) fn registry() -> Result<&'static Arc<Registry>, Errno> {
+    static REGISTRY: PerProcess<Arc<Registry>> = PerProcess::new();
+    REGISTRY.get_usable(
+        |registry| registry.is_usable(),
+        |_| {
+            let registry = Arc::new(Registry::new()?);
+            let service = Service::new(&registry)?;
+            threads::start(c"cordboard-cue", threads::NO_OWNER, move || service.run())?;
+            Ok(registry)
+        },
+    )
+}
+
+struct Service {
+    registry: Arc<Registry>,
+    epoll: OwnedFd,
+    streams: Map<u64, Stream>,
+}
+
+impl Service {
+    fn new(registry: &Arc<Registry>) -> Result<Service, Errno> {
+        let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
+        let wake = EventData::new_u64(WAKE);
+        epoll::add(&epoll, registry.wake(), wake, EventFlags::IN)?;
+        Ok(Service {
+            registry: Arc::clone(registry),
+            epoll,
+            streams: Map::default(),
+        })
+    }
+
+    fn run(mut self) {
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        loop {
+            let timeout = self.timeout(sys::monotonic());
+            let fetched = transfer::fetch(self.epoll.as_fd(), &mut events, timeout);
+            // A number may refer to another file by now.
+            if !self.registry.wake().is_still_open() {
+                return self.forget();
+            }
+            let ready: Vec<(u64, EventFlags)> = match fetched {
+                Ok(events) => events.iter().map(|e| (e.data.u64(), e.flags)).collect(),
+                Err(Errno::EINTR) => Vec::new(),
+                Err(_) => return self.forget(),
+            };
+            for (id, flags) in ready {
+                match id {
+                    WAKE => drop(self.registry.wake().clear()),
+                    id => self.handle_event(id, flags),
+                }
+            }
+            for message in self.registry.take() {
+                self.handle_message(message);
+            }
+            self.handle_timers();
+        }
+    }
+
+    fn timeout(&self, now: Duration) -> Option<Duration> {
+        let timers = self.streams.values().filter_map(|stream| stream.timer(now));
+        let next = timers.min().map(|at| at.saturating_sub(now));
+        let check = (!self.streams.is_empty()).then_some(LONGEST);
+        next.into_iter().chain(check).min()
+    }
+
+    fn handle_message(&mut self, message: Message) {
+        match message {
+            Message::New(new) => {
+                let id = new.id;
+                let stream = Stream::new(*new, &self.registry);
+                // Without room for another watch (`EPOLL` limits of the user) its
+                // caller sees it closed.
+                let data = EventData::new_u64(id);
+                if epoll::add(&self.epoll, stream.socket(), data, EventFlags::IN).is_ok() {
+                    self.streams.insert(id, stream);
+                } else {
+                    self.registry.remove(id);
+                }
+                self.advance(id);
+            }
+            Message::Ended(id) => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.ended();
+                }
+                self.advance(id);
+            }
+        }
+    }
+
+    fn handle_event(&mut self, id: u64, flags: EventFlags) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) && !stream.is_hung_up() {
+            stream.hang_up();
+            // It would be reported again and again.
+            let _ = epoll::delete(&self.epoll, stream.socket());
+        }
+        self.advance(id);
+    }
+
+    fn handle_timers(&mut self) {
+        let now = sys::monotonic();
+        let due = |stream: &Stream| stream.timer(now).is_some_and(|at| at <= now);
+        let due: Vec<u64> = (self.streams.iter())
+            .filter(|(_, stream)| due(stream))
+            .map(|(id, _)| *id)
+            .collect();
+        due.into_iter().for_each(|id| self.advance(id));
+        self.end_those_that_are_over();
+    }
+
+    fn advance(&mut self, id: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.advance(sys::monotonic());
+        if stream.is_hung_up() {
+            return;
+        }
+        let (reads, writes) = stream.interest();
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, reads);
+        flags.set(EventFlags::OUT, writes);
+        let _ = epoll::modify(&self.epoll, stream.socket(), EventData::new_u64(id), flags);
+    }
+
+    fn end_those_that_are_over(&mut self) {
+        let idle = |id: u64| {
+            let target = self.streams.get(&id);
+            target.is_none_or(Stream::has_nothing_to_do)
+        };
+        let over: Vec<u64> = (self.streams.values())
+            .filter(|stream| stream.is_done() && stream.is_over(stream.target().is_none_or(idle)))
+            .map(|stream| stream.id)
+            .collect();
+        for id in over {
+            self.registry.remove(id);
+            self.streams.remove(&id);
+        }
+    }
+
+    /// Ends without closing a descriptor.
+    fn forget(self) {
+        self.registry.end();
+        std::mem::forget(self.epoll);
+        self.streams.into_values().for_each(Stream::forget);
+    }
+}

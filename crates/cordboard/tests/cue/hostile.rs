@@ -1,0 +1,146 @@
+//! Peers that send garbage, floods, and never read.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use cordboard::cue::{Command, Cue, Limit, State};
+use testkit::pattern::noise;
+
+use super::common::watchdog;
+use super::steps::{bytes_of, file_with, send, status};
+
+const LIMIT: u64 = 50_000;
+
+/// A limited transfer that is steered by what `peer` sends: it never moves more than
+/// the limit, and the process goes on serving others.
+fn is_withstood(seed: u64, peer: impl FnOnce(UnixStream)) {
+    let data = noise(200_000);
+    let (source, sink) = (file_with(&data), file_with(b""));
+    let cue = Cue::new(&source, &sink).unwrap();
+    let range = Limit::Range {
+        start: 1000,
+        end: 100_000,
+    };
+    send(
+        &cue,
+        &[
+            Command::Limit(Limit::Bytes(LIMIT)),
+            Command::Limit(range),
+            Command::Limit(Limit::Rate(1 << 30)),
+        ],
+    );
+    let (theirs, ours) = UnixStream::pair().unwrap();
+    let link = Cue::new(&ours, &cue).unwrap();
+    drop((ours, cue));
+    send(&link, &[Command::WriteToEnd]);
+    drop(link);
+    peer(theirs);
+    // Others are served.
+    let (mut end, other) = std::io::pipe().unwrap();
+    let mut well = Cue::new(&source, &other).unwrap();
+    assert_eq!(status(&mut well).state, State::Idle);
+    send(&well, &[Command::SourceOffset(3), Command::Write(10)]);
+    let mut bytes = [0; 10];
+    end.read_exact(&mut bytes).unwrap();
+    assert!(bytes == data[3..13]);
+    let mut copy = Vec::new();
+    std::fs::File::open(format!(
+        "/proc/self/fd/{}",
+        std::os::fd::AsRawFd::as_raw_fd(&sink)
+    ))
+    .unwrap()
+    .read_to_end(&mut copy)
+    .unwrap();
+    let written = copy.iter().filter(|byte| **byte != 0).count();
+    assert!(written as u64 <= LIMIT, "seed {seed}: {written}");
+}
+
+/// Random commands, random words and random bytes, in random pieces.
+fn garbage(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..random.usize(1..200) {
+        match random.u8(..8) {
+            0 => bytes.extend((0..random.usize(1..50)).map(|_| random.u8(..))),
+            1 => {
+                let code = u32::from(random.u16(..25));
+                let words = random.u32(..4);
+                bytes.extend((0x4300_0000 | words << 16 | code).to_le_bytes());
+                (0..words).for_each(|_| bytes.extend(random.u32(..).to_le_bytes()));
+            }
+            2 => Command::Write(random.u64(..LIMIT)).encode(&mut bytes),
+            3 => Command::SourceOffset(random.u64(..200_000)).encode(&mut bytes),
+            4 => Command::SinkOffset(random.u64(..100_000)).encode(&mut bytes),
+            5 => Command::Block(random.u32(..)).encode(&mut bytes),
+            6 => Command::Limit(Limit::Bytes(random.u64(..))).encode(&mut bytes),
+            _ => [
+                Command::Pause,
+                Command::Resume,
+                Command::Cancel,
+                Command::Status,
+            ][random.usize(..4)]
+            .encode(&mut bytes),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn garbage_moves_no_more_than_the_limits() {
+    let _dog = watchdog("garbage_moves_no_more_than_the_limits");
+    for seed in 0..40 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        is_withstood(seed, |peer| {
+            let reads = random.bool();
+            let mut reader = peer.try_clone().unwrap();
+            let reader = std::thread::spawn(move || {
+                let mut all = Vec::new();
+                reads.then(|| reader.read_to_end(&mut all))
+            });
+            let bytes = garbage(&mut random);
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let piece = random.usize(1..=rest.len());
+                // The service may have ended: EPIPE.
+                if (&peer).write_all(&rest[..piece]).is_err() {
+                    break;
+                }
+                rest = &rest[piece..];
+            }
+            let _ = peer.shutdown(std::net::Shutdown::Both);
+            let _ = reader.join().unwrap();
+        });
+    }
+}
+
+/// A peer that asks for ever and reads nothing is not read from any more, and blocks
+/// itself only.
+#[test]
+fn a_peer_that_reads_nothing_blocks_itself() {
+    let _dog = watchdog("a_peer_that_reads_nothing_blocks_itself");
+    is_withstood(0, |peer| {
+        peer.set_nonblocking(true).unwrap();
+        let bytes = bytes_of(&[Command::Status; 100]);
+        let mut silent = 0;
+        // Full for so long that nothing in between takes any more.
+        while silent < 1000 {
+            match (&peer).write(&bytes) {
+                Ok(_) => silent = 0,
+                Err(_) => {
+                    silent += 1;
+                    std::thread::yield_now();
+                }
+            }
+        }
+    });
+}
+
+/// One byte at a time, and never a whole command.
+#[test]
+fn a_slow_drip_holds_nothing_up() {
+    let _dog = watchdog("a_slow_drip_holds_nothing_up");
+    is_withstood(0, |mut peer| {
+        for byte in bytes_of(&[Command::Write(10)]).iter().take(7) {
+            peer.write_all(&[*byte]).unwrap();
+        }
+    });
+}

@@ -1,0 +1,165 @@
+//! What a holder may not do.
+
+use std::io::Write;
+
+use cordboard::cue::{Command, Cue, Limit, Record};
+use cordboard::{Ended, Errno};
+use testkit::pattern::noise;
+
+use super::common::watchdog;
+use super::steps::{done, file_with, next, send, status};
+
+fn is_refused(cue: &mut Cue, command: Command) -> bool {
+    send(cue, &[command, Command::Status]);
+    let mut refused = false;
+    loop {
+        match next(cue) {
+            Record::Refused { word, errno } => {
+                assert_eq!(word as u16, command.code());
+                assert_eq!(errno, Errno::EPERM);
+                refused = true;
+            }
+            Record::Status(_) => return refused,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn no_more_bytes_than_the_limit() {
+    let source = std::fs::File::open("/dev/zero").unwrap();
+    let sink = file_with(b"");
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    send(&cue, &[Command::Limit(Limit::Bytes(1000))]);
+    assert!(is_refused(&mut cue, Command::Write(1001)));
+    send(&cue, &[Command::Write(400)]);
+    assert_eq!(done(&mut cue).written, 400);
+    // It cannot be raised.
+    send(&cue, &[Command::Limit(Limit::Bytes(1_000_000))]);
+    send(&cue, &[Command::WriteToEnd]);
+    let last = done(&mut cue);
+    assert_eq!((last.ended, last.written), (Ended::Size, 600));
+    assert!(is_refused(&mut cue, Command::Write(1)));
+    assert_eq!(sink.metadata().unwrap().len(), 1000);
+}
+
+#[test]
+fn no_byte_outside_the_range() {
+    let data = noise(1000);
+    let source = file_with(&data);
+    let sink = file_with(b"");
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    let range = |start, end| Command::Limit(Limit::Range { start, end });
+    send(&cue, &[range(100, 300), range(0, 200)]);
+    // From the position, which is 0.
+    send(&cue, &[Command::Write(1)]);
+    assert_eq!(done(&mut cue).errno, Some(Errno::EPERM));
+    for (offset, bytes) in [
+        (99, 1),
+        (100, 101),
+        (200, 1),
+        (u64::MAX, 1),
+        (150, u64::MAX),
+    ] {
+        send(
+            &cue,
+            &[Command::SourceOffset(offset), Command::Write(bytes)],
+        );
+        let done = done(&mut cue);
+        assert_eq!((done.read, done.errno), (0, Some(Errno::EPERM)), "{offset}");
+    }
+    send(&cue, &[Command::SourceOffset(150), Command::WriteToEnd]);
+    let last = done(&mut cue);
+    assert_eq!((last.ended, last.written), (Ended::Size, 50));
+    let mut copy = [0; 50];
+    rustix::io::pread(&sink, &mut copy, 0).unwrap();
+    assert!(copy == data[150..200]);
+    // A source without offsets.
+    let (source, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(b"hello").unwrap();
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    send(&cue, &[range(0, 100), Command::Write(1)]);
+    assert_eq!(done(&mut cue).errno, Some(Errno::EPERM));
+}
+
+#[test]
+fn only_the_commands_that_are_allowed() {
+    let source = file_with(b"number, please");
+    let sink = file_with(b"");
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    let mask = |commands: &[Command]| {
+        let bits = commands
+            .iter()
+            .fold(0, |bits, command| bits | command.bit());
+        Command::Limit(Limit::Commands(bits))
+    };
+    let all = [
+        Command::Status,
+        Command::Write(0),
+        Command::Limit(Limit::Commands(0)),
+    ];
+    send(&cue, &[mask(&all)]);
+    for command in [Command::WriteToEnd, Command::Pause, Command::Rate(1)] {
+        assert!(is_refused(&mut cue, command));
+    }
+    assert!(!is_refused(&mut cue, Command::Write(1)));
+    // Bits do not come back.
+    send(&cue, &[mask(&[Command::Status, Command::Pause])]);
+    assert!(is_refused(&mut cue, Command::Pause));
+    assert!(is_refused(&mut cue, Command::Write(1)));
+}
+
+#[test]
+fn no_schedule_is_faster_than_the_limit() {
+    let _dog = watchdog("no_schedule_is_faster_than_the_limit");
+    let source = std::fs::File::open("/dev/zero").unwrap();
+    let sink = std::fs::File::options().write(true).open("/dev/null");
+    let mut cue = Cue::new(&source, sink.unwrap()).unwrap();
+    send(
+        &cue,
+        &[Command::Limit(Limit::Rate(100_000)), Command::WriteToEnd],
+    );
+    for _ in 0..100 {
+        send(&cue, &[Command::Rate(1 << 40), Command::Rate(0)]);
+        send(&cue, &[Command::Schedule { count: 9, rest: 0 }]);
+        send(
+            &cue,
+            &[Command::Limit(Limit::Rate(1 << 40)), Command::Pause],
+        );
+        send(&cue, &[Command::Resume]);
+        let status = status(&mut cue);
+        let most = 100_000 * status.elapsed.as_micros() / 1_000_000;
+        assert!(u128::from(status.read) <= most, "{status:?}");
+    }
+    // A limit that is none is refused.
+    send(&cue, &[Command::Limit(Limit::Rate(0))]);
+    assert!(matches!(
+        next(&mut cue),
+        Record::Refused {
+            errno: Errno::EINVAL,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn nothing_moves_after_the_time() {
+    let _dog = watchdog("nothing_moves_after_the_time");
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    send(
+        &cue,
+        &[
+            Command::WriteToEnd,
+            Command::Write(1),
+            Command::Limit(Limit::Time(20)),
+            Command::Limit(Limit::Time(1_000_000)),
+        ],
+    );
+    for _ in 0..2 {
+        assert_eq!(done(&mut cue).ended, Ended::Cancelled);
+    }
+    assert!(is_refused(&mut cue, Command::Write(1)));
+    assert!(!is_refused(&mut cue, Command::Pause));
+}

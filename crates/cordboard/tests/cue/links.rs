@@ -1,0 +1,144 @@
+//! A control descriptor whose sink is another one: a peer steers a transfer.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+
+use cordboard::Ended;
+use cordboard::cue::{Command, Cue, Limit, Record, Records};
+use testkit::pattern::noise;
+
+use super::common::watchdog;
+use super::steps::{bytes_of, done, file_with, send};
+
+/// Reads records from a peer's socket.
+struct Answers<S> {
+    socket: S,
+    records: Records,
+}
+
+impl<S: Read> Answers<S> {
+    fn new(socket: S) -> Answers<S> {
+        Answers {
+            socket,
+            records: Records::default(),
+        }
+    }
+
+    fn next(&mut self) -> Option<Record> {
+        loop {
+            if let Some(record) = self.records.next() {
+                return Some(record);
+            }
+            let mut bytes = [0; 100];
+            match self.socket.read(&mut bytes).unwrap() {
+                0 => return None,
+                n => self.records.push(&bytes[..n]),
+            }
+        }
+    }
+}
+
+fn steer(mut peer: impl Read + Write, ours: impl std::os::fd::AsFd) {
+    let data = noise(100_000);
+    let source = file_with(&data);
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let cue = Cue::new(&source, &sink).unwrap();
+    drop(sink);
+    send(&cue, &[Command::Limit(Limit::Bytes(100_000))]);
+    let link = Cue::new(&ours, &cue).unwrap();
+    drop((ours, cue));
+    send(&link, &[Command::WriteToEnd]);
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        end.read_to_end(&mut all).map(|_| all)
+    });
+    let commands = [
+        Command::Write(40_000),
+        Command::Write(60_000),
+        Command::Write(1),
+    ];
+    peer.write_all(&bytes_of(&commands)).unwrap();
+    let mut answers = Answers::new(&mut peer);
+    let (mut ended, mut refused) = (Vec::new(), 0);
+    while ended.len() < 2 || refused < 1 {
+        match answers.next().expect("no more records") {
+            Record::Done(done) => ended.push((done.ended, done.written)),
+            Record::Refused { .. } => refused += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(ended, [(Ended::Size, 40_000), (Ended::Size, 60_000)]);
+    // The owner has closed its descriptor, and the peer leaves: all is closed.
+    drop(link);
+    drop(peer);
+    assert!(reader.join().unwrap().unwrap() == data);
+}
+
+#[test]
+fn a_unix_socket_steers_a_transfer() {
+    let _dog = watchdog("a_unix_socket_steers_a_transfer");
+    let (peer, ours) = UnixStream::pair().unwrap();
+    steer(peer, ours);
+}
+
+#[test]
+fn a_tcp_connection_steers_a_transfer() {
+    let _dog = watchdog("a_tcp_connection_steers_a_transfer");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    steer(peer, ours);
+}
+
+/// A peer that has sent its commands and half-closes gets all answers, and then the end.
+#[test]
+fn a_half_closed_peer_gets_all_answers() {
+    let _dog = watchdog("a_half_closed_peer_gets_all_answers");
+    let (mut peer, ours) = UnixStream::pair().unwrap();
+    let source = file_with(&noise(5000));
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let cue = Cue::new(&source, &sink).unwrap();
+    let link = Cue::new(&ours, &cue).unwrap();
+    drop((ours, cue, sink));
+    send(&link, &[Command::WriteToEnd]);
+    drop(link);
+    let all: Vec<_> = (0..50).map(|_| Command::Write(100)).collect();
+    peer.write_all(&bytes_of(&all)).unwrap();
+    peer.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answers = Answers::new(peer);
+    let records: Vec<_> = std::iter::from_fn(|| answers.next()).collect();
+    let ends = records.iter().filter(|r| matches!(r, Record::Done(_)));
+    assert_eq!(ends.count(), 50);
+    let mut all = Vec::new();
+    end.read_to_end(&mut all).unwrap();
+    assert_eq!(all.len(), 5000);
+}
+
+/// The owner still steers a descriptor that is linked, and both read some of the
+/// records; the link can be cancelled.
+#[test]
+fn the_owner_unlinks_a_peer() {
+    let _dog = watchdog("the_owner_unlinks_a_peer");
+    let (peer, ours) = UnixStream::pair().unwrap();
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let cue = Cue::new(&source, &sink).unwrap();
+    let mut link = Cue::new(&ours, &cue).unwrap();
+    drop(ours);
+    send(&link, &[Command::WriteToEnd]);
+    (&peer)
+        .write_all(&bytes_of(&[Command::WriteToEnd]))
+        .unwrap();
+    let mut answers = Answers::new(&peer);
+    assert_eq!(answers.next(), Some(Record::Started(1)));
+    send(&link, &[Command::Cancel]);
+    assert_eq!(done(&mut link).ended, Ended::Cancelled);
+    drop((link, cue));
+    // The peer sees the end: the transfer from the silent pipe was cancelled.
+    while let Some(record) = answers.next() {
+        if let Record::Done(done) = record {
+            assert_eq!(done.ended, Ended::Cancelled);
+        }
+    }
+}

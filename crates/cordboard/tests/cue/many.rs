@@ -1,0 +1,124 @@
+//! The cost of many control descriptors: little memory, and no wake-ups.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cordboard::cue::{Command, Cue, State};
+use cordboard::{Request, Transfer};
+
+use super::common::{alone, watchdog};
+use super::steps::{done, send, status};
+
+/// Counts the allocated bytes.
+struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does everything.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const MOST: usize = 1000;
+
+/// The number of control descriptors that the limit of open files allows.
+fn count() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // One descriptor for the caller, five for the service, three for a transfer, and
+    // four for the pipes.
+    let each = 13;
+    let now = getrlimit(Resource::Nofile);
+    let want = (MOST * each + 200) as u64;
+    let current = Some(now.maximum.map_or(want, |most| most.min(want)));
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, ..now });
+    let current = getrlimit(Resource::Nofile).current.unwrap_or(want);
+    let most = usize::try_from(current.saturating_sub(200)).unwrap() / each;
+    most.min(MOST)
+}
+
+/// Returns the voluntary context switches of the threads of this name.
+fn switches(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let mut all = 0;
+    for task in tasks.map(|task| task.unwrap().path()) {
+        let comm = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        if comm.trim() == name {
+            let text = std::fs::read_to_string(task.join("status")).unwrap();
+            let mut lines = text.lines();
+            let line = lines.find(|line| line.starts_with("voluntary_ctxt_switches"));
+            let number = line.unwrap().split_whitespace().nth(1).unwrap();
+            all += number.parse::<u64>().unwrap();
+        }
+    }
+    all
+}
+
+/// Lets this much time pass, by the idle limit of a transfer.
+fn pass(time: Duration) {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let request = Request {
+        idle: Some(time),
+        ..Request::default()
+    };
+    use std::os::fd::AsFd;
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    assert!(transfer.run().report.elapsed >= time);
+}
+
+#[test]
+fn a_thousand_idle_cues() {
+    let _dog = watchdog("a_thousand_idle_cues");
+    if !alone!() {
+        return;
+    }
+    let count = count();
+    let pipes: Vec<_> = (0..count)
+        .map(|_| (std::io::pipe().unwrap(), std::io::pipe().unwrap()))
+        .collect();
+    let open = || -> Vec<Cue> {
+        let each = pipes.iter();
+        each.map(|((source, _), (_, sink))| Cue::new(source, sink).unwrap())
+            .collect()
+    };
+    // Starts the threads.
+    let mut first = Cue::new(&pipes[0].0.0, &pipes[0].1.1).unwrap();
+    send(&first, &[Command::Write(1), Command::Cancel]);
+    done(&mut first);
+    let before = IN_USE.load(Ordering::Relaxed);
+    let mut cues = open();
+    for cue in &mut cues {
+        assert_eq!(status(cue).state, State::Idle);
+    }
+    let each = (IN_USE.load(Ordering::Relaxed) - before) / count;
+    eprintln!("{count} control descriptors without a transfer: {each} bytes each");
+    assert!(each <= 2048, "{each}");
+    // With a transfer, which may take 2048 bytes itself.
+    for cue in &mut cues {
+        send(cue, &[Command::WriteToEnd]);
+        while status(cue).path.is_none() {}
+    }
+    let each = (IN_USE.load(Ordering::Relaxed) - before) / count;
+    eprintln!("{count} control descriptors with a transfer: {each} bytes each");
+    assert!(each <= 4096 + 2048, "{each}");
+    let threads = ["cordboard", "cordboard-cue"];
+    // The last answers may be on their way.
+    pass(Duration::from_millis(50));
+    let before = threads.map(switches);
+    pass(Duration::from_millis(200));
+    assert_eq!(threads.map(switches), before, "a thread was woken");
+}
