@@ -17,7 +17,7 @@ impl Transfer<'_> {
     /// querying a server may block for ever.
     pub(crate) fn has_its_descriptors(&self) -> bool {
         let owned = self.owned.iter().flatten();
-        let walks = (self.walk.as_ref()).and_then(holes::Walk::own);
+        let walks = (self.walk.as_deref()).and_then(holes::Walk::own);
         (owned.zip([self.source(), self.sink()]))
             .chain(walks.map(|fd| (fd, self.source())))
             .all(|(fd, end)| is_still(fd, end))

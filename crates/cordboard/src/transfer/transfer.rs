@@ -44,8 +44,9 @@ pub struct Transfer<'a> {
     /// The index of the next path of the route.
     pub(super) next: usize,
     pub(super) current: Option<(DataPath, Box<dyn Step + Send>)>,
-    pub(super) walk: Option<holes::Walk>,
-    pub(super) preallocation: Option<Preallocation>,
+    // In boxes, because few transfers have them and thousands may be idle.
+    pub(super) walk: Option<Box<holes::Walk>>,
+    pub(super) preallocation: Option<Box<Preallocation>>,
     pub(crate) spin: spin::Spin,
     pub(super) writeback: Option<writeback::Writeback>,
     pub(crate) runs_on: ThreadKind,
@@ -131,7 +132,7 @@ impl<'a> Transfer<'a> {
         let preallocation = match known {
             // Holes must not be filled.
             Some(known) if !keeps_holes && !flow.options.seek_zeros => {
-                Preallocation::new(&flow, known)
+                Preallocation::new(&flow, known).map(Box::new)
             }
             _ => None,
         };
@@ -145,7 +146,7 @@ impl<'a> Transfer<'a> {
             fifo_checked: false,
             end_retries: 0,
             quiesced: None,
-            walk: keeps_holes.then(holes::Walk::new),
+            walk: keeps_holes.then(|| Box::new(holes::Walk::new())),
             request,
             route,
             next: 0,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use cordboard::{DataPath, Ended, Report, Request, Size, Transfer};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe, pipe_with};
+use testkit::needs::{self, Need};
 use testkit::refuse::{FCNTL, POLL, PPOLL, apart, refuse};
 
 use crate::common::datagrams::{Sort, all, pair, put};
@@ -247,7 +248,12 @@ fn cases(from: From, data: &[u8]) -> Vec<Case> {
 
 #[test]
 fn no_two_calls_that_are_refused_lose_a_message() {
-    let _dog = watchdog("no_two_calls_that_are_refused_lose_a_message");
+    let name = "no_two_calls_that_are_refused_lose_a_message";
+    let _dog = watchdog(name);
+    // With a third call refused, a message may be cut.
+    if needs::missing(name, &[Need::Splice, Need::Vmsplice]) {
+        return;
+    }
     let data = pattern(TOTAL);
     let poll = [PPOLL, POLL].concat();
     let calls = [&MOVING[..], &[&poll]].concat();
