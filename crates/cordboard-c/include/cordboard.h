@@ -86,6 +86,62 @@
 // `cord_report.failed`: the sink.
 #define CORD_SINK 2
 
+// A command for `cord_cue`: transfer the number of bytes of the next word (or of the next two words, the
+// lower one first, with `CORD_CUE_WRITE + 0x10000`).
+#define CORD_CUE_WRITE 1124139009
+
+// A command for `cord_cue`: transfer all bytes up to the end of the source.
+#define CORD_CUE_WRITE_TO_END 1124073474
+
+// A command for `cord_cue`: the next transfer reads from this offset.
+#define CORD_CUE_SOURCE_OFFSET 1124139011
+
+// A command for `cord_cue`: the next transfer writes at this offset.
+#define CORD_CUE_SINK_OFFSET 1124139012
+
+// A command for `cord_cue`: the length of a block in bytes; 0: the library chooses.
+#define CORD_CUE_BLOCK 1124139013
+
+// A command for `cord_cue`: this many blocks between two rests of this many milliseconds: (k, t).
+#define CORD_CUE_SCHEDULE 1124204550
+
+// A command for `cord_cue`: this many bytes a second; 0: no schedule.
+#define CORD_CUE_RATE 1124139015
+
+// A command for `cord_cue`: take nothing more from the source.
+#define CORD_CUE_PAUSE 1124073480
+
+// A command for `cord_cue`: go on after `CORD_CUE_PAUSE`.
+#define CORD_CUE_RESUME 1124073481
+
+// A command for `cord_cue`: end the running transfer and those that wait.
+#define CORD_CUE_CANCEL 1124073482
+
+// A command for `cord_cue`: answer with a status record.
+#define CORD_CUE_STATUS 1124073483
+
+// A command for `cord_cue`: send a status record every so many milliseconds; 0: send none.
+#define CORD_CUE_PROGRESS 1124139020
+
+// A command for `cord_cue`: take no more than this many bytes from now on.
+#define CORD_CUE_LIMIT_BYTES 1124139021
+
+// A command for `cord_cue`: read only offsets of the source from the first two words to before the
+// second two.
+#define CORD_CUE_LIMIT_RANGE 1124335630
+
+// A command for `cord_cue`: no schedule is faster than this many bytes a second.
+#define CORD_CUE_LIMIT_RATE 1124139023
+
+// A command for `cord_cue`: no schedule has more blocks, or shorter rests.
+#define CORD_CUE_LIMIT_SCHEDULE 1124204560
+
+// A command for `cord_cue`: only the commands whose bit is set; bit n is that of code n.
+#define CORD_CUE_LIMIT_COMMANDS 1124139025
+
+// A command for `cord_cue`: nothing moves after this many milliseconds.
+#define CORD_CUE_LIMIT_TIME 1124139026
+
 // A handle of a transfer. It is a number and not a pointer: a handle that was
 // closed, or was never opened, is `EBADF`. A process does not use a number
 // twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.
@@ -482,6 +538,54 @@ int cord_close(cord_transfer transfer);
 //
 // * EBADF: not an open handle of this process.
 int cord_detach(cord_transfer transfer);
+
+// cord_cue - a control descriptor for transfers from one descriptor to another
+//
+// Returns a descriptor to which commands are written and from which records
+// are read. Nothing moves before a command says so. A command is one or more
+// 32-bit little-endian words: `uint32_t go[] = {CORD_CUE_WRITE, 4096000};`
+// followed by write(2) transfers 4096000 bytes from `src` to `dst`.
+// docs/cue-protocol.md describes all commands and records.
+//
+// The call duplicates both descriptors. The control descriptor is a socket
+// with FD_CLOEXEC. It can be polled, duplicated, and passed to another
+// process. Once all copies of it are closed, the library carries out the
+// transfers that end by themselves, those with a size and those from a file,
+// and cancels the others. A process that exits ends all of them.
+//
+// If `dst` is a control descriptor of this process, bytes that are transferred
+// to it are commands, and its records go back to `src`, a socket.
+//
+// # Returns
+//
+// A descriptor, or -1 and errno.
+//
+// # Errors
+//
+// * EBADF: a descriptor is not open.
+// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
+//   available.
+int cord_cue(int src, int dst);
+
+// cord_cue_write - write commands, and wait until their transfers have ended
+//
+// As write(2) to a control descriptor that this process has made, but returns
+// once each transfer that the commands start has ended, as in the cue()
+// paper. It reads the records up to then, and drops them. No other thread may
+// read from the descriptor meanwhile. To any other descriptor it is write(2).
+//
+// # Returns
+//
+// `count`, or -1 and errno. What follows a transfer that has failed is not
+// written.
+//
+// # Errors
+//
+// * The errno of a transfer that has failed; ECANCELED: it was cancelled.
+// * EINVAL: a command is incomplete, or is none. EPERM: a limit forbids it.
+// * EPIPE: the library has ended the service of the descriptor.
+// * Those of write(2), if it is not a control descriptor.
+ssize_t cord_cue_write(int cue, const void *commands, size_t count);
 
 // cord_set_flags - fcntl(fd, F_SETFL, flags) that keeps FASYNC on every file
 //

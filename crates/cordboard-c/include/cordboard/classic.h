@@ -10,6 +10,14 @@
  *                                 files too
  *   setitimer(which, value)       the third argument is optional
  *
+ * So do those of the paper on cue().
+ *
+ *   cue(s, d)                     cord_cue
+ *   WRITE                         CORD_CUE_WRITE
+ *   write(c, commands, count)     cord_cue_write, which waits for the transfers;
+ *                                 write(2) to any other descriptor
+ *   connect(sd, &addr, length)    the address is of any type
+ *
  * Linux has its own splice(2), with six arguments, declared in <fcntl.h> under
  * _GNU_SOURCE. So these names are macros, and the system's headers are included
  * first; (splice)(...) calls the system's function. setitimer needs -std=gnu11
@@ -19,6 +27,7 @@
 
 #include <fcntl.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -55,5 +64,17 @@ static inline int cord_classic_fcntl(int fd, int cmd, uintptr_t argument)
 #define setitimer(...) CORD_CLASSIC_SETITIMER(__VA_ARGS__, 0, 0)
 #define CORD_CLASSIC_SETITIMER(which, value, old, ...)                         \
     (setitimer)((which), (value), (old))
+
+#define WRITE ((int)CORD_CUE_WRITE)
+
+#undef cue
+#define cue(source, sink) cord_cue((source), (sink))
+
+#undef write
+#define write(fd, bytes, count) cord_cue_write((fd), (bytes), (count))
+
+#undef connect
+#define connect(sd, address, length)                                           \
+    (connect)((sd), (const struct sockaddr *)(address), (length))
 
 #endif /* CORDBOARD_CLASSIC_H */

@@ -8,6 +8,8 @@ mod run;
 
 mod handle;
 
+mod cue;
+
 mod flags;
 
 mod text;

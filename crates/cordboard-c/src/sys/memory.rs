@@ -154,6 +154,30 @@ pub(crate) unsafe fn buffer<'a>(
     }
 }
 
+/// Returns the caller's bytes; none if the size is 0.
+///
+/// # Errors
+///
+/// `EFAULT`: NULL, and the size is not 0.
+///
+/// # Safety
+///
+/// Valid for reading `size` bytes while it is used, or NULL.
+pub(crate) unsafe fn bytes<'a>(
+    pointer: *const std::ffi::c_void,
+    size: usize,
+) -> Result<&'a [u8], Errno> {
+    if size == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(Errno::EFAULT);
+    }
+    let size = size.min(isize::MAX as usize);
+    // SAFETY: as the caller promises; no object is larger than isize::MAX.
+    Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), size) })
+}
+
 /// Returns the caller's string; `None` for NULL.
 ///
 /// # Errors

@@ -11,6 +11,6 @@ pub(crate) use cancel::NotCancelled;
 pub(crate) use descriptor::{OwnerEx, flags, lend, owner, set_flags, set_signal, signal};
 pub(crate) use errno::set_errno;
 pub(crate) use memory::{
-    UserData, buffer, check_size, read_struct, string, write_string, write_struct,
+    UserData, buffer, bytes, check_size, read_struct, string, write_string, write_struct,
 };
 pub(crate) use signal::{Owner, Target, notify};

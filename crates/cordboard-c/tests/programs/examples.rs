@@ -235,3 +235,58 @@ fn scp_copies() {
     let none = program.plain().arg("none").arg(&to).output().unwrap();
     assert_eq!(none.status.code(), Some(1));
 }
+
+/// The program of the paper on cue(): 4000 KB of a longer file, to a TCP server.
+#[test]
+fn the_cue_program_sends_what_it_commands() {
+    let Some(program) = Program::example("cue") else {
+        return;
+    };
+    let _watched = testkit::watchdog::watch("the cue program");
+    const BYTES: usize = 4_096_000;
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = pattern::bytes(11, BYTES + 1000);
+    std::fs::write(folder.path().join("file"), &bytes).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let receiver = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        let (mut connection, _) = listener.accept().unwrap();
+        connection.read_to_end(&mut all).unwrap();
+        all
+    });
+    let run = program
+        .checked()
+        .current_dir(folder.path())
+        .arg(port.to_string())
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    assert!(receiver.join().unwrap() == bytes[..BYTES]);
+}
+
+/// The statements between the markers are the paper's, apart from its comments.
+#[test]
+fn the_cue_example_is_as_printed() {
+    const PRINTED: &str = r#"
+        int sd, fd, c, commands[CSIZE];
+        sd = socket(AF_INET,SOCK_STREAM,0);
+        connect(sd, &addr, sizeof(addr));
+        fd = open ("file", O_RDONLY);
+        c = cue(fd,sd);
+        commands[0] = WRITE;
+        commands[1] = 4096000;
+        write (c, commands, 2*sizeof(int));
+        close (c);
+    "#;
+    let text = std::fs::read_to_string(here().join("examples/cue.c")).unwrap();
+    let (_, text) = text
+        .split_once("/* ---- The example begins ---- */")
+        .unwrap();
+    let (example, _) = text.split_once("/* ---- The example ends ---- */").unwrap();
+    let plain = |text: &str| -> String {
+        let lines = text.lines().filter(|line| !line.contains("/*"));
+        lines.flat_map(str::split_whitespace).collect()
+    };
+    assert_eq!(plain(example), plain(PRINTED));
+}

@@ -81,3 +81,8 @@ fn fork() {
 fn classic() {
     passes("classic", false);
 }
+
+#[test]
+fn cue() {
+    passes("cue", false);
+}

@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::protocol::{Command, Record, Records};
 use super::registry::{Message, New};
-use super::service::registry;
+use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Kind};
 use crate::errno::Errno;
 use crate::sys::{beyond, duplicate};
@@ -84,6 +84,12 @@ impl Cue {
         registry.insert(&socket, id);
         registry.send(Message::New(Box::new(new)));
         Ok(Cue::from(socket))
+    }
+
+    /// Returns whether this is a control descriptor, or a copy of one, that this
+    /// process has made and that is still served.
+    pub fn is_control(fd: impl AsFd) -> bool {
+        existing().is_some_and(|registry| registry.find(fd).is_some())
     }
 
     /// Sends a command. Blocks while the socket is full; see [`Cue`].

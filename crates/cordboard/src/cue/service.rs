@@ -23,6 +23,14 @@ const WAKE: u64 = 0;
 /// descriptors of this thread, and nothing else would wake it then.
 const LONGEST: Duration = Duration::from_secs(60);
 
+static REGISTRY: PerProcess<Arc<Registry>> = PerProcess::new();
+
+/// Returns the registry of the process, if its thread runs.
+pub(super) fn existing() -> Option<&'static Arc<Registry>> {
+    let none = |_: Option<&Arc<Registry>>| Err(());
+    (REGISTRY.get_usable(|registry| registry.is_usable(), none)).ok()
+}
+
 /// Returns the registry of the process, whose thread runs. Starts it if necessary.
 ///
 /// # Errors
@@ -30,7 +38,6 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
 /// available; or the errno of a seccomp filter.
 pub(super) fn registry() -> Result<&'static Arc<Registry>, Errno> {
-    static REGISTRY: PerProcess<Arc<Registry>> = PerProcess::new();
     REGISTRY.get_usable(
         |registry| registry.is_usable(),
         |_| {

@@ -383,7 +383,7 @@ impl Stream {
     /// Reports a transfer that has not begun.
     fn skip(&mut self, job: Job, ended: Ended, failed: Option<(Side, Errno)>) {
         self.limits.release(job.reserved, 0);
-        self.transfers += 1;
+        self.transfers = self.transfers.wrapping_add(1);
         let mut report = Report::nothing(failed.map(|f| f.0), failed.map(|f| f.1));
         report.ended = ended;
         let done = Done::of(self.transfers, &report);
@@ -397,7 +397,7 @@ impl Stream {
         {
             match self.admit(job) {
                 Ok(job) => {
-                    self.transfers += 1;
+                    self.transfers = self.transfers.wrapping_add(1);
                     self.moved = Moved::default();
                     self.output.put(&Record::Started(self.transfers));
                     self.answer();

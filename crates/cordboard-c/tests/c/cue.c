@@ -1,0 +1,116 @@
+/* Control descriptors: cord_cue, cord_cue_write. */
+#include "check.h"
+
+#include <cordboard/classic.h>
+#include <sys/un.h>
+
+/* Reads one record, whose first word has its length. */
+static uint32_t record(int c, uint32_t words[32])
+{
+    uint32_t first;
+    CHECK(read(c, &first, sizeof first) == (ssize_t)sizeof first);
+    size_t length = 4 * (size_t)(first >> 16 & 0xff);
+    size_t got = 0;
+    while (got < length) {
+        ssize_t n = read(c, (char *)words + got, length - got);
+        CHECK(n > 0);
+        got += (size_t)n;
+    }
+    return first & 0xffff;
+}
+
+enum { STARTED = 1, DONE = 2, STATUS = 3, REFUSED = 4 };
+
+static void with_write(void)
+{
+    int from = make_file("number, please"), to = make_file("");
+    int c = cord_cue(from, to);
+    CHECK(c >= 3 && fcntl(c, F_GETFD) == FD_CLOEXEC);
+    uint32_t go[] = {CORD_CUE_WRITE, 6, CORD_CUE_WRITE_TO_END, 0xffffffff};
+    CHECK((write)(c, go, sizeof go) == (ssize_t)sizeof go);
+    uint32_t words[32];
+    /* The bad word is answered while the transfers run. */
+    int done = 0, refused = 0;
+    while (done < 2 || refused < 1) {
+        switch (record(c, words)) {
+        case DONE:
+            done++;
+            CHECK(words[0] == (uint32_t)done && words[3] == 0);
+            CHECK(words[4] == (done == 1 ? 6 : 8) && words[5] == 0);
+            break;
+        case REFUSED:
+            refused++;
+            CHECK(words[0] == 0xffffffff && words[1] == EINVAL);
+            break;
+        default:
+            break;
+        }
+    }
+    CHECK(lseek(to, 0, SEEK_SET) == 0);
+    expect(to, "number, please");
+    CHECK(close(c) == 0 && close(from) == 0 && close(to) == 0);
+}
+
+static void waits(void)
+{
+    int from = make_file("number, please"), to = make_file("");
+    int c = cue(from, to);
+    int go[] = {WRITE, 6, WRITE, 8};
+    CHECK(write(c, go, sizeof go) == (ssize_t)sizeof go);
+    CHECK(lseek(to, 0, SEEK_SET) == 0);
+    expect(to, "number, please");
+    /* Half a command, none, and one that a limit forbids. */
+    CHECK(write(c, go, 6) == -1 && errno == EINVAL);
+    int none = 7;
+    CHECK(write(c, &none, sizeof none) == -1 && errno == EINVAL);
+    uint32_t limit[] = {CORD_CUE_LIMIT_BYTES, 5};
+    CHECK(write(c, limit, sizeof limit) == (ssize_t)sizeof limit);
+    CHECK(write(c, go, 8) == -1 && errno == EPERM);
+    CHECK(write(c, NULL, 8) == -1 && errno == EFAULT);
+    CHECK(write(c, NULL, 0) == 0);
+    CHECK(close(c) == 0);
+    CHECK(write(c, go, 8) == -1 && errno == EBADF);
+    /* The sink's reader has gone. */
+    struct channel channel = make_pipe();
+    CHECK(lseek(from, 0, SEEK_SET) == 0);
+    c = cue(from, channel.in);
+    close(channel.out);
+    CHECK(write(c, go, 8) == -1 && errno == EPIPE);
+    CHECK(close(c) == 0 && close(channel.in) == 0);
+    /* Any other descriptor. */
+    CHECK(write(to, "abc", 3) == 3);
+    CHECK(cord_cue(from, -1) == -1 && errno == EBADF);
+    CHECK(close(from) == 0 && close(to) == 0);
+}
+
+/* A socket that is cued to a control descriptor: the peer steers. */
+static void remote(void)
+{
+    int from = make_file("number, please"), to = make_file("");
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    int c = cord_cue(from, to);
+    int link = cord_cue(pair[0], c);
+    CHECK(c >= 0 && link >= 0);
+    uint32_t all = CORD_CUE_WRITE_TO_END;
+    CHECK((write)(link, &all, sizeof all) == (ssize_t)sizeof all);
+    CHECK(close(link) == 0 && close(c) == 0 && close(pair[0]) == 0);
+    uint32_t go[] = {CORD_CUE_WRITE, 6}, words[32];
+    CHECK((write)(pair[1], go, sizeof go) == (ssize_t)sizeof go);
+    CHECK(record(pair[1], words) == STARTED);
+    CHECK(record(pair[1], words) == DONE);
+    CHECK(words[4] == 6 && words[6] == 6);
+    CHECK(close(pair[1]) == 0);
+    CHECK(lseek(to, 0, SEEK_SET) == 0);
+    expect(to, "number");
+    CHECK(close(from) == 0 && close(to) == 0);
+}
+
+int main(void)
+{
+    watchdog();
+    with_write();
+    waits();
+    remote();
+    return 0;
+}
