@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use cordboard::{DataPath, Sparse};
+use cordboard::{DataPath, Schedule, Sparse};
 
 use crate::units;
 
@@ -395,6 +395,30 @@ pub enum Hash {
     Blake3,
 }
 
+/// How fast to read.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Pacing {
+    /// Read no more than this many bytes a second, of all files together
+    ///
+    /// The path stays the same. Holes that are skipped do not count, and reading
+    /// back (--verify) is not limited.
+    #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
+    pub rate: Option<u64>,
+    /// Read K blocks, then rest for MS milliseconds, and so on
+    ///
+    /// A block has the size of --block, or 128K.
+    #[arg(long, value_name = "K,MS", value_parser = units::schedule, conflicts_with = "rate")]
+    pub schedule: Option<Schedule>,
+}
+
+impl Pacing {
+    /// The schedule of the transfers.
+    pub fn schedule(&self) -> Schedule {
+        let rate = self.rate.map_or(Schedule::Unlimited, Schedule::rate);
+        self.schedule.unwrap_or(rate)
+    }
+}
+
 /// The flags of every command that moves bytes.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
@@ -404,6 +428,9 @@ pub struct Common {
     /// Shared flags.
     #[command(flatten)]
     pub stages: Stages,
+    /// Shared flags.
+    #[command(flatten)]
+    pub pacing: Pacing,
     /// Draw progress; auto: on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,

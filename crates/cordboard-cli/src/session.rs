@@ -71,6 +71,7 @@ impl Session {
             b"cordboard: interrupted: no bytes were moved\n".to_vec()
         };
         let control = signals::install(zero);
+        control.set_schedule(common.pacing.schedule());
         let drawing = match common.progress {
             When::Auto => std::io::stderr().is_terminal(),
             When::Always => true,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use cordboard::Schedule;
+
 const ACCEPTED: &str = "a size is a whole number of bytes, with K, M, G or T (powers of 1024; \
 also KiB, MiB, GiB, TiB) or kB, MB, GB or TB (powers of 1000), for example 4096, 64K or 10MB";
 
@@ -43,6 +45,33 @@ pub fn block(text: &str) -> Result<std::num::NonZeroUsize, String> {
         .ok()
         .and_then(std::num::NonZeroUsize::new)
         .ok_or_else(|| "a block has at least one byte".to_owned())
+}
+
+/// Parses a rate in bytes a second: at least one.
+pub fn per_second(text: &str) -> Result<u64, String> {
+    match size(text.strip_suffix("/s").unwrap_or(text))? {
+        0 => Err("a rate is at least one byte a second".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Parses blocks and milliseconds: `4,70`.
+pub fn schedule(text: &str) -> Result<Schedule, String> {
+    let parsed = text.split_once(',').and_then(|(count, millis)| {
+        let number = |text: &str| text.parse::<u32>().ok().filter(|_| !text.starts_with('+'));
+        Some((number(count)?, number(millis)?))
+    });
+    match parsed {
+        Some((count @ 1.., millis)) => {
+            let rest = Duration::from_millis(u64::from(millis));
+            Ok(Schedule::blocks(count, rest))
+        }
+        _ => Err(
+            "a schedule is a number of blocks from 1 and a number of milliseconds, \
+             for example 4,70"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Parses the size of a frame: at least one byte.
@@ -231,6 +260,32 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for junk in ["", "0", "-1", "nan", "inf", "1s", "1e-30"] {
             assert!(seconds(junk).is_err(), "{junk}");
+        }
+    }
+
+    #[test]
+    fn rates_and_schedules() {
+        assert_eq!(per_second("64K"), Ok(65536));
+        assert_eq!(per_second("10MB/s"), Ok(10_000_000));
+        let rest = Duration::from_millis(70);
+        assert_eq!(schedule("4,70"), Ok(Schedule::blocks(4, rest)));
+        assert_eq!(schedule("1,0"), Ok(Schedule::blocks(1, Duration::ZERO)));
+        for junk in ["", "0", "x", "1M/h", "-1"] {
+            assert!(per_second(junk).is_err(), "{junk}");
+        }
+        for junk in [
+            "",
+            "4",
+            "0,70",
+            "4,",
+            ",70",
+            "4,70,1",
+            "+4,70",
+            "4,-1",
+            "4, 70",
+            "4,99999999999",
+        ] {
+            assert!(schedule(junk).is_err(), "{junk}");
         }
     }
 

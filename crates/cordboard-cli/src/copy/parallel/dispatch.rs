@@ -344,6 +344,7 @@ mod tests {
         let packs = stages.transform();
         let dir = tempfile::tempdir().unwrap();
         let common = Common {
+            pacing: crate::flags::Pacing::default(),
             paths: Paths::default(),
             stages,
             progress: When::Never,

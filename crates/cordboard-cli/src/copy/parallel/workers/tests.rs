@@ -89,6 +89,7 @@ fn a_panic_is_a_failure_of_its_file_and_of_the_command() {
     for slots in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         let common = Common {
+            pacing: crate::flags::Pacing::default(),
             paths: Paths::default(),
             stages: Stages::default(),
             progress: When::Never,
