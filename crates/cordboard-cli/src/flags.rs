@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use cordboard::{DataPath, Schedule, Sparse};
+use cordboard::{DataPath, Sparse};
 
 use crate::units;
+
+mod steering;
+
+pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 
 const ENDPOINTS: &str = "\
 An endpoint is one of:
@@ -102,6 +106,12 @@ pub enum Command {
     /// were.
     #[command(after_help = format!("{PLAYING}\n\n{ENDPOINTS}\n\n{EXIT}"))]
     Play(Play),
+    /// Steer a command that was started with --control
+    ///
+    /// Prints its status, after the command has taken effect. A cancelled command
+    /// ends as by SIGTERM.
+    #[command(after_help = EXIT)]
+    Cue(CueFlags),
     /// Print which paths would be tried, and why, without moving a byte
     ///
     /// Nothing is created, connected to or waited for. Devices are not opened,
@@ -395,30 +405,6 @@ pub enum Hash {
     Blake3,
 }
 
-/// How fast to read.
-#[derive(Debug, Clone, Default, Args)]
-pub struct Pacing {
-    /// Read no more than this many bytes a second, of all files together
-    ///
-    /// The path stays the same. Holes that are skipped do not count, and reading
-    /// back (--verify) is not limited.
-    #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
-    pub rate: Option<u64>,
-    /// Read K blocks, then rest for MS milliseconds, and so on
-    ///
-    /// A block has the size of --block, or 128K.
-    #[arg(long, value_name = "K,MS", value_parser = units::schedule, conflicts_with = "rate")]
-    pub schedule: Option<Schedule>,
-}
-
-impl Pacing {
-    /// The schedule of the transfers.
-    pub fn schedule(&self) -> Schedule {
-        let rate = self.rate.map_or(Schedule::Unlimited, Schedule::rate);
-        self.schedule.unwrap_or(rate)
-    }
-}
-
 /// The flags of every command that moves bytes.
 #[derive(Debug, Clone, Args)]
 pub struct Common {
@@ -431,6 +417,12 @@ pub struct Common {
     /// Shared flags.
     #[command(flatten)]
     pub pacing: Pacing,
+    /// Be steered by cordboard cue PATH while it runs
+    ///
+    /// PATH is the file of a UNIX socket, which is made and removed, or the
+    /// abstract name @NAME. Only the same user, and root, can connect.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub control: Option<OsString>,
     /// Draw progress; auto: on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,

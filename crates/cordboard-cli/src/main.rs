@@ -6,6 +6,7 @@
 mod bounded_write;
 mod cat;
 mod copy;
+mod cue;
 mod directory;
 mod endpoint;
 #[allow(unsafe_code)]
@@ -29,6 +30,7 @@ mod session;
 mod signals;
 mod splice;
 mod stages;
+mod steering;
 #[allow(unsafe_code)]
 mod sys;
 mod units;

@@ -19,6 +19,7 @@ pub fn run(words: Vec<OsString>) -> u8 {
         Command::Copy(flags) => transfer(&flags.common, "copied", |s| copy::run(&flags, s)),
         Command::Cat(flags) => transfer(&flags.common, CAT, |s| cat::run(&flags, s)),
         Command::Play(flags) => play::run(&flags),
+        Command::Cue(flags) => crate::cue::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Completions { shell } => man::completions(shell),
         Command::Man { what } => man::man(what.as_deref()),
@@ -44,6 +45,9 @@ fn leave(status: u8) -> u8 {
 /// printing the report.
 fn transfer(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -> u8 {
     let mut session = Session::begin(common, verb);
-    run(&mut session);
+    match session.steer(common) {
+        Ok(()) => run(&mut session),
+        Err(problem) => session.problem(&problem),
+    }
     session.finish()
 }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cordboard::{Control, DataPath, Ended, Report, Request, Size, Transfer};
@@ -18,6 +19,7 @@ use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result
 use crate::progress::{Watch, is_on};
 use crate::report::{Account, Files};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
+use crate::steering::Steering;
 use crate::{signals, units};
 
 /// Reasons for missing attributes that are remembered, at most.
@@ -51,6 +53,7 @@ pub struct Session {
     /// too.
     hashes: Vec<HashLine>,
     control: &'static Control,
+    steering: Option<Steering>,
     watch: Watch,
     account: Account,
     /// Reasons for missing attributes, and the number of attributes that were
@@ -92,11 +95,25 @@ impl Session {
             lost: false,
             hashes: Vec::new(),
             control,
+            steering: None,
             watch: Watch::new(drawing),
             account: Account::default(),
             reasons: BTreeSet::new(),
             unreported: 0,
         }
+    }
+
+    /// Opens the control socket of `--control`. Transfers then do not sleep inside
+    /// calls, from which only a signal could wake them.
+    pub fn steer(&mut self, common: &Common) -> Result<(), Problem> {
+        let Some(path) = &common.control else {
+            return Ok(());
+        };
+        self.control = signals::polled();
+        let steering = Steering::begin(path, self.control)?;
+        self.watch.report_to(Arc::clone(steering.live()));
+        self.steering = Some(steering);
+        Ok(())
     }
 
     /// Moves the bytes of one request and adds them to the account. `total` is
@@ -387,6 +404,9 @@ impl Session {
             self.account.total.elapsed = self.watch.wall();
         }
         let account = &self.account;
+        if let Some(steering) = &self.steering {
+            steering.end(&account.total);
+        }
         let stopped = signals::stop().filter(|_| account.total.ended == Ended::Cancelled);
         if let Some(signal) = stopped {
             let stranded = match account.total.stranded {

@@ -55,17 +55,21 @@ pub fn per_second(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses blocks and milliseconds: `4,70`.
+/// Parses a schedule of blocks and milliseconds: `4,70`.
 pub fn schedule(text: &str) -> Result<Schedule, String> {
+    let (count, millis) = blocks(text)?;
+    let rest = Duration::from_millis(u64::from(millis));
+    Ok(Schedule::blocks(count, rest))
+}
+
+/// Parses a number of blocks and of milliseconds: `4,70`.
+pub fn blocks(text: &str) -> Result<(u32, u32), String> {
     let parsed = text.split_once(',').and_then(|(count, millis)| {
         let number = |text: &str| text.parse::<u32>().ok().filter(|_| !text.starts_with('+'));
         Some((number(count)?, number(millis)?))
     });
     match parsed {
-        Some((count @ 1.., millis)) => {
-            let rest = Duration::from_millis(u64::from(millis));
-            Ok(Schedule::blocks(count, rest))
-        }
+        Some((count @ 1.., millis)) => Ok((count, millis)),
         _ => Err(
             "a schedule is a number of blocks from 1 and a number of milliseconds, \
              for example 4,70"

@@ -1,6 +1,7 @@
 //! Endpoints by name: what a name means, and how it is opened.
 
 mod alias;
+mod control;
 mod discard;
 mod name;
 mod open;
@@ -14,10 +15,12 @@ pub use alias::{
     check_alias, check_append_to_itself, check_not_emptied, is_alias, is_directory_alias,
     is_kept_alias,
 };
+pub use control::{control_connection, control_socket};
 pub use discard::discard_sink;
 pub use name::{Name, file, names_other_endpoint, parse};
 pub use open::{check_appendable, sink, source};
 pub use opened::{Opened, check_sparse, truncate};
 pub use preview::{Preview, preview};
 pub use same_file::{check_same_file, same_file_problem};
+pub use sockets::unix::SocketFile;
 pub use standard::open_problem;

@@ -1,5 +1,6 @@
 //! The progress of the transfers of one command.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cordboard::{DataPath, Observer, Progress};
@@ -7,6 +8,7 @@ use cordboard::{DataPath, Observer, Progress};
 use super::frame::{Frame, Rate, requested_line};
 use super::screen::{Screen, width};
 use crate::signals;
+use crate::steering::Live;
 
 const EVERY: Duration = Duration::from_millis(100);
 /// The longest interval of the timer while nothing moves.
@@ -28,6 +30,7 @@ pub struct Watch {
     ticking: bool,
     /// The interval of the timer, and when it was set.
     pace: (Duration, Duration),
+    live: Option<Arc<Live>>,
 }
 
 impl Watch {
@@ -44,7 +47,13 @@ impl Watch {
             start: None,
             ticking: false,
             pace: (EVERY, Duration::ZERO),
+            live: None,
         }
+    }
+
+    /// Reports the progress here as well.
+    pub fn report_to(&mut self, live: Arc<Live>) {
+        self.live = Some(live);
     }
 
     /// Whether it draws.
@@ -116,6 +125,9 @@ impl Watch {
     fn at(&mut self, bytes: u64, elapsed: Duration, path: DataPath, under_way: usize) {
         self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
+        if let Some(live) = &self.live {
+            live.store(bytes, self.total, path, under_way);
+        }
         if signals::take_progress_request() {
             self.screen.print(&requested_line(bytes, elapsed, path));
             match self.drawing {

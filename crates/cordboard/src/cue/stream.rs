@@ -600,6 +600,13 @@ impl Stream {
             elapsed: moved.elapsed,
             schedule: self.control.schedule(),
             left_out,
+            total: self
+                .active
+                .as_ref()
+                .and_then(|active| match active.job.size {
+                    Size::Bytes(bytes) => Some(bytes),
+                    Size::Eof => None,
+                }),
         }
     }
 

@@ -345,6 +345,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let common = Common {
             pacing: crate::flags::Pacing::default(),
+            control: None,
             paths: Paths::default(),
             stages,
             progress: When::Never,

@@ -91,6 +91,8 @@ pub struct Status {
     /// Reports of progress that were left out since the last one, because those before
     /// had not been read.
     pub left_out: u32,
+    /// The bytes to move in all, if that is known.
+    pub total: Option<u64>,
 }
 
 impl Record {
@@ -140,7 +142,7 @@ impl Record {
 
 impl Done {
     /// Of a report.
-    pub(in crate::cue) fn of(transfer: u32, report: &Report) -> Done {
+    pub fn of(transfer: u32, report: &Report) -> Done {
         Done {
             transfer,
             ended: report.ended,
@@ -208,6 +210,22 @@ impl Done {
 }
 
 impl Status {
+    /// Of a control descriptor that has done nothing.
+    pub fn idle() -> Status {
+        Status {
+            state: State::Idle,
+            transfer: 0,
+            queued: 0,
+            path: None,
+            read: 0,
+            written: 0,
+            elapsed: Duration::ZERO,
+            schedule: Schedule::Unlimited,
+            left_out: 0,
+            total: None,
+        }
+    }
+
     fn encode(&self, bytes: &mut Vec<u8>) {
         let state = match self.state {
             State::Idle => 0,
@@ -229,6 +247,7 @@ impl Status {
         for word in [kind, one, other, self.left_out] {
             put(bytes, word);
         }
+        put_long(bytes, self.total.unwrap_or(u64::MAX));
     }
 
     fn decode(words: &[u32]) -> Option<Status> {
@@ -256,6 +275,7 @@ impl Status {
                 _ => Schedule::Unlimited,
             },
             left_out: *words.get(13)?,
+            total: number(words.get(14..16)?).filter(|total| *total != u64::MAX),
         })
     }
 }

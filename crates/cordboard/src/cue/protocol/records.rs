@@ -56,6 +56,7 @@ mod tests {
                 elapsed: Duration::from_micros(1 << 33),
                 schedule,
                 left_out: 9,
+                total: Some(1 << 41),
             })
         };
         let done = Record::Done(Done {

@@ -90,6 +90,7 @@ fn a_panic_is_a_failure_of_its_file_and_of_the_command() {
         let dir = tempfile::tempdir().unwrap();
         let common = Common {
             pacing: crate::flags::Pacing::default(),
+            control: None,
             paths: Paths::default(),
             stages: Stages::default(),
             progress: When::Never,

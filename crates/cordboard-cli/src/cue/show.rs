@@ -1,0 +1,121 @@
+//! A status, as a line.
+
+use std::fmt::Write as _;
+
+use cordboard::Schedule;
+use cordboard::cue::{State, Status};
+
+use crate::units;
+
+/// For people.
+pub fn text(status: &Status) -> String {
+    let mut line = name(status.state).to_owned();
+    let bytes = units::count(status.written);
+    let _ = match status.total.filter(|total| *total > 0) {
+        Some(total) => {
+            let share = status.written as f64 / total as f64 * 100.0;
+            write!(
+                line,
+                ": {bytes} of {} bytes, {share:.0} %",
+                units::count(total)
+            )
+        }
+        None => write!(line, ": {bytes} bytes"),
+    };
+    let seconds = status.elapsed.as_secs_f64();
+    let rate = status.written as f64 / seconds.max(0.001);
+    let _ = write!(
+        line,
+        " in {}, {}",
+        units::time(status.elapsed),
+        units::rate(rate)
+    );
+    if let Some(path) = status.path {
+        let _ = write!(line, ", by {path}");
+    }
+    let _ = match status.schedule {
+        Schedule::Rate(rate) => write!(
+            line,
+            ", at most {} bytes a second",
+            units::count(rate.get())
+        ),
+        Schedule::Blocks { count, rest } => {
+            write!(
+                line,
+                ", {count} blocks between rests of {} ms",
+                rest.as_millis()
+            )
+        }
+        _ => Ok(()),
+    };
+    line + "\n"
+}
+
+/// The status of a command that has ended.
+pub fn ended(json: bool) -> String {
+    match json {
+        true => "{\"state\":\"ended\"}\n".to_owned(),
+        false => "ended\n".to_owned(),
+    }
+}
+
+/// For programs.
+pub fn json(status: &Status) -> String {
+    let schedule = match status.schedule {
+        Schedule::Rate(rate) => serde_json::json!({"rate": rate.get()}),
+        Schedule::Blocks { count, rest } => {
+            serde_json::json!({"blocks": count.get(), "rest_ms": rest.as_millis() as u64})
+        }
+        _ => serde_json::Value::Null,
+    };
+    let line = serde_json::json!({
+        "state": name(status.state),
+        "read": status.read,
+        "written": status.written,
+        "total": status.total,
+        "seconds": (status.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
+        "path": status.path.map(|path| path.name()),
+        "schedule": schedule,
+    });
+    format!("{line}\n")
+}
+
+fn name(state: State) -> &'static str {
+    match state {
+        State::Idle => "idle",
+        State::Paused => "paused",
+        _ => "running",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use cordboard::DataPath;
+
+    #[test]
+    fn a_status_is_one_line() {
+        let mut status = Status::idle();
+        assert_eq!(text(&status), "idle: 0 bytes in 0.000 s, 0 B/s\n");
+        status.state = State::Running;
+        (status.written, status.total) = (2_621_440, Some(10_485_760));
+        status.elapsed = Duration::from_millis(2500);
+        status.path = Some(DataPath::Splice);
+        status.schedule = Schedule::rate(1_048_576);
+        assert_eq!(
+            text(&status),
+            "running: 2,621,440 of 10,485,760 bytes, 25 % in 2.5 s, 1.0 MiB/s, by splice, \
+             at most 1,048,576 bytes a second\n"
+        );
+        let line: serde_json::Value = serde_json::from_str(&json(&status)).unwrap();
+        assert_eq!(line["schedule"]["rate"], 1_048_576);
+        assert_eq!(
+            (&line["state"], &line["path"]),
+            (&"running".into(), &"splice".into())
+        );
+        status.schedule = Schedule::blocks(4, Duration::from_millis(70));
+        assert!(text(&status).ends_with("4 blocks between rests of 70 ms\n"));
+    }
+}

@@ -1,0 +1,78 @@
+//! The control socket of a command: listening, and connecting to it.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use cordboard::{Errno, Side};
+use rustix::net::{SocketType, sockopt};
+
+use super::sockets::Operand;
+use super::sockets::unix::{self, SocketFile};
+use crate::problem::Problem;
+
+/// The longest wait for an answer of a command.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Listens at a path, or at the abstract name `@NAME`. The file of a socket that is
+/// closed is replaced.
+pub fn control_socket(path: &Path) -> Result<(OwnedFd, Option<SocketFile>), Problem> {
+    let shown = path.to_string_lossy();
+    let operand = Operand {
+        shown: &shown,
+        side: Side::Source,
+    };
+    let doing = "listening as the control socket";
+    let bound = unix::bind(path, SocketType::STREAM, operand);
+    let (listener, file) = bound.map_err(|problem| unsided(problem, doing))?;
+    match rustix::net::listen(&listener, 16) {
+        Ok(()) => Ok((listener, file)),
+        Err(errno) => Err(unsided(
+            operand.problem(errno, crate::problem::Action::Listen),
+            doing,
+        )),
+    }
+}
+
+/// Connects to the control socket of a command. A call on it waits for at most ten
+/// seconds.
+pub fn control_connection(name: &OsStr) -> Result<OwnedFd, Problem> {
+    let shown = name.to_string_lossy();
+    let operand = Operand {
+        shown: &shown,
+        side: Side::Sink,
+    };
+    let connected = unix::connect(Path::new(name), SocketType::STREAM, operand);
+    let socket = connected.map_err(|problem| {
+        let problem = unsided(problem, "connecting to the control socket");
+        match problem.errno {
+            Some(Errno::ENOENT | Errno::ECONNREFUSED) => {
+                problem.help("no command has it open: see --control of splice, copy and cat")
+            }
+            _ => problem,
+        }
+    })?;
+    let failed = |errno: rustix::io::Errno| {
+        let errno = Errno::from(errno);
+        Problem::unsided(name.to_string_lossy(), errno, format!("{errno} steering"))
+    };
+    rustix::io::ioctl_fionbio(&socket, false).map_err(failed)?;
+    for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+        sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE)).map_err(failed)?;
+    }
+    Ok(socket)
+}
+
+/// The same problem, of neither side.
+fn unsided(problem: Problem, doing: &str) -> Problem {
+    match problem.errno {
+        // With a text of its own.
+        _ if problem.hint.is_some() && problem.text.starts_with("exists") => Problem {
+            side: None,
+            ..problem
+        },
+        Some(errno) => Problem::unsided(problem.operand, errno, format!("{errno} {doing}")),
+        None => problem,
+    }
+}

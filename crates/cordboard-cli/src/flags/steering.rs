@@ -1,0 +1,91 @@
+//! The flags that pace and steer transfers.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand, ValueHint};
+use cordboard::Schedule;
+
+use crate::units;
+
+/// The flags of `cue`.
+#[derive(Debug, Args)]
+pub struct CueFlags {
+    /// The control socket: the PATH or @NAME of --control
+    #[arg(value_name = "CONTROL", value_hint = ValueHint::AnyPath)]
+    pub control: OsString,
+    /// Print the status as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub action: CueAction,
+}
+
+/// What `cue` does.
+#[derive(Debug, Subcommand)]
+pub enum CueAction {
+    /// Print the status
+    Status,
+    /// Take nothing more from the source
+    Pause,
+    /// Go on after a pause
+    Resume,
+    /// Read no more than this many bytes a second; 0: no limit
+    Rate {
+        /// Bytes a second
+        #[arg(value_name = "BYTES", value_parser = units::size)]
+        bytes: u64,
+    },
+    /// Read K blocks, then rest for MS milliseconds, and so on
+    Schedule {
+        /// Blocks and milliseconds
+        #[arg(value_name = "K,MS", value_parser = units::blocks)]
+        schedule: (u32, u32),
+    },
+    /// End the command, with the report of what was moved
+    Cancel,
+    /// Set an upper bound for all later commands, which can only be tightened
+    #[command(subcommand)]
+    Limit(LimitAction),
+}
+
+/// What `cue limit` limits.
+#[derive(Debug, Subcommand)]
+pub enum LimitAction {
+    /// No more than this many bytes a second
+    Rate {
+        /// Bytes a second
+        #[arg(value_name = "BYTES", value_parser = units::per_second)]
+        bytes: u64,
+    },
+    /// No more than K blocks between rests of MS milliseconds
+    Schedule {
+        /// Blocks and milliseconds
+        #[arg(value_name = "K,MS", value_parser = units::blocks)]
+        schedule: (u32, u32),
+    },
+}
+
+/// How fast to read.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Pacing {
+    /// Read no more than this many bytes a second, of all files together
+    ///
+    /// The path stays the same. Holes that are skipped do not count, and reading
+    /// back (--verify) is not limited.
+    #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
+    pub rate: Option<u64>,
+    /// Read K blocks, then rest for MS milliseconds, and so on
+    ///
+    /// A block has the size of --block, or 128K.
+    #[arg(long, value_name = "K,MS", value_parser = units::schedule, conflicts_with = "rate")]
+    pub schedule: Option<Schedule>,
+}
+
+impl Pacing {
+    /// The schedule of the transfers.
+    pub fn schedule(&self) -> Schedule {
+        let rate = self.rate.map_or(Schedule::Unlimited, Schedule::rate);
+        self.schedule.unwrap_or(rate)
+    }
+}

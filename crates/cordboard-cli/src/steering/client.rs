@@ -1,0 +1,166 @@
+//! One process that steers the command.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cordboard::cue::{Command, Commands, Limit, Record};
+use cordboard::{Errno, Schedule};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+
+use super::live::Live;
+
+/// Bytes of records that wait, at most: no command is carried out behind them.
+const ENOUGH: usize = 1024;
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// A connection to the control socket.
+pub struct Client {
+    pub socket: Arc<OwnedFd>,
+    commands: Commands,
+    output: Vec<u8>,
+    /// The commands that it has not given up (`Limit::Commands`), a bit each.
+    allowed: u32,
+    progress: Option<(Duration, Instant)>,
+    /// It has closed its end, or sends no more.
+    pub is_closed: bool,
+}
+
+impl Client {
+    pub fn new(socket: OwnedFd) -> Client {
+        Client {
+            socket: Arc::new(socket),
+            commands: Commands::default(),
+            output: Vec::new(),
+            allowed: u32::MAX,
+            progress: None,
+            is_closed: false,
+        }
+    }
+
+    /// Whether it waits for commands, and for room for records.
+    pub fn interest(&self) -> (bool, bool) {
+        (self.output.len() < ENOUGH, !self.output.is_empty())
+    }
+
+    /// When its next report of progress is due.
+    pub fn next_report(&self) -> Option<Instant> {
+        self.progress.map(|(_, next)| next)
+    }
+
+    /// Carries out what has arrived, and sends what is due.
+    pub fn advance(&mut self, live: &Live) {
+        if let Some((every, next)) = self.progress
+            && Instant::now() >= next
+        {
+            self.progress = Some((every, Instant::now() + every));
+            if self.output.is_empty() {
+                self.put(&Record::Status(live.status()));
+            }
+        }
+        loop {
+            self.send();
+            if self.is_closed || self.output.len() >= ENOUGH {
+                return;
+            }
+            match self.commands.next() {
+                Some(Ok(command)) => {
+                    if let Err(errno) = self.execute(command, live) {
+                        self.refuse(command, errno);
+                    }
+                }
+                Some(Err(bad)) => self.put(&Record::Refused {
+                    word: bad.word,
+                    errno: Errno::EINVAL,
+                }),
+                None if self.receive() => {}
+                None => return,
+            }
+        }
+    }
+
+    /// `false`: nothing has arrived.
+    fn receive(&mut self) -> bool {
+        let mut bytes = [0; 512];
+        let room = self.commands.room().min(bytes.len());
+        match recv(&*self.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
+            Ok((_, n @ 1..)) => self.commands.push(&bytes[..n]) > 0,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
+            Ok((_, 0)) | Err(_) => {
+                self.is_closed = true;
+                false
+            }
+        }
+    }
+
+    fn execute(&mut self, command: Command, live: &Live) -> Result<(), Errno> {
+        if self.allowed & command.bit() == 0 {
+            return Err(Errno::EPERM);
+        }
+        let control = live.control();
+        let millis = |n| Duration::from_millis(u64::from(n));
+        match command {
+            Command::Status => self.put(&Record::Status(live.status())),
+            Command::Pause => control.pause(),
+            Command::Resume => control.resume(),
+            // As a signal to stop does it: the account is printed.
+            Command::Cancel => stop(getpid()),
+            Command::Rate(rate) => control.set_schedule(Schedule::rate(rate)),
+            Command::Schedule { count, rest } => {
+                control.set_schedule(Schedule::blocks(count, millis(rest)));
+            }
+            Command::Progress(0) => self.progress = None,
+            Command::Progress(every) => {
+                let every = millis(every).max(SHORTEST);
+                self.progress = Some((every, Instant::now() + every));
+            }
+            Command::Limit(Limit::Rate(rate @ 1..)) => {
+                control.limit_schedule(Schedule::rate(rate), Schedule::BLOCK);
+            }
+            Command::Limit(Limit::Schedule {
+                count: count @ 1..,
+                rest,
+            }) => {
+                let schedule = Schedule::blocks(count, millis(rest));
+                control.limit_schedule(schedule, Schedule::BLOCK);
+            }
+            Command::Limit(Limit::Commands(allowed)) => self.allowed &= allowed,
+            Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
+            // What is copied was decided on the command line.
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, command: Command, errno: Errno) {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        self.put(&Record::Refused { word, errno });
+    }
+
+    pub fn put(&mut self, record: &Record) {
+        record.encode(&mut self.output);
+    }
+
+    pub fn send(&mut self) {
+        while !self.output.is_empty() {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match send(&*self.socket, &self.output, flags) {
+                Ok(sent) => drop(self.output.drain(..sent)),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => return,
+                Err(_) => {
+                    self.output.clear();
+                    self.is_closed = true;
+                }
+            }
+        }
+    }
+}
+
+/// Sends SIGTERM to this process.
+fn stop(process: Pid) {
+    let _ = kill_process(process, Signal::TERM);
+}

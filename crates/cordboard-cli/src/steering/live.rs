@@ -1,0 +1,83 @@
+//! The progress of the command, for another thread.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use cordboard::cue::{State, Status};
+use cordboard::{Control, DataPath};
+
+/// The progress of the command. The thread that moves bytes stores it, another one
+/// reads it.
+#[derive(Debug)]
+pub struct Live {
+    control: &'static Control,
+    start: Instant,
+    moved: Mutex<Moved>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    path: Option<DataPath>,
+    bytes: u64,
+    total: Option<u64>,
+    under_way: u32,
+}
+
+impl Live {
+    /// Nothing has moved.
+    pub fn new(control: &'static Control) -> Live {
+        Live {
+            control,
+            start: Instant::now(),
+            moved: Mutex::new(Moved {
+                path: None,
+                bytes: 0,
+                total: None,
+                under_way: 0,
+            }),
+        }
+    }
+
+    /// Stores the progress. Costs a lock that no thread holds for long.
+    pub fn store(&self, bytes: u64, total: Option<u64>, path: DataPath, under_way: usize) {
+        if let Ok(mut moved) = self.moved.lock() {
+            *moved = Moved {
+                path: Some(path),
+                bytes,
+                total,
+                under_way: u32::try_from(under_way).unwrap_or(u32::MAX),
+            };
+        }
+    }
+
+    /// The control of all transfers.
+    pub fn control(&self) -> &'static Control {
+        self.control
+    }
+
+    /// The time since the command has begun.
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// The status as a record has it. The bytes read are those written: the command
+    /// counts one of the two.
+    pub fn status(&self) -> Status {
+        let mut status = Status::idle();
+        let Ok(moved) = self.moved.lock() else {
+            return status;
+        };
+        status.state = match self.control.is_paused() {
+            true => State::Paused,
+            false => State::Running,
+        };
+        status.transfer = 1;
+        status.queued = moved.under_way.saturating_sub(1);
+        status.path = moved.path;
+        (status.read, status.written) = (moved.bytes, moved.bytes);
+        status.elapsed = self.elapsed();
+        status.schedule = self.control.schedule();
+        status.total = moved.total;
+        status
+    }
+}

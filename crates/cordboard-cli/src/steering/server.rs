@@ -1,0 +1,125 @@
+//! The control socket, and the thread that serves it.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use cordboard::cue::{Done, Record};
+use cordboard::{Control, Report};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SocketFlags, accept_with, sockopt};
+use rustix::process::{geteuid, umask};
+
+use super::client::Client;
+use super::live::Live;
+use crate::endpoint::{self, SocketFile};
+use crate::problem::Problem;
+use crate::sys;
+
+/// Connections at a time; one more is closed at once.
+const MOST: usize = 16;
+
+/// The control socket of the command. Dropping it removes its file.
+pub struct Steering {
+    live: Arc<Live>,
+    clients: Arc<Mutex<Vec<Client>>>,
+    _file: Option<SocketFile>,
+}
+
+impl Steering {
+    /// Listens at this path, or with `@NAME` at this abstract name. Only the same
+    /// user, and root, may connect.
+    pub fn begin(path: &OsStr, control: &'static Control) -> Result<Steering, Problem> {
+        // The file of the socket gets mode 0600.
+        let before = umask(rustix::fs::Mode::from_raw_mode(0o177));
+        let bound = endpoint::control_socket(Path::new(path));
+        umask(before);
+        let (listener, file) = bound?;
+        let live = Arc::new(Live::new(control));
+        let clients = Arc::<Mutex<Vec<Client>>>::default();
+        let steering = Steering {
+            live: Arc::clone(&live),
+            clients: Arc::clone(&clients),
+            _file: file,
+        };
+        let serve = move || while serve(&listener, &clients, &live).is_ok() {};
+        // Signals are for the main thread.
+        let started = sys::without_signals(|| {
+            let thread = std::thread::Builder::new().name("cordboard-steer".to_owned());
+            thread.stack_size(128 << 10).spawn(serve)
+        });
+        match started {
+            Ok(_) => Ok(steering),
+            Err(error) => {
+                let errno = crate::output::errno_of(&error);
+                let text = format!("{errno} starting the thread of the control socket");
+                Err(Problem::unsided(path.to_string_lossy(), errno, text))
+            }
+        }
+    }
+
+    /// What the thread that moves bytes stores.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Tells all clients how the command has ended.
+    pub fn end(&self, report: &Report) {
+        let Ok(mut clients) = self.clients.lock() else {
+            return;
+        };
+        for client in clients.iter_mut() {
+            client.put(&Record::Done(Done::of(1, report)));
+            client.send();
+        }
+    }
+}
+
+/// Waits for the next event, and handles it.
+fn serve(
+    listener: &OwnedFd,
+    clients: &Mutex<Vec<Client>>,
+    live: &Live,
+) -> Result<(), rustix::io::Errno> {
+    let poisoned = |_| rustix::io::Errno::CANCELED;
+    let mut sockets = Vec::new();
+    let mut due: Option<Instant> = None;
+    for client in clients.lock().map_err(poisoned)?.iter() {
+        let (reads, writes) = client.interest();
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, reads);
+        flags.set(PollFlags::OUT, writes);
+        sockets.push((Arc::clone(&client.socket), flags));
+        due = due.into_iter().chain(client.next_report()).min();
+    }
+    let mut fds = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+    let each = sockets.iter();
+    fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
+    let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(errno) => return Err(errno),
+    }
+    let connects = !fds[0].revents().is_empty();
+    let mut clients = clients.lock().map_err(poisoned)?;
+    clients.iter_mut().for_each(|client| client.advance(live));
+    clients.retain(|client| !client.is_closed);
+    if connects {
+        // An error concerns one connection only.
+        if let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC)
+            && may_steer(&socket)
+            && clients.len() < MOST
+        {
+            clients.push(Client::new(socket));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the peer is the same user, or root.
+fn may_steer(socket: &OwnedFd) -> bool {
+    sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
+}

@@ -1,0 +1,199 @@
+//! `--control` and `cordboard cue`.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use common::{Run, cordboard, dir, end, run, until};
+
+/// A command that is steered by the socket in this directory.
+fn steered(folder: &Path, args: &[&str]) -> (Child, PathBuf) {
+    let socket = folder.join("control");
+    let child = cordboard()
+        .args(args)
+        .arg("--control")
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the control socket", || UnixStream::connect(&socket).ok());
+    (child, socket)
+}
+
+fn cue(socket: &Path, args: &[&str]) -> Run {
+    run(cordboard().arg("cue").arg(socket).args(args))
+}
+
+fn status(socket: &Path, args: &[&str]) -> serde_json::Value {
+    let run = cue(socket, &[args, &["--json"]].concat());
+    assert_eq!(run.code(), 0, "{}", run.stderr());
+    serde_json::from_slice(run.stdout()).unwrap()
+}
+
+#[test]
+fn a_transfer_is_paused_resumed_paced_and_cancelled() {
+    let folder = dir();
+    let (child, socket) = steered(
+        folder.path(),
+        &["splice", "/dev/zero", "/dev/null", "--json"],
+    );
+    let mode = std::fs::metadata(&socket).unwrap();
+    assert!(mode.file_type().is_socket());
+    assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+    let first = status(&socket, &["status"]);
+    assert_eq!(
+        (&first["state"], &first["schedule"]),
+        (&"running".into(), &().into())
+    );
+    assert_eq!(status(&socket, &["pause"])["state"], "paused");
+    // The step that was under way ends.
+    let mut before = status(&socket, &["status"])["written"].clone();
+    let paused = until("the end of a step", || {
+        let now = status(&socket, &["status"])["written"].clone();
+        (std::mem::replace(&mut before, now.clone()) == now).then_some(now)
+    });
+    assert_eq!(status(&socket, &["status"])["written"], paused);
+    let rated = status(&socket, &["rate", "10MB"]);
+    assert_eq!(rated["schedule"]["rate"], 10_000_000);
+    assert_eq!(status(&socket, &["resume"])["state"], "running");
+    until("progress", || {
+        let now = status(&socket, &["status"]);
+        (now["written"].as_u64() > paused.as_u64()).then_some(())
+    });
+    let blocks = status(&socket, &["schedule", "4,70"]);
+    assert_eq!(
+        blocks["schedule"],
+        serde_json::json!({"blocks": 4, "rest_ms": 70})
+    );
+    assert_eq!(
+        status(&socket, &["rate", "0"])["schedule"],
+        serde_json::Value::Null
+    );
+    status(&socket, &["limit", "rate", "1K"]);
+    let cancelled = cue(&socket, &["cancel"]);
+    assert_eq!(cancelled.code(), 0, "{}", cancelled.stderr());
+    let run = end(child);
+    assert_eq!(run.code(), 143, "{}", run.stderr());
+    assert_eq!(run.json()["ended"], "cancelled");
+    assert!(!socket.exists(), "the socket is removed");
+}
+
+/// The rate of a command that sleeps changes at once, on each path.
+#[test]
+fn a_slow_rate_is_lifted() {
+    let folder = dir();
+    let from = common::file(&folder, "from", &common::bytes(300_000));
+    let to = folder.path().join("to");
+    for command in ["splice", "copy"] {
+        let args = [
+            command,
+            from.to_str().unwrap(),
+            to.to_str().unwrap(),
+            "--rate",
+            "1",
+        ];
+        let (child, socket) = steered(folder.path(), &args);
+        assert_eq!(cue(&socket, &["rate", "0"]).code(), 0);
+        let run = end(child);
+        assert_eq!(run.code(), 0, "{}", run.stderr());
+        assert_eq!(common::read(&to), common::bytes(300_000), "{command}");
+    }
+}
+
+#[test]
+fn many_files_are_steered_together() {
+    let folder = dir();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for n in 0..8 {
+        std::fs::write(tree.join(n.to_string()), common::bytes(50_000)).unwrap();
+    }
+    let to = folder.path().join("to");
+    let args = [
+        "copy",
+        "-r",
+        "--jobs",
+        "4",
+        "--rate",
+        "1",
+        tree.to_str().unwrap(),
+        to.to_str().unwrap(),
+    ];
+    let (child, socket) = steered(folder.path(), &args);
+    assert_eq!(status(&socket, &["status"])["schedule"]["rate"], 1);
+    assert_eq!(cue(&socket, &["rate", "0"]).code(), 0);
+    assert_eq!(end(child).code(), 0);
+    for n in 0..8 {
+        assert_eq!(common::read(to.join(n.to_string())), common::bytes(50_000));
+    }
+}
+
+/// Garbage, half commands, and clients that read nothing or are too many.
+#[test]
+fn hostile_clients_harm_nothing() {
+    let folder = dir();
+    let (child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
+    let mut clients = Vec::new();
+    for n in 0..20u8 {
+        let mut client = UnixStream::connect(&socket).unwrap();
+        client.set_nonblocking(true).unwrap();
+        // Status commands without end, and garbage.
+        let bytes: Vec<u8> = match n % 2 {
+            0 => [0x0b, 0, 0, 0x43].repeat(100_000),
+            _ => (0..100_000u32)
+                .flat_map(|i| (i * 77).to_le_bytes())
+                .collect(),
+        };
+        let _ = client.write(&bytes[..bytes.len() - 1]);
+        clients.push(client);
+    }
+    // The connections are closed once there are too many.
+    drop(clients);
+    until("an answer", || {
+        (cue(&socket, &["status"]).code() == 0).then_some(())
+    });
+    // A transfer cannot be commanded.
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.write_all(&[2, 0, 0, 0x43]).unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..4], [4, 0, 2, 0x52]);
+    assert_eq!(i32::from(answer[8]), libc::EOPNOTSUPP);
+    assert_eq!(cue(&socket, &["cancel"]).code(), 0);
+    assert_eq!(end(child).code(), 143);
+}
+
+#[test]
+fn wrong_sockets_are_reported() {
+    let folder = dir();
+    let none = folder.path().join("none");
+    cue(&none, &["status"]).fails(1, &["ENOENT", "--control"]);
+    let file = common::file(&folder, "file", b"");
+    let listening = run(cordboard()
+        .args(["splice", "/dev/null", "/dev/null", "--control"])
+        .arg(&file));
+    listening.fails(1, &["exists and is not a socket"]);
+    let missing = cue(&none, &["rate"]);
+    assert_eq!(missing.code(), 2);
+    assert!(missing.stderr().contains("BYTES"), "{}", missing.stderr());
+    let wrong = cue(&none, &["schedule", "4"]);
+    assert_eq!(wrong.code(), 2);
+    assert!(wrong.stderr().contains("for example 4,70"));
+    // That of a command that is killed is replaced.
+    let (mut child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
+    let second = run(cordboard()
+        .args(["splice", "/dev/null", "/dev/null", "--control"])
+        .arg(&socket));
+    second.fails(1, &["EADDRINUSE", "control socket"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let again = run(cordboard()
+        .args(["splice", "/dev/null", "/dev/null", "--control"])
+        .arg(&socket));
+    assert_eq!(again.code(), 0, "{}", again.stderr());
+}
