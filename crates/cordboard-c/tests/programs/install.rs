@@ -60,7 +60,9 @@ fn uninstall_removes_every_installed_file() {
         "lib/pkgconfig/cordboard.pc",
         "share/doc/cordboard/c.md",
         "share/doc/cordboard/player.c",
+        "share/doc/cordboard/cue-protocol.md",
         "share/doc/cordboard/scp.c",
+        "share/doc/cordboard/cue.c",
     ] {
         assert!(root.join(file).is_file(), "{file}");
     }
