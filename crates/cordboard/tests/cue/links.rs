@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process;
 
 use cordboard::Ended;
-use cordboard::cue::{Command, Cue, Limit, Record, Records};
+use cordboard::cue::{Command, Cue, Limit, Record, Records, State};
 use testkit::pattern::noise;
 
 use super::common::watchdog;
@@ -113,6 +114,75 @@ fn a_half_closed_peer_gets_all_answers() {
     let mut all = Vec::new();
     end.read_to_end(&mut all).unwrap();
     assert_eq!(all.len(), 5000);
+}
+
+/// Where the peer of the next test connects to.
+const PEER: &str = "CORDBOARD_TEST_CUE_PEER";
+
+/// The peer of the next test, in a process and a network namespace of its own. It has a
+/// socket and nothing else.
+#[test]
+fn peer() {
+    let Some(path) = std::env::var_os(PEER) else {
+        return;
+    };
+    let mut socket = UnixStream::connect(path).unwrap();
+    let commands = [
+        Command::Pause,
+        Command::Write(1000),
+        Command::Status,
+        Command::Resume,
+    ];
+    socket.write_all(&bytes_of(&commands)).unwrap();
+    let mut answers = Answers::new(socket);
+    let mut all = std::iter::from_fn(|| answers.next());
+    assert_eq!(all.next(), Some(Record::Started(1)));
+    let Some(Record::Status(status)) = all.next() else {
+        panic!("no status");
+    };
+    assert_eq!((status.state, status.read), (State::Paused, 0));
+    let Some(Record::Done(done)) = all.next() else {
+        panic!("no end");
+    };
+    assert_eq!((done.ended, done.written), (Ended::Size, 1000));
+}
+
+#[test]
+fn a_process_in_another_network_namespace_steers_a_transfer() {
+    let name = "a_process_in_another_network_namespace_steers_a_transfer";
+    let _dog = watchdog(name);
+    let mut unshare = process::Command::new("unshare");
+    let can = unshare.args(["--net", "true"]).output();
+    if !can.is_ok_and(|out| out.status.success()) {
+        return testkit::skip::report(name, "unshare(1) makes no network namespace here");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let peer = process::Command::new("unshare")
+        .arg("--net")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "links::peer", "--nocapture"])
+        .env(PEER, &path)
+        .stdout(process::Stdio::piped())
+        .stderr(process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let data = noise(2000);
+    let source = file_with(&data);
+    let sink = file_with(b"");
+    let cue = Cue::new(&source, &sink).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    let link = Cue::new(&ours, &cue).unwrap();
+    drop((ours, cue));
+    send(&link, &[Command::WriteToEnd]);
+    drop(link);
+    let peer = peer.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&peer.stdout) + String::from_utf8_lossy(&peer.stderr);
+    assert!(peer.status.success() && text.contains("1 passed"), "{text}");
+    let mut copy = [0; 1001];
+    assert_eq!(rustix::io::pread(&sink, &mut copy, 0).unwrap(), 1000);
+    assert!(copy[..1000] == data[..1000]);
 }
 
 /// The owner still steers a descriptor that is linked, and both read some of the

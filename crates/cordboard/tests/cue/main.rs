@@ -9,5 +9,6 @@ mod limits;
 mod links;
 mod local;
 mod many;
+mod random;
 mod steered;
 mod steps;
