@@ -1,5 +1,9 @@
 //! One control descriptor: its commands, and the transfers that they start.
 
+mod job;
+mod link;
+mod transfers;
+
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,72 +12,26 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
 
-use super::limits::{Limits, Reserved};
+use self::job::{Active, Job, Moved};
+use self::link::Link;
+use super::limits::Limits;
 use super::output::Output;
-use super::protocol::{Command, Commands, Done, Limit, Record, State, Status};
-use super::registry::{Message, New, Registry};
-use super::stranded::{self, Rest};
-use crate::endpoint::{Kind, Side};
-use crate::engine::Running;
+use super::protocol::{Command, Commands, Limit, Record, State, Status};
+use super::registry::{New, Registry};
+use super::stranded::Rest;
+use crate::endpoint::Kind;
 use crate::errno::Errno;
-use crate::report::{Ended, Failure, Refusal, Report};
-use crate::request::{Request, Schedule, Size};
-use crate::sys::duplicate;
-use crate::transfer::{Control, Transfer};
+use crate::report::Ended;
+use crate::request::{Schedule, Size};
+use crate::transfer::Control;
 
 /// Transfers that wait, at most. Further commands stay unread until one has started.
-pub(super) const QUEUE: usize = 32;
+const QUEUE: usize = 32;
 /// The shortest interval of reports of progress.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The interval at which the end of a link is checked: how much of the target's
 /// records is still to be returned.
 const UNLINK: Duration = Duration::from_millis(20);
-
-/// A transfer that was commanded.
-#[derive(Debug, Clone, Copy)]
-struct Job {
-    size: Size,
-    source_offset: Option<u64>,
-    sink_offset: Option<u64>,
-    block: Option<NonZeroUsize>,
-    reserved: Reserved,
-}
-
-/// The transfer that runs.
-struct Active {
-    running: Running,
-    number: u32,
-    job: Job,
-    /// It writes what an earlier transfer has left over, and the job follows.
-    is_rest: bool,
-    /// Bytes that were written of what was left over.
-    rest: u64,
-    is_cancelled: bool,
-}
-
-impl Active {
-    fn cancel(&mut self) {
-        self.is_cancelled = true;
-        self.running.cancel();
-    }
-}
-
-/// What the transfer that runs, or the last one, has moved.
-#[derive(Debug, Clone, Copy, Default)]
-struct Moved {
-    read: u64,
-    written: u64,
-    elapsed: Duration,
-}
-
-/// The other direction of a control descriptor whose sink is another one: the records
-/// of the other go back to the source.
-struct Link {
-    target: u64,
-    answers: Option<Running>,
-    /// The last transfer has found the end of the peer's commands.
-    peer_has_left: bool,
-}
 
 /// One control descriptor.
 pub(super) struct Stream {
@@ -137,11 +95,7 @@ impl Stream {
             source_place: None,
             sink_place: None,
             progress: None,
-            link: new.target.map(|target| Link {
-                target,
-                answers: None,
-                peer_has_left: false,
-            }),
+            link: new.target.map(Link::new),
             is_expired: false,
             is_closed: false,
             is_hung_up: false,
@@ -192,21 +146,8 @@ impl Stream {
     /// Whether the service of a descriptor that is done is over. `target_is_idle`: the
     /// descriptor that it is linked to has nothing to do.
     pub(super) fn is_over(&self, target_is_idle: bool) -> bool {
-        let Some(link) = &self.link else {
-            return true;
-        };
-        // The owner has ended the link: nothing more is returned.
-        if !link.peer_has_left {
-            return true;
-        }
-        // The records that the target has sent are still to be returned.
-        let unread = || rustix::io::ioctl_fionread(&self.ends[1]).is_ok_and(|bytes| bytes > 0);
-        let in_transit = |answers: &Running| {
-            let status = answers.status();
-            !status.ended && status.in_transit() > 0
-        };
-        let answers_end = (link.answers.as_ref()).is_none_or(|answers| answers.status().ended);
-        answers_end || target_is_idle && !unread() && !link.answers.as_ref().is_some_and(in_transit)
+        let link = self.link.as_ref();
+        link.is_none_or(|link| link.is_over(&self.ends[1], target_is_idle))
     }
 
     /// Returns the time at which it has something to do by itself.
@@ -356,182 +297,6 @@ impl Stream {
         let block = self.block.map_or(Schedule::BLOCK, |n| n.get() as u64);
         self.control.limit_schedule(schedule, block);
         Ok(())
-    }
-
-    fn enqueue(&mut self, size: Size) -> Result<(), Errno> {
-        let (size, reserved) = self.limits.reserve(size)?;
-        self.queue.push_back(Job {
-            size,
-            source_offset: self.source_offset.take(),
-            sink_offset: self.sink_offset.take(),
-            block: self.block,
-            reserved,
-        });
-        Ok(())
-    }
-
-    /// Ends the running transfer, and those that wait.
-    fn cancel(&mut self) {
-        if let Some(active) = &mut self.active {
-            active.cancel();
-        }
-        while let Some(job) = self.queue.pop_front() {
-            self.skip(job, Ended::Cancelled, None);
-        }
-    }
-
-    /// Reports a transfer that has not begun.
-    fn skip(&mut self, job: Job, ended: Ended, failed: Option<(Side, Errno)>) {
-        self.limits.release(job.reserved, 0);
-        self.transfers = self.transfers.wrapping_add(1);
-        let mut report = Report::nothing(failed.map(|f| f.0), failed.map(|f| f.1));
-        report.ended = ended;
-        let done = Done::of(self.transfers, &report);
-        self.output.put(&Record::Done(done));
-    }
-
-    fn start_next(&mut self) {
-        while self.active.is_none()
-            && !self.output.is_full()
-            && let Some(job) = self.queue.pop_front()
-        {
-            match self.admit(job) {
-                Ok(job) => {
-                    self.transfers = self.transfers.wrapping_add(1);
-                    self.moved = Moved::default();
-                    self.output.put(&Record::Started(self.transfers));
-                    self.answer();
-                    self.begin(job, self.transfers, 0);
-                }
-                Err(errno) => self.skip(job, Ended::Error, Some((Side::Source, errno))),
-            }
-        }
-    }
-
-    /// Resolves the offsets of a transfer, and checks that it stays in its range.
-    fn admit(&mut self, mut job: Job) -> Result<Job, Errno> {
-        job.source_offset = job.source_offset.or(self.source_place);
-        job.sink_offset = job.sink_offset.or(self.sink_place);
-        if self.limits.range().is_some() && job.source_offset.is_none() {
-            job.source_offset = rustix::fs::tell(&self.ends[0]).ok();
-        }
-        job.size = self.limits.within_range(job.source_offset, job.size)?;
-        self.source_place = job.source_offset;
-        self.sink_place = job.sink_offset;
-        Ok(job)
-    }
-
-    /// Starts the transfer, or one that first writes what an earlier one has left.
-    fn begin(&mut self, job: Job, number: u32, rest: u64) {
-        let is_rest = !self.rest.is_empty();
-        let started = self.transfer(&job).and_then(Transfer::start);
-        match started {
-            Ok(running) => {
-                let (registry, id) = (Arc::clone(&self.registry), self.id);
-                running.on_end(move |_| registry.send(Message::Ended(id)));
-                self.active = Some(Active {
-                    running,
-                    number,
-                    job,
-                    is_rest,
-                    rest,
-                    is_cancelled: false,
-                });
-            }
-            Err(failure) => self.finish(job, number, *failure.report, rest),
-        }
-    }
-
-    fn transfer(&self, job: &Job) -> Result<Transfer<'static>, Failure> {
-        let copy = |fd: BorrowedFd<'_>, side| {
-            duplicate(fd).map_err(|errno| Failure::refused(Refusal::Unusable { side, errno }))
-        };
-        let sink = copy(self.ends[1].as_fd(), Side::Sink)?;
-        if let Some(rest) = self.rest.front() {
-            let request = Request {
-                sink_offset: self.sink_place,
-                ..Request::default()
-            };
-            let transfer = Transfer::owning(copy(rest.as_fd(), Side::Source)?, sink, request)?;
-            return Ok(transfer.control(&self.control));
-        }
-        let request = Request {
-            size: job.size,
-            source_offset: self.source_place,
-            sink_offset: self.sink_place,
-            block: job.block,
-            ..Request::default()
-        };
-        let source = copy(self.ends[0].as_fd(), Side::Source)?;
-        Ok(Transfer::owning(source, sink, request)?.control(&self.control))
-    }
-
-    /// The running transfer has ended.
-    pub(super) fn ended(&mut self) {
-        let Some(active) = self.active.take() else {
-            return;
-        };
-        let Active {
-            running,
-            number,
-            job,
-            is_rest,
-            mut rest,
-            is_cancelled,
-        } = active;
-        let outcome = running.wait();
-        let mut report = outcome.report;
-        if let Some(place) = &mut self.sink_place {
-            *place += report.written;
-        }
-        if is_rest {
-            rest += report.written;
-            if report.ended == Ended::Eof {
-                self.rest.pop_front();
-            }
-            stranded::keep(&mut self.rest, outcome.stranded);
-            (report.read, report.written) = (0, 0);
-            if report.ended != Ended::Eof {
-                return self.finish(job, number, report, rest);
-            }
-            if is_cancelled {
-                report.ended = Ended::Cancelled;
-                return self.finish(job, number, report, rest);
-            }
-            return self.begin(job, number, rest);
-        }
-        stranded::keep(&mut self.rest, outcome.stranded);
-        if let Some(place) = &mut self.source_place {
-            *place += report.read;
-        }
-        self.finish(job, number, report, rest);
-    }
-
-    fn finish(&mut self, job: Job, number: u32, mut report: Report, rest: u64) {
-        self.limits.release(job.reserved, report.read);
-        report.written += rest;
-        self.moved = Moved {
-            read: report.read,
-            written: report.written,
-            elapsed: report.elapsed,
-        };
-        if let Some(link) = &mut self.link {
-            link.peer_has_left = report.ended == Ended::Eof;
-        }
-        let done = Done::of(number, &report);
-        self.output.put(&Record::Done(done));
-    }
-
-    /// Starts to return the records of the descriptor that is the sink.
-    fn answer(&mut self) {
-        let Some(link) = &mut self.link else {
-            return;
-        };
-        if link.answers.is_none() {
-            let [source, sink] = &self.ends;
-            let request = Request::default();
-            link.answers = crate::engine::start(sink, source, request).ok();
-        }
     }
 
     /// No more commands come. What ends by itself is carried out: a transfer with a

@@ -1,0 +1,45 @@
+//! A transfer that was commanded, and the one that runs.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::cue::limits::Reserved;
+use crate::engine::Running;
+use crate::request::Size;
+
+/// A transfer that was commanded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job {
+    pub(super) size: Size,
+    pub(super) source_offset: Option<u64>,
+    pub(super) sink_offset: Option<u64>,
+    pub(super) block: Option<NonZeroUsize>,
+    pub(super) reserved: Reserved,
+}
+
+/// The transfer that runs.
+pub(super) struct Active {
+    pub(super) running: Running,
+    pub(super) number: u32,
+    pub(super) job: Job,
+    /// It writes what an earlier transfer has left over, and the job follows.
+    pub(super) is_rest: bool,
+    /// Bytes that were written of what was left over.
+    pub(super) rest: u64,
+    pub(super) is_cancelled: bool,
+}
+
+impl Active {
+    pub(super) fn cancel(&mut self) {
+        self.is_cancelled = true;
+        self.running.cancel();
+    }
+}
+
+/// What the transfer that runs, or the last one, has moved.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Moved {
+    pub(super) read: u64,
+    pub(super) written: u64,
+    pub(super) elapsed: Duration,
+}

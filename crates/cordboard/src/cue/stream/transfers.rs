@@ -1,0 +1,184 @@
+//! The transfers of a control descriptor: how they begin, follow each other and end.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::Stream;
+use super::job::{Active, Job, Moved};
+use crate::cue::protocol::{Done, Record};
+use crate::cue::registry::Message;
+use crate::cue::stranded;
+use crate::endpoint::Side;
+use crate::errno::Errno;
+use crate::report::{Ended, Failure, Refusal, Report};
+use crate::request::{Request, Size};
+use crate::sys::duplicate;
+use crate::transfer::Transfer;
+
+impl Stream {
+    pub(super) fn enqueue(&mut self, size: Size) -> Result<(), Errno> {
+        let (size, reserved) = self.limits.reserve(size)?;
+        self.queue.push_back(Job {
+            size,
+            source_offset: self.source_offset.take(),
+            sink_offset: self.sink_offset.take(),
+            block: self.block,
+            reserved,
+        });
+        Ok(())
+    }
+
+    /// Ends the running transfer, and those that wait.
+    pub(super) fn cancel(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.cancel();
+        }
+        while let Some(job) = self.queue.pop_front() {
+            self.skip(job, Ended::Cancelled, None);
+        }
+    }
+
+    /// Reports a transfer that has not begun.
+    pub(super) fn skip(&mut self, job: Job, ended: Ended, failed: Option<(Side, Errno)>) {
+        self.limits.release(job.reserved, 0);
+        self.transfers = self.transfers.wrapping_add(1);
+        let mut report = Report::nothing(failed.map(|f| f.0), failed.map(|f| f.1));
+        report.ended = ended;
+        let done = Done::of(self.transfers, &report);
+        self.output.put(&Record::Done(done));
+    }
+
+    pub(super) fn start_next(&mut self) {
+        while self.active.is_none()
+            && !self.output.is_full()
+            && let Some(job) = self.queue.pop_front()
+        {
+            match self.admit(job) {
+                Ok(job) => {
+                    self.transfers = self.transfers.wrapping_add(1);
+                    self.moved = Moved::default();
+                    self.output.put(&Record::Started(self.transfers));
+                    if let Some(link) = &mut self.link {
+                        link.answer(&self.ends[1], &self.ends[0]);
+                    }
+                    self.begin(job, self.transfers, 0);
+                }
+                Err(errno) => self.skip(job, Ended::Error, Some((Side::Source, errno))),
+            }
+        }
+    }
+
+    /// Resolves the offsets of a transfer, and checks that it stays in its range.
+    fn admit(&mut self, mut job: Job) -> Result<Job, Errno> {
+        job.source_offset = job.source_offset.or(self.source_place);
+        job.sink_offset = job.sink_offset.or(self.sink_place);
+        if self.limits.range().is_some() && job.source_offset.is_none() {
+            job.source_offset = rustix::fs::tell(&self.ends[0]).ok();
+        }
+        job.size = self.limits.within_range(job.source_offset, job.size)?;
+        self.source_place = job.source_offset;
+        self.sink_place = job.sink_offset;
+        Ok(job)
+    }
+
+    /// Starts the transfer, or one that first writes what an earlier one has left.
+    fn begin(&mut self, job: Job, number: u32, rest: u64) {
+        let is_rest = !self.rest.is_empty();
+        let started = self.transfer(&job).and_then(Transfer::start);
+        match started {
+            Ok(running) => {
+                let (registry, id) = (Arc::clone(&self.registry), self.id);
+                running.on_end(move |_| registry.send(Message::Ended(id)));
+                self.active = Some(Active {
+                    running,
+                    number,
+                    job,
+                    is_rest,
+                    rest,
+                    is_cancelled: false,
+                });
+            }
+            Err(failure) => self.finish(job, number, *failure.report, rest),
+        }
+    }
+
+    fn transfer(&self, job: &Job) -> Result<Transfer<'static>, Failure> {
+        let copy = |fd: BorrowedFd<'_>, side| {
+            duplicate(fd).map_err(|errno| Failure::refused(Refusal::Unusable { side, errno }))
+        };
+        let sink = copy(self.ends[1].as_fd(), Side::Sink)?;
+        if let Some(rest) = self.rest.front() {
+            let request = Request {
+                sink_offset: self.sink_place,
+                ..Request::default()
+            };
+            let transfer = Transfer::owning(copy(rest.as_fd(), Side::Source)?, sink, request)?;
+            return Ok(transfer.control(&self.control));
+        }
+        let request = Request {
+            size: job.size,
+            source_offset: self.source_place,
+            sink_offset: self.sink_place,
+            block: job.block,
+            ..Request::default()
+        };
+        let source = copy(self.ends[0].as_fd(), Side::Source)?;
+        Ok(Transfer::owning(source, sink, request)?.control(&self.control))
+    }
+
+    /// The running transfer has ended.
+    pub(in crate::cue) fn ended(&mut self) {
+        let Some(active) = self.active.take() else {
+            return;
+        };
+        let Active {
+            running,
+            number,
+            job,
+            is_rest,
+            mut rest,
+            is_cancelled,
+        } = active;
+        let outcome = running.wait();
+        let mut report = outcome.report;
+        if let Some(place) = &mut self.sink_place {
+            *place += report.written;
+        }
+        if is_rest {
+            rest += report.written;
+            if report.ended == Ended::Eof {
+                self.rest.pop_front();
+            }
+            stranded::keep(&mut self.rest, outcome.stranded);
+            (report.read, report.written) = (0, 0);
+            if report.ended != Ended::Eof {
+                return self.finish(job, number, report, rest);
+            }
+            if is_cancelled {
+                report.ended = Ended::Cancelled;
+                return self.finish(job, number, report, rest);
+            }
+            return self.begin(job, number, rest);
+        }
+        stranded::keep(&mut self.rest, outcome.stranded);
+        if let Some(place) = &mut self.source_place {
+            *place += report.read;
+        }
+        self.finish(job, number, report, rest);
+    }
+
+    fn finish(&mut self, job: Job, number: u32, mut report: Report, rest: u64) {
+        self.limits.release(job.reserved, report.read);
+        report.written += rest;
+        self.moved = Moved {
+            read: report.read,
+            written: report.written,
+            elapsed: report.elapsed,
+        };
+        if let Some(link) = &mut self.link {
+            link.peer_has_left = report.ended == Ended::Eof;
+        }
+        let done = Done::of(number, &report);
+        self.output.put(&Record::Done(done));
+    }
+}
