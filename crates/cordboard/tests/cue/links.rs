@@ -185,6 +185,33 @@ fn a_process_in_another_network_namespace_steers_a_transfer() {
     assert!(copy[..1000] == data[..1000]);
 }
 
+/// The records of one control descriptor are the input of another, and the other way
+/// round: they come to rest.
+#[test]
+fn two_that_read_each_other_come_to_rest() {
+    let _dog = watchdog("two_that_read_each_other_come_to_rest");
+    let source = file_with(&noise(100));
+    let sink = file_with(b"");
+    let first = Cue::new(&source, &sink).unwrap();
+    let second = Cue::new(&source, &sink).unwrap();
+    let mut link = Cue::new(&first, &second).unwrap();
+    send(&link, &[Command::WriteToEnd, Command::Status]);
+    // Its record goes to the second one.
+    send(&first, &[Command::Status]);
+    let mut before = None;
+    loop {
+        send(&link, &[Command::Status]);
+        let status = loop {
+            if let Some(Record::Status(status)) = link.receive().unwrap() {
+                break status;
+            }
+        };
+        if before.replace(status.read) == Some(status.read) && status.read > 0 {
+            break;
+        }
+    }
+}
+
 /// The owner still steers a descriptor that is linked, and both read some of the
 /// records; the link can be cancelled.
 #[test]

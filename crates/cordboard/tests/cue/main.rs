@@ -5,6 +5,7 @@
 mod common;
 mod endings;
 mod hostile;
+mod hosts;
 mod limits;
 mod links;
 mod local;

@@ -10,9 +10,46 @@ use std::path::Path;
 use crate::common::mount::Mount;
 use crate::common::{self, any, content, only, pattern, position, run, watchdog};
 use cordboard::DataPath::{Clone, CopyFileRange, ReadWrite, Sendfile, Splice};
-use cordboard::{Ended, Errno, Request, Side};
+use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Schedule, Side, Transfer};
 
 const MIB: usize = 1 << 20;
+
+/// Fails if a transfer is ahead of its rate after any step.
+struct Bound(u64);
+
+impl Observer for Bound {
+    fn progress(&mut self, progress: &Progress) {
+        let allowed = u128::from(self.0) * progress.elapsed.as_nanos() / 1_000_000_000;
+        assert!(u128::from(progress.read) <= allowed, "{progress:?}");
+    }
+}
+
+/// A clone at a rate is made in pieces of whole blocks, and remains a clone.
+#[test]
+fn a_clone_is_made_in_pieces_at_a_rate() {
+    let _dog = watchdog("a_clone_is_made_in_pieces_at_a_rate");
+    const RATE: u64 = 20 << 20;
+    for (kind, size) in [("xfs", 320 << 20), ("btrfs", 256 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        let data = pattern(2 * MIB + 17);
+        let (source, sink) = (mount.file("source"), mount.file("sink"));
+        source.write_all_at(&data, 0).unwrap();
+        let control = Control::new().unwrap();
+        control.set_schedule(Schedule::rate(RATE));
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+        let report = transfer.control(&control).observe(Bound(RATE)).run().report;
+        assert_eq!(report.path, [Clone], "{kind}: {report:?}");
+        assert_eq!(
+            (report.ended, report.declined.len()),
+            (Ended::Eof, 0),
+            "{kind}"
+        );
+        assert_eq!(report.written, data.len() as u64, "{kind}");
+        assert!(content(&sink) == data, "{kind}");
+    }
+}
 
 #[test]
 fn a_clone_moves_both_positions_and_counts_exactly() {

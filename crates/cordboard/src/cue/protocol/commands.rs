@@ -1,12 +1,13 @@
 //! Commands from bytes that arrive in any pieces.
 
 use super::command::{BadCommand, Command, SORT};
+use super::record::SORT as RECORD;
 use super::words::{MOST, WORD, split, words};
 
 /// A decoder of commands. It holds the bytes of at most a few commands.
 ///
 /// A word that begins no command is passed over, and so is a command with a wrong number
-/// of words, as a whole.
+/// of words, as a whole. A record is passed over in silence.
 #[derive(Debug, Default)]
 pub struct Commands {
     bytes: Vec<u8>,
@@ -31,12 +32,18 @@ impl Commands {
     /// Returns the next command, if all of its bytes are here.
     #[expect(clippy::should_implement_trait, reason = "`None` is not the end")]
     pub fn next(&mut self) -> Option<Result<Command, BadCommand>> {
-        let (found, length) = self.peek(0)?;
-        self.bytes.drain(..length);
-        if self.bytes.is_empty() {
-            self.bytes = Vec::new();
+        loop {
+            let (found, length) = self.peek(0)?;
+            self.bytes.drain(..length);
+            if self.bytes.is_empty() {
+                self.bytes = Vec::new();
+            }
+            match found {
+                // Otherwise two control descriptors could answer each other for ever.
+                Err(bad) if split(RECORD, bad.word).is_some() => {}
+                found => return Some(found),
+            }
         }
-        Some(found)
     }
 
     /// Returns the command at this byte without removing it, and its length in bytes.
@@ -44,7 +51,7 @@ impl Commands {
         const _: () = assert!((MOST + 1) * WORD <= Commands::ROOM);
         let bytes = self.bytes.get(at..)?;
         let word = *words(bytes.get(..WORD)?).first()?;
-        let Some((count, _)) = split(SORT, word) else {
+        let Some((count, _)) = split(SORT, word).or_else(|| split(RECORD, word)) else {
             return Some((Err(BadCommand { word }), WORD));
         };
         let length = (count + 1) * WORD;
@@ -133,6 +140,18 @@ mod tests {
             }
             prop_assert_eq!(last, Some(Ok(Command::Cancel)));
         }
+    }
+
+    #[test]
+    fn a_record_is_no_command_and_has_no_answer() {
+        use super::super::Record;
+        let mut bytes = Vec::new();
+        Record::Started(0x4300_000a).encode(&mut bytes);
+        Command::Pause.encode(&mut bytes);
+        let mut decoder = Commands::default();
+        assert_eq!(decoder.push(&bytes), bytes.len());
+        assert_eq!(decoder.next(), Some(Ok(Command::Pause)));
+        assert_eq!(decoder.next(), None);
     }
 
     /// The words of `docs/cue-protocol.md`, as a program in C writes them.

@@ -1,0 +1,97 @@
+//! A host that forks, closes all descriptors, or uses many at once.
+
+use std::io::Read;
+
+use cordboard::cue::{Command, Cue, State};
+use testkit::child;
+use testkit::pattern::noise;
+
+use super::common::{alone, watchdog};
+use super::steps::{done, file_with, send, status};
+
+/// A file is moved to a pipe by a new control descriptor.
+fn works() -> bool {
+    let source = file_with(b"number, please");
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    drop(sink);
+    send(&cue, &[Command::WriteToEnd]);
+    let written = done(&mut cue).written;
+    drop(cue);
+    let mut text = String::new();
+    end.read_to_string(&mut text).unwrap();
+    written == 14 && text == "number, please"
+}
+
+#[test]
+fn a_child_has_a_service_of_its_own() {
+    let _dog = watchdog("a_child_has_a_service_of_its_own");
+    if !alone!() {
+        return;
+    }
+    assert!(works());
+    let source = file_with(&noise(100));
+    let sink = file_with(b"");
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    send(&cue, &[Command::Pause, Command::Write(50)]);
+    assert_eq!(status(&mut cue).state, State::Paused);
+    assert!(child::in_a_child(|| works() && works()));
+    // The parent's transfer goes on.
+    send(&cue, &[Command::Resume]);
+    assert_eq!(done(&mut cue).written, 50);
+}
+
+/// The host closes everything above standard error, and opens other files: the old
+/// service touches none of them, and a new one works.
+#[test]
+fn a_host_that_closes_everything_keeps_its_own_files() {
+    let _dog = watchdog("a_host_that_closes_everything_keeps_its_own_files");
+    if !alone!() {
+        return;
+    }
+    let fine = child::in_a_child(|| {
+        assert!(works());
+        let (source, feed) = std::io::pipe().unwrap();
+        let (end, sink) = std::io::pipe().unwrap();
+        let mut cue = Cue::new(&source, &sink).unwrap();
+        send(&cue, &[Command::WriteToEnd]);
+        while status(&mut cue).path.is_none() {}
+        // The numbers are closed below.
+        std::mem::forget((source, feed, end, sink, cue));
+        child::close_from(3);
+        let files: Vec<_> = (0..40).map(|n| file_with(&[n; 100])).collect();
+        let worked = works() && works();
+        worked
+            && files.iter().zip(0u8..).all(|(file, n)| {
+                let mut bytes = [0; 101];
+                rustix::io::pread(file, &mut bytes, 0) == Ok(100) && bytes[..100] == [n; 100]
+            })
+    });
+    assert!(fine);
+}
+
+/// Many threads make, use and close control descriptors at once.
+#[test]
+fn many_threads_use_their_own() {
+    let _dog = watchdog("many_threads_use_their_own");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..50).for_each(|_| assert!(works())));
+        }
+    });
+}
+
+/// Some are closed at once, with or without a command.
+#[test]
+fn those_that_are_closed_at_once_harm_no_other() {
+    let _dog = watchdog("those_that_are_closed_at_once_harm_no_other");
+    let source = file_with(&noise(1000));
+    for n in 0..500 {
+        let sink = std::fs::File::options().write(true).open("/dev/null");
+        let cue = Cue::new(&source, sink.unwrap()).unwrap();
+        if n % 2 == 0 {
+            send(&cue, &[Command::SourceOffset(0), Command::Write(n)]);
+        }
+    }
+    assert!(works());
+}
