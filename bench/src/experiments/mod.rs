@@ -7,6 +7,7 @@ mod flow;
 mod latency;
 mod many;
 mod one_byte;
+mod pacing;
 mod pairs;
 mod paper_tables;
 mod pipeline;
@@ -28,4 +29,5 @@ pub const ALL: &[Experiment] = &[
     flow::EXPERIMENT,
     many::EXPERIMENT,
     latency::EXPERIMENT,
+    pacing::EXPERIMENT,
 ];
