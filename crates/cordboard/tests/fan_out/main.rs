@@ -1,0 +1,6 @@
+//! One source and several sinks.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod kinds;
+mod readers;
