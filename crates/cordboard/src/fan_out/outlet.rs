@@ -138,10 +138,10 @@ impl<'a> Outlet<'a> {
             }
     }
 
-    /// Counts a block that the sink has no room for.
-    pub(super) fn drop_block(&mut self, block: &Block) {
-        self.read += block.len() as u64;
-        self.dropped += block.len() as u64;
+    /// Counts a block of this length that the sink has no room for.
+    pub(super) fn drop_block(&mut self, length: usize) {
+        self.read += length as u64;
+        self.dropped += length as u64;
         self.gaps += u64::from(!self.dropping);
         self.dropping = true;
     }

@@ -210,10 +210,11 @@ impl Running<'_> {
         let Some(mut block) = self.block.take() else {
             return Ok(false);
         };
+        let length = block.len();
         for (index, outlet) in self.outlets.iter_mut().enumerate() {
             match (outlet.is_live(), outlet.is_ready()) {
                 (false, _) => {}
-                (true, false) => outlet.drop_block(&block),
+                (true, false) => outlet.drop_block(length),
                 (true, true) => outlet.accept(&mut block, self.first.reader(), index == last)?,
             }
             outlet.waited_for = None;

@@ -2,5 +2,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod endings;
+mod fallback;
 mod kinds;
+mod messages;
+mod policies;
+mod random;
 mod readers;
