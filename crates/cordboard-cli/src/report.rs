@@ -25,6 +25,32 @@ pub struct Account {
     /// owner or group, and the special bits of the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unkept: Option<u64>,
+    /// The sinks of a fan-out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sinks: Vec<SinkLine>,
+}
+
+/// The account of one of several sinks.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SinkLine {
+    /// Its name on the command line.
+    pub sink: String,
+    /// Bytes read for it.
+    pub read: u64,
+    /// Bytes that it has accepted.
+    pub written: u64,
+    /// Bytes dropped because it was slow.
+    pub dropped: u64,
+    /// Contiguous ranges of dropped bytes.
+    pub gaps: u64,
+    /// Bytes that were read for it and are lost.
+    pub stranded: u64,
+    /// Why it got no more bytes.
+    pub ended: &'static str,
+    /// The errno of a failure.
+    pub errno: Option<String>,
+    /// How the bytes reached it.
+    pub path: Vec<&'static str>,
 }
 
 /// Files and symlinks of a copy; of directories, those that failed.

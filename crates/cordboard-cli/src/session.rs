@@ -17,7 +17,7 @@ use crate::flags::{Common, When};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
 use crate::progress::{Watch, is_on};
-use crate::report::{Account, Files};
+use crate::report::{Account, Files, SinkLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
 use crate::{signals, units};
@@ -255,6 +255,11 @@ impl Session {
             // The order of the paths of several threads has no meaning.
             self.account.total.path.sort_unstable();
         }
+    }
+
+    /// Sets the accounts of several sinks.
+    pub fn set_sinks(&mut self, sinks: Vec<SinkLine>) {
+        self.account.sinks = sinks;
     }
 
     /// Adds one transfer.

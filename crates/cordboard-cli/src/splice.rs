@@ -55,7 +55,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
 
 /// Waits for the peer. The wait is part of the transfer: of its time, and the
 /// idle limit applies.
-fn wait_for_peer(
+pub fn wait_for_peer(
     session: &mut Session,
     sink: &Opened,
     ended: Ended,

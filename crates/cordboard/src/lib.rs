@@ -33,6 +33,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`cue`] | control descriptors: transfers that are steered by commands |
+//! | [`fan_out`] | moves one source to several sinks |
 //! | [`engine`] | runs transfers beside their callers, with `epoll(7)` |
 //! | [`transfer`] | one running transfer: steps, waits, hand-over, settling, control |
 //! | [`plan`] | examines both descriptors and decides the route |
@@ -90,6 +91,7 @@ pub mod cue;
 pub mod endpoint;
 pub mod engine;
 pub mod errno;
+pub mod fan_out;
 mod guarded;
 mod map;
 mod named;
@@ -113,6 +115,7 @@ pub use endpoint::{Endpoint, Kind, Side};
 pub use engine::close_inherited;
 pub use engine::{Engine, Running, Status, start};
 pub use errno::Errno;
+pub use fan_out::{FanOut, FanOutOutcome, OnSlow};
 pub use plan::Route;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
 pub use request::{DataPath, Direct, Request, Schedule, Size, Sparse, Switches, Watermarks};

@@ -75,6 +75,11 @@ impl OwnedPipe {
         self.capacity
     }
 
+    /// Closes the write end and returns the read end, with the content.
+    pub(crate) fn into_read_end(self) -> OwnedFd {
+        self.reader
+    }
+
     /// Counts bytes that were written.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.held += bytes as u64;

@@ -65,6 +65,10 @@ pub enum Refusal {
     /// they are read.
     #[error("source and sink are overlapping ranges of the same file: copy to another file first")]
     Overlap,
+    /// Two sinks of a fan-out are one file, device or pipe, in which their bytes would
+    /// mix.
+    #[error("two sinks are the same file or pipe: name it once")]
+    SameSinks,
     /// An offset was given for a descriptor that cannot seek.
     #[error("the {side} is a {kind}, which cannot seek: omit the offset")]
     NotSeekable {
@@ -172,7 +176,9 @@ impl Refusal {
             | Refusal::Listening { side }
             | Refusal::NotSeekable { side, .. }
             | Refusal::StagedMessages { side, .. } => Some(*side),
-            Refusal::AppendOffset | Refusal::NotSyncable { .. } => Some(Side::Sink),
+            Refusal::AppendOffset | Refusal::NotSyncable { .. } | Refusal::SameSinks => {
+                Some(Side::Sink)
+            }
             _ => None,
         }
     }

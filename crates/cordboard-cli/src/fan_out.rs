@@ -1,0 +1,214 @@
+//! `cordboard splice SRC DST DST…`: one source and several sinks.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use cordboard::fan_out::{Refused, SinkEnded, SinkReport};
+use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Side};
+
+use crate::directory::sync_parent;
+use crate::endpoint::{self, Opened};
+use crate::flags::{Slow, Splice};
+use crate::problem::{Action, Problem, transfer_failed};
+use crate::report::SinkLine;
+use crate::request;
+use crate::session::Session;
+use crate::signals::check_stop;
+use crate::splice::wait_for_peer;
+
+/// Runs the command, and leaves the result to the session.
+pub fn run(flags: &Splice, session: &mut Session) {
+    if let Err(problem) = fan_out(flags, session) {
+        session.problem(&problem);
+    }
+}
+
+fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
+    if flags.common.stages.any() {
+        let text = "--hash, --zstd and --unzstd need a single DST";
+        return Err(Problem::usage("", text));
+    }
+    let request = Request {
+        idle: flags.idle,
+        ..request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?
+    };
+    let source_name = endpoint::parse(&flags.source, Side::Source)?;
+    let names: Vec<&OsStr> = [&flags.sink]
+        .into_iter()
+        .chain(&flags.more_sinks)
+        .map(|n| &**n)
+        .collect();
+    let parsed: Result<Vec<_>, Problem> = names
+        .iter()
+        .map(|name| endpoint::parse(name, Side::Sink))
+        .collect();
+    let parsed = parsed?;
+    let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
+    let mut sinks = Vec::new();
+    for (name, shown) in parsed.iter().zip(&names) {
+        match endpoint::sink(name, &shown.to_string_lossy(), flags.writing.append) {
+            Ok(sink) => sinks.push(sink),
+            Err(problem) => return Err(leaving(problem, &sinks)),
+        }
+    }
+    let moved = transfer(flags, session, (&source, &sinks), request);
+    let outcome = moved.map_err(|problem| leaving(problem, &sinks))?;
+    session.set_sinks(sinks.iter().zip(&outcome.sinks).map(line).collect());
+    session.add(&total(&outcome));
+    report(session, &source, &sinks, &outcome);
+    if outcome.ended == Ended::Cancelled {
+        check_stop()?;
+    }
+    for (sink, report) in sinks.into_iter().zip(&outcome.sinks) {
+        // A sink that has failed was reported.
+        if report.ended == SinkEnded::Complete
+            && let Err(problem) = end(flags, session, sink, outcome.ended)
+        {
+            session.problem(&problem);
+        }
+    }
+    Ok(())
+}
+
+/// Adds files that were created and are not used to a problem.
+fn leaving(problem: Problem, sinks: &[Opened]) -> Problem {
+    let left = sinks.iter().filter_map(Opened::remove_if_unused);
+    left.fold(problem, |problem, left| problem.leaving(Some(left)))
+}
+
+fn transfer(
+    flags: &Splice,
+    session: &mut Session,
+    (source, sinks): (&Opened, &[Opened]),
+    request: Request,
+) -> Result<FanOutOutcome, Problem> {
+    let owned = source.is_owned() && sinks.iter().all(Opened::is_owned);
+    let request = Request {
+        source_unshared: source.is_owned(),
+        sink_unshared: owned,
+        ..request
+    };
+    let policy = match flags.on_slow {
+        Slow::Block => OnSlow::Block,
+        Slow::Drop => OnSlow::Drop,
+        Slow::Detach => OnSlow::Detach,
+    };
+    let fds: Vec<BorrowedFd<'_>> = sinks.iter().map(AsFd::as_fd).collect();
+    let refused = |refused: Refused| {
+        let shown = match refused.refusal.side() {
+            Some(Side::Source) => &source.shown,
+            _ => &sinks[refused.sink].shown,
+        };
+        let side = refused.refusal.side().unwrap_or(Side::Sink);
+        Problem::refused(
+            shown,
+            side,
+            refused.refusal.errno(),
+            refused.refusal.to_string(),
+        )
+    };
+    for sink in sinks {
+        endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
+    }
+    // The sinks are truncated only after all other checks.
+    FanOut::new(source.as_fd(), &fds, request.clone()).map_err(refused)?;
+    for sink in sinks.iter().filter(|sink| sink.replace) {
+        let (from, to) = (source.as_fd(), sink.as_fd());
+        let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
+        sink.empty()?;
+        endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
+    }
+    let fan = FanOut::new(source.as_fd(), &fds, request).map_err(refused)?;
+    let fan = fan.on_slow(policy).control(session.control());
+    fan.run().map_err(refused)
+}
+
+/// The account of the source: the bytes that were read, and passed on to the sinks.
+fn total(outcome: &FanOutOutcome) -> Report {
+    let mut report = outcome.source.clone();
+    report.ended = outcome.ended;
+    report.errno = outcome.errno;
+    report.failed = match (outcome.ended, outcome.failed_sink) {
+        (Ended::Error, Some(_)) => Some(Side::Sink),
+        (Ended::Error, None) => Some(Side::Source),
+        _ => None,
+    };
+    report
+}
+
+fn line((sink, report): (&Opened, &SinkReport)) -> SinkLine {
+    let mut path: Vec<&'static str> = report.carried.iter().map(|carry| carry.name()).collect();
+    let further = report.transfer.iter().flat_map(|transfer| &transfer.path);
+    path.extend(further.map(|path| path.name()));
+    path.dedup();
+    let name = |errno: Errno| {
+        errno
+            .name()
+            .map_or_else(|| errno.raw().to_string(), str::to_owned)
+    };
+    SinkLine {
+        sink: sink.shown.clone(),
+        read: report.read,
+        written: report.written,
+        dropped: report.dropped,
+        gaps: report.gaps,
+        stranded: report.stranded,
+        ended: report.ended.name(),
+        errno: report.errno.map(name),
+        path,
+    }
+}
+
+/// Prints what is wrong with the source and with each sink.
+fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &FanOutOutcome) {
+    if outcome.ended == Ended::Error && outcome.failed_sink.is_none() {
+        let action = Action::transfer(source.as_fd());
+        let problem = transfer_failed(source.shown.clone(), &total(outcome), action);
+        session.problem(&problem);
+    }
+    for (sink, report) in sinks.iter().zip(&outcome.sinks) {
+        let lost = match report.stranded {
+            0 => String::new(),
+            bytes => format!(" ({bytes} more bytes were read and are lost)"),
+        };
+        match report.ended {
+            SinkEnded::Failed => {
+                let mut failed = Report::default();
+                (failed.ended, failed.failed) = (Ended::Error, Some(Side::Sink));
+                (failed.errno, failed.read) = (report.errno, report.read);
+                (failed.written, failed.stranded) = (report.written, report.stranded);
+                let action = Action::transfer(sink.as_fd());
+                session.problem(&transfer_failed(sink.shown.clone(), &failed, action));
+            }
+            SinkEnded::Detached => {
+                let text = format!(
+                    "the sink was detached, because the others waited for it, after {} bytes{lost}",
+                    report.written
+                );
+                let errno = Errno::ETIMEDOUT;
+                session.problem(&Problem::refused(&sink.shown, Side::Sink, errno, text));
+            }
+            SinkEnded::Stopped if outcome.ended == Ended::Idle => session.print(&format_args!(
+                "cordboard: {}: idle limit reached, after {} bytes{lost}",
+                sink.shown, report.written
+            )),
+            _ if report.dropped > 0 => session.print(&format_args!(
+                "cordboard: {}: warning: {} bytes were dropped, in {} gaps",
+                sink.shown, report.dropped, report.gaps
+            )),
+            _ => {}
+        }
+    }
+}
+
+/// Closes a sink that has everything.
+fn end(flags: &Splice, session: &mut Session, sink: Opened, ended: Ended) -> Result<(), Problem> {
+    match &sink.created {
+        Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
+        _ => wait_for_peer(session, &sink, ended, flags.idle)?,
+    }
+    match flags.writing.sync {
+        true => sink.close_synced(),
+        false => sink.close(),
+    }
+}

@@ -1,0 +1,141 @@
+//! `cordboard splice SRC DST DST…`.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::fs;
+use std::process::Stdio;
+
+use common::*;
+use serde_json::json;
+
+#[test]
+fn a_file_to_two_files_and_standard_output() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    let data = bytes(3_000_000);
+    fs::write(path("s"), &data).unwrap();
+    fs::write(path("b"), b"replaced").unwrap();
+    let run = call([
+        "splice".as_ref(),
+        path("s").as_os_str(),
+        path("a").as_os_str(),
+        path("b").as_os_str(),
+        "-".as_ref(),
+        "--json".as_ref(),
+    ]);
+    assert!(run.ok().stdout() == data);
+    assert!(fs::read(path("a")).unwrap() == data);
+    assert!(fs::read(path("b")).unwrap() == data);
+    let account = run.json();
+    assert_eq!(account["read"], data.len());
+    assert_eq!(account["ended"], "eof");
+    assert_eq!(account["failed"], json!(null));
+    let sinks = account["sinks"].as_array().unwrap();
+    assert_eq!(sinks.len(), 3);
+    for sink in sinks {
+        assert_eq!(
+            (&sink["written"], &sink["ended"]),
+            (&json!(data.len()), &json!("complete"))
+        );
+        assert_eq!(
+            (&sink["dropped"], &sink["stranded"]),
+            (&json!(0), &json!(0))
+        );
+    }
+    assert_eq!(sinks[0]["path"][0], "tee");
+}
+
+#[test]
+fn one_sink_has_the_account_of_one_transfer() {
+    let dir = dir();
+    let (source, sink) = (dir.path().join("s"), dir.path().join("d"));
+    fs::write(&source, bytes(10_000)).unwrap();
+    let run = call([
+        "splice".as_ref(),
+        source.as_os_str(),
+        sink.as_os_str(),
+        "--json".as_ref(),
+    ]);
+    let account = run.ok().json();
+    assert_eq!(account["written"], 10_000);
+    assert_eq!(account.get("sinks"), None);
+}
+
+#[test]
+fn a_full_device_is_named_and_the_others_get_everything() {
+    let dir = dir();
+    let (source, sink) = (dir.path().join("s"), dir.path().join("d"));
+    let data = bytes(2_000_000);
+    fs::write(&source, &data).unwrap();
+    for policy in ["drop", "detach"] {
+        let run = call([
+            "splice".as_ref(),
+            source.as_os_str(),
+            "/dev/full".as_ref(),
+            sink.as_os_str(),
+            "--on-slow".as_ref(),
+            policy.as_ref(),
+            "--json".as_ref(),
+        ]);
+        run.fails(1, &["/dev/full", "ENOSPC"]);
+        assert!(fs::read(&sink).unwrap() == data, "{policy}");
+        let account = run.json();
+        assert_eq!(
+            (&account["failed"], &account["errno"]),
+            (&json!("sink"), &json!("ENOSPC"))
+        );
+        assert_eq!(account["sinks"][0]["ended"], "failed");
+        assert_eq!(account["sinks"][1]["ended"], "complete");
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_is_detached() {
+    let dir = dir();
+    let sink = dir.path().join("d");
+    let data = bytes(6_000_000);
+    let source = dir.path().join("s");
+    fs::write(&source, &data).unwrap();
+    // Standard output is not read before the command has ended.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let child = cordboard()
+        .arg("splice")
+        .args([source.as_os_str(), "-".as_ref(), sink.as_os_str()])
+        .args(["--on-slow", "detach", "--json"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let run = end(child);
+    run.fails(1, &["standard output", "detached"]);
+    drop(reader);
+    assert!(fs::read(&sink).unwrap() == data);
+    let account = run.json();
+    let first = &account["sinks"][0];
+    assert_eq!(first["ended"], "detached");
+    let sum = first["written"].as_u64().unwrap() + first["stranded"].as_u64().unwrap();
+    assert_eq!(first["read"], sum);
+}
+
+#[test]
+fn two_names_of_one_file_are_refused_and_nothing_is_lost() {
+    let dir = dir();
+    let (source, sink) = (dir.path().join("s"), dir.path().join("d"));
+    fs::write(&source, b"new").unwrap();
+    fs::write(&sink, b"old").unwrap();
+    let names = [source.as_os_str(), sink.as_os_str(), sink.as_os_str()];
+    let run = call([&["splice".as_ref()][..], &names].concat());
+    run.fails(1, &["d", "two sinks are the same file"]);
+    assert_eq!(fs::read(&sink).unwrap(), b"old");
+    let names = [source.as_os_str(), sink.as_os_str(), source.as_os_str()];
+    let run = call([&["splice".as_ref()][..], &names].concat());
+    run.fails(1, &["same file"]);
+    assert_eq!(fs::read(&source).unwrap(), b"new");
+}
+
+#[test]
+fn stages_need_a_single_sink() {
+    let run = call(["splice", "/dev/null", "/dev/null", "/dev/null", "--zstd"]);
+    run.fails(2, &["single DST"]);
+}

@@ -1,0 +1,74 @@
+//! A private channel: a pipe, or for datagrams a pair of sockets that keeps their
+//! boundaries.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+
+use crate::endpoint::Kind;
+use crate::errno::Errno;
+use crate::pipe::{self, Channel as _, LARGEST, OwnedPipe};
+use crate::sys::beyond;
+
+/// The memory that each socket of a pair may use for messages, in bytes. The longest
+/// UDP datagram has 65507.
+const MESSAGES: usize = 4 << 20;
+
+/// A private channel.
+pub(super) enum Channel {
+    Pipe(OwnedPipe),
+    /// Sequenced packets, whose end is reported when the writer is closed.
+    Messages(OwnedFd, OwnedFd),
+}
+
+impl Channel {
+    /// Makes a channel.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`, or the errno of a filter.
+    pub(super) fn new(messages: bool) -> Result<Channel, Errno> {
+        if !messages {
+            return Ok(Channel::Pipe(pipe::acquire(LARGEST)?));
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (reader, writer) = (beyond(reader)?, beyond(writer)?);
+        // The limit `wmem_max` holds unless the process is privileged (socket(7)).
+        if sockopt::set_socket_send_buffer_size_force(&writer, MESSAGES).is_err() {
+            let _ = sockopt::set_socket_send_buffer_size(&writer, MESSAGES);
+        }
+        Ok(Channel::Messages(reader, writer))
+    }
+
+    /// Makes a channel in front of a sink of this kind.
+    pub(super) fn towards(kind: Kind, messages: bool) -> Result<Channel, Errno> {
+        Channel::new(messages && kind.is_datagram())
+    }
+
+    pub(super) fn reader(&self) -> BorrowedFd<'_> {
+        match self {
+            Channel::Pipe(pipe) => pipe.reader(),
+            Channel::Messages(reader, _) => reader.as_fd(),
+        }
+    }
+
+    pub(super) fn writer(&self) -> BorrowedFd<'_> {
+        match self {
+            Channel::Pipe(pipe) => pipe.writer(),
+            Channel::Messages(_, writer) => writer.as_fd(),
+        }
+    }
+
+    pub(super) fn keeps_messages(&self) -> bool {
+        matches!(self, Channel::Messages(..))
+    }
+
+    /// Closes the write end, so that the end follows the content. Returns the read end.
+    pub(super) fn close_writer(self) -> OwnedFd {
+        match self {
+            Channel::Pipe(pipe) => pipe.into_read_end(),
+            Channel::Messages(reader, _) => reader,
+        }
+    }
+}

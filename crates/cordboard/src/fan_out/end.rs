@@ -1,0 +1,218 @@
+//! The end of each sink, and the account.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::RecvFlags;
+
+use super::block::Block;
+use super::channel::Channel;
+use super::intake::Intake;
+use super::outcome::{FanOutOutcome, SinkEnded, SinkReport};
+use super::outlet::{Outlet, Target};
+use super::rest::Rest;
+use crate::errno::Errno;
+use crate::report::{Ended, Outcome, Report, Stranded};
+use crate::sys;
+
+/// Ends a sink that has every byte. A private channel is closed, and its transfer then
+/// ends.
+pub(super) fn complete(outlet: &mut Outlet<'_>) {
+    outlet.ended = Some(SinkEnded::Complete);
+    outlet.give_back();
+    close_channel(outlet);
+}
+
+fn close_channel(outlet: &mut Outlet<'_>) {
+    outlet.target = match std::mem::replace(&mut outlet.target, Target::Sink) {
+        Target::Private(channel, running) => Target::Ending(channel.close_writer(), running),
+        target => target,
+    };
+}
+
+/// Ends a sink for which the others have waited too long. Its transfer may take a while
+/// to end, for which no sink waits.
+pub(super) fn detach(outlet: &mut Outlet<'_>) {
+    outlet.ended = Some(SinkEnded::Detached);
+    if let Target::Private(_, running) = &outlet.target {
+        running.cancel();
+    }
+}
+
+/// Returns whether nothing more happens to a sink.
+pub(super) fn has_ended(outlet: &Outlet<'_>) -> bool {
+    match (&outlet.ended, &outlet.target) {
+        (None, _) => false,
+        (Some(SinkEnded::Complete), Target::Ending(_, running)) => running.status().ended,
+        _ => true,
+    }
+}
+
+/// Why a fan-out ended, if not by the end of the source.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    pub(super) ended: Option<Ended>,
+    pub(super) failed_sink: Option<usize>,
+    pub(super) errno: Option<Errno>,
+}
+
+/// Collects the account. `block`: bytes that no sink has been given.
+pub(super) fn outcome(
+    first: &Channel,
+    mut intake: Intake<'_>,
+    outlets: Vec<Outlet<'_>>,
+    mut block: Option<Block>,
+    ending: Ending,
+) -> FanOutOutcome {
+    intake.stop(Ended::Cancelled);
+    // Every live sink has been given all earlier blocks.
+    let mut left = Vec::new();
+    while let Some(next) = block.take().or_else(|| intake.block(first).ok().flatten()) {
+        let mut next = next;
+        match next.load(first.reader()) {
+            Ok(bytes) => left.push(bytes.to_vec()),
+            Err(_) => break,
+        }
+        if let Block::Taken = next {
+            break;
+        }
+    }
+    let Outcome { report, stranded } = intake.outcome().unwrap_or(Outcome {
+        report: Report::default(),
+        stranded: None,
+    });
+    let messages = first.keeps_messages();
+    let sinks: Vec<SinkReport> = (outlets.into_iter())
+        .map(|outlet| sink_report(outlet, &left, messages))
+        .collect();
+    let failed = || {
+        let block = |sink: &SinkReport| sink.ended == SinkEnded::Failed;
+        let all = sinks.iter().all(block);
+        all.then(|| sinks.iter().position(block)).flatten()
+    };
+    let failed_sink = ending.failed_sink.or_else(failed);
+    let ended = match (ending.ended, failed_sink) {
+        (Some(ended), _) => ended,
+        (None, Some(_)) => Ended::Error,
+        (None, None) => report.ended,
+    };
+    let of_sink = failed_sink.and_then(|sink| sinks[sink].errno);
+    FanOutOutcome {
+        read: report.written,
+        ended,
+        failed_sink,
+        errno: of_sink.or(ending.errno).or(report.errno),
+        source: report,
+        stranded,
+        sinks,
+    }
+}
+
+fn sink_report(mut outlet: Outlet<'_>, left: &[Vec<u8>], messages: bool) -> SinkReport {
+    outlet.give_back();
+    let stopped = outlet.ended.is_none_or(|ended| ended == SinkEnded::Stopped);
+    let mut unwritten: Vec<Vec<u8>> = Vec::new();
+    let mut written = outlet.delivered;
+    let mut transfer = None;
+    let target = std::mem::replace(&mut outlet.target, Target::Sink);
+    let (reader, running) = match target {
+        Target::Sink => (None, None),
+        Target::Private(channel, running) => {
+            running.cancel();
+            (Some(channel.close_writer()), Some(running))
+        }
+        Target::Ending(reader, running) => (Some(reader), Some(running)),
+    };
+    if let Some((reader, running)) = reader.zip(running) {
+        let Outcome { report, stranded } = running.wait();
+        unwritten.extend(bytes_of(stranded));
+        unwritten.extend(content(&reader, messages));
+        written = report.written;
+        if report.ended == Ended::Error && outlet.ended != Some(SinkEnded::Detached) {
+            outlet.ended = Some(SinkEnded::Failed);
+            outlet.errno = report.errno;
+        }
+        transfer = Some(report);
+    }
+    let mut rest = std::mem::replace(&mut outlet.rest, Rest::None);
+    // Pages that cannot be read are lost with their device.
+    let _ = rest.load();
+    if let Rest::Bytes(bytes, from) = rest {
+        unwritten.push(bytes[from..].to_vec());
+    }
+    if stopped {
+        outlet.read += left.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        unwritten.extend(left.iter().cloned());
+    }
+    let stranded = unwritten.iter().map(|bytes| bytes.len() as u64).sum();
+    let ended = match outlet.ended {
+        Some(SinkEnded::Stopped) | None if stranded == 0 => SinkEnded::Complete,
+        Some(ended) => ended,
+        None => SinkEnded::Stopped,
+    };
+    let unwritten = match messages && outlet.endpoint.kind().is_datagram() {
+        _ if stranded == 0 => None,
+        true => Some(Stranded::Datagrams(unwritten)),
+        false => Some(Stranded::Buffer(unwritten.concat())),
+    };
+    SinkReport {
+        read: outlet.read,
+        written,
+        dropped: outlet.dropped,
+        gaps: outlet.gaps,
+        stranded,
+        ended,
+        errno: outlet.errno,
+        carried: outlet.carried,
+        declined: outlet.declined,
+        transfer,
+        unwritten,
+    }
+}
+
+/// Returns stranded bytes of a transfer.
+fn bytes_of(stranded: Option<Stranded>) -> Vec<Vec<u8>> {
+    match stranded {
+        None => Vec::new(),
+        Some(Stranded::Buffer(bytes)) => vec![bytes],
+        Some(Stranded::Datagrams(all)) => all,
+        Some(Stranded::Pipe(pipe)) => content(&pipe, false),
+    }
+}
+
+/// Reads what a channel holds. Its write end is closed, or its descriptor does not
+/// block.
+fn content(reader: &OwnedFd, messages: bool) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    if messages && let Some(datagrams) = datagrams(reader.as_fd()) {
+        return datagrams;
+    }
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        match rustix::io::read(reader, &mut bytes) {
+            Ok(0) => return all,
+            Ok(n) => all.push(bytes[..n].to_vec()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return all,
+        }
+    }
+}
+
+/// Receives all datagrams; `None` for a pipe.
+fn datagrams(reader: BorrowedFd<'_>) -> Option<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    loop {
+        let now = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        match sys::peek(reader, now) {
+            Err(Errno::ENOTSOCK) => return None,
+            // An empty datagram has no bytes to hand back; 0 is also the end.
+            Ok(0) | Err(_) => return Some(all),
+            Ok(length) => {
+                let mut bytes = vec![0; length];
+                if sys::recv(reader, &mut bytes, now).is_err() {
+                    return Some(all);
+                }
+                all.push(bytes);
+            }
+        }
+    }
+}

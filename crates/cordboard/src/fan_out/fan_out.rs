@@ -1,0 +1,138 @@
+//! The request: a source, its sinks, and the policy of each.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::outcome::{FanOutOutcome, Refused};
+use super::policy::OnSlow;
+use super::run::{self, Parts};
+use super::wait::Poll;
+use crate::endpoint::Endpoint;
+use crate::errno::Errno;
+use crate::pair::{self, Relation};
+use crate::plan;
+use crate::report::Refusal;
+use crate::request::Request;
+use crate::transfer::Control;
+
+/// How long other sinks wait for a sink that is to be detached, by default.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One source and several sinks.
+///
+/// ```
+/// use cordboard::{FanOut, OnSlow, Request};
+/// use std::os::fd::AsFd;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::io::{Seek, Write};
+/// # let (mut source, a, b) = (tempfile::tempfile()?, tempfile::tempfile()?, tempfile::tempfile()?);
+/// # source.write_all(b"to all")?;
+/// # source.rewind()?;
+/// let sinks = [a.as_fd(), b.as_fd()];
+/// let outcome = FanOut::new(source.as_fd(), &sinks, Request::default())?
+///     .on_slow(OnSlow::Detach)
+///     .run();
+/// for sink in &outcome.sinks {
+///     assert_eq!(sink.read, sink.written + sink.dropped + sink.stranded);
+/// }
+/// # assert_eq!(outcome.sinks[1].written, 6);
+/// # Ok(())
+/// # }
+/// ```
+pub struct FanOut<'a> {
+    parts: Parts<'a>,
+}
+
+impl<'a> FanOut<'a> {
+    /// Examines the descriptors. Nothing moves yet. The request holds for the source and
+    /// for each sink.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transfer::new`](crate::Transfer::new), for each sink; `EINVAL` also if a
+    /// sink is the source, if two sinks are one file, device or pipe, or if there is no
+    /// sink.
+    pub fn new(
+        source: BorrowedFd<'a>,
+        sinks: &[BorrowedFd<'a>],
+        request: Request,
+    ) -> Result<FanOut<'a>, Refused> {
+        let mut examined: Vec<Endpoint<'a>> = Vec::new();
+        let mut from = None;
+        for (sink, fd) in sinks.iter().enumerate() {
+            let refused = |refusal| Refused { sink, refusal };
+            let decided = plan::decide(source, *fd, &request).map_err(refused)?;
+            if pair::relation(&decided.source, &decided.sink) != Relation::Strangers {
+                return Err(refused(Refusal::Overlap));
+            }
+            let same =
+                |other: &Endpoint<'_>| pair::relation(other, &decided.sink) != Relation::Strangers;
+            if examined.iter().any(same) {
+                return Err(refused(Refusal::SameSinks));
+            }
+            examined.push(decided.sink);
+            from = Some(decided.source);
+        }
+        let Some(source) = from else {
+            let errno = Errno::EINVAL;
+            let side = crate::endpoint::Side::Sink;
+            let refusal = Refusal::Unusable { side, errno };
+            return Err(Refused { sink: 0, refusal });
+        };
+        let sinks = examined.into_iter().map(|end| (end, OnSlow::Block));
+        let parts = Parts {
+            source,
+            sinks: sinks.collect(),
+            request,
+            patience: PATIENCE,
+            control: None,
+        };
+        Ok(FanOut { parts })
+    }
+
+    /// Sets the policy of every sink.
+    #[must_use]
+    pub fn on_slow(mut self, policy: OnSlow) -> FanOut<'a> {
+        self.parts
+            .sinks
+            .iter_mut()
+            .for_each(|(_, its)| *its = policy);
+        self
+    }
+
+    /// Sets the policy of one sink.
+    ///
+    /// # Panics
+    ///
+    /// There is no sink of this index.
+    #[must_use]
+    pub fn sink_on_slow(mut self, sink: usize, policy: OnSlow) -> FanOut<'a> {
+        self.parts.sinks[sink].1 = policy;
+        self
+    }
+
+    /// Sets how long other sinks wait for a sink with [`OnSlow::Detach`], in all since
+    /// it last had room when bytes arrived. The default is one second.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> FanOut<'a> {
+        self.parts.patience = patience;
+        self
+    }
+
+    /// Attaches a handle that can cancel or pause the fan-out.
+    #[must_use]
+    pub fn control(mut self, control: &Control) -> FanOut<'a> {
+        self.parts.control = Some(control.clone());
+        self
+    }
+
+    /// Moves the bytes, on the caller's thread and the engine's.
+    ///
+    /// # Errors
+    ///
+    /// A refusal: no private pipe, or no engine for a sink that needs it. Nothing has
+    /// moved.
+    pub fn run(self) -> Result<FanOutOutcome, Refused> {
+        run::run(self.parts, &mut Poll::new())
+    }
+}

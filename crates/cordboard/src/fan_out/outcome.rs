@@ -1,0 +1,120 @@
+//! The account of a fan-out: of the source, and of each sink.
+
+use crate::errno::Errno;
+use crate::named::named;
+use crate::report::{Ended, Refusal, Report, Stranded};
+
+named! {
+    /// How bytes reached a sink, or the private pipe in front of it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Carry {
+        /// `tee(2)`: the pages are referenced.
+        Tee = "tee",
+        /// `splice(2)`: the last sink takes the pages themselves, and a sink that
+        /// was full takes them later.
+        Splice = "splice",
+        /// A buffer in user space and `write(2)`, or `sendto(2)` for datagrams.
+        Write = "write",
+    }
+    /// All ways.
+    ALL
+    /// Returns the name in the JSON report.
+    name
+}
+
+named! {
+    /// Why a sink received no more bytes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum SinkEnded {
+        /// The fan-out ended, and the sink has every byte that was not dropped.
+        Complete = "complete",
+        /// The sink failed: [`SinkReport::errno`].
+        Failed = "failed",
+        /// The other sinks waited longer for it than the patience of
+        /// [`OnSlow::Detach`](super::OnSlow::Detach) allows.
+        Detached = "detached",
+        /// The fan-out ended early, and the sink does not have every byte.
+        Stopped = "stopped",
+    }
+    /// All endings.
+    ALL
+    /// Returns the name in the JSON report.
+    name
+}
+
+/// A fan-out was refused before any byte moved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{refusal}")]
+#[non_exhaustive]
+pub struct Refused {
+    /// The index of the sink that was examined.
+    pub sink: usize,
+    /// The reason.
+    pub refusal: Refusal,
+}
+
+/// The account of one sink: `read == written + dropped + stranded` in every ending.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SinkReport {
+    /// Bytes that were read from the source for this sink. A sink that has failed or
+    /// was detached does not count those that were read later.
+    pub read: u64,
+    /// Bytes that the sink has accepted.
+    pub written: u64,
+    /// Bytes that were dropped because the sink had no room
+    /// ([`OnSlow::Drop`](super::OnSlow::Drop)).
+    pub dropped: u64,
+    /// The number of contiguous ranges of dropped bytes.
+    pub gaps: u64,
+    /// Bytes that were read and neither written nor dropped, which are in
+    /// [`SinkReport::unwritten`].
+    pub stranded: u64,
+    /// Why it received no more bytes.
+    pub ended: SinkEnded,
+    /// The errno of a sink that failed.
+    pub errno: Option<Errno>,
+    /// How the bytes reached the sink, or its private pipe.
+    pub carried: Vec<Carry>,
+    /// The errno with which `tee(2)` or `splice(2)` was refused for this sink.
+    pub declined: Option<Errno>,
+    /// The report of the transfer from the sink's private pipe to the sink. `None`: the
+    /// sink is a pipe and needs no other.
+    pub transfer: Option<Report>,
+    /// The stranded bytes.
+    pub unwritten: Option<Stranded>,
+}
+
+/// The account of a fan-out that has ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FanOutOutcome {
+    /// Bytes that were read from the source for the sinks. A seekable source is rewound
+    /// over bytes that were read for none.
+    pub read: u64,
+    /// Why the fan-out ended.
+    pub ended: Ended,
+    /// The index of the sink whose failure ended the fan-out
+    /// ([`OnSlow::Block`](super::OnSlow::Block)).
+    pub failed_sink: Option<usize>,
+    /// The errno of a failure: that of the failed sink, or that of the source.
+    pub errno: Option<Errno>,
+    /// The report of the transfer that read the source. Its sink is a private pipe.
+    pub source: Report,
+    /// Bytes that were read from the source after the last one that reached the sinks,
+    /// and to which the source could not be rewound: [`Report::stranded`] of
+    /// [`FanOutOutcome::source`].
+    pub stranded: Option<Stranded>,
+    /// The sinks, in the order of the request.
+    pub sinks: Vec<SinkReport>,
+}
+
+impl FanOutOutcome {
+    /// Returns whether every sink has every byte that was not dropped, and the source
+    /// did not fail.
+    pub fn is_complete(&self) -> bool {
+        self.ended != Ended::Error && self.sinks.iter().all(|s| s.ended == SinkEnded::Complete)
+    }
+}

@@ -1,0 +1,173 @@
+//! The part of a block that a sink had no room for. A sink that has one is not
+//! ready for the next block.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{SpliceFlags, splice, tee};
+
+use super::block::{Block, read_exactly};
+use crate::errno::Errno;
+use crate::pipe::{self, Channel as _, OwnedPipe};
+use crate::sys::{self, again};
+
+/// The part of a block that is still to be written.
+pub(super) enum Rest {
+    None,
+    /// All that a private pipe holds.
+    Pages(OwnedPipe),
+    /// The bytes from this index on.
+    Bytes(Arc<[u8]>, usize),
+}
+
+impl Rest {
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Rest::None)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Rest::None => 0,
+            Rest::Pages(pipe) => pipe.held() as usize,
+            Rest::Bytes(bytes, from) => bytes.len() - from,
+        }
+    }
+
+    /// Takes the rest of a block whose first `done` bytes the sink has accepted.
+    /// `moved`: those have left the first pipe. Consumes the block in that case.
+    ///
+    /// # Errors
+    ///
+    /// That of a page that cannot be read.
+    pub(super) fn of(
+        block: &mut Block,
+        first: BorrowedFd<'_>,
+        done: usize,
+        moved: bool,
+    ) -> Result<Rest, Errno> {
+        let Block::Pages(length) = *block else {
+            return Ok(Rest::Bytes(block.load(first)?, done));
+        };
+        if moved {
+            *block = Block::Taken;
+            return moved_rest(first, length - done);
+        }
+        match teed_rest(first, length, done) {
+            Some(pipe) => Ok(Rest::Pages(pipe)),
+            None => Ok(Rest::Bytes(block.load(first)?, done)),
+        }
+    }
+
+    /// Reads the rest into a buffer.
+    ///
+    /// # Errors
+    ///
+    /// That of a page that cannot be read.
+    pub(super) fn load(&mut self) -> Result<(), Errno> {
+        if let Rest::Pages(pipe) = self {
+            let bytes = read_exactly(pipe.reader(), pipe.held() as usize)?;
+            *self = Rest::Bytes(bytes.into(), 0);
+        }
+        Ok(())
+    }
+}
+
+/// Moves the rest of the first pipe's content into a private pipe.
+fn moved_rest(first: BorrowedFd<'_>, length: usize) -> Result<Rest, Errno> {
+    let mut before = Vec::new();
+    if let Ok(mut pipe) = pipe::acquire(pipe::LARGEST) {
+        while (pipe.held() as usize) < length {
+            let left = length - pipe.held() as usize;
+            let into = pipe.writer();
+            match again(|| splice(first, None, into, None, left, SpliceFlags::NONBLOCK)) {
+                Ok(n @ 1..) => pipe.filled(n),
+                // The pipe has fewer slots than the first one, or a filter refuses the
+                // call.
+                Ok(_) | Err(_) => break,
+            }
+        }
+        if pipe.held() as usize == length {
+            return Ok(Rest::Pages(pipe));
+        }
+        before = read_exactly(pipe.reader(), pipe.held() as usize)?;
+    }
+    before.extend(read_exactly(first, length - before.len())?);
+    Ok(Rest::Bytes(before.into(), 0))
+}
+
+/// Duplicates the whole block into a private pipe, which is empty, and removes its
+/// first `done` bytes: `tee(2)` begins at the front of a pipe. `None`: no pipe with
+/// as many slots is available.
+fn teed_rest(first: BorrowedFd<'_>, length: usize, done: usize) -> Option<OwnedPipe> {
+    let mut pipe = pipe::acquire(pipe::LARGEST).ok()?;
+    let n = again(|| tee(first, pipe.writer(), length, SpliceFlags::NONBLOCK)).ok()?;
+    pipe.filled(n);
+    if n < length {
+        return None;
+    }
+    let mut left = done;
+    let null = null();
+    while left > 0 {
+        let gone = match &null {
+            // The pages are dropped unread (`splice_write_null`, drivers/char/mem.c).
+            Some(null) => again(|| {
+                splice(
+                    pipe.reader(),
+                    None,
+                    null.as_fd(),
+                    None,
+                    left,
+                    SpliceFlags::NONBLOCK,
+                )
+            })
+            .map_err(Errno::from),
+            None => sys::discard(pipe.reader(), left),
+        };
+        let gone = match gone {
+            Ok(gone @ 1..) => gone,
+            Ok(_) | Err(_) => sys::discard(pipe.reader(), left).ok().filter(|n| *n > 0)?,
+        };
+        pipe.drained(gone);
+        left -= gone;
+    }
+    Some(pipe)
+}
+
+/// Opens `/dev/null`.
+pub(super) fn null() -> Option<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/null", flags, Mode::empty()).ok()
+}
+
+/// Discards the block's pages, which the sinks have or do not get.
+///
+/// # Errors
+///
+/// That of a page that cannot be read.
+pub(super) fn discard(first: BorrowedFd<'_>, mut length: usize) -> Result<(), Errno> {
+    let null = null();
+    while length > 0 {
+        let by_splice = null.as_ref().and_then(|null| {
+            again(|| {
+                splice(
+                    first,
+                    None,
+                    null.as_fd(),
+                    None,
+                    length,
+                    SpliceFlags::NONBLOCK,
+                )
+            })
+            .ok()
+        });
+        match by_splice {
+            Some(n @ 1..) => length -= n,
+            _ => match sys::discard(first, length)? {
+                0 => return Err(Errno::ENODATA),
+                n => length -= n,
+            },
+        }
+    }
+    Ok(())
+}
