@@ -70,19 +70,24 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
         direct_io: direct_mode(pair.request, switches),
         ..*pair
     };
-    let mut route = Route {
-        choices: Vec::new(),
-        excluded: Vec::new(),
-        order: preference(pair),
-    };
-    for path in route.order {
-        let answer = if !switches.allows(path) {
+    let order = preference(pair);
+    let answers = order.map(|path| {
+        if !switches.allows(path) {
             Err(Why::from("turned off"))
         } else if pair.overlapping && path != DataPath::ReadWrite {
             Err(Why::from("the ranges overlap"))
         } else {
             (path::row(path).takes)(pair, can)
-        };
+        }
+    });
+    // Thousands of transfers may be idle: no list is larger than its contents.
+    let chosen = answers.iter().filter(|answer| answer.is_ok()).count();
+    let mut route = Route {
+        choices: Vec::with_capacity(chosen),
+        excluded: Vec::with_capacity(PATHS - chosen),
+        order,
+    };
+    for (path, answer) in order.into_iter().zip(answers) {
         match answer {
             Ok(why) => route.choices.push(Choice { path, why }),
             Err(why) => route.excluded.push(Declined { path, why }),

@@ -307,10 +307,10 @@ fn what_is_let_go_of_closes_nothing_of_others() {
             .collect();
         assert_eq!(own.len(), 3, "{own:?}");
         own.extend(rest.ends().map(|(end, _)| end.as_raw_fd()));
-        transfer.flow.unreadable = Some(Unreadable {
+        transfer.flow.unreadable = Some(Box::new(Unreadable {
             pipe: rest,
             errno: Errno::EIO,
-        });
+        }));
         for number in &own {
             let number = at(*number).unwrap();
             let it = (identity(number) == identity(&source)).then_some(&source);

@@ -395,7 +395,7 @@ impl Step for Direct {
     }
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
-        flow.room = self.room.take();
+        flow.room = self.room.take().map(Box::new);
         // A failure is retried, and reported, at the end.
         let _ = flow.trim();
     }

@@ -45,8 +45,8 @@ pub(crate) struct Flow<'fd> {
     /// The side whose call was interrupted in the last step.
     interrupted: Option<Side>,
     /// Bytes that were taken from the source pipe and cannot be read: they are the
-    /// next bytes.
-    pub(crate) unreadable: Option<Unreadable>,
+    /// next bytes. In a box, as `room` is, because few transfers have them.
+    pub(crate) unreadable: Option<Box<Unreadable>>,
     /// The source had hung up, and was opened again before the end was reported.
     pub(in crate::path) opened_again: bool,
     /// `poll(2)` reports when the sink's reader is gone.
@@ -58,7 +58,7 @@ pub(crate) struct Flow<'fd> {
     pub(in crate::path) in_place: bool,
     /// The amount by which the sink was lengthened, until the sink is known to be as
     /// long as what is counted.
-    pub(in crate::path) room: Option<Room>,
+    pub(in crate::path) room: Option<Box<Room>>,
     /// The caller's pipes, which may be enlarged.
     pub(crate) enlarged_pipes: EnlargedPipes,
     /// The stages between reading and writing.
@@ -264,7 +264,7 @@ impl<'fd> Flow<'fd> {
     /// read, and not towards the size.
     pub(in crate::path) fn took_unreadable(&mut self, unreadable: Unreadable) {
         self.account.read += unreadable.pipe.held();
-        self.unreadable = Some(unreadable);
+        self.unreadable = Some(Box::new(unreadable));
     }
 
     /// Cuts off the unfilled part by which a path has lengthened the sink.
