@@ -31,7 +31,7 @@ fn wrong_usage() {
             "leave no path",
         ),
         (&["splice", "-"], "DST"),
-        (&["splice", "-", "-", "-"], "unexpected"),
+        (&["explain", "-", "-", "-"], "unexpected"),
         (&["copy", "one"], "<DST>"),
         (&["copy"], "required"),
         (&["frobnicate"], "frobnicate"),
