@@ -9,6 +9,7 @@ use crate::units;
 
 /// The flags of `cue`.
 #[derive(Debug, Args)]
+#[command(disable_help_subcommand = true)]
 pub struct CueFlags {
     /// The control socket: the PATH or @NAME of --control
     #[arg(value_name = "CONTROL", value_hint = ValueHint::AnyPath)]
@@ -45,7 +46,7 @@ pub enum CueAction {
     /// End the command, with the report of what was moved
     Cancel,
     /// Set an upper bound for all later commands, which can only be tightened
-    #[command(subcommand)]
+    #[command(subcommand, disable_help_subcommand = true)]
     Limit(LimitAction),
 }
 
