@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// let sinks = [a.as_fd(), b.as_fd()];
 /// let outcome = FanOut::new(source.as_fd(), &sinks, Request::default())?
 ///     .on_slow(OnSlow::Detach)
-///     .run();
+///     .run()?;
 /// for sink in &outcome.sinks {
 ///     assert_eq!(sink.read, sink.written + sink.dropped + sink.stranded);
 /// }
