@@ -120,6 +120,18 @@ pub const CORD_CUE_LIMIT_COMMANDS: u32 = 0x43010011;
 /// A command for `cord_cue`: nothing moves after this many milliseconds.
 pub const CORD_CUE_LIMIT_TIME: u32 = 0x43010012;
 
+/// A command for `cord_cue`: determine the schedule automatically. The first word is one of
+/// `CORD_AIM_*`, the second one the weight of `CORD_AIM_SHARE`, otherwise 0.
+pub const CORD_CUE_AUTO: u32 = 0x43020013;
+
+/// An aim of `CORD_CUE_AUTO`: as many bytes a second as both sides permit.
+pub const CORD_AIM_THROUGHPUT: u32 = 0;
+/// An aim of `CORD_CUE_AUTO`: use the processors and disks that other work leaves idle.
+pub const CORD_AIM_BACKGROUND: u32 = 1;
+/// An aim of `CORD_CUE_AUTO`: divide the rate between the transfers of the process, in
+/// proportion to their weights.
+pub const CORD_AIM_SHARE: u32 = 2;
+
 /// A transfer to run. `struct cord_request r = CORD_REQUEST_INIT(src, dst);`
 /// initialises a request for all bytes up to the end of the source, at the file
 /// offsets of both descriptors.

@@ -74,7 +74,7 @@ impl Session {
             b"cordboard: interrupted: no bytes were moved\n".to_vec()
         };
         let control = signals::install(zero);
-        control.set_schedule(common.pacing.schedule());
+        common.pacing.apply(control);
         let drawing = match common.progress {
             When::Auto => std::io::stderr().is_terminal(),
             When::Always => true,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cordboard::Schedule;
+use cordboard::{Aim, Schedule};
 
 const ACCEPTED: &str = "a size is a whole number of bytes, with K, M, G or T (powers of 1024; \
 also KiB, MiB, GiB, TiB) or kB, MB, GB or TB (powers of 1000), for example 4096, 64K or 10MB";
@@ -60,6 +60,29 @@ pub fn schedule(text: &str) -> Result<Schedule, String> {
     let (count, millis) = blocks(text)?;
     let rest = Duration::from_millis(u64::from(millis));
     Ok(Schedule::blocks(count, rest))
+}
+
+/// Parses the aim of an automatic schedule: `background`, `share=3`.
+pub fn aim(text: &str) -> Result<Aim, String> {
+    let weight = text.strip_prefix("share=").map(str::parse::<u32>);
+    let aim = match (text, weight) {
+        ("throughput", _) => Some(Aim::Throughput),
+        ("background", _) => Some(Aim::Background),
+        (_, Some(Ok(weight))) if !text.contains('+') => Aim::share(weight),
+        _ => None,
+    };
+    aim.ok_or_else(|| {
+        "an aim is throughput, background, or share=WEIGHT with a weight from 1".to_owned()
+    })
+}
+
+/// Returns the name of an aim, which [`aim`] parses.
+pub fn aim_name(aim: Aim) -> String {
+    match aim {
+        Aim::Background => "background".to_owned(),
+        Aim::Share(weight) => format!("share={weight}"),
+        _ => "throughput".to_owned(),
+    }
 }
 
 /// Parses a number of blocks and of milliseconds: `4,70`.

@@ -118,7 +118,7 @@ pub use errno::Errno;
 pub use fan_out::{FanOut, FanOutOutcome, OnSlow};
 pub use plan::Route;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
-pub use request::{DataPath, Direct, Request, Schedule, Size, Sparse, Switches, Watermarks};
+pub use request::{Aim, DataPath, Direct, Request, Schedule, Size, Sparse, Switches, Watermarks};
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
 pub use sys::{Lock, PerProcess, poll_for};

@@ -65,6 +65,7 @@ fn command_of(action: &CueAction) -> Option<Command> {
         CueAction::Status => return None,
         CueAction::Pause => Command::Pause,
         CueAction::Resume => Command::Resume,
+        CueAction::Auto { aim } => Command::Auto(aim),
         CueAction::Cancel => Command::Cancel,
         CueAction::Rate { bytes } => Command::Rate(bytes),
         CueAction::Schedule {

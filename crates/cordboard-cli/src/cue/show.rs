@@ -46,6 +46,7 @@ pub fn text(status: &Status) -> String {
                 rest.as_millis()
             )
         }
+        Schedule::Auto(aim) => write!(line, ", automatic: {}", units::aim_name(aim)),
         _ => Ok(()),
     };
     line + "\n"
@@ -66,6 +67,7 @@ pub fn json(status: &Status) -> String {
         Schedule::Blocks { count, rest } => {
             serde_json::json!({"blocks": count.get(), "rest_ms": rest.as_millis() as u64})
         }
+        Schedule::Auto(aim) => serde_json::json!({"auto": units::aim_name(aim)}),
         _ => serde_json::Value::Null,
     };
     let line = serde_json::json!({

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueHint};
-use cordboard::Schedule;
+use cordboard::{Aim, Control, Schedule};
 
 use crate::units;
 
@@ -43,6 +43,12 @@ pub enum CueAction {
         #[arg(value_name = "K,MS", value_parser = units::blocks)]
         schedule: (u32, u32),
     },
+    /// Determine the schedule automatically
+    Auto {
+        /// throughput, background or share=WEIGHT
+        #[arg(value_name = "AIM", value_parser = units::aim)]
+        aim: Aim,
+    },
     /// End the command, with the report of what was moved
     Cancel,
     /// Set an upper bound for all later commands, which can only be tightened
@@ -81,12 +87,26 @@ pub struct Pacing {
     /// A block has the size of --block, or 128K.
     #[arg(long, value_name = "K,MS", value_parser = units::schedule, conflicts_with = "rate")]
     pub schedule: Option<Schedule>,
+    /// Determine the schedule automatically: throughput, background, share=WEIGHT
+    ///
+    /// throughput: as fast as both sides permit. background: use only the processors
+    /// and disks that other work leaves idle; with --rate, no more than that.
+    /// share=WEIGHT: divide the rate between the transfers of one process, such as
+    /// those that are steered by `cue`.
+    #[arg(long, value_name = "AIM", value_parser = units::aim, conflicts_with = "schedule")]
+    pub auto: Option<Aim>,
 }
 
 impl Pacing {
-    /// The schedule of the transfers.
-    pub fn schedule(&self) -> Schedule {
+    /// Sets the schedule of the transfers. An automatic one does not exceed the rate.
+    pub fn apply(&self, control: &Control) {
         let rate = self.rate.map_or(Schedule::Unlimited, Schedule::rate);
-        self.schedule.unwrap_or(rate)
+        match self.auto {
+            Some(aim) => {
+                control.set_schedule(Schedule::Auto(aim));
+                control.limit_schedule(rate, Schedule::BLOCK);
+            }
+            None => control.set_schedule(self.schedule.unwrap_or(rate)),
+        }
     }
 }

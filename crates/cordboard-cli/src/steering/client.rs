@@ -106,6 +106,7 @@ impl Client {
             Command::Resume => control.resume(),
             // As a signal to stop does it: the account is printed.
             Command::Cancel => stop(getpid()),
+            Command::Auto(aim) => control.set_schedule(Schedule::Auto(aim)),
             Command::Rate(rate) => control.set_schedule(Schedule::rate(rate)),
             Command::Schedule { count, rest } => {
                 control.set_schedule(Schedule::blocks(count, millis(rest)));

@@ -1,11 +1,13 @@
 //! A transfer's request, and the names of the data paths.
 
+mod aim;
 mod backend;
 mod data_path;
 mod schedule;
 mod switches;
 mod watermarks;
 
+pub use aim::Aim;
 pub use backend::{Backend, BadBackend};
 pub use data_path::{BadSwitch, DataPath, Declined, Why};
 pub use schedule::Schedule;

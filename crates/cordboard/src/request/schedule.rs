@@ -3,6 +3,8 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use super::Aim;
+
 /// When bytes may be taken from the source.
 ///
 /// A schedule limits the bytes taken, by whichever path they move; the path stays the
@@ -28,6 +30,9 @@ pub enum Schedule {
         /// The time between two bursts.
         rest: Duration,
     },
+    /// The library determines the schedule from what it measures while the transfer
+    /// runs.
+    Auto(Aim),
 }
 
 impl Schedule {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::auto::Step;
 use super::pacer::{Need, Pacers};
 use crate::errno::Errno;
 use crate::request::{DataPath, Schedule};
@@ -36,6 +37,8 @@ struct Shared {
     paused: AtomicBool,
     /// There is a schedule or a limit.
     paced: AtomicBool,
+    /// The schedule depends on what steps cost.
+    metered: AtomicBool,
     pacers: Lock<Pacers>,
     /// Transfers that have begun to use the wakeup.
     listeners: AtomicU32,
@@ -86,6 +89,7 @@ impl Control {
                 cancelled: AtomicBool::new(false),
                 paused: AtomicBool::new(false),
                 paced: AtomicBool::new(false),
+                metered: AtomicBool::new(false),
                 pacers: Lock::default(),
                 listeners: AtomicU32::new(0),
                 wake,
@@ -181,6 +185,7 @@ impl Control {
         };
         change(&mut pacers);
         (self.shared.paced).store(pacers.is_limited(), Ordering::Release);
+        (self.shared.metered).store(pacers.is_metered(), Ordering::Release);
         drop(pacers);
         self.wake();
     }
@@ -196,6 +201,18 @@ impl Control {
             Some(mut pacers) => pacers.grant(now, need),
             // A child of fork(2), in which no transfer of this handle runs.
             None => Ok(u64::MAX),
+        }
+    }
+
+    /// Returns whether the schedule depends on what steps cost.
+    pub(super) fn is_metered(&self) -> bool {
+        self.shared.metered.load(Ordering::Acquire)
+    }
+
+    /// Records the end of a step: [`Pacers::stepped`].
+    pub(super) fn stepped(&self, now: Duration, step: Step) {
+        if let Some(mut pacers) = self.shared.pacers.lock() {
+            pacers.stepped(now, step);
         }
     }
 

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use super::Transfer;
+use super::auto::Step;
 use super::pacer::Need;
 use super::wait::Clock;
+use crate::endpoint::{Kind, Side};
 use crate::request::Schedule;
+use crate::sys::thread_time;
 
 impl Transfer<'_> {
     /// Takes as many bytes from the schedule as it grants now. Returns the time until
@@ -31,6 +34,20 @@ impl Transfer<'_> {
         }
     }
 
+    /// Returns the thread's processor time before a step, if the schedule depends on it.
+    pub(super) fn start_meter(&self) -> Option<Duration> {
+        let control = self.control.as_ref()?;
+        (control.is_paced() && control.is_metered()).then(thread_time)
+    }
+
+    /// Records what a step has cost. `waits`: for the source or the sink.
+    pub(super) fn stop_meter(&self, before: Duration, waits: bool, clock: &mut dyn Clock) {
+        if let Some(control) = &self.control {
+            let spent = thread_time().saturating_sub(before);
+            control.stepped(clock.now(), Step { spent, waits });
+        }
+    }
+
     fn need(&self) -> Need {
         let path = self.current.as_ref().map(|(_, path)| path);
         let left = self.flow.before_its_size();
@@ -47,7 +64,15 @@ impl Transfer<'_> {
             },
             block: block.unwrap_or(Schedule::BLOCK),
             in_flight: path.map_or(0, |path| path.in_flight()),
+            devices: [Side::Source, Side::Sink].map(|side| self.device(side)),
         }
+    }
+
+    /// Returns the device of a regular file or a block device.
+    fn device(&self, side: Side) -> Option<u64> {
+        let facts = self.flow.end(side).facts();
+        let is_on_disk = matches!(facts.kind, Kind::File | Kind::BlockDevice);
+        facts.id.filter(|_| is_on_disk).map(|id| id.device)
     }
 
     /// Returns what the last step has not used, except for bytes in flight.

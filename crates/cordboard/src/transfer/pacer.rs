@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use crate::request::Schedule;
+use super::auto::{Auto, Step};
+use crate::request::{Aim, Schedule};
 
 /// Nanoseconds in a second.
 const SECOND: u128 = 1_000_000_000;
@@ -30,6 +31,8 @@ pub(crate) struct Need {
     pub(crate) block: u64,
     /// Granted bytes that are in flight.
     pub(crate) in_flight: u64,
+    /// The file systems' devices of the source and of the sink, or the block devices.
+    pub(crate) devices: [Option<u64>; 2],
 }
 
 /// A schedule, and any number of schedules that limit it. A grant needs the consent of
@@ -72,7 +75,25 @@ impl Pacers {
 
     /// Whether anything is limited.
     pub(crate) fn is_limited(&self) -> bool {
-        self.schedule() != Schedule::Unlimited || !self.limits.is_empty()
+        !matches!(
+            self.schedule(),
+            Schedule::Unlimited | Schedule::Auto(Aim::Throughput)
+        ) || !self.limits.is_empty()
+    }
+
+    /// Whether the schedule depends on what steps cost.
+    pub(crate) fn is_metered(&self) -> bool {
+        matches!(
+            self.schedule(),
+            Schedule::Auto(Aim::Background | Aim::Share(_))
+        )
+    }
+
+    /// Records the end of a step.
+    pub(crate) fn stepped(&mut self, now: Duration, step: Step) {
+        if let Some(auto) = &mut self.own.auto {
+            auto.stepped(now, step);
+        }
     }
 
     /// Grants as many bytes as are allowed now, or returns the time until there are
@@ -114,6 +135,7 @@ struct Pacer {
     /// The length of its blocks, if the request's does not count.
     block: Option<u64>,
     state: State,
+    auto: Option<Box<Auto>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -142,8 +164,17 @@ impl Pacer {
             return;
         }
         self.schedule = schedule;
+        self.auto = match schedule {
+            Schedule::Auto(aim) => Auto::new(aim),
+            _ => None,
+        };
+        let schedule = match schedule {
+            Schedule::Auto(Aim::Background) => Schedule::rate(1),
+            Schedule::Auto(_) => Schedule::Unlimited,
+            other => other,
+        };
         self.state = match (schedule, self.state) {
-            (Schedule::Unlimited, _) | (_, State::Fresh) => State::Fresh,
+            (Schedule::Unlimited | Schedule::Auto(_), _) | (_, State::Fresh) => State::Fresh,
             (Schedule::Rate(_), State::Credit { credit, .. }) => State::Credit {
                 at: now,
                 credit: credit.min(0),
@@ -168,6 +199,7 @@ impl Pacer {
         }
         match self.schedule {
             Schedule::Unlimited => Ok(u64::MAX),
+            Schedule::Auto(_) => self.grant_of_auto(now, need),
             Schedule::Rate(rate) => self.grant_of_rate(u128::from(rate.get()), now, need),
             Schedule::Blocks { count, .. } => {
                 let block = self.block.unwrap_or(need.block).max(1);
@@ -175,6 +207,21 @@ impl Pacer {
                 self.grant_of_burst(burst, now, need)
             }
         }
+    }
+
+    fn grant_of_auto(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
+        let Some(mut auto) = self.auto.take() else {
+            return Ok(u64::MAX);
+        };
+        let answer = match auto.rate(now, need) {
+            Some(rate) => self.grant_of_rate(u128::from(rate), now, need),
+            None => auto.grant(now, need),
+        };
+        if let Ok(bytes) = answer {
+            auto.granted(bytes);
+        }
+        self.auto = Some(auto);
+        answer
     }
 
     fn grant_of_rate(&mut self, rate: u128, now: Duration, need: Need) -> Result<u64, Duration> {
@@ -233,6 +280,9 @@ impl Pacer {
     }
 
     fn give_back(&mut self, unused: u64, overdrawn: u64) {
+        if let Some(auto) = &mut self.auto {
+            auto.give_back(unused, overdrawn);
+        }
         let bytes = i128::from(unused) - i128::from(overdrawn);
         match &mut self.state {
             State::Credit { credit, .. } => *credit += bytes * SECOND as i128,

@@ -16,6 +16,7 @@ fn any() -> Need {
         unit: 1,
         block: 4096,
         in_flight: 0,
+        devices: [None, None],
     }
 }
 
@@ -260,7 +261,7 @@ proptest! {
                     let bursts = now.as_nanos() / rest.max(MS).as_nanos() + 1;
                     u128::from(count.get()) * 4096 * bursts
                 }
-                Schedule::Unlimited => unreachable!(),
+                Schedule::Unlimited | Schedule::Auto(_) => unreachable!(),
             };
             prop_assert!(taken <= allowed, "{taken} of {allowed} at {now:?}");
         }

@@ -75,8 +75,12 @@ impl Stepper {
         let tries = [Side::Source, Side::Sink].map(|side| transfer.calls_at_once(side));
         transfer.flow.clear_interrupted();
         self.next_grant = transfer.take_grant(waiter);
+        let meter = transfer.start_meter();
         let turn = transfer.step();
         transfer.return_grant();
+        if let Some(before) = meter {
+            transfer.stop_meter(before, matches!(turn, Turn::Blocked(_)), waiter);
+        }
         match turn {
             Turn::Moved(_) => {
                 // Bytes that are only buffered so far are progress too.

@@ -1,6 +1,7 @@
 //! Commands: what is written to a control descriptor.
 
-use super::words::{first, number, put, put_long, split};
+use super::words::{aim_of, aim_words, first, number, put, put_long, split};
+use crate::request::Aim;
 
 /// The letter in the first word of a command: `C`.
 pub(super) const SORT: u8 = b'C';
@@ -33,6 +34,8 @@ pub enum Command {
     },
     /// Bytes a second; 0: no schedule.
     Rate(u64),
+    /// Determine the schedule automatically, for this aim.
+    Auto(Aim),
     /// Take nothing more from the source.
     Pause,
     /// Go on.
@@ -106,6 +109,7 @@ impl Command {
             Command::Limit(Limit::Schedule { .. }) => 16,
             Command::Limit(Limit::Commands(_)) => 17,
             Command::Limit(Limit::Time(_)) => 18,
+            Command::Auto(_) => 19,
         }
     }
 
@@ -134,6 +138,11 @@ impl Command {
             Command::Schedule { count, rest } | Command::Limit(Limit::Schedule { count, rest }) => {
                 put(bytes, count);
                 put(bytes, rest);
+            }
+            Command::Auto(aim) => {
+                let (kind, weight) = aim_words(aim);
+                put(bytes, kind);
+                put(bytes, weight);
             }
             Command::Block(n)
             | Command::Progress(n)
@@ -183,6 +192,7 @@ impl Command {
             (16, n) => two(n).map(|(count, rest)| Command::Limit(Limit::Schedule { count, rest })),
             (17, n) => one(n).map(|n| Command::Limit(Limit::Commands(n))),
             (18, n) => one(n).map(|n| Command::Limit(Limit::Time(n))),
+            (19, n) => two(n).and_then(|(kind, weight)| aim_of(kind, weight).map(Command::Auto)),
             _ => None,
         };
         command.ok_or(BadCommand { word })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::words::{first, number, put, put_long, split};
+use super::words::{aim_of, aim_words, first, number, put, put_long, split};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
@@ -243,6 +243,10 @@ impl Status {
             Schedule::Unlimited => (0, 0, 0),
             Schedule::Rate(rate) => (1, rate.get() as u32, (rate.get() >> 32) as u32),
             Schedule::Blocks { count, rest } => (2, count.get(), rest.as_millis() as u32),
+            Schedule::Auto(aim) => {
+                let (kind, weight) = aim_words(aim);
+                (3, kind, weight)
+            }
         };
         for word in [kind, one, other, self.left_out] {
             put(bytes, word);
@@ -272,6 +276,7 @@ impl Status {
                 [2, count, rest] => {
                     Schedule::blocks(*count, Duration::from_millis(u64::from(*rest)))
                 }
+                [3, kind, weight] => Schedule::Auto(aim_of(*kind, *weight)?),
                 _ => Schedule::Unlimited,
             },
             left_out: *words.get(13)?,

@@ -41,7 +41,7 @@ mod tests {
     use crate::endpoint::Side;
     use crate::errno::Errno;
     use crate::report::Ended;
-    use crate::request::{DataPath, Schedule};
+    use crate::request::{Aim, DataPath, Schedule};
 
     #[test]
     fn records_are_decoded_from_any_pieces() {
@@ -78,6 +78,8 @@ mod tests {
                 Schedule::blocks(4, Duration::from_millis(70)),
                 DataPath::ALL.last().copied(),
             ),
+            status(Schedule::Auto(Aim::Background), None),
+            status(Schedule::Auto(Aim::share(7).unwrap()), None),
             Record::Refused {
                 word: 0xffff_ffff,
                 errno: Errno::EPERM,

@@ -1,5 +1,7 @@
 //! Words of 32 bits, and the first word of a command or a record.
 
+use crate::request::Aim;
+
 /// The length of a word in bytes.
 pub(super) const WORD: usize = 4;
 /// The most words that follow the first one.
@@ -32,6 +34,25 @@ pub(super) fn put_long(bytes: &mut Vec<u8>, number: u64) {
 pub(super) fn words(bytes: &[u8]) -> Vec<u32> {
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     bytes.chunks_exact(WORD).map(word).collect()
+}
+
+/// Returns the words of an aim: its kind and its weight.
+pub(super) fn aim_words(aim: Aim) -> (u32, u32) {
+    match aim {
+        Aim::Throughput => (0, 0),
+        Aim::Background => (1, 0),
+        Aim::Share(weight) => (2, weight.get()),
+    }
+}
+
+/// Returns the aim of these words.
+pub(super) fn aim_of(kind: u32, weight: u32) -> Option<Aim> {
+    match (kind, weight) {
+        (0, 0) => Some(Aim::Throughput),
+        (1, 0) => Some(Aim::Background),
+        (2, weight) => Aim::share(weight),
+        _ => None,
+    }
 }
 
 /// Returns the number of one word, or of two, the lower half first.

@@ -266,6 +266,7 @@ impl Stream {
             Command::Schedule { count, rest } => {
                 (self.control).set_schedule(Schedule::blocks(count, millis(rest)));
             }
+            Command::Auto(aim) => self.control.set_schedule(Schedule::Auto(aim)),
             Command::Rate(rate) => self.control.set_schedule(Schedule::rate(rate)),
             Command::Pause => self.control.pause(),
             Command::Resume => self.control.resume(),

@@ -1,0 +1,88 @@
+//! Automatic schedules: [`Aim`].
+
+mod background;
+#[cfg(test)]
+mod background_tests;
+mod load;
+mod share;
+#[cfg(test)]
+mod share_tests;
+
+use std::time::Duration;
+
+use super::pacer::Need;
+use crate::request::Aim;
+use background::Background;
+use load::Load;
+use share::Sharer;
+
+/// What a step has cost, and what comes next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    /// Processor time of the thread.
+    pub(crate) spent: Duration,
+    /// The transfer waits for its source or its sink.
+    pub(crate) waits: bool,
+}
+
+/// The state of an automatic schedule. [`Aim::Throughput`] has none: it takes all that it
+/// can get, and the paths adapt by themselves.
+#[derive(Debug)]
+pub(super) enum Auto {
+    Background(Background),
+    Share(Sharer),
+}
+
+impl Auto {
+    pub(super) fn new(aim: Aim) -> Option<Box<Auto>> {
+        match aim {
+            Aim::Throughput => None,
+            Aim::Background => Some(Box::new(Auto::Background(Background::default()))),
+            Aim::Share(weight) => Some(Box::new(Auto::Share(Sharer::new(weight)))),
+        }
+    }
+
+    /// Returns the rate in bytes a second of a schedule that is one of rates.
+    pub(super) fn rate(&mut self, now: Duration, need: Need) -> Option<u64> {
+        match self {
+            Auto::Background(background) => {
+                if background.is_due(now) {
+                    background.observe(now, Load::now(need.devices).as_ref());
+                }
+                Some(background.rate())
+            }
+            Auto::Share(_) => None,
+        }
+    }
+
+    /// Grants bytes of a schedule without a rate.
+    pub(super) fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
+        match self {
+            Auto::Background(_) => Ok(u64::MAX),
+            Auto::Share(sharer) => sharer.grant(now, need.most),
+        }
+    }
+
+    /// Records bytes that were granted.
+    pub(super) fn granted(&mut self, bytes: u64) {
+        if let Auto::Background(background) = self {
+            background.took(bytes);
+        }
+    }
+
+    /// Records what a step has not used, and what it has taken beyond its grant.
+    pub(super) fn give_back(&mut self, unused: u64, overdrawn: u64) {
+        match self {
+            Auto::Background(background) => background.give_back(unused, overdrawn),
+            Auto::Share(sharer) => sharer.give_back(unused, overdrawn),
+        }
+    }
+
+    /// Records the end of a step.
+    pub(super) fn stepped(&mut self, now: Duration, step: Step) {
+        match self {
+            Auto::Background(background) => background.spent(step.spent),
+            Auto::Share(sharer) => sharer.stepped(now, step.waits),
+        }
+    }
+}

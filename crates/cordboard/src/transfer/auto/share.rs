@@ -1,0 +1,192 @@
+//! [`Aim::Share`](crate::Aim::Share): transfers of one process divide the rate by their
+//! weights.
+//!
+//! Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): each transfer has a
+//! virtual time, its bytes divided by its weight. A transfer whose virtual time is more
+//! than a quantum ahead of the last one waits. One that waits for its source or its sink
+//! holds up no other, and continues at the virtual time of the others.
+
+use std::num::NonZeroU32;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::sys::Lock;
+
+/// Bytes of weight 1 by which a transfer may be ahead.
+const QUANTUM: u64 = 256 << 10;
+/// Bytes that are granted at once if no other transfer wants any.
+const ALONE: u64 = 4 << 20;
+/// A transfer that has not asked for so long after a step wants nothing.
+const FORGOTTEN: Duration = Duration::from_millis(20);
+/// A step that takes longer holds up no other transfer.
+const LONGEST_STEP: Duration = Duration::from_secs(1);
+/// The time after which a transfer that is ahead asks again.
+const RETRY: Duration = Duration::from_millis(1);
+/// The fraction bits of virtual time.
+const SHIFT: u32 = 20;
+
+/// All transfers that share.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    entries: Vec<Entry>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: u64,
+    weight: NonZeroU32,
+    virtual_time: u128,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// It has not begun, or waits for one of its ends.
+    Waiting,
+    /// It was granted bytes then, and moves them.
+    Stepping(Duration),
+    /// It has asked in vain then, or its step has ended.
+    Asking(Duration),
+}
+
+impl Shares {
+    pub(super) fn join(&mut self, weight: NonZeroU32) -> u64 {
+        self.next += 1;
+        self.entries.push(Entry {
+            name: self.next,
+            weight,
+            virtual_time: 0,
+            state: State::Waiting,
+        });
+        self.next
+    }
+
+    pub(super) fn leave(&mut self, name: u64) {
+        self.entries.retain(|entry| entry.name != name);
+    }
+
+    /// Grants bytes, or returns the time after which to ask again.
+    pub(super) fn grant(&mut self, name: u64, now: Duration, most: u64) -> Result<u64, Duration> {
+        let last = self.last_but(name, now);
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) else {
+            return Ok(most);
+        };
+        let is_active = entry.is_active(now);
+        entry.state = State::Stepping(now);
+        let Some(last) = last else {
+            let granted = most.min(ALONE);
+            entry.charge(granted);
+            return Ok(granted);
+        };
+        if !is_active {
+            entry.virtual_time = entry.virtual_time.max(last);
+        }
+        let end = last + (u128::from(QUANTUM) << SHIFT);
+        let room = end.saturating_sub(entry.virtual_time) * u128::from(entry.weight.get());
+        let room = u64::try_from(room >> SHIFT).unwrap_or(u64::MAX);
+        match most.min(room) {
+            0 => {
+                entry.state = State::Asking(now);
+                Err(RETRY)
+            }
+            granted => {
+                entry.charge(granted);
+                Ok(granted)
+            }
+        }
+    }
+
+    /// Records the end of a step. `waits`: it waits for its source or its sink.
+    pub(super) fn stepped(&mut self, name: u64, now: Duration, waits: bool) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
+            entry.state = match waits {
+                true => State::Waiting,
+                false => State::Asking(now),
+            };
+        }
+    }
+
+    /// Takes back what was not used.
+    pub(super) fn give_back(&mut self, name: u64, unused: u64, overdrawn: u64) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
+            entry.charge(overdrawn);
+            let back = entry.virtual_of(unused);
+            entry.virtual_time = entry.virtual_time.saturating_sub(back);
+        }
+    }
+
+    /// Returns the least virtual time of the others that want more.
+    fn last_but(&self, name: u64, now: Duration) -> Option<u128> {
+        let others = self.entries.iter().filter(|entry| entry.name != name);
+        let active = others.filter(|entry| entry.is_active(now));
+        active.map(|entry| entry.virtual_time).min()
+    }
+}
+
+impl Entry {
+    fn is_active(&self, now: Duration) -> bool {
+        match self.state {
+            State::Waiting => false,
+            State::Stepping(since) => now.saturating_sub(since) < LONGEST_STEP,
+            State::Asking(at) => now.saturating_sub(at) < FORGOTTEN,
+        }
+    }
+
+    fn virtual_of(&self, bytes: u64) -> u128 {
+        (u128::from(bytes) << SHIFT) / u128::from(self.weight.get())
+    }
+
+    fn charge(&mut self, bytes: u64) {
+        self.virtual_time += self.virtual_of(bytes);
+    }
+}
+
+/// The shares of this process.
+static SHARES: OnceLock<Lock<Shares>> = OnceLock::new();
+
+fn shares() -> &'static Lock<Shares> {
+    SHARES.get_or_init(Lock::default)
+}
+
+/// One member of the shares of this process.
+#[derive(Debug)]
+pub(in crate::transfer) struct Sharer {
+    name: u64,
+}
+
+impl Sharer {
+    pub(super) fn new(weight: NonZeroU32) -> Sharer {
+        let joined = shares().lock().map(|mut shares| shares.join(weight));
+        Sharer {
+            name: joined.unwrap_or(0),
+        }
+    }
+
+    pub(super) fn grant(&self, now: Duration, most: u64) -> Result<u64, Duration> {
+        match shares().lock() {
+            Some(mut shares) => shares.grant(self.name, now, most),
+            None => Ok(most),
+        }
+    }
+
+    pub(super) fn give_back(&self, unused: u64, overdrawn: u64) {
+        if let Some(mut shares) = shares().lock() {
+            shares.give_back(self.name, unused, overdrawn);
+        }
+    }
+
+    pub(super) fn stepped(&self, now: Duration, waits: bool) {
+        if let Some(mut shares) = shares().lock() {
+            shares.stepped(self.name, now, waits);
+        }
+    }
+}
+
+impl Drop for Sharer {
+    fn drop(&mut self) {
+        if let Some(mut shares) = shares().lock() {
+            shares.leave(self.name);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Shares of simulated transfers, with an injected clock.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::share::Shares;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A transfer that takes whatever it is granted, in steps of so many bytes, unless its
+/// ends are slower: then it waits after each step.
+struct Member {
+    name: u64,
+    weight: u32,
+    step: u64,
+    /// The time between two steps, if its ends are slow.
+    every: Option<Duration>,
+    next: Duration,
+    taken: u64,
+}
+
+fn member(shares: &mut Shares, weight: u32, step: u64, every: Option<Duration>) -> Member {
+    Member {
+        name: shares.join(NonZeroU32::new(weight).unwrap()),
+        weight,
+        step,
+        every,
+        next: Duration::ZERO,
+        taken: 0,
+    }
+}
+
+/// All members compete for a resource that moves `speed` bytes a second.
+fn compete(shares: &mut Shares, members: &mut [Member], speed: u64, from: Duration, to: Duration) {
+    let mut now = from;
+    for one in members.iter_mut() {
+        one.next = one.next.max(from);
+    }
+    while now < to {
+        let one = members.iter_mut().min_by_key(|one| one.next).unwrap();
+        now = now.max(one.next);
+        match shares.grant(one.name, now, u64::MAX) {
+            Ok(granted) => {
+                let bytes = granted.min(one.step);
+                shares.give_back(one.name, granted - bytes, 0);
+                one.taken += bytes;
+                now += Duration::from_nanos(bytes * 1_000_000_000 / speed);
+                shares.stepped(one.name, now, one.every.is_some());
+                one.next = now + one.every.unwrap_or_default();
+            }
+            Err(wait) => {
+                assert!(wait > Duration::ZERO);
+                one.next = now + wait;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_rate_is_divided_by_the_weights() {
+    let mut shares = Shares::default();
+    let mut members: Vec<Member> = [(1, 128 << 10), (2, 64 << 10), (5, 1 << 20)]
+        .into_iter()
+        .map(|(weight, step)| member(&mut shares, weight, step, None))
+        .collect();
+    compete(
+        &mut shares,
+        &mut members,
+        1 << 30,
+        Duration::ZERO,
+        2000 * MS,
+    );
+    let all: u64 = members.iter().map(|one| one.taken).sum();
+    assert!(all > (2 << 30) * 9 / 10, "{all} bytes in 2 s");
+    for one in &members {
+        let share = one.taken as f64 / all as f64;
+        let expected = f64::from(one.weight) / 8.0;
+        assert!(
+            (share / expected - 1.0).abs() < 0.02,
+            "{share} of {expected}"
+        );
+    }
+}
+
+#[test]
+fn a_transfer_with_a_slow_end_holds_up_no_other() {
+    let mut shares = Shares::default();
+    let mut members = vec![
+        member(&mut shares, 100, 4096, Some(7 * MS)),
+        member(&mut shares, 1, 128 << 10, None),
+    ];
+    compete(
+        &mut shares,
+        &mut members,
+        1 << 30,
+        Duration::ZERO,
+        1000 * MS,
+    );
+    assert!(
+        members[1].taken > (1 << 30) * 9 / 10,
+        "{}",
+        members[1].taken
+    );
+}
+
+#[test]
+fn one_that_comes_later_gets_its_share_and_no_more() {
+    let mut shares = Shares::default();
+    let mut members = vec![member(&mut shares, 1, 128 << 10, None)];
+    compete(
+        &mut shares,
+        &mut members,
+        1 << 30,
+        Duration::ZERO,
+        1000 * MS,
+    );
+    members.push(member(&mut shares, 1, 128 << 10, None));
+    let before = members[0].taken;
+    compete(&mut shares, &mut members, 1 << 30, 1000 * MS, 2000 * MS);
+    let (one, other) = (members[0].taken - before, members[1].taken);
+    let ratio = one as f64 / other as f64;
+    assert!((0.95..1.05).contains(&ratio), "{one} and {other}");
+    // One that has ended leaves everything to the other.
+    let gone = members.remove(0);
+    shares.leave(gone.name);
+    let before = members[0].taken;
+    compete(&mut shares, &mut members, 1 << 30, 2000 * MS, 3000 * MS);
+    assert!(members[0].taken - before > (1 << 30) * 9 / 10);
+}
+
+proptest! {
+    /// At each moment at least one transfer that wants more is granted something, and
+    /// the weights hold.
+    #[test]
+    fn nothing_is_stuck(weights in prop::collection::vec((1..1000u32, 1..2_000_000u64), 1..6)) {
+        let mut shares = Shares::default();
+        let mut members: Vec<Member> = weights
+            .iter()
+            .map(|(weight, step)| member(&mut shares, *weight, (*step).max(4096), None))
+            .collect();
+        compete(&mut shares, &mut members, 1 << 30, Duration::ZERO, 3000 * MS);
+        let all: u64 = members.iter().map(|one| one.taken).sum();
+        prop_assert!(all > 1 << 30, "{all} bytes");
+        let weight: u32 = members.iter().map(|one| one.weight).sum();
+        for one in &members {
+            let expected = u128::from(all) * u128::from(one.weight) / u128::from(weight);
+            // A quantum and a step.
+            let slack = u128::from(one.weight) * (256 << 10) + u128::from(one.step);
+            prop_assert!(u128::from(one.taken) <= expected + expected / 10 + slack);
+        }
+    }
+}
