@@ -142,6 +142,20 @@
 // A command for `cord_cue`: nothing moves after this many milliseconds.
 #define CORD_CUE_LIMIT_TIME 1124139026
 
+// A command for `cord_cue`: determine the schedule automatically. The first word is one of
+// `CORD_AIM_*`, the second one the weight of `CORD_AIM_SHARE`, otherwise 0.
+#define CORD_CUE_AUTO 1124204563
+
+// An aim of `CORD_CUE_AUTO`: as many bytes a second as both sides permit.
+#define CORD_AIM_THROUGHPUT 0
+
+// An aim of `CORD_CUE_AUTO`: use the processors and disks that other work leaves idle.
+#define CORD_AIM_BACKGROUND 1
+
+// An aim of `CORD_CUE_AUTO`: divide the rate between the transfers of the process, in
+// proportion to their weights.
+#define CORD_AIM_SHARE 2
+
 // A handle of a transfer. It is a number and not a pointer: a handle that was
 // closed, or was never opened, is `EBADF`. A process does not use a number
 // twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.

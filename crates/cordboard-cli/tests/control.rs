@@ -70,6 +70,10 @@ fn a_transfer_is_paused_resumed_paced_and_cancelled() {
         blocks["schedule"],
         serde_json::json!({"blocks": 4, "rest_ms": 70})
     );
+    for aim in ["background", "share=3", "throughput"] {
+        let auto = status(&socket, &["auto", aim]);
+        assert_eq!(auto["schedule"]["auto"], aim);
+    }
     assert_eq!(
         status(&socket, &["rate", "0"])["schedule"],
         serde_json::Value::Null

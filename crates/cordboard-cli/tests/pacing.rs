@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Run, call, cordboard, run};
+use common::{Run, call, cordboard, dir, run};
 use testkit::needs::{self, Need};
 
 fn write(folder: &Path, name: &str, bytes: usize) -> String {
@@ -102,6 +102,31 @@ fn blocks_come_between_rests() {
     assert!(json["seconds"].as_f64().unwrap() >= 0.1, "{json}");
 }
 
+/// The path is the same, and the rate is an upper bound of an automatic schedule.
+#[test]
+fn an_automatic_schedule_keeps_to_the_rate() {
+    let folder = dir();
+    let source = write(folder.path(), "source", 300_000);
+    for aim in ["throughput", "background", "share=2"] {
+        let sink = folder.path().join("sink");
+        let run = call([
+            "copy",
+            &source,
+            sink.to_str().unwrap(),
+            "--auto",
+            aim,
+            "--rate",
+            "1MB",
+            "--json",
+        ]);
+        assert_eq!(run.code(), 0, "{}", run.stderr());
+        keeps(&run, 1e6);
+        let plain = call(["copy", &source, sink.to_str().unwrap(), "--json"]);
+        assert_eq!(run.json()["path"], plain.json()["path"], "{aim}");
+        assert_eq!(run.json()["written"], 300_000);
+    }
+}
+
 #[test]
 fn a_wrong_rate_is_wrong_usage() {
     for (flag, value, says) in [
@@ -111,6 +136,9 @@ fn a_wrong_rate_is_wrong_usage() {
         ("--schedule", "4", "for example 4,70"),
         ("--schedule", "0,70", "for example 4,70"),
         ("--schedule", "4,x", "for example 4,70"),
+        ("--auto", "share=0", "a weight from 1"),
+        ("--auto", "share=+1", "a weight from 1"),
+        ("--auto", "fast", "throughput, background"),
     ] {
         let run = call(["splice", "/dev/null", "/dev/null", flag, value]);
         assert_eq!(run.code(), 2, "{value}");

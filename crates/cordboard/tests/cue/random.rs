@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cordboard::engine::{Backend, Options};
 use cordboard::{
-    Control, DataPath, Ended, Engine, Observer, Progress, Report, Request, Schedule, Switches,
+    Aim, Control, DataPath, Ended, Engine, Observer, Progress, Report, Request, Schedule, Switches,
     Transfer,
 };
 use testkit::needs::{self, Need};
@@ -40,7 +40,7 @@ fn interfere(control: &Control, ended: &AtomicBool, random: &mut fastrand::Rng) 
         if ended.load(Relaxed) {
             return;
         }
-        match random.u8(..8) {
+        match random.u8(..9) {
             0 => control.pause(),
             1 => control.resume(),
             2 => control.set_schedule(Schedule::rate(random.u64(1 << 20..1 << 40))),
@@ -51,6 +51,11 @@ fn interfere(control: &Control, ended: &AtomicBool, random: &mut fastrand::Rng) 
             4 => control.set_schedule(Schedule::Unlimited),
             5 => control.limit_schedule(Schedule::rate(LIMIT), Schedule::BLOCK),
             6 => control.wake(),
+            7 => control.set_schedule(Schedule::Auto(match random.u32(..5) {
+                0 => Aim::Throughput,
+                1 => Aim::Background,
+                weight => Aim::share(weight).unwrap(),
+            })),
             _ if cancels && turn > 100 => control.cancel(),
             _ => {}
         }

@@ -69,6 +69,7 @@ impl Commands {
 mod tests {
     use super::super::Limit;
     use super::*;
+    use crate::request::Aim;
     use proptest::prelude::*;
 
     fn any() -> impl Strategy<Value = Command> {
@@ -83,6 +84,7 @@ mod tests {
             any::<u32>().prop_map(Command::Block),
             two().prop_map(|(count, rest)| Command::Schedule { count, rest }),
             number().prop_map(Command::Rate),
+            any_aim().prop_map(Command::Auto),
             Just(Command::Pause),
             Just(Command::Resume),
             Just(Command::Cancel),
@@ -96,6 +98,27 @@ mod tests {
             any::<u32>().prop_map(|n| Command::Limit(Limit::Commands(n))),
             any::<u32>().prop_map(|n| Command::Limit(Limit::Time(n))),
         ]
+    }
+
+    fn any_aim() -> impl Strategy<Value = Aim> {
+        prop_oneof![
+            Just(Aim::Throughput),
+            Just(Aim::Background),
+            (1..=u32::MAX).prop_map(|weight| Aim::share(weight).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn an_unknown_aim_is_a_bad_command() {
+        for (kind, weight) in [(0, 1), (1, 1), (2, 0), (3, 0)] {
+            let mut decoder = Commands::default();
+            for word in [0x4302_0013_u32, kind, weight] {
+                decoder.push(&word.to_le_bytes());
+            }
+            let bad = BadCommand { word: 0x4302_0013 };
+            assert_eq!(decoder.next(), Some(Err(bad)), "{kind} {weight}");
+            assert_eq!(decoder.next(), None);
+        }
     }
 
     proptest! {
