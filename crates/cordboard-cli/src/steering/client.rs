@@ -67,7 +67,7 @@ impl Client {
             match self.commands.next() {
                 Some(Ok(command)) => {
                     if let Err(errno) = self.execute(command, live) {
-                        self.refuse(command, errno);
+                        self.put(&Record::refused(command, errno));
                     }
                 }
                 Some(Err(bad)) => self.put(&Record::Refused {
@@ -132,13 +132,6 @@ impl Client {
             _ => return Err(Errno::EOPNOTSUPP),
         }
         Ok(())
-    }
-
-    fn refuse(&mut self, command: Command, errno: Errno) {
-        let mut bytes = Vec::new();
-        command.encode(&mut bytes);
-        let word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        self.put(&Record::Refused { word, errno });
     }
 
     pub fn put(&mut self, record: &Record) {

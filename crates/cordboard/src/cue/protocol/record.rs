@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::command::Command;
 use super::words::{aim_of, aim_words, first, number, put, put_long, split};
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -96,6 +97,14 @@ pub struct Status {
 }
 
 impl Record {
+    /// Returns the answer to a command that was not carried out.
+    pub fn refused(command: Command, errno: Errno) -> Record {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        Record::Refused { word, errno }
+    }
+
     fn code(&self) -> u16 {
         match self {
             Record::Started(_) => 1,

@@ -234,10 +234,7 @@ impl Stream {
     }
 
     fn refuse(&mut self, command: Command, errno: Errno) {
-        let mut bytes = Vec::new();
-        command.encode(&mut bytes);
-        let word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        self.output.put(&Record::Refused { word, errno });
+        self.output.put(&Record::refused(command, errno));
     }
 
     /// Whether a cancellation has arrived behind commands that cannot be carried out
