@@ -1,6 +1,6 @@
 //! The papers' programs compile as printed and move every byte.
 
-use std::io::Read;
+use std::io::{BufRead, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -289,4 +289,95 @@ fn the_cue_example_is_as_printed() {
         lines.flat_map(str::split_whitespace).collect()
     };
     assert_eq!(plain(example), plain(PRINTED));
+}
+
+/// A session with the FTP server of the examples.
+struct Session {
+    lines: std::io::BufReader<std::net::TcpStream>,
+}
+
+impl Session {
+    fn new(port: u16) -> Session {
+        let control = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let mut session = Session {
+            lines: std::io::BufReader::new(control),
+        };
+        assert!(session.line().starts_with("220 "));
+        session
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn says(&mut self, command: &str) -> String {
+        write!(self.lines.get_mut(), "{command}\r\n").unwrap();
+        self.line()
+    }
+
+    /// A data connection, by `EPSV`.
+    fn data(&mut self) -> std::net::TcpStream {
+        let answer = self.says("EPSV");
+        let port = answer.trim().strip_prefix("229 (|||").unwrap();
+        let port: u16 = port.strip_suffix("|)").unwrap().parse().unwrap();
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()
+    }
+}
+
+/// The server of the paper: a control descriptor in the place of the copy loop.
+#[test]
+fn the_ftp_server_sends_files_by_control_descriptors() {
+    let Some(program) = Program::example("ftpd") else {
+        return;
+    };
+    let _watched = testkit::watchdog::watch("the FTP server of the examples");
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = pattern::bytes(5, 3_000_011);
+    std::fs::write(folder.path().join("film"), &bytes).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
+    for schedule in [&[][..], &["64", "1"]] {
+        let mut server = program.plain();
+        server.current_dir(folder.path()).arg("0").args(schedule);
+        let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+        let mut port = String::new();
+        let mut out = std::io::BufReader::new(server.stdout.take().unwrap());
+        out.read_line(&mut port).unwrap();
+        let port = port.trim().parse().unwrap();
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    let mut session = Session::new(port);
+                    assert!(session.says("USER anonymous").starts_with("331 "));
+                    let mut data = session.data();
+                    assert!(session.says("RETR film").starts_with("150 "));
+                    let mut got = Vec::new();
+                    data.read_to_end(&mut got).unwrap();
+                    assert!(session.line().starts_with("226 "));
+                    got
+                })
+            })
+            .collect();
+        for client in clients {
+            assert!(client.join().unwrap() == bytes);
+        }
+        let mut session = Session::new(port);
+        for name in ["link", "../film", "/etc/passwd", "none"] {
+            let _data = session.data();
+            let answer = session.says(&format!("RETR {name}"));
+            assert!(answer.starts_with("550 "), "{name}: {answer}");
+        }
+        // A client that goes away in the middle.
+        drop(session.data());
+        let answer = session.says("RETR film");
+        assert!(
+            answer.starts_with("150 ") || answer.starts_with("425 "),
+            "{answer}"
+        );
+        let _ = session.line();
+        assert!(session.says("PWD").starts_with("257 "), "it goes on");
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
 }
