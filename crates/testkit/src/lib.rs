@@ -16,8 +16,10 @@
 //! | descriptors that make a call wait | [`obstacle`], [`locked`] (pipes), [`stalled`] (TCP), [`full`] (UNIX) |
 //! | system calls | [`refuse`]: fail; [`midst`]: held in a thread; [`stall`]: held in a child; [`calls`]: counted |
 //! | processes and threads | [`child`], [`thread_start`], [`ends`] |
+//! | memory | [`allocated`] |
 //! | running tests | [`needs`], [`skip`], [`watchdog`], [`rounds`] |
 
+pub mod allocated;
 pub mod calls;
 pub mod child;
 pub mod ends;

@@ -1,7 +1,5 @@
 //! The cost of many control descriptors: little memory, and no wake-ups.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cordboard::cue::{Command, Cue, State};
@@ -9,26 +7,7 @@ use cordboard::{Request, Transfer};
 
 use super::common::{alone, watchdog};
 use super::steps::{done, send, status};
-
-/// Counts the allocated bytes.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does everything.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(start, layout) }
-    }
-}
+use testkit::allocated::{Counting, in_use};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -99,12 +78,12 @@ fn a_thousand_idle_cues() {
     let mut first = Cue::new(&pipes[0].0.0, &pipes[0].1.1).unwrap();
     send(&first, &[Command::Write(1), Command::Cancel]);
     done(&mut first);
-    let before = IN_USE.load(Ordering::Relaxed);
+    let before = in_use();
     let mut cues = open();
     for cue in &mut cues {
         assert_eq!(status(cue).state, State::Idle);
     }
-    let each = (IN_USE.load(Ordering::Relaxed) - before) / count;
+    let each = (in_use() - before) / count;
     eprintln!("{count} control descriptors without a transfer: {each} bytes each");
     assert!(each <= 2048, "{each}");
     // With a transfer, which may take 2048 bytes itself.
@@ -112,7 +91,7 @@ fn a_thousand_idle_cues() {
         send(cue, &[Command::WriteToEnd]);
         while status(cue).path.is_none() {}
     }
-    let each = (IN_USE.load(Ordering::Relaxed) - before) / count;
+    let each = (in_use() - before) / count;
     eprintln!("{count} control descriptors with a transfer: {each} bytes each");
     assert!(each <= 4096 + 2048, "{each}");
     let threads = ["cordboard", "cordboard-cue"];

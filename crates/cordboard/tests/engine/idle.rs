@@ -1,37 +1,16 @@
 //! The cost of an idle transfer: little memory, and no wake-ups. Each test runs
 //! alone, because the allocator counts for the whole process.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{self, any, descriptors, only, watchdog};
 use cordboard::DataPath::{Datagram, ReadWrite, Splice};
 use cordboard::engine::Options;
 use cordboard::{DataPath, Ended, Engine, Request, Running, Transfer};
-
-/// Counts the allocated bytes.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does everything.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(start, layout) }
-    }
-}
+use testkit::allocated::{Counting, in_use};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -117,7 +96,7 @@ fn ten_thousand_idle_pipe_pairs() {
     let all: Vec<_> = (0..pairs)
         .map(|_| (std::io::pipe().unwrap(), std::io::pipe().unwrap()))
         .collect();
-    let (memory, open) = (IN_USE.load(Ordering::Relaxed), descriptors());
+    let (memory, open) = (in_use(), descriptors());
     let mut running: Vec<Running> = Vec::with_capacity(pairs);
     let handles = pairs * size_of::<Running>();
     for ((source, _), (_, sink)) in &all {
@@ -129,7 +108,7 @@ fn ten_thousand_idle_pipe_pairs() {
         running.push(engine.start(transfer.unwrap()).unwrap());
     }
     asleep();
-    let each = (IN_USE.load(Ordering::Relaxed) - memory - handles) / pairs;
+    let each = (in_use() - memory - handles) / pairs;
     eprintln!("{pairs} idle transfers: {each} bytes each");
     assert!(each <= 2048, "{each}");
     assert_eq!(descriptors(), open + 2 * pairs);
@@ -202,9 +181,9 @@ fn what_has_ended_leaves_no_alarm() {
     };
     // By then the engine has allocated the memory that it keeps.
     (0..100).for_each(|_| both());
-    let before = IN_USE.load(Ordering::Relaxed);
+    let before = in_use();
     (0..MANY).for_each(|_| both());
-    let kept = IN_USE.load(Ordering::Relaxed).saturating_sub(before);
+    let kept = in_use().saturating_sub(before);
     assert!(kept < MANY * 4, "{kept} bytes of {MANY} transfers");
 }
 
@@ -231,7 +210,7 @@ fn no_path_keeps_what_it_does_not_need() {
     for path in common::forcible(&[Splice, ReadWrite, Datagram]) {
         let engine = Engine::new(Options::default()).unwrap();
         let all: Vec<_> = (0..PAIRS).map(|_| pair(path)).collect();
-        let (memory, open) = (IN_USE.load(Ordering::Relaxed), descriptors());
+        let (memory, open) = (in_use(), descriptors());
         let mapped = mapped();
         let start = |(source, sink): &(Ends, Ends)| {
             let transfer = Transfer::owning(
@@ -248,7 +227,7 @@ fn no_path_keeps_what_it_does_not_need() {
             rustix::io::read(&sink.1, &mut [0; 16]).unwrap();
         }
         asleep();
-        let each = (IN_USE.load(Ordering::Relaxed) - memory) / PAIRS;
+        let each = (in_use() - memory) / PAIRS;
         assert!(each <= 2700, "{path}: {each} bytes");
         // The pool keeps a few pipes.
         assert!(descriptors() <= open + 2 * PAIRS + 16, "{path}");

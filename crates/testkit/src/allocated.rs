@@ -1,0 +1,37 @@
+//! Counts the memory that a test program has allocated.
+//!
+//! ```
+//! use testkit::allocated::Counting;
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Counting = Counting;
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The system's allocator, which counts the allocated bytes of the whole process.
+#[derive(Debug)]
+pub struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the number of bytes that are allocated now.
+pub fn in_use() -> usize {
+    IN_USE.load(Ordering::Relaxed)
+}
+
+// SAFETY: the system's allocator does everything.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
