@@ -39,12 +39,13 @@ pub(super) fn detach(outlet: &mut Outlet<'_>) {
 }
 
 /// Returns whether nothing more happens to a sink.
-pub(super) fn has_ended(outlet: &Outlet<'_>) -> bool {
-    match (&outlet.ended, &outlet.target) {
+pub(super) fn has_ended(outlet: &mut Outlet<'_>) -> bool {
+    outlet.settled = match (&outlet.ended, &outlet.target) {
         (None, _) => false,
         (Some(SinkEnded::Complete), Target::Ending(_, running)) => running.status().ended,
         _ => true,
-    }
+    };
+    outlet.settled
 }
 
 /// Why a fan-out ended, if not by the end of the source.

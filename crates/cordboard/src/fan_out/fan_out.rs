@@ -135,4 +135,12 @@ impl<'a> FanOut<'a> {
     pub fn run(self) -> Result<FanOutOutcome, Refused> {
         run::run(self.parts, &mut Poll::new())
     }
+
+    #[cfg(test)]
+    pub(super) fn run_with(
+        self,
+        waiter: &mut dyn super::wait::Waiter,
+    ) -> Result<FanOutOutcome, Refused> {
+        run::run(self.parts, waiter)
+    }
 }

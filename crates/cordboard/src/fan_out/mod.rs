@@ -16,6 +16,8 @@ mod outlet;
 mod policy;
 mod rest;
 mod run;
+#[cfg(test)]
+mod run_tests;
 mod wait;
 
 pub use fan_out::FanOut;

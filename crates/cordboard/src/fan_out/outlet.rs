@@ -50,6 +50,8 @@ pub(super) struct Outlet<'a> {
     /// Why no pages are passed to it.
     pub(super) declined: Option<Errno>,
     pub(super) ended: Option<SinkEnded>,
+    /// Nothing more happens to it, and this was seen.
+    pub(super) settled: bool,
     pub(super) errno: Option<Errno>,
     /// How long other sinks have waited for it.
     pub(super) debt: Duration,
@@ -97,6 +99,7 @@ impl<'a> Outlet<'a> {
             carried: Vec::new(),
             declined: (!allowed).then_some(Errno::EOPNOTSUPP),
             ended: None,
+            settled: false,
             errno: None,
             debt: Duration::ZERO,
             waited_for: None,

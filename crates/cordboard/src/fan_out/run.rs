@@ -257,7 +257,12 @@ impl Running<'_> {
                 end::complete(outlet);
             }
         }
-        self.outlets.iter().all(end::has_ended)
+        // Each is asked: a wait follows for those that have not ended.
+        let mut all = true;
+        for outlet in &mut self.outlets {
+            all &= end::has_ended(outlet);
+        }
+        all
     }
 
     fn note_progress(&mut self, now: Duration) {
@@ -378,7 +383,9 @@ impl Running<'_> {
     }
 }
 
-/// Returns the descriptors that a sink is waited for by.
+/// Returns the descriptors that a sink is waited for by. A transfer to a sink is waited for
+/// until its end was seen: it may have ended since the last look, and this wait would then
+/// be for nothing at all.
 fn interests<'a>(outlet: &'a Outlet<'_>) -> Vec<(BorrowedFd<'a>, PollFlags)> {
     let mut all = Vec::new();
     if outlet.is_live() && !outlet.is_ready() {
@@ -390,7 +397,7 @@ fn interests<'a>(outlet: &'a Outlet<'_>) -> Vec<(BorrowedFd<'a>, PollFlags)> {
     let waits_for_end = outlet.is_live() || outlet.ended == Some(SinkEnded::Complete);
     if let Target::Private(_, running) | Target::Ending(_, running) = &outlet.target
         && waits_for_end
-        && !running.status().ended
+        && !outlet.settled
         && let Ok(fd) = running.fd()
     {
         all.push((fd, PollFlags::IN));

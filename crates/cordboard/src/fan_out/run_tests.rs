@@ -1,0 +1,67 @@
+//! The loop with an injected clock.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use rustix::event::PollFd;
+
+use super::FanOut;
+use super::wait::{Poll, Waiter};
+use crate::errno::Errno;
+use crate::request::Request;
+
+/// Returns the number of descriptors of this process that refer to the file.
+fn descriptors(file: &std::fs::File) -> usize {
+    let link = |name: String| std::fs::read_link(format!("/proc/self/fd/{name}")).ok();
+    let own = link(file.as_raw_fd().to_string());
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    let names = all.filter_map(|fd| fd.ok()?.file_name().into_string().ok());
+    names.filter(|name| link(name.clone()) == own).count()
+}
+
+/// Before each look at the clock, the engine has time to end the transfer to the sink.
+struct Late<'a> {
+    inner: Poll,
+    sink: &'a std::fs::File,
+}
+
+impl Waiter for Late<'_> {
+    fn now(&mut self) -> Duration {
+        for _ in 0..200 {
+            if descriptors(self.sink) == 1 {
+                // It reports its end after it has closed its descriptors.
+                for _ in 0..200 {
+                    std::thread::yield_now();
+                }
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.inner.now()
+    }
+
+    fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
+        assert!(
+            !fds.is_empty() || timeout.is_some(),
+            "it would sleep for ever"
+        );
+        self.inner.wait(fds, timeout)
+    }
+}
+
+/// A transfer to a sink that ends just before the wait for it.
+#[test]
+fn an_end_that_comes_before_the_wait_is_seen() {
+    for _ in 0..20 {
+        let source = tempfile::tempfile().unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&source, &[7; 5000], 0).unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], Request::default()).unwrap();
+        let mut late = Late {
+            inner: Poll::new(),
+            sink: &sink,
+        };
+        let outcome = fan.run_with(&mut late).unwrap();
+        assert_eq!(outcome.sinks[0].written, 5000);
+    }
+}
