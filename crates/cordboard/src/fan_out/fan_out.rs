@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::outcome::{FanOutOutcome, Refused};
 use super::policy::OnSlow;
 use super::run::{self, Parts};
-use super::wait::Poll;
+use crate::compose::Poll;
 use crate::endpoint::Endpoint;
 use crate::errno::Errno;
 use crate::pair::{self, Relation};

@@ -6,17 +6,16 @@
 //! and a transfer on the engine from that pipe to the sink.
 
 mod block;
-mod channel;
+
 mod end;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod fan_out;
-mod intake;
+
 mod outcome;
 mod outlet;
 mod policy;
 mod rest;
 mod run;
-mod wait;
 
 pub use fan_out::FanOut;
 pub use outcome::{Carry, FanOutOutcome, Refused, SinkEnded, SinkReport};

@@ -69,6 +69,18 @@ pub enum Refusal {
     /// mix.
     #[error("two sinks are the same file or pipe: name it once")]
     SameSinks,
+    /// Two sources of a fan-in are one file, device or pipe: which of the two takes a
+    /// byte would be left to chance.
+    #[error("two sources are the same file or pipe: name it once")]
+    SameSources,
+    /// A fan-in by datagram has a source without message boundaries.
+    #[error(
+        "the source is a {kind}, which has no message boundaries: take turns by bytes or by record"
+    )]
+    NoMessages {
+        /// What it is.
+        kind: crate::endpoint::Kind,
+    },
     /// An offset was given for a descriptor that cannot seek.
     #[error("the {side} is a {kind}, which cannot seek: omit the offset")]
     NotSeekable {
@@ -179,6 +191,7 @@ impl Refusal {
             Refusal::AppendOffset | Refusal::NotSyncable { .. } | Refusal::SameSinks => {
                 Some(Side::Sink)
             }
+            Refusal::SameSources | Refusal::NoMessages { .. } => Some(Side::Source),
             _ => None,
         }
     }

@@ -1,0 +1,267 @@
+//! The loop of a fan-in, on the caller's thread.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::end::{self, Closed, Ending};
+use super::inlet::{Gave, Inlet, Sorter};
+use super::ledger::Ledger;
+use super::outcome::{FanInOutcome, Refused};
+use super::policy::{OnFailure, Turn};
+use super::records::Records;
+use crate::compose::{Channel, Halt, Intake, Waiter};
+use crate::endpoint::{Endpoint, Side};
+use crate::engine::{self, Running};
+use crate::errno::Errno;
+use crate::report::{Failure, Refusal};
+use crate::request::{Request, Size};
+use crate::sys::SignalGuard;
+use crate::transfer::{Control, Transfer};
+
+/// The interval at which something is tried that cannot be waited for.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// A fan-in that was examined.
+pub(super) struct Parts<'a> {
+    pub(super) sources: Vec<(Endpoint<'a>, OnFailure)>,
+    pub(super) sink: Endpoint<'a>,
+    pub(super) request: Request,
+    pub(super) turn: Turn,
+    pub(super) longest: usize,
+    pub(super) control: Option<Control>,
+}
+
+/// Runs a fan-in to its end.
+pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcome, Refused> {
+    let refused = |source_index| {
+        move |refusal| Refused {
+            source_index,
+            refusal,
+        }
+    };
+    let no_descriptor = |errno| Refusal::NoDescriptor { errno };
+    let by_record = match fan.turn {
+        Turn::ByRecord { delimiter } => Some(delimiter),
+        Turn::ByTurn { .. } | Turn::ByDatagram => None,
+    };
+    let channel = Channel::new(fan.turn == Turn::ByDatagram)
+        .map_err(no_descriptor)
+        .map_err(refused(0))?;
+    let own = (fan.sources.iter().enumerate()).filter(|_| by_record.is_some());
+    let own = own.map(|(index, _)| {
+        Channel::small()
+            .map_err(no_descriptor)
+            .map_err(refused(index))
+    });
+    let own: Vec<Channel> = own.collect::<Result<_, _>>()?;
+    let mut inlets = Vec::with_capacity(fan.sources.len());
+    for (index, (source, policy)) in fan.sources.iter().enumerate() {
+        let request = Request {
+            sink_offset: None,
+            sink_unshared: true,
+            sync: false,
+            idle: None,
+            ..fan.request.clone()
+        };
+        let into = own.get(index).unwrap_or(&channel);
+        let transfer = Transfer::new(source.fd(), into.writer(), request);
+        let transfer = transfer
+            .map_err(|failure| refusal(failure, Side::Source))
+            .map_err(refused(index))?;
+        let sorter = own.get(index).zip(by_record);
+        let sorter = sorter.map(|(own, delimiter)| {
+            let records = Records::new(delimiter, fan.longest);
+            Sorter::new(own, records)
+        });
+        inlets.push(Inlet::new(Intake::new(transfer, None), *policy, sorter));
+    }
+    let request = Request {
+        // Sizes, offsets and snapshots concern the sources.
+        size: Size::Eof,
+        source_offset: None,
+        source_unshared: false,
+        stable: false,
+        ..fan.request.clone()
+    };
+    let control = fan.control.as_ref();
+    let running = engine::start_with(channel.reader(), fan.sink.fd(), request, control)
+        .map_err(|failure| refusal(failure, Side::Sink))
+        .map_err(refused(0))?;
+    let guard = SignalGuard::start();
+    let rounds = Rounds {
+        channel: &channel,
+        ledger: Ledger::new(inlets.len()),
+        inlets,
+        next: 0,
+        turn: fan.turn.bytes(),
+        running: &running,
+        ending: Ending::default(),
+    };
+    let (closed, ledger, ending) = rounds.finish(waiter);
+    drop(own);
+    let outcome = end::outcome(channel, running, closed, ledger, ending);
+    drop(guard);
+    Ok(outcome)
+}
+
+/// Returns the refusal of a transfer that has not begun.
+fn refusal(failure: Failure, side: Side) -> Refusal {
+    let errno = failure.report.errno.unwrap_or(Errno::EINVAL);
+    (failure.refusal).unwrap_or(Refusal::Unusable { side, errno })
+}
+
+/// A running fan-in.
+struct Rounds<'a, 'r> {
+    channel: &'a Channel,
+    inlets: Vec<Inlet<'a>>,
+    /// The source whose turn is next, or goes on.
+    next: usize,
+    /// Bytes of a turn.
+    turn: u64,
+    ledger: Ledger,
+    /// The transfer to the sink.
+    running: &'r Running,
+    ending: Ending,
+}
+
+/// What a round has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// The channel is full.
+    Full,
+    /// A source has used up its turn and may have more.
+    More,
+    /// All sources are silent or have ended.
+    Silent,
+}
+
+impl Rounds<'_, '_> {
+    fn finish(mut self, waiter: &mut dyn Waiter) -> (Vec<Closed>, Ledger, Ending) {
+        self.run(waiter);
+        let closed = self.inlets.into_iter().map(end::close).collect();
+        (closed, self.ledger, self.ending)
+    }
+
+    fn run(&mut self, waiter: &mut dyn Waiter) {
+        loop {
+            let status = self.running.status();
+            self.ledger.accepted(status.written);
+            // The sink has failed, was cancelled or idle: the channel is still open.
+            if status.ended {
+                return self.stop();
+            }
+            let round = self.round();
+            if self.inlets.iter_mut().all(Inlet::is_over) {
+                return;
+            }
+            if let Err(errno) = self.wait(waiter, round) {
+                self.ending.errno = Some(errno);
+                return self.stop();
+            }
+        }
+    }
+
+    /// Gives each source a turn, unless the channel is full.
+    fn round(&mut self) -> Round {
+        let mut more = false;
+        for _ in 0..self.inlets.len() {
+            let (at, turn) = (self.next, self.turn);
+            let ledger = &mut self.ledger;
+            let mut entered = |bytes| ledger.entered(at, bytes);
+            match self.inlets[at].give(self.channel, turn, &mut entered) {
+                Gave::Full => return Round::Full,
+                Gave::All => more = true,
+                Gave::Less => {}
+            }
+            self.end_after_failure(at);
+            self.next = (at + 1) % self.inlets.len();
+        }
+        match more {
+            true => Round::More,
+            false => Round::Silent,
+        }
+    }
+
+    /// After a source with [`OnFailure::End`] has failed, no more is read.
+    fn end_after_failure(&mut self, at: usize) {
+        let inlet = &self.inlets[at];
+        if inlet.policy == OnFailure::End
+            && self.ending.failed_source.is_none()
+            && let Some(errno) = inlet.failure()
+        {
+            (self.ending.failed_source, self.ending.errno) = (Some(at), Some(errno));
+            self.stop();
+        }
+    }
+
+    /// Reads no more.
+    fn stop(&mut self) {
+        let order = (0..self.inlets.len()).map(|n| (self.next + n) % self.inlets.len());
+        for at in order.collect::<Vec<_>>() {
+            let ledger = &mut self.ledger;
+            self.inlets[at].stop(&mut |bytes| ledger.entered(at, bytes));
+        }
+    }
+
+    /// Waits until the channel has room, a source has bytes, the sink's transfer has
+    /// ended, or a time has passed.
+    fn wait(&mut self, waiter: &mut dyn Waiter, round: Round) -> Result<(), Errno> {
+        let now = waiter.now();
+        let mut timeout = (round == Round::More).then_some(Duration::ZERO);
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.inlets.len() + 2);
+        match self.running.fd() {
+            Ok(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+            Err(_) => timeout = Some(timeout.map_or(RETRY, |t| t.min(RETRY))),
+        }
+        let full = (round == Round::Full).then(|| {
+            let writer = self.channel.writer();
+            fds.push(PollFd::from_borrowed_fd(writer, PollFlags::OUT));
+            fds.len() - 1
+        });
+        let mut watched = Vec::new();
+        for (index, inlet) in self.inlets.iter_mut().enumerate() {
+            if full.is_some() || inlet.intake.halt() != Halt::Source {
+                continue;
+            }
+            let Some((wait, fd)) = inlet.intake.wait() else {
+                continue;
+            };
+            let longest = match fd {
+                Some(_) => wait.timeout,
+                None => Some(wait.timeout.map_or(RETRY, |timeout| timeout.min(RETRY))),
+            };
+            let longest = longest.map(|timeout| now.saturating_add(timeout));
+            inlet.until = inlet.until.or(longest);
+            let left = inlet.until.map(|until| until.saturating_sub(now));
+            timeout = timeout.into_iter().chain(left).min();
+            watched.push((index, fd.map(|_| fds.len())));
+            if let Some(fd) = fd {
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            }
+        }
+        waiter.wait(&mut fds, timeout)?;
+        let shown: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        drop(fds);
+        let now = waiter.now();
+        for (index, at) in watched {
+            let inlet = &mut self.inlets[index];
+            let shown = at.map_or(PollFlags::empty(), |at| shown[at]);
+            if !shown.is_empty() {
+                let open = !(shown - PollFlags::ERR).is_empty();
+                inlet.intake.resume(Some(open));
+                inlet.until = None;
+            } else if inlet.until.is_some_and(|until| until <= now) {
+                inlet.intake.resume(None);
+                inlet.until = None;
+            }
+        }
+        if full.is_some_and(|at| !shown[at].is_empty())
+            && let intake = &mut self.inlets[self.next].intake
+            && intake.halt() == Halt::Channel
+        {
+            intake.resume(Some(true));
+        }
+        Ok(())
+    }
+}
