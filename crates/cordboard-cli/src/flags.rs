@@ -14,7 +14,7 @@ use crate::units;
 mod fan_out;
 mod steering;
 
-pub use fan_out::Slow;
+pub use fan_out::{Failing, FanIn, Slow, Turns};
 pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 
 const ENDPOINTS: &str = "\
@@ -55,6 +55,7 @@ Examples:
   cordboard splice tcp-listen:[::]:9000 in.tar --progress always
   tar c dir | cordboard splice - tcp:host:9000 --json
   cordboard splice tcp-listen:[::]:9000 in.tar tcp:host:9000 --on-slow detach
+  cordboard splice a.fifo b.fifo all.log --fan-in line
   cordboard cat part1 part2 > whole
   cordboard explain big.img tcp:host:9000    which paths would be tried, and why
   cordboard play film.pcm film.yuv --frame 3110400 --fps 30000/1001 \\
@@ -147,16 +148,19 @@ pub struct Splice {
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub sink: OsString,
     /// More sinks, which get the same bytes. Each has an account of its own
-    /// (--json: sinks)
+    /// (--json: sinks). With --fan-in, only the last operand is a sink
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub more_sinks: Vec<OsString>,
     /// If one of several sinks has no room: the others wait for it; or it does
     /// not get the bytes, which are counted; or it is detached once the others
     /// have waited for a second. A sink that fails ends the command with block,
     /// and is left out otherwise. The exit status is 1 if a sink has failed or
-    /// was detached
-    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Slow::Block)]
-    pub on_slow: Slow,
+    /// was detached. The default is block
+    #[arg(long, value_name = "POLICY", value_enum)]
+    pub on_slow: Option<Slow>,
+    /// Shared flags.
+    #[command(flatten)]
+    pub fan_in: FanIn,
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,

@@ -12,6 +12,7 @@ mod endpoint;
 #[allow(unsafe_code)]
 mod entry;
 mod explain;
+mod fan_in;
 mod fan_out;
 mod files;
 mod flags;

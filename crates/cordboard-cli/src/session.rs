@@ -17,7 +17,7 @@ use crate::flags::{Common, When};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
 use crate::progress::{Watch, is_on};
-use crate::report::{Account, Files, SinkLine};
+use crate::report::{Account, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
 use crate::{signals, units};
@@ -150,9 +150,7 @@ impl Session {
         // The same signal may have ended the source, if it went to a whole
         // pipeline.
         signals::check_stop()?;
-        if let Some(line) = lost_by_idle_limit(&report, sink_name) {
-            self.lost = true;
-            self.print(&line);
+        if self.report_idle_loss(&report, sink_name) {
             return Ok(report);
         }
         let hashes = self.staging.hash_lines(&report, named);
@@ -260,6 +258,29 @@ impl Session {
     /// Sets the accounts of several sinks.
     pub fn set_sinks(&mut self, sinks: Vec<SinkLine>) {
         self.account.sinks = sinks;
+    }
+
+    /// Sets the accounts of several sources.
+    pub fn set_sources(&mut self, sources: Vec<SourceLine>) {
+        self.account.sources = sources;
+    }
+
+    /// Begins to show the progress of a transfer that reports to the observer which
+    /// is returned. `on_screen`: a source or the sink is the terminal.
+    pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
+        if self.watch.draws() && !self.always && on_screen {
+            self.watch.mute();
+        }
+        self.watch.begin(total);
+        &mut self.watch
+    }
+
+    /// Reports bytes that an idle limit has lost. `false`: none.
+    pub fn report_idle_loss(&mut self, report: &Report, sink: &dyn Display) -> bool {
+        let line = lost_by_idle_limit(report, sink);
+        self.lost |= line.is_some();
+        line.iter().for_each(|line| self.print(line));
+        line.is_some()
     }
 
     /// Adds one transfer.

@@ -8,6 +8,7 @@ use cordboard::{Ended, Report, Request, Side};
 
 use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened};
+use crate::fan_in;
 use crate::flags::Splice;
 use crate::problem::Problem;
 use crate::request;
@@ -22,6 +23,7 @@ pub fn run(flags: &Splice, session: &mut Session) {
 }
 
 fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
+    fan_in::check_none(flags)?;
     let source_name = endpoint::parse(&flags.source, Side::Source)?;
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let request = Request {

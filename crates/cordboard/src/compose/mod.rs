@@ -3,10 +3,12 @@
 
 mod channel;
 mod content;
+mod drain;
 mod intake;
 mod wait;
 
 pub(crate) use channel::Channel;
 pub(crate) use content::{bytes_of, content, read_exactly, receive};
+pub(crate) use drain::{Drain, RETRY};
 pub(crate) use intake::{Halt, Intake};
 pub(crate) use wait::{Poll, Waiter};

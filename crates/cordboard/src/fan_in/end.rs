@@ -4,8 +4,7 @@ use super::inlet::Inlet;
 use super::ledger::Ledger;
 use super::outcome::{FanInOutcome, SourceEnded, SourceReport};
 use super::policy::OnFailure;
-use crate::compose::{Channel, bytes_of, content};
-use crate::engine::Running;
+use crate::compose::bytes_of;
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome, Report, Stranded};
 
@@ -25,6 +24,13 @@ pub(super) struct Closed {
     divided: u64,
     /// Bytes that have not entered the channel, in order.
     left: Vec<Vec<u8>>,
+}
+
+impl Closed {
+    /// Bytes read from the source.
+    pub(super) fn read(&self) -> u64 {
+        self.report.read
+    }
 }
 
 /// Takes the outcome of a source that has ended.
@@ -55,21 +61,21 @@ pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
     }
 }
 
-/// Lets the sink take what is in the channel, and collects the account.
+/// Collects the account. `drained`: the outcome of the transfer to the sink. `left`: what
+/// it has left in the channel.
 pub(super) fn outcome(
-    channel: Channel,
-    running: Running,
+    drained: Outcome,
+    left: Vec<Vec<u8>>,
     closed: Vec<Closed>,
     mut ledger: Ledger,
     ending: Ending,
+    messages: bool,
 ) -> FanInOutcome {
-    let messages = channel.keeps_messages();
-    let reader = channel.close_writer();
-    let Outcome { report, stranded } = running.wait();
+    let Outcome { report, stranded } = drained;
     ledger.accepted(report.written);
     let written: Vec<u64> = (0..closed.len()).map(|at| ledger.written(at)).collect();
     let mut pieces = bytes_of(stranded);
-    pieces.extend(content(&reader, messages));
+    pieces.extend(left);
     let shares = ledger.divide(pieces);
     let sources = closed.into_iter().zip(shares).zip(written);
     let sources: Vec<SourceReport> = sources

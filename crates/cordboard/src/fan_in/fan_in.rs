@@ -12,7 +12,7 @@ use crate::pair::{self, Relation};
 use crate::plan;
 use crate::report::Refusal;
 use crate::request::Request;
-use crate::transfer::Control;
+use crate::transfer::{Control, Observer};
 
 /// The longest record that is kept together, by default.
 const LONGEST: usize = 1 << 20;
@@ -95,6 +95,7 @@ impl<'a> FanIn<'a> {
             turn: Turn::default(),
             longest: LONGEST,
             control: None,
+            observer: None,
         };
         Ok(FanIn { parts })
     }
@@ -155,6 +156,14 @@ impl<'a> FanIn<'a> {
     #[must_use]
     pub fn control(mut self, control: &Control) -> FanIn<'a> {
         self.parts.control = Some(control.clone());
+        self
+    }
+
+    /// Attaches an observer, which is called on the caller's thread. What it is told as
+    /// read is the sum of the sources, and the path is that of the sink's transfer.
+    #[must_use]
+    pub fn observe(mut self, observer: impl Observer + Send + 'a) -> FanIn<'a> {
+        self.parts.observer = Some(Box::new(observer));
         self
     }
 

@@ -10,17 +10,13 @@ use super::ledger::Ledger;
 use super::outcome::{FanInOutcome, Refused};
 use super::policy::{OnFailure, Turn};
 use super::records::Records;
-use crate::compose::{Channel, Halt, Intake, Waiter};
+use crate::compose::{Channel, Drain, Halt, Intake, RETRY, Waiter, content};
 use crate::endpoint::{Endpoint, Side};
-use crate::engine::{self, Running};
 use crate::errno::Errno;
 use crate::report::{Failure, Refusal};
-use crate::request::{Request, Size};
+use crate::request::Request;
 use crate::sys::SignalGuard;
-use crate::transfer::{Control, Transfer};
-
-/// The interval at which something is tried that cannot be waited for.
-const RETRY: Duration = Duration::from_millis(5);
+use crate::transfer::{Control, Observer, Transfer};
 
 /// A fan-in that was examined.
 pub(super) struct Parts<'a> {
@@ -30,6 +26,7 @@ pub(super) struct Parts<'a> {
     pub(super) turn: Turn,
     pub(super) longest: usize,
     pub(super) control: Option<Control>,
+    pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
 }
 
 /// Runs a fan-in to its end.
@@ -76,16 +73,8 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
         });
         inlets.push(Inlet::new(Intake::new(transfer, None), *policy, sorter));
     }
-    let request = Request {
-        // Sizes, offsets and snapshots concern the sources.
-        size: Size::Eof,
-        source_offset: None,
-        source_unshared: false,
-        stable: false,
-        ..fan.request.clone()
-    };
-    let control = fan.control.as_ref();
-    let running = engine::start_with(channel.reader(), fan.sink.fd(), request, control)
+    let (reader, control) = (channel.reader(), fan.control.as_ref());
+    let drain = Drain::start(reader, fan.sink.fd(), &fan.request, control, fan.observer)
         .map_err(|failure| refusal(failure, Side::Sink))
         .map_err(refused(0))?;
     let guard = SignalGuard::start();
@@ -95,12 +84,17 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
         inlets,
         next: 0,
         turn: fan.turn.bytes(),
-        running: &running,
+        drain,
         ending: Ending::default(),
     };
-    let (closed, ledger, ending) = rounds.finish(waiter);
+    let (closed, drain, ledger, ending) = rounds.finish(waiter);
     drop(own);
-    let outcome = end::outcome(channel, running, closed, ledger, ending);
+    let messages = channel.keeps_messages();
+    let reader = channel.close_writer();
+    let read = closed.iter().map(Closed::read).sum();
+    let drained = drain.finish(waiter, read);
+    let left = content(&reader, messages);
+    let outcome = end::outcome(drained, left, closed, ledger, ending, messages);
     drop(guard);
     Ok(outcome)
 }
@@ -112,7 +106,7 @@ fn refusal(failure: Failure, side: Side) -> Refusal {
 }
 
 /// A running fan-in.
-struct Rounds<'a, 'r> {
+struct Rounds<'a, 'o> {
     channel: &'a Channel,
     inlets: Vec<Inlet<'a>>,
     /// The source whose turn is next, or goes on.
@@ -121,7 +115,7 @@ struct Rounds<'a, 'r> {
     turn: u64,
     ledger: Ledger,
     /// The transfer to the sink.
-    running: &'r Running,
+    drain: Drain<'o>,
     ending: Ending,
 }
 
@@ -136,21 +130,23 @@ enum Round {
     Silent,
 }
 
-impl Rounds<'_, '_> {
-    fn finish(mut self, waiter: &mut dyn Waiter) -> (Vec<Closed>, Ledger, Ending) {
+impl<'o> Rounds<'_, 'o> {
+    fn finish(mut self, waiter: &mut dyn Waiter) -> (Vec<Closed>, Drain<'o>, Ledger, Ending) {
         self.run(waiter);
         let closed = self.inlets.into_iter().map(end::close).collect();
-        (closed, self.ledger, self.ending)
+        (closed, self.drain, self.ledger, self.ending)
     }
 
     fn run(&mut self, waiter: &mut dyn Waiter) {
         loop {
-            let status = self.running.status();
+            let status = self.drain.status();
             self.ledger.accepted(status.written);
             // The sink has failed, was cancelled or idle: the channel is still open.
             if status.ended {
                 return self.stop();
             }
+            let read = self.inlets.iter().map(|inlet| inlet.intake.read()).sum();
+            self.drain.observe(read);
             let round = self.round();
             if self.inlets.iter_mut().all(Inlet::is_over) {
                 return;
@@ -210,10 +206,6 @@ impl Rounds<'_, '_> {
         let now = waiter.now();
         let mut timeout = (round == Round::More).then_some(Duration::ZERO);
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.inlets.len() + 2);
-        match self.running.fd() {
-            Ok(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-            Err(_) => timeout = Some(timeout.map_or(RETRY, |t| t.min(RETRY))),
-        }
         let full = (round == Round::Full).then(|| {
             let writer = self.channel.writer();
             fds.push(PollFd::from_borrowed_fd(writer, PollFlags::OUT));
@@ -240,7 +232,7 @@ impl Rounds<'_, '_> {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             }
         }
-        waiter.wait(&mut fds, timeout)?;
+        self.drain.wait(waiter, &mut fds, timeout)?;
         let shown: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         drop(fds);
         let now = waiter.now();
