@@ -33,6 +33,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`cue`] | control descriptors: transfers that are steered by commands |
+//! | [`buffer`] | a large buffer between a source and a sink |
 //! | [`fan_in`] | moves several sources into one sink |
 //! | [`fan_out`] | moves one source to several sinks |
 //! | `compose` | what compositions of transfers share |
@@ -89,6 +90,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod buffer;
 mod compose;
 pub mod cue;
 pub mod endpoint;
@@ -113,6 +115,7 @@ mod sys;
 mod threads;
 pub mod transfer;
 
+pub use buffer::{Buffered, BufferedOutcome};
 pub use cue::Cue;
 pub use endpoint::{Endpoint, Kind, Side};
 #[doc(hidden)]

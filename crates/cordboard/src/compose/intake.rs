@@ -1,7 +1,9 @@
 //! A transfer from a source into a private channel, which its composition steps.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
+use super::drain::RETRY;
 use crate::endpoint::Side;
 use crate::report::{Ended, Outcome};
 use crate::request::Backend;
@@ -35,6 +37,14 @@ pub(crate) enum Halt {
     Channel,
     /// It has ended.
     End,
+}
+
+/// Returns the longest wait. `has_fd`: a descriptor ends the wait earlier.
+pub(crate) fn longest(wait: &Wait, has_fd: bool) -> Option<Duration> {
+    match wait.target {
+        WaitFor::Side(_) if !has_fd => Some(wait.timeout.map_or(RETRY, |time| time.min(RETRY))),
+        _ => wait.timeout,
+    }
 }
 
 impl<'a> Intake<'a> {

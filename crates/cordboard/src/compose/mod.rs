@@ -9,6 +9,6 @@ mod wait;
 
 pub(crate) use channel::Channel;
 pub(crate) use content::{bytes_of, content, read_exactly, receive};
-pub(crate) use drain::{Drain, RETRY};
-pub(crate) use intake::{Halt, Intake};
+pub(crate) use drain::{Drain, RETRY, Wake};
+pub(crate) use intake::{Halt, Intake, longest};
 pub(crate) use wait::{Poll, Waiter};

@@ -358,15 +358,15 @@ impl Transfer<'static> {
 ///
 /// A [`Refusal`] in a [`Failure`]; nothing has moved.
 pub fn start(source: impl AsFd, sink: impl AsFd, request: Request) -> Result<Running, Failure> {
-    start_with(source, sink, request, None)
+    start_with(source, sink, request, |transfer| transfer)
 }
 
-/// As [`start`], with a handle.
+/// As [`start`]; `attach` attaches a handle or an observer.
 pub(crate) fn start_with(
     source: impl AsFd,
     sink: impl AsFd,
     request: Request,
-    control: Option<&Control>,
+    attach: impl FnOnce(Transfer<'static>) -> Transfer<'static>,
 ) -> Result<Running, Failure> {
     let (source, sink) = (source.as_fd(), sink.as_fd());
     let numbers = [source, sink].map(|fd| fd.as_raw_fd());
@@ -381,9 +381,5 @@ pub(crate) fn start_with(
     let source = copy(source, Side::Source)?;
     let sink = copy(sink, Side::Sink)?;
     let transfer = Transfer::owning(source, sink, request)?;
-    let transfer = transfer.known_as(numbers);
-    match control {
-        Some(control) => transfer.control(control).start(),
-        None => transfer.start(),
-    }
+    attach(transfer.known_as(numbers)).start()
 }

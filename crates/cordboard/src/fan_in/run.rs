@@ -10,7 +10,7 @@ use super::ledger::Ledger;
 use super::outcome::{FanInOutcome, Refused};
 use super::policy::{OnFailure, Turn};
 use super::records::Records;
-use crate::compose::{Channel, Drain, Halt, Intake, RETRY, Waiter, content};
+use crate::compose::{Channel, Drain, Halt, Intake, Waiter, content, longest};
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
 use crate::report::{Failure, Refusal};
@@ -74,9 +74,16 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
         inlets.push(Inlet::new(Intake::new(transfer, None), *policy, sorter));
     }
     let (reader, control) = (channel.reader(), fan.control.as_ref());
-    let drain = Drain::start(reader, fan.sink.fd(), &fan.request, control, fan.observer)
-        .map_err(|failure| refusal(failure, Side::Sink))
-        .map_err(refused(0))?;
+    let drain = Drain::start(
+        reader,
+        fan.sink.fd(),
+        &fan.request,
+        control,
+        fan.observer,
+        None,
+    )
+    .map_err(|failure| refusal(failure, Side::Sink))
+    .map_err(refused(0))?;
     let guard = SignalGuard::start();
     let rounds = Rounds {
         channel: &channel,
@@ -219,10 +226,7 @@ impl<'o> Rounds<'_, 'o> {
             let Some((wait, fd)) = inlet.intake.wait() else {
                 continue;
             };
-            let longest = match fd {
-                Some(_) => wait.timeout,
-                None => Some(wait.timeout.map_or(RETRY, |timeout| timeout.min(RETRY))),
-            };
+            let longest = longest(&wait, fd.is_some());
             let longest = longest.map(|timeout| now.saturating_add(timeout));
             inlet.until = inlet.until.or(longest);
             let left = inlet.until.map(|until| until.saturating_sub(now));

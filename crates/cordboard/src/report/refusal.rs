@@ -81,6 +81,18 @@ pub enum Refusal {
         /// What it is.
         kind: crate::endpoint::Kind,
     },
+    /// A buffer is between two endpoints that have message boundaries.
+    #[error("the source is a {kind}, and a buffer would merge its messages: omit the buffer")]
+    BufferedMessages {
+        /// What it is.
+        kind: crate::endpoint::Kind,
+    },
+    /// The file of a buffer cannot be created.
+    #[error("the buffer cannot be created: {errno}")]
+    NoBuffer {
+        /// That of `memfd_create(2)` or of `open(2)` in the directory.
+        errno: Errno,
+    },
     /// An offset was given for a descriptor that cannot seek.
     #[error("the {side} is a {kind}, which cannot seek: omit the offset")]
     NotSeekable {
@@ -191,7 +203,9 @@ impl Refusal {
             Refusal::AppendOffset | Refusal::NotSyncable { .. } | Refusal::SameSinks => {
                 Some(Side::Sink)
             }
-            Refusal::SameSources | Refusal::NoMessages { .. } => Some(Side::Source),
+            Refusal::SameSources
+            | Refusal::NoMessages { .. }
+            | Refusal::BufferedMessages { .. } => Some(Side::Source),
             _ => None,
         }
     }
@@ -201,6 +215,7 @@ impl Refusal {
         match self {
             Refusal::Unusable { errno, .. }
             | Refusal::NoDescriptor { errno }
+            | Refusal::NoBuffer { errno }
             | Refusal::NoEngine { errno } => *errno,
             Refusal::WrongMode { .. } | Refusal::OtherDescriptors => Errno::EBADF,
             Refusal::Directory { .. } => Errno::EISDIR,
