@@ -8,6 +8,7 @@ use cordboard::{
     Control, Ended, Errno, FanIn, FanInOutcome, OnFailure, Report, Request, Side, Size,
 };
 
+use crate::buffer;
 use crate::endpoint::{self, Opened};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
@@ -80,6 +81,7 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let Some(sink_name) = names.pop() else {
         return Ok(());
     };
+    buffer::check_none(flags)?;
     let turn = turns(flags, names.len())?;
     let request = Request {
         idle: flags.idle,

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use cordboard::fan_out::{Refused, SinkEnded, SinkReport};
 use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Side};
 
+use crate::buffer;
 use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened};
 use crate::fan_in;
@@ -30,6 +31,7 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         return Err(Problem::usage("", text));
     }
     fan_in::check_none(flags)?;
+    buffer::check_none(flags)?;
     let request = Request {
         idle: flags.idle,
         ..request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?

@@ -11,9 +11,11 @@ use cordboard::{DataPath, Sparse};
 
 use crate::units;
 
+mod buffer;
 mod fan_out;
 mod steering;
 
+pub use buffer::Buffering;
 pub use fan_out::{Failing, FanIn, Slow, Turns};
 pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 
@@ -56,6 +58,7 @@ Examples:
   tar c dir | cordboard splice - tcp:host:9000 --json
   cordboard splice tcp-listen:[::]:9000 in.tar tcp:host:9000 --on-slow detach
   cordboard splice a.fifo b.fifo all.log --fan-in line
+  cordboard splice - tcp:host:9000 --buffer 1G --buffer-file /var/tmp --rate 10M
   cordboard cat part1 part2 > whole
   cordboard explain big.img tcp:host:9000    which paths would be tried, and why
   cordboard play film.pcm film.yuv --frame 3110400 --fps 30000/1001 \\
@@ -161,6 +164,9 @@ pub struct Splice {
     /// Shared flags.
     #[command(flatten)]
     pub fan_in: FanIn,
+    /// Shared flags.
+    #[command(flatten)]
+    pub buffering: Buffering,
     /// Shared flags.
     #[command(flatten)]
     pub range: Range,

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod bounded_write;
+mod buffer;
 mod cat;
 mod copy;
 mod cue;

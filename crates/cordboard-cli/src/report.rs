@@ -31,6 +31,20 @@ pub struct Account {
     /// The sources of a fan-in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceLine>,
+    /// The buffer, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffered: Option<BufferLine>,
+}
+
+/// The account of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct BufferLine {
+    /// Its size.
+    pub size: u64,
+    /// The highest level.
+    pub most: u64,
+    /// Bytes that have passed through its files.
+    pub stored: u64,
 }
 
 /// The account of one of several sources.

@@ -17,7 +17,7 @@ use crate::flags::{Common, When};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
 use crate::progress::{Watch, is_on};
-use crate::report::{Account, Files, SinkLine, SourceLine};
+use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
 use crate::{signals, units};
@@ -258,6 +258,11 @@ impl Session {
     /// Sets the accounts of several sinks.
     pub fn set_sinks(&mut self, sinks: Vec<SinkLine>) {
         self.account.sinks = sinks;
+    }
+
+    /// Sets the account of a buffer.
+    pub fn set_buffered(&mut self, buffered: BufferLine) {
+        self.account.buffered = Some(buffered);
     }
 
     /// Sets the accounts of several sources.
