@@ -106,7 +106,10 @@ impl<'a> FanIn<'a> {
     ///
     /// `EINVAL`: [`Turn::ByDatagram`], and a source has no message boundaries.
     pub fn turn(mut self, turn: Turn) -> Result<FanIn<'a>, Refused> {
-        let is_stream = |(end, _): &(Endpoint<'_>, OnFailure)| !end.kind().is_datagram();
+        // The read end of a pipe does not show whether it holds packets.
+        let is_stream = |(end, _): &(Endpoint<'_>, OnFailure)| {
+            !end.kind().is_datagram() && !end.kind().is_pipe()
+        };
         if turn == Turn::ByDatagram
             && let Some(source_index) = self.parts.sources.iter().position(is_stream)
         {

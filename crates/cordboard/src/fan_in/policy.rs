@@ -27,7 +27,9 @@ pub enum Turn {
     },
     /// A source gives its datagrams one after the other, up to 64 KiB of them, but at
     /// least one. Each stays whole; a sink that keeps message boundaries receives it as
-    /// one message. All sources must be datagram or sequenced-packet sockets.
+    /// one message. All sources must be datagram or sequenced-packet sockets, or pipes.
+    /// Packets of a pipe (pipe(2), `O_DIRECT`) are datagrams; other bytes in a pipe
+    /// become datagrams of any length.
     ByDatagram,
 }
 

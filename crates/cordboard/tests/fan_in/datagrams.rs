@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
+use rustix::pipe::PipeFlags;
 
 use cordboard::fan_in::Turn;
 use cordboard::{Control, Ended, Errno, Request};
@@ -110,13 +111,50 @@ fn stranded_datagrams_are_handed_back_by_source() {
 }
 
 #[test]
+fn packets_of_pipes_stay_whole() {
+    let _dog = watchdog("packets_of_pipes_stay_whole");
+    let packet = |source: usize, n: usize| vec![(source * 100 + n % 100) as u8; 1 + n * 7 % 4096];
+    let count = 500;
+    let packets = move |source| (0..count).map(move |n| packet(source, n));
+    let (mut sources, mut feeders) = (Vec::new(), Vec::new());
+    for source in 0..2 {
+        let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::DIRECT).unwrap();
+        sources.push(reader);
+        feeders.push(std::thread::spawn(move || {
+            for packet in packets(source) {
+                assert_eq!(rustix::io::write(&writer, &packet), Ok(packet.len()));
+            }
+        }));
+    }
+    let (sink, end) = pair(Sort::Seqpacket);
+    let taker = std::thread::spawn(move || {
+        let (mut got, mut buffer) = (vec![Vec::new(); 2], vec![0; 1 << 16]);
+        while let (n @ 1.., _) = recv(&end, &mut buffer[..], RecvFlags::empty()).unwrap() {
+            got[usize::from(buffer[0] / 100)].push(buffer[..n].to_vec());
+        }
+        got
+    });
+    let running = fan(&sources, &sink).turn(Turn::ByDatagram).unwrap();
+    let outcome = running.run().unwrap();
+    drop(sink);
+    feeders
+        .into_iter()
+        .for_each(|feeder| feeder.join().unwrap());
+    assert!(outcome.is_complete(), "{outcome:?}");
+    for (source, got) in taker.join().unwrap().into_iter().enumerate() {
+        assert!(got == packets(source).collect::<Vec<_>>(), "{source}");
+    }
+    audit(outcome);
+}
+
+#[test]
 fn a_stream_has_no_datagrams() {
-    let (reader, _writer) = std::io::pipe().unwrap();
+    let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
     let (datagrams, _feed) = pair(Sort::Udp);
-    let sources = [datagrams, reader.into()];
+    let sources = [datagrams, stream.into()];
     let sink = file_with(b"");
     let refused = fan(&sources, &sink).turn(Turn::ByDatagram).err().unwrap();
     assert_eq!(refused.source_index, 1);
     assert_eq!(refused.refusal.errno(), Errno::EINVAL);
-    assert!(refused.to_string().contains("pipe"), "{refused}");
+    assert!(refused.to_string().contains("stream"), "{refused}");
 }
