@@ -164,5 +164,5 @@ fn report(
         (Ended::Error, ..) => transfer_failed(sink.shown.clone(), total, Action::transfer(sink)),
         _ => return,
     };
-    session.problem(&problem);
+    session.problem_of_sink(&problem, sink.as_fd());
 }

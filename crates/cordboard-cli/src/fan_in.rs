@@ -214,7 +214,7 @@ fn report(session: &mut Session, sources: &[Opened], sink: &Opened, outcome: &Fa
     if outcome.ended == Ended::Error && outcome.failed_source.is_none() {
         let action = Action::transfer(sink.as_fd());
         let problem = transfer_failed(sink.shown.clone(), &total(outcome), action);
-        session.problem(&problem);
+        session.problem_of_sink(&problem, sink.as_fd());
     }
     session.report_idle_loss(&total(outcome), &sink.shown);
     for (source, report) in sources.iter().zip(&outcome.sources) {

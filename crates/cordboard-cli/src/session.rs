@@ -143,8 +143,7 @@ impl Session {
         self.account.add(&report);
         self.transfers += 1;
         if let Err(problem) = &done {
-            let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
-            self.reader_left = standard && problem.is_closed_reader();
+            self.note_closed_reader(problem, sink);
         }
         done?;
         // The same signal may have ended the source, if it went to a whole
@@ -302,6 +301,19 @@ impl Session {
     /// Sets the ending, unless the transfer has failed.
     pub fn end(&mut self, ended: Ended) {
         self.account.end(ended);
+    }
+
+    /// Notes whether the reader of standard output has closed it, which is not
+    /// reported.
+    fn note_closed_reader(&mut self, problem: &Problem, sink: BorrowedFd<'_>) {
+        let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
+        self.reader_left = standard && problem.is_closed_reader();
+    }
+
+    /// Reports the problem of the only sink.
+    pub fn problem_of_sink(&mut self, problem: &Problem, sink: BorrowedFd<'_>) {
+        self.note_closed_reader(problem, sink);
+        self.problem(problem);
     }
 
     /// Reports a problem. The command goes on if it can.
