@@ -180,7 +180,8 @@ impl Store {
             false => {
                 let mut at = last.filled;
                 let (file, flags) = (&last.file, SpliceFlags::empty());
-                splice(pipe, None, file, Some(&mut at), most, flags).map_err(Errno::from)
+                let done = again(|| splice(pipe, None, file, Some(&mut at), most, flags));
+                done.map_err(Errno::from)
             }
         };
         let done = match done {
@@ -197,7 +198,6 @@ impl Store {
                 }
                 return Ok(self.drop_empty(n));
             }
-            Err(Errno::EINTR) => Ok(0),
             done => done,
         };
         let n = match done {

@@ -36,6 +36,8 @@ impl Closed {
 /// Takes the outcome of a source that has ended.
 pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
     let errno = inlet.failure();
+    // Only if its channel has failed it runs until now.
+    inlet.intake.stop(Ended::Cancelled);
     let Outcome { report, stranded } = inlet.intake.outcome().unwrap_or(Outcome {
         report: Report::default(),
         stranded: None,
@@ -112,14 +114,16 @@ fn source_report(
     messages: bool,
 ) -> SourceReport {
     share.extend(closed.left);
-    let stranded = share.iter().map(|bytes| bytes.len() as u64).sum();
+    let read = closed.report.read;
+    // Pages that cannot be read count, though they are not handed back.
+    let stranded = read.saturating_sub(written);
     let unwritten = match messages {
         _ if stranded == 0 => None,
         true => Some(Stranded::Datagrams(share)),
         false => Some(Stranded::Buffer(share.concat())),
     };
     SourceReport {
-        read: closed.report.read,
+        read,
         written,
         stranded,
         turns: closed.turns,

@@ -11,6 +11,7 @@ mod end;
 mod fan_in;
 mod inlet;
 mod ledger;
+mod order;
 mod outcome;
 mod policy;
 mod records;

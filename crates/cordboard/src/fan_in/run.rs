@@ -5,8 +5,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::end::{self, Closed, Ending};
-use super::inlet::{Gave, Inlet, Sorter};
+use super::inlet::{Inlet, Sorter};
 use super::ledger::Ledger;
+use super::order::{Order, Round};
 use super::outcome::{FanInOutcome, Refused};
 use super::policy::{OnFailure, Turn};
 use super::records::Records;
@@ -88,8 +89,8 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
     let rounds = Rounds {
         channel: &channel,
         ledger: Ledger::new(inlets.len()),
+        order: Order::new(inlets.len()),
         inlets,
-        next: 0,
         turn: fan.turn.bytes(),
         drain,
         ending: Ending::default(),
@@ -116,25 +117,13 @@ fn refusal(failure: Failure, side: Side) -> Refusal {
 struct Rounds<'a, 'o> {
     channel: &'a Channel,
     inlets: Vec<Inlet<'a>>,
-    /// The source whose turn is next, or goes on.
-    next: usize,
+    order: Order,
     /// Bytes of a turn.
     turn: u64,
     ledger: Ledger,
     /// The transfer to the sink.
     drain: Drain<'o>,
     ending: Ending,
-}
-
-/// What a round has found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Round {
-    /// The channel is full.
-    Full,
-    /// A source has used up its turn and may have more.
-    More,
-    /// All sources are silent or have ended.
-    Silent,
 }
 
 impl<'o> Rounds<'_, 'o> {
@@ -167,22 +156,16 @@ impl<'o> Rounds<'_, 'o> {
 
     /// Gives each source a turn, unless the channel is full.
     fn round(&mut self) -> Round {
-        let mut more = false;
-        for _ in 0..self.inlets.len() {
-            let (at, turn) = (self.next, self.turn);
+        loop {
+            let (at, turn) = (self.order.turn(), self.turn);
             let ledger = &mut self.ledger;
             let mut entered = |bytes| ledger.entered(at, bytes);
-            match self.inlets[at].give(self.channel, turn, &mut entered) {
-                Gave::Full => return Round::Full,
-                Gave::All => more = true,
-                Gave::Less => {}
-            }
+            let gave = self.inlets[at].give(self.channel, turn, &mut entered);
+            let end = self.order.pass(gave);
             self.end_after_failure(at);
-            self.next = (at + 1) % self.inlets.len();
-        }
-        match more {
-            true => Round::More,
-            false => Round::Silent,
+            if let Some(end) = end {
+                return end;
+            }
         }
     }
 
@@ -200,8 +183,7 @@ impl<'o> Rounds<'_, 'o> {
 
     /// Reads no more.
     fn stop(&mut self) {
-        let order = (0..self.inlets.len()).map(|n| (self.next + n) % self.inlets.len());
-        for at in order.collect::<Vec<_>>() {
+        for at in self.order.all() {
             let ledger = &mut self.ledger;
             self.inlets[at].stop(&mut |bytes| ledger.entered(at, bytes));
         }
@@ -253,7 +235,7 @@ impl<'o> Rounds<'_, 'o> {
             }
         }
         if full.is_some_and(|at| !shown[at].is_empty())
-            && let intake = &mut self.inlets[self.next].intake
+            && let intake = &mut self.inlets[self.order.turn()].intake
             && intake.halt() == Halt::Channel
         {
             intake.resume(Some(true));

@@ -63,7 +63,7 @@ impl Observer for Levels<'_> {
 fn no_more_than_its_size_is_taken() {
     let _dog = watchdog("no_more_than_its_size_is_taken");
     for size in [1, 1000, 4096, 70_000, MIB + 5, 5 * MIB] {
-        let data = pattern(12 * MIB);
+        let data = pattern(6 * MIB);
         let source = file_with(&data);
         let (reader, sink) = std::io::pipe().unwrap();
         let control = Control::new().unwrap();

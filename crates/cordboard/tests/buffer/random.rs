@@ -99,7 +99,7 @@ fn random_readers_and_sizes() {
     let seed = std::env::var("CORDBOARD_RANDOM_SEED").ok();
     match seed.and_then(|seed| seed.parse().ok()) {
         Some(seed) => round(seed, directory.path()),
-        None => (0..30).for_each(|seed| round(seed, directory.path())),
+        None => (0..20).for_each(|seed| round(seed, directory.path())),
     }
 }
 

@@ -117,7 +117,7 @@ fn a_full_sink_file_strands_each_source_s_bytes() {
 #[test]
 fn a_pause_acts_on_the_sink_and_a_cancel_strands() {
     let _dog = watchdog("a_pause_acts_on_the_sink_and_a_cancel_strands");
-    let files = [0, 1].map(|n| file_with(&marked(n, 9 * MIB)));
+    let files = [0, 1].map(|n| file_with(&marked(n, 3 * MIB)));
     let sources = files
         .each_ref()
         .map(|file| OwnedFd::from(file.try_clone().unwrap()));
@@ -145,7 +145,7 @@ fn a_pause_acts_on_the_sink_and_a_cancel_strands() {
     for (n, (source, back)) in audit(outcome).into_iter().enumerate() {
         assert_eq!(position(&files[n]), source.read);
         let (from, to) = (source.written as usize, source.read as usize);
-        assert!(back == marked(n, 9 * MIB)[from..to]);
+        assert!(back == marked(n, 3 * MIB)[from..to]);
     }
 }
 

@@ -114,6 +114,6 @@ fn random_sources_turns_and_readers() {
     let seed = std::env::var("CORDBOARD_RANDOM_SEED").ok();
     match seed.and_then(|seed| seed.parse().ok()) {
         Some(seed) => round(seed),
-        None => (0..40).for_each(round),
+        None => (0..30).for_each(round),
     }
 }

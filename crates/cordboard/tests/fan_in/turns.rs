@@ -108,7 +108,6 @@ fn a_busy_source_starves_no_other() {
             {}
         }
         control.cancel();
-        drop(reader);
         outcome.join().unwrap()
     });
     assert_eq!(outcome.ended, Ended::Cancelled);
