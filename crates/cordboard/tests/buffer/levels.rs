@@ -118,6 +118,45 @@ fn a_buffer_that_is_not_needed_stores_nothing() {
 }
 
 #[test]
+fn pages_in_the_sink_stay_after_the_files_are_closed() {
+    let _dog = watchdog("pages_in_the_sink_stay_after_the_files_are_closed");
+    let directory = tempfile::tempdir().unwrap();
+    for place in [
+        Place::Memory,
+        Place::Directory(directory.path().to_path_buf()),
+    ] {
+        let data = pattern(5 * MIB);
+        let other = vec![0xaa; 5 * MIB];
+        let stored = |data: &[u8]| {
+            let source = file_with(data);
+            let (reader, sink) = std::io::pipe().unwrap();
+            rustix::pipe::fcntl_setpipe_size(&sink, MIB).unwrap();
+            let control = Control::new().unwrap();
+            control.pause();
+            let got = std::thread::scope(|scope| {
+                let running = buffered(&source, &sink, 8 << 20).control(&control);
+                let running = running.place(place.clone());
+                let outcome = scope.spawn(|| running.run().unwrap());
+                until("all is taken", || position(&source) == data.len() as u64);
+                control.resume();
+                let mut got = vec![0; data.len() - MIB / 2];
+                (&reader).read_exact(&mut got).unwrap();
+                let outcome = outcome.join().unwrap();
+                assert!(outcome.stored > 2 << 20, "{outcome:?}");
+                got
+            });
+            // The rest is in the pipe, and no file of the buffer is open.
+            (got, reader)
+        };
+        let (mut got, mut reader) = stored(&data);
+        // The memory is used again.
+        stored(&other);
+        reader.read_to_end(&mut got).unwrap();
+        assert!(got == data, "{place:?}");
+    }
+}
+
+#[test]
 fn the_two_ends_have_schedules_of_their_own() {
     let _dog = watchdog("the_two_ends_have_schedules_of_their_own");
     let data = pattern(200_000);
