@@ -195,15 +195,21 @@ impl<'o> Rounds<'_, 'o> {
         let now = waiter.now();
         let mut timeout = (round == Round::More).then_some(Duration::ZERO);
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.inlets.len() + 2);
-        let full = (round == Round::Full).then(|| {
-            let writer = self.channel.writer();
-            fds.push(PollFd::from_borrowed_fd(writer, PollFlags::OUT));
-            fds.len() - 1
-        });
+        let full = (round == Round::Full).then(|| self.order.turn());
         let mut watched = Vec::new();
         for (index, inlet) in self.inlets.iter_mut().enumerate() {
-            if full.is_some() || inlet.intake.halt() != Halt::Source {
-                continue;
+            let halt = inlet.intake.halt();
+            match full {
+                // Records are written by this thread, not by the transfer.
+                Some(its) if its == index && halt != Halt::Channel => {
+                    let fd = self.channel.writer();
+                    fds.push(PollFd::from_borrowed_fd(fd, PollFlags::OUT));
+                    continue;
+                }
+                Some(its) if its == index => {}
+                Some(_) => continue,
+                None if halt == Halt::Source => {}
+                None => continue,
             }
             let Some((wait, fd)) = inlet.intake.wait() else {
                 continue;
@@ -215,7 +221,11 @@ impl<'o> Rounds<'_, 'o> {
             timeout = timeout.into_iter().chain(left).min();
             watched.push((index, fd.map(|_| fds.len())));
             if let Some(fd) = fd {
-                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+                let flags = match full {
+                    Some(_) => PollFlags::OUT,
+                    None => PollFlags::IN,
+                };
+                fds.push(PollFd::from_borrowed_fd(fd, flags));
             }
         }
         self.drain.wait(waiter, &mut fds, timeout)?;
@@ -233,12 +243,6 @@ impl<'o> Rounds<'_, 'o> {
                 inlet.intake.resume(None);
                 inlet.until = None;
             }
-        }
-        if full.is_some_and(|at| !shown[at].is_empty())
-            && let intake = &mut self.inlets[self.order.turn()].intake
-            && intake.halt() == Halt::Channel
-        {
-            intake.resume(Some(true));
         }
         Ok(())
     }
