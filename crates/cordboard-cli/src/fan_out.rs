@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use cordboard::fan_out::{Refused, SinkEnded, SinkReport};
 use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Side};
 
+use crate::buffer;
 use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened};
+use crate::fan_in;
 use crate::flags::{Slow, Splice};
 use crate::problem::{Action, Problem, transfer_failed};
 use crate::report::SinkLine;
@@ -28,6 +30,8 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         let text = "--hash, --zstd and --unzstd need a single DST";
         return Err(Problem::usage("", text));
     }
+    fan_in::check_none(flags)?;
+    buffer::check_none(flags)?;
     let request = Request {
         idle: flags.idle,
         ..request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?
@@ -88,7 +92,7 @@ fn transfer(
         sink_unshared: owned,
         ..request
     };
-    let policy = match flags.on_slow {
+    let policy = match flags.on_slow.unwrap_or(Slow::Block) {
         Slow::Block => OnSlow::Block,
         Slow::Drop => OnSlow::Drop,
         Slow::Detach => OnSlow::Detach,
@@ -201,8 +205,13 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
     }
 }
 
-/// Closes a sink that has everything.
-fn end(flags: &Splice, session: &mut Session, sink: Opened, ended: Ended) -> Result<(), Problem> {
+/// Closes a sink that has everything, after its peer has acknowledged it.
+pub fn end(
+    flags: &Splice,
+    session: &mut Session,
+    sink: Opened,
+    ended: Ended,
+) -> Result<(), Problem> {
     match &sink.created {
         Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
         _ => wait_for_peer(session, &sink, ended, flags.idle)?,

@@ -11,10 +11,14 @@ use cordboard::{DataPath, Sparse};
 
 use crate::units;
 
+mod buffer;
 mod fan_out;
+mod splice;
 mod steering;
 
-pub use fan_out::Slow;
+pub use buffer::Buffering;
+pub use fan_out::{Failing, FanIn, Slow, Turns};
+pub use splice::Splice;
 pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 
 const ENDPOINTS: &str = "\
@@ -55,6 +59,8 @@ Examples:
   cordboard splice tcp-listen:[::]:9000 in.tar --progress always
   tar c dir | cordboard splice - tcp:host:9000 --json
   cordboard splice tcp-listen:[::]:9000 in.tar tcp:host:9000 --on-slow detach
+  cordboard splice a.fifo b.fifo all.log --fan-in line
+  cordboard splice - tcp:host:9000 --buffer 1G --buffer-file /var/tmp --rate 10M
   cordboard cat part1 part2 > whole
   cordboard explain big.img tcp:host:9000    which paths would be tried, and why
   cordboard play film.pcm film.yuv --frame 3110400 --fps 30000/1001 \\
@@ -135,47 +141,6 @@ pub enum Command {
         /// printed
         what: Option<OsString>,
     },
-}
-
-/// `cordboard splice`.
-#[derive(Debug, Args)]
-pub struct Splice {
-    /// The source of the bytes
-    #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]
-    pub source: OsString,
-    /// The sink of the bytes
-    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
-    pub sink: OsString,
-    /// More sinks, which get the same bytes. Each has an account of its own
-    /// (--json: sinks)
-    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
-    pub more_sinks: Vec<OsString>,
-    /// If one of several sinks has no room: the others wait for it; or it does
-    /// not get the bytes, which are counted; or it is detached once the others
-    /// have waited for a second. A sink that fails ends the command with block,
-    /// and is left out otherwise. The exit status is 1 if a sink has failed or
-    /// was detached
-    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Slow::Block)]
-    pub on_slow: Slow,
-    /// Shared flags.
-    #[command(flatten)]
-    pub range: Range,
-    /// Shared flags.
-    #[command(flatten)]
-    pub writing: Writing,
-    /// End without an error when no bytes have moved for this time. At the end,
-    /// the command waits for acknowledgements of the peer of DST (tcp: or
-    /// tcp-listen:) until none arrives for this time. It does not wait for the
-    /// peer of an inherited connection (- or fd:N). When SRC has been silent
-    /// for this time, bytes that were read have the same time again to go to
-    /// DST. It is an error if DST does not take them, or if a frame is
-    /// incomplete (--unzstd). Waiting for a connection, or for the other end of
-    /// a FIFO, does not count
-    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
-    pub idle: Option<Duration>,
-    /// Shared flags.
-    #[command(flatten)]
-    pub common: Common,
 }
 
 /// `cordboard copy`.

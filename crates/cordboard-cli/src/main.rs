@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod bounded_write;
+mod buffer;
 mod cat;
 mod copy;
 mod cue;
@@ -12,6 +13,7 @@ mod endpoint;
 #[allow(unsafe_code)]
 mod entry;
 mod explain;
+mod fan_in;
 mod fan_out;
 mod files;
 mod flags;

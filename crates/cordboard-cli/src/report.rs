@@ -28,6 +28,46 @@ pub struct Account {
     /// The sinks of a fan-out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sinks: Vec<SinkLine>,
+    /// The sources of a fan-in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceLine>,
+    /// The buffer, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffered: Option<BufferLine>,
+}
+
+/// The account of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct BufferLine {
+    /// Its size.
+    pub size: u64,
+    /// The highest level.
+    pub most: u64,
+    /// Bytes that have passed through its files.
+    pub stored: u64,
+}
+
+/// The account of one of several sources.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct SourceLine {
+    /// Its name on the command line.
+    pub source: String,
+    /// Bytes read from it.
+    pub read: u64,
+    /// Those of its bytes that the sink has accepted.
+    pub written: u64,
+    /// Bytes that were read from it and are lost.
+    pub stranded: u64,
+    /// Turns in which it gave bytes.
+    pub turns: u64,
+    /// Records that were too long, and were divided.
+    pub divided: u64,
+    /// Why it gave no more bytes.
+    pub ended: &'static str,
+    /// The errno of a failure.
+    pub errno: Option<String>,
+    /// How its bytes reached the channel.
+    pub path: Vec<&'static str>,
 }
 
 /// The account of one of several sinks.

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 
 use crate::flags::{Command, Common};
 use crate::session::{CAT, Session};
-use crate::{cat, copy, explain, fan_out, man, output, play, signals, splice, sys, usage};
+use crate::{
+    buffer, cat, copy, explain, fan_in, fan_out, man, output, play, signals, splice, sys, usage,
+};
 
 /// Runs the command of these words, and returns its exit status.
 pub fn run(words: Vec<OsString>) -> u8 {
@@ -15,6 +17,12 @@ pub fn run(words: Vec<OsString>) -> u8 {
         Err(error) => return leave(usage::misused(&error, &words)),
     };
     let status = match cli.command {
+        Command::Splice(flags) if flags.buffering.buffer.is_some() => {
+            transfer(&flags.common, "moved", |s| buffer::run(&flags, s))
+        }
+        Command::Splice(flags) if flags.fan_in.fan_in.is_some() => {
+            transfer(&flags.common, "moved", |s| fan_in::run(&flags, s))
+        }
         Command::Splice(flags) if !flags.more_sinks.is_empty() => {
             transfer(&flags.common, "moved", |s| fan_out::run(&flags, s))
         }

@@ -17,7 +17,7 @@ use crate::flags::{Common, When};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
 use crate::progress::{Watch, is_on};
-use crate::report::{Account, Files, SinkLine};
+use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
 use crate::{signals, units};
@@ -143,16 +143,13 @@ impl Session {
         self.account.add(&report);
         self.transfers += 1;
         if let Err(problem) = &done {
-            let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
-            self.reader_left = standard && problem.is_closed_reader();
+            self.note_closed_reader(problem, sink);
         }
         done?;
         // The same signal may have ended the source, if it went to a whole
         // pipeline.
         signals::check_stop()?;
-        if let Some(line) = lost_by_idle_limit(&report, sink_name) {
-            self.lost = true;
-            self.print(&line);
+        if self.report_idle_loss(&report, sink_name) {
             return Ok(report);
         }
         let hashes = self.staging.hash_lines(&report, named);
@@ -262,6 +259,34 @@ impl Session {
         self.account.sinks = sinks;
     }
 
+    /// Sets the account of a buffer.
+    pub fn set_buffered(&mut self, buffered: BufferLine) {
+        self.account.buffered = Some(buffered);
+    }
+
+    /// Sets the accounts of several sources.
+    pub fn set_sources(&mut self, sources: Vec<SourceLine>) {
+        self.account.sources = sources;
+    }
+
+    /// Begins to show the progress of a transfer that reports to the observer which
+    /// is returned. `on_screen`: a source or the sink is the terminal.
+    pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
+        if self.watch.draws() && !self.always && on_screen {
+            self.watch.mute();
+        }
+        self.watch.begin(total);
+        &mut self.watch
+    }
+
+    /// Reports bytes that an idle limit has lost. `false`: none.
+    pub fn report_idle_loss(&mut self, report: &Report, sink: &dyn Display) -> bool {
+        let line = lost_by_idle_limit(report, sink);
+        self.lost |= line.is_some();
+        line.iter().for_each(|line| self.print(line));
+        line.is_some()
+    }
+
     /// Adds one transfer.
     pub fn add(&mut self, report: &Report) {
         self.account.add(report);
@@ -276,6 +301,19 @@ impl Session {
     /// Sets the ending, unless the transfer has failed.
     pub fn end(&mut self, ended: Ended) {
         self.account.end(ended);
+    }
+
+    /// Notes whether the reader of standard output has closed it, which is not
+    /// reported.
+    fn note_closed_reader(&mut self, problem: &Problem, sink: BorrowedFd<'_>) {
+        let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
+        self.reader_left = standard && problem.is_closed_reader();
+    }
+
+    /// Reports the problem of the only sink.
+    pub fn problem_of_sink(&mut self, problem: &Problem, sink: BorrowedFd<'_>) {
+        self.note_closed_reader(problem, sink);
+        self.problem(problem);
     }
 
     /// Reports a problem. The command goes on if it can.

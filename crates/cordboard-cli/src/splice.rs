@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use cordboard::{Ended, Report, Request, Side};
 
+use crate::buffer;
 use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened};
+use crate::fan_in;
 use crate::flags::Splice;
 use crate::problem::Problem;
 use crate::request;
@@ -22,6 +24,8 @@ pub fn run(flags: &Splice, session: &mut Session) {
 }
 
 fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
+    fan_in::check_none(flags)?;
+    buffer::check_none(flags)?;
     let source_name = endpoint::parse(&flags.source, Side::Source)?;
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let request = Request {

@@ -55,6 +55,14 @@ pub fn per_second(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Parses the size of a buffer: at least one byte.
+pub fn buffer(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("a buffer has at least one byte".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Parses a schedule of blocks and milliseconds: `4,70`.
 pub fn schedule(text: &str) -> Result<Schedule, String> {
     let (count, millis) = blocks(text)?;

@@ -33,7 +33,10 @@
 //! | module | content |
 //! |---|---|
 //! | [`cue`] | control descriptors: transfers that are steered by commands |
+//! | [`buffer`] | a large buffer between a source and a sink |
+//! | [`fan_in`] | moves several sources into one sink |
 //! | [`fan_out`] | moves one source to several sinks |
+//! | `compose` | what compositions of transfers share |
 //! | [`engine`] | runs transfers beside their callers, with `epoll(7)` |
 //! | [`transfer`] | one running transfer: steps, waits, hand-over, settling, control |
 //! | [`plan`] | examines both descriptors and decides the route |
@@ -87,10 +90,13 @@
 
 #![deny(unsafe_code)]
 
+pub mod buffer;
+mod compose;
 pub mod cue;
 pub mod endpoint;
 pub mod engine;
 pub mod errno;
+pub mod fan_in;
 pub mod fan_out;
 mod guarded;
 mod map;
@@ -109,12 +115,14 @@ mod sys;
 mod threads;
 pub mod transfer;
 
+pub use buffer::{Buffered, BufferedOutcome};
 pub use cue::Cue;
 pub use endpoint::{Endpoint, Kind, Side};
 #[doc(hidden)]
 pub use engine::close_inherited;
 pub use engine::{Engine, Running, Status, start};
 pub use errno::Errno;
+pub use fan_in::{FanIn, FanInOutcome, OnFailure};
 pub use fan_out::{FanOut, FanOutOutcome, OnSlow};
 pub use plan::Route;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};

@@ -30,6 +30,10 @@ pub fn text(status: &Status) -> String {
         units::time(status.elapsed),
         units::rate(rate)
     );
+    // Without a buffer, the command reports the bytes written as read.
+    if let level @ 1.. = status.read.saturating_sub(status.written) {
+        let _ = write!(line, ", {} in the buffer", units::count(level));
+    }
     if let Some(path) = status.path {
         let _ = write!(line, ", by {path}");
     }
@@ -102,7 +106,8 @@ mod tests {
         let mut status = Status::idle();
         assert_eq!(text(&status), "idle: 0 bytes in 0.000 s, 0 B/s\n");
         status.state = State::Running;
-        (status.written, status.total) = (2_621_440, Some(10_485_760));
+        (status.read, status.written) = (2_621_440, 2_621_440);
+        status.total = Some(10_485_760);
         status.elapsed = Duration::from_millis(2500);
         status.path = Some(DataPath::Splice);
         status.schedule = Schedule::rate(1_048_576);
@@ -111,6 +116,8 @@ mod tests {
             "running: 2,621,440 of 10,485,760 bytes, 25 % in 2.5 s, 1.0 MiB/s, by splice, \
              at most 1,048,576 bytes a second\n"
         );
+        status.read += 5000;
+        assert!(text(&status).contains(" MiB/s, 5,000 in the buffer, by splice"));
         let line: serde_json::Value = serde_json::from_str(&json(&status)).unwrap();
         assert_eq!(line["schedule"]["rate"], 1_048_576);
         assert_eq!(

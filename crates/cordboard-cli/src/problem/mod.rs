@@ -7,11 +7,13 @@
 //! ```
 
 mod action;
+mod buffer;
 mod hints;
 mod message;
 mod transfer;
 
 pub use action::Action;
+pub use buffer::buffer_failed;
 pub use message::{Problem, print_leftover};
 pub use transfer::{
     Refused, action_at, changes_bytes, lost_by_idle_limit, operand_of, request_refused, result_of,

@@ -70,6 +70,8 @@ pub struct Frame {
     pub path: DataPath,
     /// Transfers that are under way.
     pub under_way: usize,
+    /// The level and the size of a buffer.
+    pub buffered: Option<(u64, u64)>,
 }
 
 impl Frame {
@@ -101,6 +103,10 @@ impl Frame {
                 pieces.push(format!("  {}", units::clock(self.elapsed)));
             }
         }
+        if let Some((level, size)) = self.buffered {
+            let (level, size) = (units::bytes(level), units::bytes(size));
+            pieces.push(format!("  buffer {level} of {size}"));
+        }
         pieces.push(format!("  by {}", self.path));
         if self.under_way > 1 {
             pieces.push(format!("  {} at once", self.under_way));
@@ -110,14 +116,22 @@ impl Frame {
 }
 
 /// The line that SIGUSR1 requests, similar to that of dd.
-pub fn requested_line(bytes: u64, elapsed: Duration, path: DataPath) -> String {
+pub fn requested_line(
+    bytes: u64,
+    elapsed: Duration,
+    path: DataPath,
+    buffered: Option<(u64, u64)>,
+) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let scaled = match bytes {
         0..1024 => String::new(),
         n => format!(" ({})", units::bytes(n)),
     };
+    let buffered = buffered.map_or_else(String::new, |(level, size)| {
+        format!(", buffer {} of {}", units::bytes(level), units::bytes(size))
+    });
     format!(
-        "{bytes} bytes{scaled} written, {}, {}, path {path}\n",
+        "{bytes} bytes{scaled} written, {}, {}, path {path}{buffered}\n",
         units::time(elapsed),
         units::rate(bytes as f64 / seconds)
     )
@@ -137,7 +151,24 @@ mod tests {
             elapsed: 2 * S,
             path: DataPath::Splice,
             under_way: 1,
+            buffered: None,
         }
+    }
+
+    #[test]
+    fn the_level_of_a_buffer() {
+        let buffered = Some((12 << 20, 64 << 20));
+        let frame = Frame {
+            total: None,
+            buffered,
+            ..frame()
+        };
+        assert_eq!(
+            frame.line(80),
+            "1.0 GiB  512 MiB/s  0:02  buffer 12 MiB of 64 MiB  by splice"
+        );
+        let line = requested_line(1, S, DataPath::Splice, buffered);
+        assert!(line.ends_with("path splice, buffer 12 MiB of 64 MiB\n"));
     }
 
     #[test]
@@ -216,11 +247,12 @@ mod tests {
     #[test]
     fn as_dd_tells() {
         assert_eq!(
-            requested_line(2 << 20, S, DataPath::Splice),
+            requested_line(2 << 20, S, DataPath::Splice, None),
             "2097152 bytes (2.0 MiB) written, 1.0 s, 2.0 MiB/s, path splice\n"
         );
         assert!(
-            requested_line(0, Duration::ZERO, DataPath::ReadWrite).starts_with("0 bytes written")
+            requested_line(0, Duration::ZERO, DataPath::ReadWrite, None)
+                .starts_with("0 bytes written")
         );
     }
 }

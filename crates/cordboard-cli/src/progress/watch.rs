@@ -31,6 +31,8 @@ pub struct Watch {
     /// The interval of the timer, and when it was set.
     pace: (Duration, Duration),
     live: Option<Arc<Live>>,
+    /// The level and the size of the buffer.
+    buffered: Option<(u64, u64)>,
 }
 
 impl Watch {
@@ -48,12 +50,18 @@ impl Watch {
             ticking: false,
             pace: (EVERY, Duration::ZERO),
             live: None,
+            buffered: None,
         }
     }
 
     /// Reports the progress here as well.
     pub fn report_to(&mut self, live: Arc<Live>) {
         self.live = Some(live);
+    }
+
+    /// Shows the level of a buffer of this size: the bytes in transit.
+    pub fn show_buffer(&mut self, size: u64) {
+        self.buffered = Some((0, size));
     }
 
     /// Whether it draws.
@@ -126,10 +134,12 @@ impl Watch {
         self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
         if let Some(live) = &self.live {
-            live.store(bytes, self.total, path, under_way);
+            let level = self.buffered.map_or(0, |(level, _)| level);
+            live.store((bytes, level), self.total, path, under_way);
         }
         if signals::take_progress_request() {
-            self.screen.print(&requested_line(bytes, elapsed, path));
+            self.screen
+                .print(&requested_line(bytes, elapsed, path, self.buffered));
             match self.drawing {
                 true => self.timer(),
                 false if signals::stop().is_none() => signals::tick(Duration::ZERO),
@@ -147,6 +157,7 @@ impl Watch {
             elapsed,
             path,
             under_way,
+            buffered: self.buffered,
         };
         let slow = self.pace.0 != EVERY;
         if slow && signals::stop().is_none() {
@@ -164,6 +175,9 @@ impl Observer for Watch {
     fn progress(&mut self, progress: &Progress) {
         let bytes = self.before.0.saturating_add(progress.written);
         let elapsed = self.before.1 + progress.elapsed;
+        if let Some((level, _)) = &mut self.buffered {
+            *level = progress.in_transit();
+        }
         self.at(bytes, elapsed, progress.path, 1);
     }
 

@@ -19,6 +19,7 @@ pub struct Live {
 struct Moved {
     path: Option<DataPath>,
     bytes: u64,
+    level: u64,
     total: Option<u64>,
     under_way: u32,
 }
@@ -32,6 +33,7 @@ impl Live {
             moved: Mutex::new(Moved {
                 path: None,
                 bytes: 0,
+                level: 0,
                 total: None,
                 under_way: 0,
             }),
@@ -39,11 +41,19 @@ impl Live {
     }
 
     /// Stores the progress. Costs a lock that no thread holds for long.
-    pub fn store(&self, bytes: u64, total: Option<u64>, path: DataPath, under_way: usize) {
+    /// `level`: bytes in a buffer.
+    pub fn store(
+        &self,
+        (bytes, level): (u64, u64),
+        total: Option<u64>,
+        path: DataPath,
+        under_way: usize,
+    ) {
         if let Ok(mut moved) = self.moved.lock() {
             *moved = Moved {
                 path: Some(path),
                 bytes,
+                level,
                 total,
                 under_way: u32::try_from(under_way).unwrap_or(u32::MAX),
             };
@@ -60,8 +70,8 @@ impl Live {
         self.start.elapsed()
     }
 
-    /// The status as a record has it. The bytes read are those written: the command
-    /// counts one of the two.
+    /// The status as a record has it. The bytes read are those written and those in a
+    /// buffer: without a buffer, the command counts one of the two.
     pub fn status(&self) -> Status {
         let mut status = Status::idle();
         let Ok(moved) = self.moved.lock() else {
@@ -74,7 +84,7 @@ impl Live {
         status.transfer = 1;
         status.queued = moved.under_way.saturating_sub(1);
         status.path = moved.path;
-        (status.read, status.written) = (moved.bytes, moved.bytes);
+        (status.read, status.written) = (moved.bytes + moved.level, moved.bytes);
         status.elapsed = self.elapsed();
         status.schedule = self.control.schedule();
         status.total = moved.total;

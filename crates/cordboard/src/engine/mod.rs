@@ -358,6 +358,16 @@ impl Transfer<'static> {
 ///
 /// A [`Refusal`] in a [`Failure`]; nothing has moved.
 pub fn start(source: impl AsFd, sink: impl AsFd, request: Request) -> Result<Running, Failure> {
+    start_with(source, sink, request, |transfer| transfer)
+}
+
+/// As [`start`]; `attach` attaches a handle or an observer.
+pub(crate) fn start_with(
+    source: impl AsFd,
+    sink: impl AsFd,
+    request: Request,
+    attach: impl FnOnce(Transfer<'static>) -> Transfer<'static>,
+) -> Result<Running, Failure> {
     let (source, sink) = (source.as_fd(), sink.as_fd());
     let numbers = [source, sink].map(|fd| fd.as_raw_fd());
     let copy = |fd: std::os::fd::BorrowedFd<'_>, side: Side| {
@@ -371,5 +381,5 @@ pub fn start(source: impl AsFd, sink: impl AsFd, request: Request) -> Result<Run
     let source = copy(source, Side::Source)?;
     let sink = copy(sink, Side::Sink)?;
     let transfer = Transfer::owning(source, sink, request)?;
-    transfer.known_as(numbers).start()
+    attach(transfer.known_as(numbers)).start()
 }

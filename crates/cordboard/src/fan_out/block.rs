@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use crate::compose::{Channel, Intake, read_exactly, receive};
 use crate::errno::Errno;
+use crate::sys::page_size;
 
 /// The next bytes for every sink.
 pub(super) enum Block {
@@ -40,16 +42,25 @@ impl Block {
     }
 }
 
-/// Reads so many bytes, which are in the pipe.
-pub(super) fn read_exactly(pipe: BorrowedFd<'_>, length: usize) -> Result<Vec<u8>, Errno> {
-    let (mut bytes, mut done) = (vec![0; length], 0);
-    while done < length {
-        match rustix::io::read(pipe, &mut bytes[done..]) {
-            Ok(0) => return Err(Errno::ENODATA),
-            Ok(n) => done += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
+/// Returns the next block: a datagram, or all bytes that have arrived in the channel.
+///
+/// # Errors
+///
+/// The source's: a page cannot be read.
+pub(super) fn next(intake: &mut Intake<'_>, first: &Channel) -> Result<Option<Block>, Errno> {
+    if first.keeps_messages() {
+        let message = receive(first.reader())?;
+        return Ok(message.map(|bytes| Block::Bytes(Arc::from(bytes))));
     }
-    Ok(bytes)
+    let length = intake.arrived();
+    if length == 0 {
+        return Ok(None);
+    }
+    let mut block = Block::Pages(length as usize);
+    // Less than a page would use up a slot of each pipe; a write continues in the
+    // pipe's last page.
+    if (length as usize) < page_size() {
+        block.load(first.reader())?;
+    }
+    Ok(Some(block))
 }

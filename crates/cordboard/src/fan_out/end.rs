@@ -1,18 +1,12 @@
 //! The end of each sink, and the account.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-use rustix::net::RecvFlags;
-
-use super::block::Block;
-use super::channel::Channel;
-use super::intake::Intake;
+use super::block::{self, Block};
 use super::outcome::{FanOutOutcome, SinkEnded, SinkReport};
 use super::outlet::{Outlet, Target};
 use super::rest::Rest;
+use crate::compose::{Channel, Intake, bytes_of, content};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome, Report, Stranded};
-use crate::sys;
 
 /// Ends a sink that has every byte. A private channel is closed, and its transfer then
 /// ends.
@@ -67,7 +61,10 @@ pub(super) fn outcome(
     intake.stop(Ended::Cancelled);
     // Every live sink has been given all earlier blocks.
     let mut left = Vec::new();
-    while let Some(next) = block.take().or_else(|| intake.block(first).ok().flatten()) {
+    while let Some(next) = block
+        .take()
+        .or_else(|| block::next(&mut intake, first).ok().flatten())
+    {
         let mut next = next;
         match next.load(first.reader()) {
             Ok(bytes) => left.push(bytes.to_vec()),
@@ -167,53 +164,5 @@ fn sink_report(mut outlet: Outlet<'_>, left: &[Vec<u8>], messages: bool) -> Sink
         declined: outlet.declined,
         transfer,
         unwritten,
-    }
-}
-
-/// Returns stranded bytes of a transfer.
-fn bytes_of(stranded: Option<Stranded>) -> Vec<Vec<u8>> {
-    match stranded {
-        None => Vec::new(),
-        Some(Stranded::Buffer(bytes)) => vec![bytes],
-        Some(Stranded::Datagrams(all)) => all,
-        Some(Stranded::Pipe(pipe)) => content(&pipe, false),
-    }
-}
-
-/// Reads what a channel holds. Its write end is closed, or its descriptor does not
-/// block.
-fn content(reader: &OwnedFd, messages: bool) -> Vec<Vec<u8>> {
-    let mut all = Vec::new();
-    if messages && let Some(datagrams) = datagrams(reader.as_fd()) {
-        return datagrams;
-    }
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        match rustix::io::read(reader, &mut bytes) {
-            Ok(0) => return all,
-            Ok(n) => all.push(bytes[..n].to_vec()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return all,
-        }
-    }
-}
-
-/// Receives all datagrams; `None` for a pipe.
-fn datagrams(reader: BorrowedFd<'_>) -> Option<Vec<Vec<u8>>> {
-    let mut all = Vec::new();
-    loop {
-        let now = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        match sys::peek(reader, now) {
-            Err(Errno::ENOTSOCK) => return None,
-            // An empty datagram has no bytes to hand back; 0 is also the end.
-            Ok(0) | Err(_) => return Some(all),
-            Ok(length) => {
-                let mut bytes = vec![0; length];
-                if sys::recv(reader, &mut bytes, now).is_err() {
-                    return Some(all);
-                }
-                all.push(bytes);
-            }
-        }
     }
 }

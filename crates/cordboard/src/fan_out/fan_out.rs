@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::outcome::{FanOutOutcome, Refused};
 use super::policy::OnSlow;
 use super::run::{self, Parts};
-use super::wait::Poll;
+use crate::compose::Poll;
 use crate::endpoint::Endpoint;
 use crate::errno::Errno;
 use crate::pair::{self, Relation};
@@ -139,7 +139,7 @@ impl<'a> FanOut<'a> {
     #[cfg(test)]
     pub(super) fn run_with(
         self,
-        waiter: &mut dyn super::wait::Waiter,
+        waiter: &mut dyn crate::compose::Waiter,
     ) -> Result<FanOutOutcome, Refused> {
         run::run(self.parts, waiter)
     }

@@ -6,11 +6,11 @@
 //! and a transfer on the engine from that pipe to the sink.
 
 mod block;
-mod channel;
+
 mod end;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod fan_out;
-mod intake;
+
 mod outcome;
 mod outlet;
 mod policy;
@@ -18,7 +18,6 @@ mod rest;
 mod run;
 #[cfg(test)]
 mod run_tests;
-mod wait;
 
 pub use fan_out::FanOut;
 pub use outcome::{Carry, FanOutOutcome, Refused, SinkEnded, SinkReport};

@@ -9,10 +9,10 @@ use rustix::net::SendFlags;
 use rustix::pipe::{SpliceFlags, splice, tee};
 
 use super::block::Block;
-use super::channel::Channel;
 use super::outcome::{Carry, SinkEnded};
 use super::policy::OnSlow;
 use super::rest::Rest;
+use crate::compose::Channel;
 use crate::endpoint::{Endpoint, Side};
 use crate::engine::{self, Running};
 use crate::errno::Errno;

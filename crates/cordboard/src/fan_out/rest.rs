@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{SpliceFlags, splice, tee};
 
-use super::block::{Block, read_exactly};
+use super::block::Block;
+use crate::compose::read_exactly;
 use crate::errno::Errno;
 use crate::pipe::{self, Channel as _, OwnedPipe};
 use crate::sys::{self, again};

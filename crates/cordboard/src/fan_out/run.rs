@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::block::Block;
-use super::channel::Channel;
+use super::block::{self, Block};
 use super::end::{self, Ending};
-use super::intake::Intake;
 use super::outcome::{FanOutOutcome, Refused, SinkEnded};
 use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest;
-use super::wait::Waiter;
+use crate::compose::{Channel, Intake, Waiter};
 use crate::endpoint::{Endpoint, Facts, Side};
 use crate::errno::Errno;
 use crate::report::{Ended, Refusal};
@@ -229,10 +227,10 @@ impl Running<'_> {
     /// Reads the next block. `false`: the source has no bytes yet, has ended, or the
     /// fan-out is paused.
     fn next_block(&mut self) -> Result<bool, Errno> {
-        self.block = self.intake.block(self.first)?;
+        self.block = block::next(&mut self.intake, self.first)?;
         if self.block.is_none() && !self.is_paused() {
             self.intake.advance();
-            self.block = self.intake.block(self.first)?;
+            self.block = block::next(&mut self.intake, self.first)?;
         }
         if self.block.is_some() {
             // A sink that has kept up owes the others nothing.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::PollFd;
 
 use super::FanOut;
-use super::wait::{Poll, Waiter};
+use crate::compose::{Poll, Waiter};
 use crate::errno::Errno;
 use crate::request::Request;
 

@@ -69,6 +69,30 @@ pub enum Refusal {
     /// mix.
     #[error("two sinks are the same file or pipe: name it once")]
     SameSinks,
+    /// Two sources of a fan-in are one file, device or pipe: which of the two takes a
+    /// byte would be left to chance.
+    #[error("two sources are the same file or pipe: name it once")]
+    SameSources,
+    /// A fan-in by datagram has a source without message boundaries.
+    #[error(
+        "the source is a {kind}, which has no message boundaries: take turns by bytes or by record"
+    )]
+    NoMessages {
+        /// What it is.
+        kind: crate::endpoint::Kind,
+    },
+    /// A buffer is between two endpoints that have message boundaries.
+    #[error("the source is a {kind}, and a buffer would merge its messages: omit the buffer")]
+    BufferedMessages {
+        /// What it is.
+        kind: crate::endpoint::Kind,
+    },
+    /// The file of a buffer cannot be created.
+    #[error("the buffer cannot be created: {errno}")]
+    NoBuffer {
+        /// That of `memfd_create(2)` or of `open(2)` in the directory.
+        errno: Errno,
+    },
     /// An offset was given for a descriptor that cannot seek.
     #[error("the {side} is a {kind}, which cannot seek: omit the offset")]
     NotSeekable {
@@ -179,6 +203,9 @@ impl Refusal {
             Refusal::AppendOffset | Refusal::NotSyncable { .. } | Refusal::SameSinks => {
                 Some(Side::Sink)
             }
+            Refusal::SameSources
+            | Refusal::NoMessages { .. }
+            | Refusal::BufferedMessages { .. } => Some(Side::Source),
             _ => None,
         }
     }
@@ -188,6 +215,7 @@ impl Refusal {
         match self {
             Refusal::Unusable { errno, .. }
             | Refusal::NoDescriptor { errno }
+            | Refusal::NoBuffer { errno }
             | Refusal::NoEngine { errno } => *errno,
             Refusal::WrongMode { .. } | Refusal::OtherDescriptors => Errno::EBADF,
             Refusal::Directory { .. } => Errno::EISDIR,

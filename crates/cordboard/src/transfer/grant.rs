@@ -15,8 +15,13 @@ impl Transfer<'_> {
     /// the next grant if it grants none.
     pub(super) fn take_grant(&mut self, clock: &mut dyn Clock) -> Option<Duration> {
         let control = (self.control.as_ref()).filter(|control| control.is_paced());
+        let turn = self.turn.filter(|_| !self.flow.allowance.is_over());
+        if turn == Some(0) {
+            self.flow.allowance.add_grant(0);
+            return Some(Duration::MAX);
+        }
         let Some(control) = control else {
-            self.flow.allowance.add_grant(u64::MAX);
+            self.flow.allowance.add_grant(turn.unwrap_or(u64::MAX));
             return None;
         };
         if self.flow.allowance.is_over() {
@@ -51,7 +56,8 @@ impl Transfer<'_> {
     fn need(&self) -> Need {
         let path = self.current.as_ref().map(|(_, path)| path);
         let left = self.flow.before_its_size();
-        let most = self.flow.allowance.remaining();
+        let turn = self.turn.unwrap_or(u64::MAX);
+        let most = self.flow.allowance.remaining().min(turn);
         let block = self.flow.options.block.map(|block| block as u64);
         Need {
             // At its size a source is read once more: to find its end, or to go on.
@@ -81,7 +87,7 @@ impl Transfer<'_> {
         let kept = path.map_or(0, |path| path.in_flight());
         let (surplus, overdrawn) = self.flow.allowance.take_surplus(kept);
         if (surplus > 0 || overdrawn > 0)
-            && let Some(control) = &self.control
+            && let Some(control) = self.control.as_ref().filter(|its| its.is_paced())
         {
             control.give_back(surplus, overdrawn);
         }

@@ -62,6 +62,8 @@ pub struct Transfer<'a> {
     pub(super) used: Vec<DataPath>,
     pub(super) declined: Vec<Declined>,
     pub(crate) control: Option<Control>,
+    /// Bytes that it may take before its composition grants more. `None`: no limit.
+    pub(super) turn: Option<u64>,
     pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
     /// The descriptors, if the transfer owns them. Declared after the fields that
     /// borrow them, since fields are dropped in order.
@@ -154,6 +156,7 @@ impl<'a> Transfer<'a> {
             used: Vec::new(),
             declined: Vec::new(),
             control: None,
+            turn: None,
             observer: None,
             owned: None,
             reopened: Vec::new(),
@@ -204,6 +207,12 @@ impl<'a> Transfer<'a> {
     /// Returns the bytes read and written so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.flow.read(), self.flow.written())
+    }
+
+    /// Limits the bytes that the next step may take from the source, beside a schedule.
+    /// With 0, a step waits for a grant.
+    pub(crate) fn set_turn(&mut self, bytes: Option<u64>) {
+        self.turn = bytes;
     }
 
     /// Attaches a handle that can cancel or pause the transfer.

@@ -14,8 +14,11 @@ use crate::sys::beyond;
 /// UDP datagram has 65507.
 const MESSAGES: usize = 4 << 20;
 
+/// The capacity of an ordinary pipe, in bytes.
+const SMALL: usize = 64 << 10;
+
 /// A private channel.
-pub(super) enum Channel {
+pub(crate) enum Channel {
     Pipe(OwnedPipe),
     /// Sequenced packets, whose end is reported when the writer is closed.
     Messages(OwnedFd, OwnedFd),
@@ -27,7 +30,7 @@ impl Channel {
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`, or the errno of a filter.
-    pub(super) fn new(messages: bool) -> Result<Channel, Errno> {
+    pub(crate) fn new(messages: bool) -> Result<Channel, Errno> {
         if !messages {
             return Ok(Channel::Pipe(pipe::acquire(LARGEST)?));
         }
@@ -41,31 +44,40 @@ impl Channel {
         Ok(Channel::Messages(reader, writer))
     }
 
+    /// Makes a pipe of the capacity of an ordinary one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::new`].
+    pub(crate) fn small() -> Result<Channel, Errno> {
+        Ok(Channel::Pipe(pipe::acquire(SMALL)?))
+    }
+
     /// Makes a channel in front of a sink of this kind.
-    pub(super) fn towards(kind: Kind, messages: bool) -> Result<Channel, Errno> {
+    pub(crate) fn towards(kind: Kind, messages: bool) -> Result<Channel, Errno> {
         Channel::new(messages && kind.is_datagram())
     }
 
-    pub(super) fn reader(&self) -> BorrowedFd<'_> {
+    pub(crate) fn reader(&self) -> BorrowedFd<'_> {
         match self {
             Channel::Pipe(pipe) => pipe.reader(),
             Channel::Messages(reader, _) => reader.as_fd(),
         }
     }
 
-    pub(super) fn writer(&self) -> BorrowedFd<'_> {
+    pub(crate) fn writer(&self) -> BorrowedFd<'_> {
         match self {
             Channel::Pipe(pipe) => pipe.writer(),
             Channel::Messages(_, writer) => writer.as_fd(),
         }
     }
 
-    pub(super) fn keeps_messages(&self) -> bool {
+    pub(crate) fn keeps_messages(&self) -> bool {
         matches!(self, Channel::Messages(..))
     }
 
     /// Closes the write end, so that the end follows the content. Returns the read end.
-    pub(super) fn close_writer(self) -> OwnedFd {
+    pub(crate) fn close_writer(self) -> OwnedFd {
         match self {
             Channel::Pipe(pipe) => pipe.into_read_end(),
             Channel::Messages(reader, _) => reader,

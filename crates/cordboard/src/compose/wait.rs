@@ -8,7 +8,7 @@ use crate::errno::Errno;
 use crate::sys;
 
 /// Waits for descriptors, and reads the clock.
-pub(super) trait Waiter {
+pub(crate) trait Waiter {
     /// Returns the time since a fixed moment.
     fn now(&mut self) -> Duration;
 
@@ -18,10 +18,10 @@ pub(super) trait Waiter {
 }
 
 /// The real [`Waiter`]: `poll(2)` and the monotonic clock.
-pub(super) struct Poll(Instant);
+pub(crate) struct Poll(Instant);
 
 impl Poll {
-    pub(super) fn new() -> Poll {
+    pub(crate) fn new() -> Poll {
         Poll(Instant::now())
     }
 }

@@ -1,0 +1,168 @@
+//! `cordboard splice SRC DST --buffer SIZE`: a large buffer between the two.
+
+use std::os::fd::AsFd;
+
+use cordboard::buffer::{Place, Refused};
+use cordboard::{Buffered, BufferedOutcome, Ended, Report, Request, Schedule, Side, Size};
+
+use crate::endpoint::{self, Opened};
+use crate::fan_in;
+use crate::fan_out::end;
+use crate::flags::Splice;
+use crate::problem::{Action, Problem, buffer_failed, transfer_failed};
+use crate::progress::is_on;
+use crate::report::BufferLine;
+use crate::request;
+use crate::session::Session;
+use crate::signals::{self, check_stop};
+
+/// Runs the command, and leaves the result to the session.
+pub fn run(flags: &Splice, session: &mut Session) {
+    if let Err(problem) = buffer(flags, session) {
+        session.problem(&problem);
+    }
+}
+
+/// Refuses flags that do not fit.
+fn check(flags: &Splice) -> Result<(), Problem> {
+    if flags.common.stages.any() {
+        let text = "--buffer excludes --hash, --zstd and --unzstd";
+        return Err(Problem::usage("", text).help("run another cordboard for them, with a pipe"));
+    }
+    if flags.fan_in.fan_in.is_some() || !flags.more_sinks.is_empty() {
+        let text = "--buffer needs a single SRC and a single DST";
+        return Err(Problem::usage("", text).help("buffer one of them with a second cordboard"));
+    }
+    fan_in::check_none(flags)
+}
+
+/// Refuses flags that need a buffer.
+pub fn check_none(flags: &Splice) -> Result<(), Problem> {
+    let given = [
+        (flags.buffering.buffer_file.is_some(), "--buffer-file"),
+        (flags.buffering.intake_rate.is_some(), "--intake-rate"),
+    ];
+    match given.into_iter().find(|(is_given, _)| *is_given) {
+        Some((_, flag)) => {
+            Err(Problem::usage("", format!("{flag} needs --buffer")).help("add --buffer SIZE"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
+    check(flags)?;
+    let request = Request {
+        idle: flags.idle,
+        ..request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?
+    };
+    let source_name = endpoint::parse(&flags.source, Side::Source)?;
+    let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
+    let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
+    let shown = flags.sink.to_string_lossy();
+    let sink = endpoint::sink(&sink_name, &shown, flags.writing.append)?;
+    let moved = transfer(flags, session, (&source, &sink), request);
+    let outcome = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
+    session.set_buffered(BufferLine {
+        size: outcome.size,
+        most: outcome.most,
+        stored: outcome.stored,
+    });
+    let total = total(&outcome);
+    session.add(&total);
+    report(flags, session, &source, &sink, (&outcome, &total));
+    if outcome.ended == Ended::Cancelled {
+        check_stop()?;
+    }
+    // A sink that has failed was reported.
+    match outcome.failed == Some(Side::Sink) {
+        true => Ok(()),
+        false => end(flags, session, sink, outcome.ended),
+    }
+}
+
+fn transfer(
+    flags: &Splice,
+    session: &mut Session,
+    (source, sink): (&Opened, &Opened),
+    request: Request,
+) -> Result<BufferedOutcome, Problem> {
+    let request = Request {
+        source_unshared: source.is_owned(),
+        sink_unshared: sink.is_owned(),
+        ..request
+    };
+    let size = flags.buffering.buffer.unwrap_or(1);
+    let place = match &flags.buffering.buffer_file {
+        Some(directory) => Place::Directory(directory.into()),
+        None => Place::Memory,
+    };
+    let refused = |refused: Refused| {
+        let refusal = refused.0;
+        if let cordboard::Refusal::NoBuffer { errno } = refusal {
+            return buffer_failed(flags.buffering.buffer_file.as_deref(), errno, None);
+        }
+        let (shown, side) = match refusal.side() {
+            Some(Side::Sink) => (&sink.shown, Side::Sink),
+            _ => (&source.shown, Side::Source),
+        };
+        Problem::refused(shown, side, refusal.errno(), refusal.to_string())
+    };
+    endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
+    if request.size == Size::Eof {
+        let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
+        endpoint::check_append_to_itself(from, (sink.as_fd(), &sink.shown))?;
+    }
+    let (from, to) = (source.as_fd(), sink.as_fd());
+    // The sink is truncated only after all other checks.
+    Buffered::new(from, to, size, request.clone()).map_err(refused)?;
+    if sink.replace {
+        let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
+        sink.empty()?;
+        endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
+    }
+    let total = request::total(from, &request);
+    let buffered = Buffered::new(from, to, size, request).map_err(refused)?;
+    let intake = (flags.buffering.intake_rate).map_or(Schedule::Unlimited, Schedule::rate);
+    let on_screen = is_on(from) || is_on(to);
+    let watch = session.watch(on_screen, total);
+    watch.show_buffer(size);
+    // The transfer to the sink runs on another thread, which no signal interrupts.
+    let buffered = buffered.control(signals::polled()).observe(watch);
+    let buffered = buffered.place(place).intake_schedule(intake);
+    buffered.run().map_err(refused)
+}
+
+/// The account of the whole.
+fn total(outcome: &BufferedOutcome) -> Report {
+    let mut report = outcome.sink.clone();
+    (report.read, report.written) = (outcome.read, outcome.written);
+    report.stranded = outcome.stranded;
+    (report.ended, report.failed) = (outcome.ended, outcome.failed);
+    report.errno = outcome.errno;
+    report.truncated = outcome.source.truncated + outcome.sink.truncated;
+    report
+}
+
+/// Prints what is wrong.
+fn report(
+    flags: &Splice,
+    session: &mut Session,
+    source: &Opened,
+    sink: &Opened,
+    (outcome, total): (&BufferedOutcome, &Report),
+) {
+    session.report_idle_loss(total, &sink.shown);
+    let problem = match (outcome.ended, outcome.failed, outcome.errno) {
+        (Ended::Error, None, Some(errno)) => {
+            let directory = flags.buffering.buffer_file.as_deref();
+            buffer_failed(directory, errno, Some(outcome.written))
+        }
+        (Ended::Error, Some(Side::Source), _) => {
+            transfer_failed(source.shown.clone(), total, Action::transfer(source))
+        }
+        (Ended::Error, ..) => transfer_failed(sink.shown.clone(), total, Action::transfer(sink)),
+        _ => return,
+    };
+    session.problem_of_sink(&problem, sink.as_fd());
+}

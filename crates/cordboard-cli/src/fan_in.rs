@@ -1,0 +1,236 @@
+//! `cordboard splice SRC… DST --fan-in HOW`: several sources and one sink.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use cordboard::fan_in::{Refused, SourceEnded, SourceReport, Turn};
+use cordboard::{
+    Control, Ended, Errno, FanIn, FanInOutcome, OnFailure, Report, Request, Side, Size,
+};
+
+use crate::buffer;
+use crate::endpoint::{self, Opened};
+use crate::fan_out::end;
+use crate::flags::{Failing, Splice, Turns};
+use crate::problem::{Action, Problem, transfer_failed};
+use crate::progress::{Watch, is_on};
+use crate::report::SourceLine;
+use crate::request;
+use crate::session::Session;
+use crate::signals::{self, check_stop};
+
+/// Runs the command, and leaves the result to the session.
+pub fn run(flags: &Splice, session: &mut Session) {
+    if let Err(problem) = fan_in(flags, session) {
+        session.problem(&problem);
+    }
+}
+
+/// Returns how the sources take turns, and refuses flags that do not fit.
+fn turns(flags: &Splice, sources: usize) -> Result<Turn, Problem> {
+    let usage = |text: &str, help: &str| Err(Problem::usage("", text).help(help));
+    if flags.common.stages.any() {
+        let text = "--hash, --zstd and --unzstd need a single SRC";
+        return Err(Problem::usage("", text));
+    }
+    if flags.on_slow.is_some() {
+        let text = "--on-slow is for several sinks, and --fan-in has one";
+        return usage(text, "for the sources, use --on-failure");
+    }
+    if flags.range.offset.is_some() && sources > 1 {
+        let text = "--offset needs a single SRC";
+        return usage(text, "omit it");
+    }
+    let turn = match flags.fan_in.fan_in {
+        Some(Turns::Line) => Turn::ByRecord { delimiter: b'\n' },
+        Some(Turns::Null) => Turn::ByRecord { delimiter: 0 },
+        Some(Turns::Datagram) => Turn::ByDatagram,
+        Some(Turns::Turn) | None => {
+            let bytes = flags.fan_in.turn;
+            let bytes = bytes.map_or(Turn::BYTES, |bytes| bytes.get() as u64);
+            return Ok(Turn::ByTurn { bytes });
+        }
+    };
+    match flags.fan_in.turn {
+        Some(_) => usage("--turn needs --fan-in turn", "omit it"),
+        None => Ok(turn),
+    }
+}
+
+/// Refuses flags that need several sources.
+pub fn check_none(flags: &Splice) -> Result<(), Problem> {
+    let given = [
+        (flags.fan_in.turn.is_some(), "--turn"),
+        (flags.fan_in.on_failure.is_some(), "--on-failure"),
+    ];
+    match given.into_iter().find(|(is_given, _)| *is_given) {
+        Some((_, flag)) => {
+            let text = format!("{flag} is for several sources: without --fan-in there is one");
+            Err(Problem::usage("", text).help("add --fan-in, or omit it"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
+    let operands = [&flags.source, &flags.sink];
+    let mut names: Vec<&OsStr> = (operands.into_iter())
+        .chain(&flags.more_sinks)
+        .map(|name| &**name)
+        .collect();
+    let Some(sink_name) = names.pop() else {
+        return Ok(());
+    };
+    buffer::check_none(flags)?;
+    let turn = turns(flags, names.len())?;
+    let request = Request {
+        idle: flags.idle,
+        ..request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?
+    };
+    let parsed: Result<Vec<_>, Problem> = (names.iter())
+        .map(|name| endpoint::parse(name, Side::Source))
+        .collect();
+    let parsed = parsed?;
+    let sink_parsed = endpoint::parse(sink_name, Side::Sink)?;
+    let mut sources = Vec::new();
+    for (name, shown) in parsed.iter().zip(&names) {
+        sources.push(endpoint::source(name, &shown.to_string_lossy())?);
+    }
+    let shown = sink_name.to_string_lossy();
+    let sink = endpoint::sink(&sink_parsed, &shown, flags.writing.append)?;
+    let moved = transfer(flags, session, (&sources, &sink), request, turn);
+    let outcome = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
+    let lines = sources.iter().zip(&outcome.sources).map(line);
+    session.set_sources(lines.collect());
+    let total = total(&outcome);
+    session.add(&total);
+    report(session, &sources, &sink, &outcome);
+    if outcome.ended == Ended::Cancelled {
+        check_stop()?;
+    }
+    // A sink that has failed was reported.
+    if outcome.sink.ended != Ended::Error {
+        end(flags, session, sink, outcome.sink.ended)?;
+    }
+    Ok(())
+}
+
+fn transfer(
+    flags: &Splice,
+    session: &mut Session,
+    (sources, sink): (&[Opened], &Opened),
+    request: Request,
+    turn: Turn,
+) -> Result<FanInOutcome, Problem> {
+    let request = Request {
+        source_unshared: sources.iter().all(Opened::is_owned),
+        sink_unshared: sink.is_owned(),
+        ..request
+    };
+    let policy = match flags.fan_in.on_failure.unwrap_or(Failing::End) {
+        Failing::End => OnFailure::End,
+        Failing::Detach => OnFailure::Detach,
+    };
+    let fds: Vec<BorrowedFd<'_>> = sources.iter().map(AsFd::as_fd).collect();
+    let refused = |refused: Refused| {
+        let side = refused.refusal.side();
+        let (shown, side) = match side {
+            Some(Side::Sink) => (&sink.shown, Side::Sink),
+            _ => (&sources[refused.source_index].shown, Side::Source),
+        };
+        let text = refused.refusal.to_string();
+        Problem::refused(shown, side, refused.refusal.errno(), text)
+    };
+    endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
+    if request.size == Size::Eof {
+        for source in sources {
+            let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
+            endpoint::check_append_to_itself(from, (sink.as_fd(), &sink.shown))?;
+        }
+    }
+    let prepare = || {
+        let fan = FanIn::new(&fds, sink.as_fd(), request.clone());
+        fan.and_then(|fan| fan.turn(turn)).map_err(refused)
+    };
+    // The sink is truncated only after all other checks.
+    prepare()?;
+    if sink.replace {
+        let mut before = Vec::new();
+        for source in sources {
+            let (from, to) = (source.as_fd(), sink.as_fd());
+            before.push(endpoint::check_alias(from, &source.shown, to, &sink.shown)?);
+        }
+        sink.empty()?;
+        for (source, before) in sources.iter().zip(&before) {
+            endpoint::check_not_emptied(source.as_fd(), &source.shown, before, &sink.shown)?;
+        }
+    }
+    let fan = prepare()?;
+    let totals = fds.iter().map(|fd| request::total(*fd, &request));
+    let total = totals.sum::<Option<u64>>();
+    let on_screen = fds.iter().any(is_on) || is_on(sink);
+    // The transfer to the sink runs on another thread, which no signal interrupts.
+    let control: &Control = signals::polled();
+    let watch: &mut Watch = session.watch(on_screen, total);
+    let fan = fan.on_failure(policy).control(control).observe(watch);
+    fan.run().map_err(refused)
+}
+
+/// The account of the whole: the bytes of all sources, and the sink's ending.
+fn total(outcome: &FanInOutcome) -> Report {
+    let mut report = outcome.sink.clone();
+    (report.read, report.stranded) = (outcome.read, outcome.stranded);
+    (report.ended, report.errno) = (outcome.ended, outcome.errno);
+    report.failed = match (outcome.ended, outcome.failed_source) {
+        (Ended::Error, Some(_)) => Some(Side::Source),
+        (Ended::Error, None) => Some(Side::Sink),
+        _ => None,
+    };
+    report
+}
+
+fn line((source, report): (&Opened, &SourceReport)) -> SourceLine {
+    let name = |errno: Errno| {
+        let name = errno.name().map(str::to_owned);
+        name.unwrap_or_else(|| errno.raw().to_string())
+    };
+    SourceLine {
+        source: source.shown.clone(),
+        read: report.read,
+        written: report.written,
+        stranded: report.stranded,
+        turns: report.turns,
+        divided: report.divided,
+        ended: report.ended.name(),
+        errno: report.errno.map(name),
+        path: (report.transfer.path.iter())
+            .map(|path| path.name())
+            .collect(),
+    }
+}
+
+/// Prints what is wrong with the sink and with each source.
+fn report(session: &mut Session, sources: &[Opened], sink: &Opened, outcome: &FanInOutcome) {
+    if outcome.ended == Ended::Error && outcome.failed_source.is_none() {
+        let action = Action::transfer(sink.as_fd());
+        let problem = transfer_failed(sink.shown.clone(), &total(outcome), action);
+        session.problem_of_sink(&problem, sink.as_fd());
+    }
+    session.report_idle_loss(&total(outcome), &sink.shown);
+    for (source, report) in sources.iter().zip(&outcome.sources) {
+        if matches!(report.ended, SourceEnded::Failed | SourceEnded::Detached) {
+            let mut failed = Report::default();
+            (failed.ended, failed.failed) = (Ended::Error, Some(Side::Source));
+            (failed.errno, failed.read) = (report.errno, report.read);
+            (failed.written, failed.stranded) = (report.written, report.stranded);
+            let action = Action::transfer(source.as_fd());
+            session.problem(&transfer_failed(source.shown.clone(), &failed, action));
+        }
+        if report.divided > 0 {
+            session.print(&format_args!(
+                "cordboard: {}: warning: {} records were longer than 1 MiB, and were divided",
+                source.shown, report.divided
+            ));
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The flags of a buffer.
+
+use std::ffi::OsString;
+
+use clap::{Args, ValueHint};
+
+use crate::units;
+
+/// The flags of a buffer.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Buffering {
+    /// Take up to this many bytes from SRC before DST has accepted them: SRC is
+    /// read as fast as it gives its bytes, and waits only while the buffer is
+    /// full. --rate and --schedule then limit the bytes that go to DST. What is
+    /// in the buffer at an early end is lost, unless SRC is a file: its position
+    /// is set back
+    #[arg(long, value_name = "SIZE", value_parser = units::buffer)]
+    pub buffer: Option<u64>,
+    /// Keep the buffer in files without names in this directory, not in memory.
+    /// Needs --buffer
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub buffer_file: Option<OsString>,
+    /// Read no more than this many bytes a second from SRC into the buffer.
+    /// Needs --buffer
+    #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
+    pub intake_rate: Option<u64>,
+}

@@ -1,0 +1,56 @@
+//! The flags of `splice`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+
+use super::{Buffering, Common, FanIn, Range, Slow, Writing};
+use crate::units;
+
+/// `cordboard splice`.
+#[derive(Debug, Args)]
+pub struct Splice {
+    /// The source of the bytes
+    #[arg(value_name = "SRC", value_hint = ValueHint::AnyPath)]
+    pub source: OsString,
+    /// The sink of the bytes
+    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
+    pub sink: OsString,
+    /// More sinks, which get the same bytes. Each has an account of its own
+    /// (--json: sinks). With --fan-in, only the last operand is a sink
+    #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
+    pub more_sinks: Vec<OsString>,
+    /// If one of several sinks has no room: the others wait for it; or it does
+    /// not get the bytes, which are counted; or it is detached once the others
+    /// have waited for a second. A sink that fails ends the command with block,
+    /// and is left out otherwise. The exit status is 1 if a sink has failed or
+    /// was detached. The default is block
+    #[arg(long, value_name = "POLICY", value_enum)]
+    pub on_slow: Option<Slow>,
+    /// Shared flags.
+    #[command(flatten)]
+    pub fan_in: FanIn,
+    /// Shared flags.
+    #[command(flatten)]
+    pub buffering: Buffering,
+    /// Shared flags.
+    #[command(flatten)]
+    pub range: Range,
+    /// Shared flags.
+    #[command(flatten)]
+    pub writing: Writing,
+    /// End without an error when no bytes have moved for this time. At the end,
+    /// the command waits for acknowledgements of the peer of DST (tcp: or
+    /// tcp-listen:) until none arrives for this time. It does not wait for the
+    /// peer of an inherited connection (- or fd:N). When SRC has been silent
+    /// for this time, bytes that were read have the same time again to go to
+    /// DST. It is an error if DST does not take them, or if a frame is
+    /// incomplete (--unzstd). Waiting for a connection, or for the other end of
+    /// a FIFO, does not count
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    pub idle: Option<Duration>,
+    /// Shared flags.
+    #[command(flatten)]
+    pub common: Common,
+}

@@ -1,0 +1,54 @@
+//! The buffer as an operand.
+
+use std::ffi::OsStr;
+
+use cordboard::Errno;
+
+use super::message::Problem;
+
+/// A buffer that cannot be made, or that takes no more bytes. `directory`: that of
+/// `--buffer-file`.
+pub fn buffer_failed(directory: Option<&OsStr>, errno: Errno, written: Option<u64>) -> Problem {
+    let operand = match directory {
+        Some(directory) => directory.to_string_lossy().into_owned(),
+        None => "the buffer".to_owned(),
+    };
+    let text = match written {
+        Some(bytes) => {
+            format!("{errno} writing the buffer, after {bytes} bytes, which the sink has")
+        }
+        None => format!("{errno} creating the buffer"),
+    };
+    let help = match (errno, directory) {
+        (Errno::ENOSPC | Errno::EDQUOT, Some(_)) => {
+            "free some space there, or give another directory or a smaller --buffer"
+        }
+        (Errno::ENOSPC | Errno::ENOMEM, None) => "use --buffer-file, or a smaller --buffer",
+        (Errno::EFBIG, _) => "the file size limit is reached (ulimit -f)",
+        (Errno::EMFILE, _) => "raise the limit of open files (ulimit -n)",
+        (Errno::ENOENT, Some(_)) => "create the directory first (mkdir -p)",
+        (Errno::ENOTDIR, Some(_)) => "--buffer-file needs a directory, in which files are made",
+        (Errno::EACCES | Errno::EROFS | Errno::EPERM, Some(_)) => {
+            "files must be creatable in the directory: give another one"
+        }
+        (Errno::EIO, _) => "the device or its link failed: see dmesg",
+        (_, Some(_)) => "give another directory",
+        (_, None) => "use --buffer-file",
+    };
+    Problem::unsided(operand, errno, text).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_depends_on_the_place() {
+        let full = |directory| buffer_failed(directory, Errno::ENOSPC, Some(7)).to_string();
+        let in_memory = full(None);
+        assert!(in_memory.contains("the buffer: ") && in_memory.contains("--buffer-file"));
+        let on_disk = full(Some(OsStr::new("/spool")));
+        assert!(on_disk.contains("/spool: ") && on_disk.contains("free some space"));
+        assert!(on_disk.contains("ENOSPC") && on_disk.contains("after 7 bytes"));
+    }
+}

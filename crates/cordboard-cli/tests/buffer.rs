@@ -1,0 +1,247 @@
+//! `cordboard splice SRC DST --buffer SIZE`.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+
+use common::*;
+use rustix::process::Signal;
+use serde_json::json;
+
+fn spawn(args: &[&str]) -> Child {
+    cordboard()
+        .args(["splice", "-", "-"])
+        .args(args)
+        .arg("--json")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_burst_is_taken_before_the_reader_reads() {
+    let dir = dir();
+    let data = bytes(9_000_000);
+    let place = dir.path().to_str().unwrap();
+    for place in [&[][..], &["--buffer-file", place]] {
+        let mut child = spawn(&[&["--buffer", "16M"], place].concat());
+        // Returns although standard output is not read. The pipes hold up to 2 MiB.
+        feed(&mut child, &data);
+        let mut got = Vec::new();
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_to_end(&mut got).unwrap();
+        assert!(got == data);
+        let run = end(child);
+        let account = run.ok().json();
+        assert_eq!(account["written"], data.len());
+        assert_eq!(account["ended"], "eof");
+        let buffered = &account["buffered"];
+        assert_eq!(buffered["size"], 16 << 20);
+        assert!(buffered["most"].as_u64().unwrap() > 6_000_000, "{buffered}");
+        assert!(
+            buffered["stored"].as_u64().unwrap() > 4_000_000,
+            "{buffered}"
+        );
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_signal_tells_the_level_and_another_ends_it() {
+    let mut child = spawn(&["--buffer", "16M", "--rate", "1"]);
+    let data = bytes(5_000_000);
+    let mut stdin = child.stdin.take().unwrap();
+    // Returns although hardly a byte is written.
+    stdin.write_all(&data).unwrap();
+    signal(child.id(), Signal::USR1);
+    let mut stderr = child.stderr.take().unwrap();
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        let mut byte = [0];
+        stderr.read_exact(&mut byte).unwrap();
+        line.push(byte[0]);
+    }
+    let line = String::from_utf8(line).unwrap();
+    assert!(
+        line.contains("buffer ") && line.contains("of 16 MiB"),
+        "{line}"
+    );
+    signal(child.id(), Signal::TERM);
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    let run = end(child);
+    assert_eq!(run.code(), 143);
+    let account: serde_json::Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert_eq!(account["ended"], "cancelled");
+    let count = |name: &str| account[name].as_u64().unwrap();
+    assert_eq!(count("written"), run.stdout().len() as u64);
+    assert_eq!(count("read"), count("written") + count("stranded"));
+    assert!(run.stdout() == &data[..run.stdout().len()]);
+}
+
+#[test]
+fn a_file_is_set_back_over_what_was_not_written() {
+    let dir = dir();
+    let data = bytes(3_000_000);
+    let source = fs::File::open(file(&dir, "s", &data)).unwrap();
+    let child = cordboard()
+        .args(["splice", "-", "/dev/full", "--buffer", "1M", "--json"])
+        .stdin(source.try_clone().unwrap())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let run = end(child);
+    run.fails(1, &["/dev/full", "ENOSPC", "after 0 bytes"]);
+    let account = run.json();
+    assert_eq!(
+        (&account["read"], &account["stranded"]),
+        (&json!(0), &json!(0))
+    );
+    assert_eq!(rustix::fs::tell(&source).unwrap(), 0);
+}
+
+#[test]
+fn a_limit_of_file_size_is_named_and_what_was_read_is_written() {
+    // More than the pipes hold, so that the reader is always behind.
+    let data = bytes(60_000_000);
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 100; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_cordboard"))
+        .args([
+            "splice", "-", "-", "--buffer", "8M", "--rate", "20M", "--json",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let fed = data.clone();
+    let feeder = std::thread::spawn(move || {
+        // Fails when the command has ended.
+        stdin.write_all(&fed).unwrap_err();
+    });
+    let mut got = Vec::new();
+    stdout.read_to_end(&mut got).unwrap();
+    let run = end(child);
+    feeder.join().unwrap();
+    run.fails(1, &["the buffer", "EFBIG", "ulimit -f"]);
+    let account = run.json();
+    assert_eq!(account["written"], got.len());
+    assert_eq!(
+        (&account["failed"], &account["stranded"]),
+        (&json!(null), &json!(0))
+    );
+    assert!(got == data[..got.len()]);
+}
+
+#[test]
+fn a_closed_standard_output_ends_it_as_sigpipe_does() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(3_000_000));
+    let args = [source.as_os_str(), "-".as_ref()];
+    for rest in [["--buffer", "1M"], ["--fan-in", "turn"]] {
+        let mut child = cordboard()
+            .arg("splice")
+            .args(args)
+            .args(rest)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let run = end(child);
+        let signal = std::os::unix::process::ExitStatusExt::signal(&run.0.status);
+        assert_eq!(signal, Some(libc::SIGPIPE), "{}", run.stderr());
+        assert_eq!(run.stderr(), "");
+    }
+}
+
+#[test]
+fn the_two_ends_have_rates() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(100_000));
+    let sink = dir.path().join("d");
+    let args = ["splice".as_ref(), source.as_os_str(), sink.as_os_str()];
+    let rest = [
+        "--buffer",
+        "1M",
+        "--rate",
+        "1M",
+        "--intake-rate",
+        "2M",
+        "--json",
+    ]
+    .map(OsStr::new);
+    let run = call([&args[..], &rest[..]].concat());
+    let account = run.ok().json();
+    assert!(read(&sink) == bytes(100_000));
+    let most = account["buffered"]["most"].as_u64().unwrap();
+    assert!(most > 0 && most <= 1 << 20);
+}
+
+#[test]
+fn flags_that_do_not_fit_are_refused_with_what_helps() {
+    let dir = dir();
+    let source = file(&dir, "s", b"abc");
+    let sink = dir.path().join("d");
+    let (s, d) = (source.to_str().unwrap(), sink.to_str().unwrap());
+    let with = |args: &[&str]| call([&["splice"], args].concat());
+    let buffer = ["--buffer", "1M"];
+    with(&[s, d, "--buffer-file", "."]).fails(2, &["--buffer-file", "--buffer SIZE"]);
+    with(&[s, d, "--intake-rate", "5"]).fails(2, &["--intake-rate", "--buffer SIZE"]);
+    with(&[s, d, d, "--intake-rate", "5"]).fails(2, &["--intake-rate", "--buffer SIZE"]);
+    with(&[&[s, d, d], &buffer[..]].concat()).fails(2, &["--buffer", "single"]);
+    with(&[&[s, s, d, "--fan-in", "line"], &buffer[..]].concat()).fails(2, &["single"]);
+    with(&[&[s, d, "--zstd"], &buffer[..]].concat()).fails(2, &["--buffer", "--zstd"]);
+    let run = with(&[s, d, "--buffer", "0"]);
+    assert_eq!(run.code(), 2);
+    assert!(run.stderr().contains("at least one byte"));
+    let none = dir.path().join("none");
+    let place = ["--buffer-file", none.to_str().unwrap()];
+    with(&[&[s, d], &buffer[..], &place].concat()).fails(1, &["none", "ENOENT", "mkdir"]);
+    // A file where a directory is needed.
+    let place = ["--buffer-file", s];
+    with(&[&[s, d], &buffer[..], &place].concat()).fails(1, &["ENOTDIR", "directory"]);
+    assert!(!sink.exists());
+    with(&[&[s, s], &buffer[..]].concat()).fails(1, &["same file"]);
+    assert_eq!(read(&source), b"abc");
+}
+
+#[test]
+fn the_status_has_the_level() {
+    let dir = dir();
+    let socket = dir.path().join("cue");
+    let mut child = spawn(&[
+        "--buffer",
+        "16M",
+        "--rate",
+        "1",
+        "--control",
+        socket.to_str().unwrap(),
+    ]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&bytes(2_000_000)).unwrap();
+    let status = until("the level", || {
+        let run = call([
+            OsStr::new("cue"),
+            socket.as_os_str(),
+            "status".as_ref(),
+            "--json".as_ref(),
+        ]);
+        let status: serde_json::Value = serde_json::from_slice(run.stdout()).ok()?;
+        (status["read"].as_u64()? > 1_000_000).then_some(status)
+    });
+    assert!(status["written"].as_u64().unwrap() < 100_000, "{status}");
+    let cancelled = call([OsStr::new("cue"), socket.as_os_str(), "cancel".as_ref()]);
+    cancelled.ok();
+    assert_eq!(end(child).code(), 143);
+}

@@ -1,0 +1,187 @@
+//! `cordboard splice SRC… DST --fan-in HOW`.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Stdio};
+
+use common::*;
+use serde_json::json;
+
+/// Lines that begin with this letter.
+fn lines(letter: char, count: usize) -> Vec<u8> {
+    let line = |n: usize| format!("{letter}{n} {}\n", "-".repeat(n % 300));
+    (0..count).map(line).collect::<String>().into_bytes()
+}
+
+fn spawn<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Child {
+    cordboard()
+        .arg("splice")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn lines_of_files_and_standard_input_stay_whole() {
+    let dir = dir();
+    let (a, b) = (
+        file(&dir, "a", &lines('a', 3000)),
+        file(&dir, "b", &lines('b', 3000)),
+    );
+    let sink = dir.path().join("d");
+    let mut child = spawn([
+        a.as_os_str(),
+        "-".as_ref(),
+        b.as_os_str(),
+        sink.as_os_str(),
+        "--fan-in".as_ref(),
+        "line".as_ref(),
+        "--json".as_ref(),
+    ]);
+    feed(&mut child, &lines('c', 3000));
+    let run = end(child);
+    let account = run.ok().json();
+    let got = read(&sink);
+    for letter in ['a', 'b', 'c'] {
+        let its = got.split_inclusive(|byte| *byte == b'\n');
+        let its: Vec<&[u8]> = its.filter(|line| line[0] == letter as u8).collect();
+        assert!(its.concat() == lines(letter, 3000), "{letter}");
+    }
+    assert_eq!(account["written"], got.len());
+    assert_eq!(account["ended"], "eof");
+    let sources = account["sources"].as_array().unwrap();
+    assert_eq!(sources.len(), 3);
+    assert_eq!(sources[1]["source"], "standard input");
+    for source in sources {
+        assert_eq!(
+            (&source["written"], &source["stranded"]),
+            (&json!(lines('a', 3000).len()), &json!(0))
+        );
+        assert_eq!(source["ended"], "eof");
+    }
+}
+
+#[test]
+fn turns_have_the_size_that_was_given() {
+    let dir = dir();
+    let (a, b) = (file(&dir, "a", b"aaaaaaa"), file(&dir, "b", b"bbb"));
+    let args = [a.as_os_str(), b.as_os_str(), "-".as_ref()];
+    let rest = ["--fan-in", "turn", "--turn", "2"].map(OsStr::new);
+    let run = call([&["splice".as_ref()], &args[..], &rest[..]].concat());
+    assert_eq!(run.ok().stdout(), b"aabbaabaaa");
+}
+
+#[test]
+fn a_source_that_fails_ends_the_command_or_is_detached() {
+    let dir = dir();
+    let a = file(&dir, "a", &lines('a', 1000));
+    for (policy, ended) in [("end", "failed"), ("detach", "detached")] {
+        let sink = dir.path().join(policy);
+        // The memory of a process at address 0: EIO.
+        let run = call([
+            "splice".as_ref(),
+            "/proc/self/mem".as_ref(),
+            a.as_os_str(),
+            sink.as_os_str(),
+            "--fan-in".as_ref(),
+            "line".as_ref(),
+            "--on-failure".as_ref(),
+            policy.as_ref(),
+            "--json".as_ref(),
+        ]);
+        run.fails(1, &["/proc/self/mem", "EIO", "source"]);
+        let account = run.json();
+        assert_eq!(account["sources"][0]["ended"], ended);
+        assert_eq!(account["sources"][0]["errno"], "EIO");
+        if policy == "detach" {
+            assert!(read(&sink) == lines('a', 1000));
+            assert_eq!(account["sources"][1]["ended"], "eof");
+        }
+    }
+}
+
+#[test]
+fn a_full_sink_is_named_and_the_account_is_exact() {
+    let dir = dir();
+    let (a, b) = (file(&dir, "a", &bytes(50_000)), file(&dir, "b", &bytes(7)));
+    let args = [a.as_os_str(), b.as_os_str(), "/dev/full".as_ref()];
+    let rest = ["--fan-in", "turn", "--json"].map(OsStr::new);
+    let run = call([&["splice".as_ref()], &args[..], &rest[..]].concat());
+    run.fails(1, &["/dev/full", "ENOSPC", "lost"]);
+    let account = run.json();
+    assert_eq!(
+        (&account["failed"], &account["errno"]),
+        (&json!("sink"), &json!("ENOSPC"))
+    );
+    for source in account["sources"].as_array().unwrap() {
+        assert_eq!(source["written"], 0);
+        assert_eq!(source["read"], source["stranded"]);
+    }
+}
+
+#[test]
+fn a_signal_ends_it_with_the_account() {
+    let dir = dir();
+    let sink = dir.path().join("d");
+    let mut child = spawn([
+        OsStr::new("-"),
+        "/dev/zero".as_ref(),
+        sink.as_os_str(),
+        "--size".as_ref(),
+        "1M".as_ref(),
+        "--fan-in".as_ref(),
+        "turn".as_ref(),
+        "--json".as_ref(),
+    ]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"hello").unwrap();
+    let size = (1 << 20) + 5;
+    until("all bytes", || {
+        let metadata = fs::metadata(&sink).ok();
+        metadata.filter(|metadata| metadata.len() == size)
+    });
+    signal(child.id(), rustix::process::Signal::TERM);
+    let run = end(child);
+    drop(stdin);
+    assert_eq!(run.code(), 143, "{}", run.stderr());
+    let account = run.json();
+    assert_eq!(account["ended"], "cancelled");
+    assert_eq!(account["written"], size);
+    assert_eq!(account["sources"][0]["ended"], "stopped");
+    assert_eq!(account["sources"][1]["ended"], "size");
+}
+
+#[test]
+fn mixtures_are_refused_with_what_helps() {
+    let dir = dir();
+    let (a, b) = (file(&dir, "a", b"a"), file(&dir, "b", b"b"));
+    let sink = dir.path().join("d");
+    let with = |sources: &[&OsStr], flags: &[&str]| {
+        let flags: Vec<&OsStr> = flags.iter().map(OsStr::new).collect();
+        call([&["splice".as_ref()], sources, &flags].concat())
+    };
+    let (a, b, d) = (a.as_os_str(), b.as_os_str(), sink.as_os_str());
+    let line = ["--fan-in", "line"];
+    let plus = |flags: &[&'static str]| [&line[..], flags].concat();
+    with(&[a, b, d], &plus(&["--on-slow", "drop"])).fails(2, &["--on-slow", "--on-failure"]);
+    with(&[a, b, d], &plus(&["--turn", "5"])).fails(2, &["--turn", "--fan-in turn"]);
+    with(&[a, b, d], &plus(&["--zstd"])).fails(2, &["--zstd", "single SRC"]);
+    with(&[a, b, d], &plus(&["--offset", "1"])).fails(2, &["--offset", "single SRC"]);
+    for flags in [["--turn", "5"], ["--on-failure", "end"]] {
+        with(&[a, b, d], &flags).fails(2, &[flags[0], "--fan-in"]);
+        with(&[a, d], &flags).fails(2, &[flags[0], "--fan-in"]);
+    }
+    assert!(!sink.exists());
+    with(&[a, a, d], &line).fails(1, &["two sources are the same"]);
+    with(&[a, b, a], &line).fails(1, &["same file"]);
+    with(&[a, b, d], &["--fan-in", "datagram"]).fails(1, &["no message boundaries"]);
+    assert!(!sink.exists());
+    assert_eq!(fs::read(a).unwrap(), b"a");
+}

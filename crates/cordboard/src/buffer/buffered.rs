@@ -1,0 +1,136 @@
+//! The request: a source, a sink, and the buffer between them.
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+use super::outcome::{BufferedOutcome, Refused};
+use super::run::{self, Parts};
+use super::store::Files;
+use crate::compose::Poll;
+use crate::endpoint::Endpoint;
+use crate::pair::{self, Relation};
+use crate::plan;
+use crate::report::Refusal;
+use crate::request::{Request, Schedule};
+use crate::transfer::{Control, Observer};
+
+/// Where a buffer keeps bytes that do not fit into its pipes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Place {
+    /// In files in memory (`memfd_create(2)`, since Linux 3.17).
+    #[default]
+    Memory,
+    /// In files without names in this directory (`O_TMPFILE`).
+    Directory(PathBuf),
+}
+
+/// A transfer with a large buffer.
+///
+/// The bytes of the source are taken as fast as it gives them, as long as no more than
+/// the size of the buffer are read and not yet written. The sink takes them at its own
+/// pace. When the buffer is full, the source waits.
+///
+/// ```
+/// use cordboard::{Buffered, Request};
+/// use std::os::fd::AsFd;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::io::{Seek, Write};
+/// # let (mut source, sink) = (tempfile::tempfile()?, tempfile::tempfile()?);
+/// # source.write_all(b"a burst")?;
+/// # source.rewind()?;
+/// let size = 64 << 20;
+/// let buffered = Buffered::new(source.as_fd(), sink.as_fd(), size, Request::default())?;
+/// let outcome = buffered.run()?;
+/// assert_eq!(outcome.read, outcome.written + outcome.stranded);
+/// # assert_eq!(outcome.written, 7);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Buffered<'a> {
+    parts: Parts<'a>,
+    place: Place,
+}
+
+impl<'a> Buffered<'a> {
+    /// Examines the descriptors. Nothing moves yet. A size of 0 counts as 1.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transfer::new`](crate::Transfer::new); `EINVAL` also if source and sink are
+    /// one file, device or pipe, or if both have message boundaries.
+    pub fn new(
+        source: BorrowedFd<'a>,
+        sink: BorrowedFd<'a>,
+        size: u64,
+        request: Request,
+    ) -> Result<Buffered<'a>, Refused> {
+        let decided = plan::decide(source, sink, &request).map_err(Refused)?;
+        let (source, sink): (Endpoint<'a>, Endpoint<'a>) = (decided.source, decided.sink);
+        if pair::relation(&source, &sink) != Relation::Strangers {
+            return Err(Refused(Refusal::Overlap));
+        }
+        if source.kind().is_datagram() && sink.kind().is_datagram() {
+            let kind = source.kind();
+            return Err(Refused(Refusal::BufferedMessages { kind }));
+        }
+        let parts = Parts {
+            source,
+            sink,
+            size: size.max(1),
+            request,
+            control: None,
+            intake: Schedule::Unlimited,
+            observer: None,
+        };
+        let place = Place::default();
+        Ok(Buffered { parts, place })
+    }
+
+    /// Sets where bytes are kept that do not fit into the private pipes (1 MiB each). The
+    /// default is [`Place::Memory`].
+    #[must_use]
+    pub fn place(mut self, place: Place) -> Buffered<'a> {
+        self.place = place;
+        self
+    }
+
+    /// Attaches a handle that can cancel or pause the transfer, or set a schedule. It
+    /// acts on the sink's side: while it is paused, the buffer still fills.
+    #[must_use]
+    pub fn control(mut self, control: &Control) -> Buffered<'a> {
+        self.parts.control = Some(control.clone());
+        self
+    }
+
+    /// Sets the schedule by which the source is read. The default is
+    /// [`Schedule::Unlimited`].
+    #[must_use]
+    pub fn intake_schedule(mut self, schedule: Schedule) -> Buffered<'a> {
+        self.parts.intake = schedule;
+        self
+    }
+
+    /// Attaches an observer, which is called on the caller's thread. The level of the
+    /// buffer is [`Progress::in_transit`](crate::Progress::in_transit).
+    #[must_use]
+    pub fn observe(mut self, observer: impl Observer + Send + 'a) -> Buffered<'a> {
+        self.parts.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Moves the bytes, on the caller's thread and the engine's.
+    ///
+    /// # Errors
+    ///
+    /// A refusal: no private pipe, no engine, or [`Refusal::NoBuffer`]. Nothing has
+    /// moved.
+    pub fn run(self) -> Result<BufferedOutcome, Refused> {
+        let files = match &self.place {
+            Place::Memory => Ok(Files::Memory),
+            Place::Directory(directory) => Files::at(directory),
+        };
+        let files = files.map_err(|errno| Refused(Refusal::NoBuffer { errno }))?;
+        run::run(self.parts, files, &mut Poll::new()).map_err(Refused)
+    }
+}

@@ -1,0 +1,100 @@
+//! The account of a buffered transfer.
+
+use rustix::fs::{SeekFrom, seek, tell};
+
+use super::outcome::BufferedOutcome;
+use super::store::Store;
+use super::unwritten::{Part, Unwritten};
+use crate::compose::bytes_of;
+use crate::endpoint::{Endpoint, Side};
+use crate::errno::Errno;
+use crate::report::{Ended, Outcome, Report};
+use crate::request::Request;
+
+/// What the two transfers and the buffer between them have left.
+pub(super) struct Halves {
+    /// The outcome of the transfer from the source.
+    pub(super) taken: Option<Outcome>,
+    /// The outcome of the transfer to the sink.
+    pub(super) drained: Option<Outcome>,
+    /// The content of the pipes.
+    pub(super) first: Vec<Vec<u8>>,
+    pub(super) second: Vec<Vec<u8>>,
+    pub(super) store: Store,
+    /// The errno of the buffer.
+    pub(super) failed: Option<Errno>,
+    pub(super) most: u64,
+}
+
+impl Halves {
+    /// Bytes read from the source.
+    pub(super) fn read(&self) -> u64 {
+        self.taken.as_ref().map_or(0, |taken| taken.report.read)
+    }
+}
+
+/// Collects the account.
+pub(super) fn outcome(
+    halves: Halves,
+    from: &Endpoint<'_>,
+    request: &Request,
+    size: u64,
+) -> BufferedOutcome {
+    let nothing = || Outcome {
+        report: Report::default(),
+        stranded: None,
+    };
+    let taken = halves.taken.unwrap_or_else(nothing);
+    let drained = halves.drained.unwrap_or_else(nothing);
+    let (source, sink) = (taken.report, drained.report);
+    let (mut read, written) = (source.read, sink.written);
+    let mut stranded = read.saturating_sub(written);
+    let stored = halves.store.stored;
+    let mut parts: Vec<Part> = (bytes_of(drained.stranded).into_iter())
+        .chain(halves.second)
+        .map(Part::Bytes)
+        .collect();
+    parts.extend(halves.store.into_parts());
+    let after = halves.first.into_iter().chain(bytes_of(taken.stranded));
+    parts.extend(after.map(Part::Bytes));
+    if stranded > 0 && rewind(from, request, read, stranded) {
+        (read, stranded) = (written, 0);
+    }
+    let unwritten = (stranded > 0).then(|| Unwritten::new(parts));
+    let (ended, failed, errno) = match (sink.ended, halves.failed, source.ended) {
+        (Ended::Eof, Some(errno), _) => (Ended::Error, None, Some(errno)),
+        (Ended::Eof, None, Ended::Error) => (Ended::Error, Some(Side::Source), source.errno),
+        (Ended::Eof, None, ended) => (ended, None, None),
+        (Ended::Error, ..) => (Ended::Error, Some(Side::Sink), sink.errno),
+        (ended, ..) => (ended, None, None),
+    };
+    BufferedOutcome {
+        read,
+        written,
+        stranded,
+        ended,
+        failed,
+        errno,
+        size,
+        most: halves.most,
+        stored,
+        source,
+        sink,
+        unwritten,
+    }
+}
+
+/// Rewinds a seekable source over bytes that the sink did not get. `false`: the source
+/// cannot seek, or another process has moved its position.
+fn rewind(source: &Endpoint<'_>, request: &Request, read: u64, back: u64) -> bool {
+    let facts = source.facts();
+    let Some(start) = facts.position.filter(|_| facts.kind.is_cached()) else {
+        return false;
+    };
+    if request.source_offset.is_some() {
+        // The position was not used.
+        return true;
+    }
+    let fd = source.fd();
+    tell(fd) == Ok(start + read) && seek(fd, SeekFrom::Start(start + read - back)).is_ok()
+}

@@ -1,0 +1,311 @@
+//! The loop of a buffered transfer, on the caller's thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::pipe::{SpliceFlags, splice};
+
+use super::end::{self, Halves};
+use super::outcome::BufferedOutcome;
+use super::store::{Files, Store};
+use crate::compose::{
+    Channel, Drain, Halt, Intake, RETRY, Waiter, Wake, content, longest, read_exactly,
+};
+use crate::endpoint::{Endpoint, Side};
+use crate::errno::Errno;
+use crate::report::{Ended, Failure, Refusal};
+use crate::request::{DataPath, Request, Schedule, Switches};
+use crate::sys::{SignalGuard, again};
+use crate::transfer::{Control, Observer, Transfer};
+
+/// The least and the most bytes of one file.
+const SHORTEST: u64 = 1 << 20;
+const LONGEST: u64 = 64 << 20;
+
+/// A buffered transfer that was examined.
+pub(super) struct Parts<'a> {
+    pub(super) source: Endpoint<'a>,
+    pub(super) sink: Endpoint<'a>,
+    pub(super) size: u64,
+    pub(super) request: Request,
+    pub(super) control: Option<Control>,
+    pub(super) intake: Schedule,
+    pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
+}
+
+/// Runs a buffered transfer to its end.
+pub(super) fn run(
+    parts: Parts<'_>,
+    files: Files,
+    waiter: &mut dyn Waiter,
+) -> Result<BufferedOutcome, Refusal> {
+    let no_descriptor = |errno| Refusal::NoDescriptor { errno };
+    let switches = parts.request.switches.unwrap_or_else(Switches::all);
+    let by_splice = switches.allows(DataPath::Splice);
+    let length = (parts.size / 8).clamp(SHORTEST, LONGEST);
+    let store = Store::new(files, length, by_splice);
+    store
+        .prepare()
+        .map_err(|errno| Refusal::NoBuffer { errno })?;
+    let first = Channel::new(false).map_err(no_descriptor)?;
+    let second = Channel::new(false).map_err(no_descriptor)?;
+    let request = Request {
+        sink_offset: None,
+        sink_unshared: true,
+        sync: false,
+        idle: None,
+        ..parts.request.clone()
+    };
+    let transfer = Transfer::new(parts.source.fd(), first.writer(), request);
+    let transfer = transfer.map_err(|failure| refusal(failure, Side::Source))?;
+    // No other thread has the handle, so nothing needs to wake this one.
+    let paced = (parts.intake != Schedule::Unlimited).then(|| {
+        let control = Control::without_descriptor().interrupting();
+        control.set_schedule(parts.intake);
+        control
+    });
+    let intake = Intake::new(transfer, paced.as_ref());
+    let wake = Wake::new();
+    let drain = Drain::start(
+        second.reader(),
+        parts.sink.fd(),
+        &parts.request,
+        parts.control.as_ref(),
+        parts.observer,
+        Some(Arc::clone(&wake)),
+    );
+    let drain = drain.map_err(|failure| refusal(failure, Side::Sink))?;
+    let guard = SignalGuard::start();
+    let pump = Pump {
+        first: &first,
+        second: &second,
+        intake,
+        store,
+        drain,
+        wake,
+        size: parts.size,
+        most: 0,
+        written: 0,
+        held: 0,
+        passes: by_splice,
+        broken: None,
+        until: None,
+    };
+    let (drain, mut halves) = pump.finish(waiter);
+    let reader = second.close_writer();
+    halves.drained = Some(drain.finish(waiter, halves.read()));
+    halves.second = content(&reader, false);
+    halves.first = content(&first.close_writer(), false);
+    let outcome = end::outcome(halves, &parts.source, &parts.request, parts.size);
+    drop(guard);
+    Ok(outcome)
+}
+
+/// Returns the refusal of a transfer that has not begun.
+fn refusal(failure: Failure, side: Side) -> Refusal {
+    let errno = failure.report.errno.unwrap_or(Errno::EINVAL);
+    (failure.refusal).unwrap_or(Refusal::Unusable { side, errno })
+}
+
+/// A running buffered transfer.
+struct Pump<'a, 'o> {
+    first: &'a Channel,
+    second: &'a Channel,
+    intake: Intake<'a>,
+    store: Store,
+    drain: Drain<'o>,
+    wake: Arc<Wake>,
+    size: u64,
+    most: u64,
+    /// Bytes that the sink has accepted.
+    written: u64,
+    /// Bytes in the first pipe.
+    held: usize,
+    /// Pages may be passed from pipe to pipe.
+    passes: bool,
+    /// A page of the store cannot be read.
+    broken: Option<Errno>,
+    /// When the wait of the source times out.
+    until: Option<Duration>,
+}
+
+impl<'o> Pump<'_, 'o> {
+    fn finish(mut self, waiter: &mut dyn Waiter) -> (Drain<'o>, Halves) {
+        self.run(waiter);
+        self.stop();
+        let halves = Halves {
+            taken: self.intake.outcome(),
+            drained: None,
+            first: Vec::new(),
+            second: Vec::new(),
+            failed: self.store.failed.or(self.broken),
+            store: self.store,
+            most: self.most,
+        };
+        (self.drain, halves)
+    }
+
+    fn run(&mut self, waiter: &mut dyn Waiter) {
+        loop {
+            if self.drain.status().ended {
+                return;
+            }
+            self.written = self.drain.written();
+            self.drain.observe(self.intake.read());
+            let (full, forwarded) = match self.forward() {
+                Ok(done) => done,
+                Err(errno) => {
+                    self.broken = Some(errno);
+                    return;
+                }
+            };
+            let moved = self.take_in() | self.keep(full) | forwarded;
+            if self.store.failed.is_some() {
+                self.stop();
+            }
+            if self.intake.has_ended() && self.held == 0 && self.store.is_empty() {
+                return;
+            }
+            if !moved && let Err(errno) = self.wait(waiter, full) {
+                self.broken = Some(errno);
+                return;
+            }
+        }
+    }
+
+    /// Bytes that may be taken from the source.
+    fn room(&self) -> u64 {
+        let level = self.intake.read().saturating_sub(self.written);
+        self.size.saturating_sub(level)
+    }
+
+    /// Fills the second pipe. Returns whether it is full, and whether bytes have moved.
+    fn forward(&mut self) -> Result<(bool, bool), Errno> {
+        let (into, mut moved) = (self.second.writer(), false);
+        loop {
+            let done = if !self.store.is_empty() {
+                self.store.take(into)
+            } else if self.held > 0 && (self.passes || self.store.failed.is_some()) {
+                self.pass()
+            } else {
+                return Ok((false, moved));
+            };
+            match done {
+                Ok(n) => moved |= n > 0,
+                Err(Errno::EAGAIN) => return Ok((true, moved)),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Passes pages from the first pipe to the second.
+    fn pass(&mut self) -> Result<usize, Errno> {
+        let (from, into) = (self.first.reader(), self.second.writer());
+        let flags = SpliceFlags::NONBLOCK;
+        match again(|| splice(from, None, into, None, self.held, flags)).map_err(Errno::from) {
+            Ok(n) => {
+                self.held -= n;
+                Ok(n)
+            }
+            // A filter refuses the call: the bytes go through the store.
+            Err(errno) if errno.is_refusal() && self.store.failed.is_none() => {
+                self.passes = false;
+                Ok(0)
+            }
+            Err(errno) if errno.is_refusal() => {
+                self.store.hold(&read_exactly(from, self.held)?);
+                Ok(std::mem::take(&mut self.held))
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Takes bytes from the source into the first pipe.
+    fn take_in(&mut self) -> bool {
+        if self.intake.halt() == Halt::Channel && self.held == 0 {
+            self.intake.resume(Some(true));
+        }
+        self.intake.grant(self.room());
+        let before = self.intake.read();
+        self.intake.advance();
+        let arrived = self.intake.arrived();
+        self.held += arrived as usize;
+        let level = self.intake.read().saturating_sub(self.written);
+        self.most = self.most.max(level);
+        arrived > 0 || self.intake.read() != before
+    }
+
+    /// Moves what the second pipe has no room for into the store.
+    fn keep(&mut self, full: bool) -> bool {
+        let mut moved = false;
+        while self.held > 0 && (full || !self.passes || !self.store.is_empty()) {
+            match self.store.fill(self.first.reader(), self.held) {
+                0 => break,
+                n => self.held -= n,
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    /// Takes no more from the source.
+    fn stop(&mut self) {
+        if !self.intake.has_ended() {
+            self.intake.stop(Ended::Cancelled);
+        }
+        self.held += self.intake.arrived() as usize;
+    }
+
+    /// Waits until the source has bytes, the sink has accepted bytes, or a time has
+    /// passed.
+    fn wait(&mut self, waiter: &mut dyn Waiter, full: bool) -> Result<(), Errno> {
+        let now = waiter.now();
+        let (mut fds, mut timeout) = (Vec::with_capacity(4), None);
+        if full {
+            let fd = self.second.writer();
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::OUT));
+        }
+        let source = match (self.intake.halt(), self.intake.wait()) {
+            (Halt::Source, Some((wait, fd))) => {
+                let longest = longest(&wait, fd.is_some());
+                self.until = self.until.or(longest.map(|time| now.saturating_add(time)));
+                timeout = self.until.map(|until| until.saturating_sub(now));
+                fd.map(|fd| {
+                    fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+                    fds.len() - 1
+                })
+            }
+            _ => None,
+        };
+        let halt = self.intake.halt();
+        if halt == Halt::Channel {
+            timeout = Some(RETRY);
+        }
+        if halt == Halt::Turn {
+            if !self.wake.request(self.written) {
+                return Ok(());
+            }
+            match self.wake.fd() {
+                Some(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+                None => timeout = Some(RETRY),
+            }
+        }
+        self.drain.wait(waiter, &mut fds, timeout)?;
+        let shown = source.map(|at| fds[at].revents());
+        drop(fds);
+        if halt == Halt::Turn {
+            self.wake.clear();
+        }
+        if halt == Halt::Source {
+            let shown = shown.filter(|shown| !shown.is_empty());
+            let is_over = self.until.is_some_and(|until| until <= waiter.now());
+            if shown.is_some() || is_over {
+                let open = shown.map(|shown| !(shown - PollFlags::ERR).is_empty());
+                self.intake.resume(open);
+                self.until = None;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,369 @@
+//! The queue of files that hold what does not fit into the pipes.
+//!
+//! A file is filled from its start to its length, then the next one is filled. It is
+//! closed when all of it is taken, and its space is free again. No byte of it is
+//! overwritten, and no hole is punched: pages that `splice(2)` has passed on may still
+//! be unread in a pipe or in a socket, and would change.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, memfd_create, open, openat, unlinkat};
+use rustix::pipe::{SpliceFlags, splice};
+
+use super::unwritten::Part;
+use crate::errno::Errno;
+use crate::sys::{again, beyond, pread, pwrite};
+
+/// Bytes of one read or write through user space.
+const PIECE: usize = 64 << 10;
+/// Names that are tried in a directory that has no unnamed files.
+const TRIES: u32 = 100;
+
+/// Where files are made.
+#[derive(Debug)]
+pub(super) enum Files {
+    Memory,
+    Directory(OwnedFd),
+}
+
+impl Files {
+    /// Opens a directory for the files.
+    ///
+    /// # Errors
+    ///
+    /// That of `open(2)`.
+    pub(super) fn at(directory: &std::path::Path) -> Result<Files, Errno> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = open(directory, flags, Mode::empty())?;
+        Ok(Files::Directory(beyond(opened)?))
+    }
+
+    /// Makes a file without a name.
+    fn make(&self) -> Result<OwnedFd, Errno> {
+        let made = match self {
+            Files::Memory => in_memory()?,
+            Files::Directory(directory) => unnamed(directory.as_fd())?,
+        };
+        beyond(made)
+    }
+}
+
+fn in_memory() -> Result<OwnedFd, Errno> {
+    let name = c"cordboard";
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
+    match memfd_create(name, flags) {
+        // Before Linux 6.3.
+        Err(rustix::io::Errno::INVAL) => Ok(memfd_create(name, MemfdFlags::CLOEXEC)?),
+        made => Ok(made?),
+    }
+}
+
+/// `O_TMPFILE`, or a file that is unlinked at once if the file system lacks it.
+fn unnamed(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    match openat(directory, c".", flags | OFlags::TMPFILE, mode) {
+        Ok(made) => return Ok(made),
+        // Not supported by the file system: open(2). EISDIR: before Linux 3.11.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {}
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::INVAL) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let own = rustix::process::getpid();
+    for number in 0..TRIES {
+        let name = format!(".cordboard-{}-{number}", own.as_raw_nonzero());
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        match openat(directory, &name, flags, mode) {
+            Ok(made) => {
+                unlinkat(directory, &name, AtFlags::empty())?;
+                return Ok(made);
+            }
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(Errno::EEXIST)
+}
+
+/// One file.
+#[derive(Debug)]
+struct Segment {
+    file: OwnedFd,
+    filled: u64,
+    taken: u64,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(super) struct Store {
+    files: Files,
+    /// Bytes of a file.
+    length: u64,
+    segments: VecDeque<Segment>,
+    /// Bytes that a file has not accepted. They follow those of the files.
+    refused: Vec<u8>,
+    copies_in: bool,
+    copies_out: bool,
+    /// Bytes that have passed through the files.
+    pub(super) stored: u64,
+    /// Why nothing more can be stored.
+    pub(super) failed: Option<Errno>,
+}
+
+impl Store {
+    /// `length`: the bytes of a file. `by_splice`: whether `splice(2)` may be used.
+    pub(super) fn new(files: Files, length: u64, by_splice: bool) -> Store {
+        Store {
+            files,
+            length: length.max(1),
+            segments: VecDeque::new(),
+            refused: Vec::new(),
+            copies_in: !by_splice,
+            copies_out: !by_splice,
+            stored: 0,
+            failed: None,
+        }
+    }
+
+    /// Makes the first file, to find out whether that is possible.
+    ///
+    /// # Errors
+    ///
+    /// That of `memfd_create(2)`, or of `open(2)` in the directory.
+    pub(super) fn prepare(&self) -> Result<(), Errno> {
+        self.files.make().map(drop)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.refused.is_empty()
+    }
+
+    /// Moves up to `most` bytes from the pipe, which holds as many, to the end of the
+    /// queue. Returns their number; it may be 0 if the store has failed.
+    pub(super) fn fill(&mut self, pipe: BorrowedFd<'_>, most: usize) -> usize {
+        if self.failed.is_some() {
+            return 0;
+        }
+        match self.try_fill(pipe, most) {
+            Ok(n) => {
+                self.stored += n as u64;
+                n
+            }
+            Err(errno) => {
+                self.failed = Some(errno);
+                0
+            }
+        }
+    }
+
+    fn try_fill(&mut self, pipe: BorrowedFd<'_>, most: usize) -> Result<usize, Errno> {
+        let length = self.length;
+        if self
+            .segments
+            .back()
+            .is_none_or(|last| last.filled == length)
+        {
+            let file = self.files.make()?;
+            self.segments.push_back(Segment {
+                file,
+                filled: 0,
+                taken: 0,
+            });
+        }
+        let Some(last) = self.segments.back_mut() else {
+            return Ok(0);
+        };
+        let most = most.min(usize::try_from(length - last.filled).unwrap_or(usize::MAX));
+        let done = match self.copies_in {
+            true => Err(Errno::EINVAL),
+            false => {
+                let mut at = last.filled;
+                let (file, flags) = (&last.file, SpliceFlags::empty());
+                let done = again(|| splice(pipe, None, file, Some(&mut at), most, flags));
+                done.map_err(Errno::from)
+            }
+        };
+        let done = match done {
+            Err(errno) if errno == Errno::EINVAL || errno.is_refusal() => {
+                // The file system has no `splice_write`, or a filter refuses the call.
+                self.copies_in = true;
+                let mut bytes = vec![0; most.min(PIECE)];
+                let n = again(|| rustix::io::read(pipe, &mut bytes))?;
+                bytes.truncate(n);
+                let kept = write_all(last, &bytes);
+                if let Err((written, errno)) = kept {
+                    self.refused = bytes.split_off(written);
+                    self.failed = Some(errno);
+                }
+                return Ok(self.drop_empty(n));
+            }
+            done => done,
+        };
+        let n = match done {
+            Ok(n) => n,
+            Err(errno) => {
+                self.drop_empty(0);
+                return Err(errno);
+            }
+        };
+        last.filled += n as u64;
+        Ok(self.drop_empty(n))
+    }
+
+    /// Removes a last file that has nothing: the queue is empty only without files.
+    fn drop_empty(&mut self, n: usize) -> usize {
+        if self
+            .segments
+            .back()
+            .is_some_and(|last| last.filled == last.taken)
+        {
+            self.segments.pop_back();
+        }
+        n
+    }
+
+    /// Moves bytes from the front of the queue into the pipe. Returns their number.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: the pipe is full. Any other: a page of the file cannot be read.
+    pub(super) fn take(&mut self, pipe: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let Some(first) = self.segments.front_mut() else {
+            let n = again(|| rustix::io::write(pipe, &self.refused))?;
+            self.refused.drain(..n);
+            return Ok(n);
+        };
+        let left = usize::try_from(first.filled - first.taken).unwrap_or(usize::MAX);
+        let mut done = Err(Errno::EINVAL);
+        if !self.copies_out {
+            let mut at = first.taken;
+            let (file, flags) = (&first.file, SpliceFlags::NONBLOCK);
+            let spliced = again(|| splice(file, Some(&mut at), pipe, None, left, flags));
+            done = spliced.map_err(Errno::from);
+        }
+        let n = match done {
+            Err(errno) if errno == Errno::EINVAL || errno.is_refusal() => {
+                self.copies_out = true;
+                let mut bytes = vec![0; left.min(PIECE)];
+                let n = again(|| pread(first.file.as_fd(), &mut bytes, first.taken))?;
+                again(|| rustix::io::write(pipe, &bytes[..n]))?
+            }
+            done => done?,
+        };
+        if n == 0 {
+            // The file was shorter than what was written to it.
+            return Err(Errno::EIO);
+        }
+        first.taken += n as u64;
+        if first.taken == first.filled {
+            self.segments.pop_front();
+        }
+        Ok(n)
+    }
+
+    /// Adds bytes to the end of the queue in memory, after the store has failed.
+    pub(super) fn hold(&mut self, bytes: &[u8]) {
+        self.refused.extend_from_slice(bytes);
+    }
+
+    /// Returns what is left.
+    pub(super) fn into_parts(self) -> Vec<Part> {
+        let file = |segment: Segment| Part::File {
+            at: segment.taken,
+            end: segment.filled,
+            file: segment.file,
+        };
+        let mut parts: Vec<Part> = self.segments.into_iter().map(file).collect();
+        parts.push(Part::Bytes(self.refused));
+        parts
+    }
+}
+
+/// Writes all bytes to the end of the file. `Err`: how many were written, and why not
+/// the rest.
+fn write_all(segment: &mut Segment, bytes: &[u8]) -> Result<(), (usize, Errno)> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let to = segment.file.as_fd();
+        match again(|| pwrite(to, &bytes[done..], segment.filled)) {
+            Ok(0) => return Err((done, Errno::ENOSPC)),
+            Ok(n) => {
+                done += n;
+                segment.filled += n as u64;
+            }
+            Err(errno) => return Err((done, errno.into())),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Fills and takes in any order, and compares with a queue of bytes.
+    fn compare(by_splice: bool, length: u64, steps: &[(bool, usize)]) {
+        let (from, into) = rustix::pipe::pipe().unwrap();
+        let (out, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let mut store = Store::new(Files::Memory, length, by_splice);
+        let (mut model, mut next) = (VecDeque::new(), 0u8);
+        for (fills, count) in steps {
+            if *fills {
+                let bytes: Vec<u8> = (0..*count).map(|n| next.wrapping_add(n as u8)).collect();
+                next = next.wrapping_add(*count as u8);
+                assert_eq!(rustix::io::write(&into, &bytes), Ok(bytes.len()));
+                let mut left = bytes.len();
+                while left > 0 {
+                    left -= store.fill(from.as_fd(), left);
+                    assert_eq!(store.failed, None);
+                }
+                model.extend(bytes);
+            } else if !store.is_empty() {
+                let n = store.take(to.as_fd()).unwrap();
+                let mut bytes = vec![0; n];
+                assert_eq!(rustix::io::read(&out, &mut bytes), Ok(n));
+                let expected: Vec<u8> = model.drain(..n).collect();
+                assert_eq!(bytes, expected);
+            }
+            assert_eq!(store.is_empty(), model.is_empty());
+        }
+        let mut rest = Vec::new();
+        for part in store.into_parts() {
+            match part {
+                Part::Bytes(bytes) => rest.extend(bytes),
+                Part::File { file, at, end } => {
+                    let mut bytes = vec![0; (end - at) as usize];
+                    assert_eq!(pread(file.as_fd(), &mut bytes, at), Ok(bytes.len()));
+                    rest.extend(bytes);
+                }
+            }
+        }
+        assert_eq!(rest, Vec::from(model));
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_leave_in_their_order(
+            by_splice: bool,
+            length in 1..9000u64,
+            steps in prop::collection::vec((any::<bool>(), 1..5000usize), 1..40),
+        ) {
+            compare(by_splice, length, &steps);
+        }
+    }
+
+    #[test]
+    fn a_directory_keeps_no_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(Files::at(directory.path()).unwrap(), 4096, true);
+        store.prepare().unwrap();
+        let files = Files::at(directory.path()).unwrap();
+        let _file = files.make().unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let none = directory.path().join("none");
+        assert_eq!(Files::at(&none).err(), Some(Errno::ENOENT));
+    }
+}

@@ -1,0 +1,87 @@
+//! Reads what private channels hold.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::RecvFlags;
+
+use crate::errno::Errno;
+use crate::report::Stranded;
+use crate::sys;
+
+/// Reads so many bytes, which are in the pipe.
+pub(crate) fn read_exactly(pipe: BorrowedFd<'_>, length: usize) -> Result<Vec<u8>, Errno> {
+    let (mut bytes, mut done) = (vec![0; length], 0);
+    while done < length {
+        match rustix::io::read(pipe, &mut bytes[done..]) {
+            Ok(0) => return Err(Errno::ENODATA),
+            Ok(n) => done += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Receives one datagram, which may be empty. `None`: none has arrived.
+pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> {
+    let now = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+    let length = match sys::peek(socket, now) {
+        Err(Errno::EAGAIN) => return Ok(None),
+        length => length?,
+    };
+    let mut bytes = vec![0; length];
+    sys::recv(socket, &mut bytes, now)?;
+    Ok(Some(bytes))
+}
+
+/// Returns stranded bytes of a transfer.
+pub(crate) fn bytes_of(stranded: Option<Stranded>) -> Vec<Vec<u8>> {
+    match stranded {
+        None => Vec::new(),
+        Some(Stranded::Buffer(bytes)) => vec![bytes],
+        Some(Stranded::Datagrams(all)) => all,
+        Some(Stranded::Pipe(pipe)) => content(&pipe, false),
+    }
+}
+
+/// Reads what a channel holds. Its write end is closed, or its descriptor does not
+/// block.
+pub(crate) fn content(reader: &OwnedFd, messages: bool) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    if messages && let Some(datagrams) = datagrams(reader.as_fd()) {
+        return datagrams;
+    }
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        match rustix::io::read(reader, &mut bytes) {
+            Ok(0) => return all,
+            Ok(n) => all.push(bytes[..n].to_vec()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return all,
+        }
+    }
+}
+
+/// Receives all datagrams; `None` for a pipe.
+fn datagrams(reader: BorrowedFd<'_>) -> Option<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    loop {
+        let now = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        match sys::peek(reader, now) {
+            Err(Errno::ENOTSOCK) => return None,
+            // The end, unless more bytes are queued (`unix_inq_len`, net/unix/af_unix.c).
+            Ok(0) if rustix::io::ioctl_fionread(reader).unwrap_or(0) == 0 => return Some(all),
+            Err(_) => return Some(all),
+            Ok(length) => {
+                let mut bytes = vec![0; length];
+                if sys::recv(reader, &mut bytes, now).is_err() {
+                    return Some(all);
+                }
+                // An empty datagram has no bytes to hand back.
+                if length > 0 {
+                    all.push(bytes);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The transfer on the engine that empties a private channel into the sink.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::wait::Waiter;
+use crate::engine::{self, Running, Status};
+use crate::errno::Errno;
+use crate::report::{Failure, Outcome};
+use crate::request::{Request, Size};
+use crate::sys::EventFd;
+use crate::transfer::{Control, Observer, Progress};
+
+/// The interval at which something is tried that cannot be waited for.
+pub(crate) const RETRY: Duration = Duration::from_millis(5);
+
+/// The transfer from a private channel to the sink, and the observer of both sides.
+pub(crate) struct Drain<'o> {
+    running: Running,
+    observer: Option<Box<dyn Observer + Send + 'o>>,
+    wake: Option<Arc<Wake>>,
+}
+
+/// Wakes the composition when the sink has accepted bytes.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    /// `None`: no descriptor is available, and the composition polls.
+    event: Option<EventFd>,
+    /// The composition waits for bytes to be accepted.
+    wanted: AtomicBool,
+    written: AtomicU64,
+}
+
+impl Wake {
+    pub(crate) fn new() -> Arc<Wake> {
+        Arc::new(Wake {
+            event: EventFd::new().ok(),
+            wanted: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+        })
+    }
+
+    /// Requests to be woken. `false`: more than `known` bytes were accepted by now.
+    pub(crate) fn request(&self, known: u64) -> bool {
+        self.wanted.store(true, Ordering::SeqCst);
+        self.written.load(Ordering::SeqCst) <= known
+    }
+
+    /// Ends the request.
+    pub(crate) fn clear(&self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        if let Some(event) = &self.event {
+            let _ = event.clear();
+        }
+    }
+
+    /// Returns a descriptor that is readable after the wakeup.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.event.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// Observes the transfer on the engine's thread.
+struct Signal(Arc<Wake>);
+
+impl Observer for Signal {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.written.store(progress.written, Ordering::SeqCst);
+        if self.0.wanted.swap(false, Ordering::SeqCst)
+            && let Some(event) = &self.0.event
+        {
+            event.signal();
+        }
+    }
+}
+
+impl<'o> Drain<'o> {
+    /// Starts the transfer. Sizes, source offsets and snapshots of the request concern
+    /// the sources, and the idle limit and the handle concern this transfer.
+    ///
+    /// # Errors
+    ///
+    /// As [`engine::start`].
+    pub(crate) fn start(
+        channel: BorrowedFd<'_>,
+        sink: BorrowedFd<'_>,
+        request: &Request,
+        control: Option<&Control>,
+        observer: Option<Box<dyn Observer + Send + 'o>>,
+        wake: Option<Arc<Wake>>,
+    ) -> Result<Drain<'o>, Failure> {
+        let request = Request {
+            size: Size::Eof,
+            source_offset: None,
+            source_unshared: false,
+            stable: false,
+            ..request.clone()
+        };
+        let signal = wake.clone().map(Signal);
+        let running = engine::start_with(channel, sink, request, |mut transfer| {
+            if let Some(control) = control {
+                transfer = transfer.control(control);
+            }
+            match signal {
+                Some(signal) => transfer.observe(signal),
+                None => transfer,
+            }
+        })?;
+        Ok(Drain {
+            running,
+            observer,
+            wake,
+        })
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.running.status()
+    }
+
+    /// Returns the bytes that the sink has accepted.
+    pub(crate) fn written(&self) -> u64 {
+        let seen = (self.wake.as_ref()).map_or(0, |wake| wake.written.load(Ordering::SeqCst));
+        self.running.status().written.max(seen)
+    }
+
+    /// Reports the progress. `read`: the bytes taken from the sources.
+    pub(crate) fn observe(&mut self, read: u64) {
+        let written = self.written();
+        if let Some(observer) = &mut self.observer {
+            let status = self.running.status();
+            observer.progress(&Progress {
+                read: read.max(written),
+                written,
+                pending_reads: status.pending_reads,
+                pending_writes: status.pending_writes,
+                path: status.path,
+                elapsed: status.elapsed,
+            });
+        }
+    }
+
+    /// Returns the longest wait without a call of the observer.
+    fn interval(&self) -> Option<Duration> {
+        self.observer.as_ref().and_then(|its| its.interval())
+    }
+
+    /// Waits for `fds`, for the end of the transfer, and for the observer's interval.
+    /// `fds` keeps its order.
+    pub(crate) fn wait<'f>(
+        &'f self,
+        waiter: &mut dyn Waiter,
+        fds: &mut Vec<PollFd<'f>>,
+        timeout: Option<Duration>,
+    ) -> Result<(), Errno> {
+        let end = self.running.fd();
+        let retry = end.is_err().then_some(RETRY);
+        let times = [timeout, retry, self.interval()];
+        let own = end.map(|fd| fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let done = waiter.wait(fds, times.into_iter().flatten().min());
+        if own.is_ok() {
+            fds.pop();
+        }
+        done
+    }
+
+    /// Waits until the sink has everything, and returns the outcome. The write end of
+    /// the channel is closed. `read` as in [`Drain::observe`].
+    pub(crate) fn finish(mut self, waiter: &mut dyn Waiter, read: u64) -> Outcome {
+        while !self.running.status().ended {
+            self.observe(read);
+            if self.wait(waiter, &mut Vec::new(), None).is_err() {
+                break;
+            }
+        }
+        self.running.wait()
+    }
+}

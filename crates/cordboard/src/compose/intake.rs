@@ -1,0 +1,194 @@
+//! A transfer from a source into a private channel, which its composition steps.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::drain::RETRY;
+use crate::endpoint::Side;
+use crate::report::{Ended, Outcome};
+use crate::request::Backend;
+use crate::transfer::{
+    Clock as _, Control, Next, Poll, Stepper, Transfer, Turn, Wait, WaitFor, Wakeup,
+};
+
+/// The transfer that reads a source.
+pub(crate) struct Intake<'a> {
+    transfer: Option<Transfer<'a>>,
+    stepper: Stepper,
+    poll: Poll,
+    next: Next,
+    /// Bytes that it may take from the source before it halts. `None`: no limit.
+    turn: Option<u64>,
+    /// Bytes of the channel that [`Intake::arrived`] has returned.
+    taken: u64,
+    outcome: Option<Outcome>,
+}
+
+/// Why a transfer takes no step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// It can take the next one.
+    No,
+    /// Its turn is used up: [`Intake::grant`].
+    Turn,
+    /// It waits for its source, or for a time.
+    Source,
+    /// The channel is full.
+    Channel,
+    /// It has ended.
+    End,
+}
+
+/// Returns the longest wait. `has_fd`: a descriptor ends the wait earlier.
+pub(crate) fn longest(wait: &Wait, has_fd: bool) -> Option<Duration> {
+    match wait.target {
+        WaitFor::Side(_) if !has_fd => Some(wait.timeout.map_or(RETRY, |time| time.min(RETRY))),
+        _ => wait.timeout,
+    }
+}
+
+impl<'a> Intake<'a> {
+    /// `control`: its schedule applies to what is read.
+    pub(crate) fn new(transfer: Transfer<'a>, control: Option<&Control>) -> Intake<'a> {
+        let mut transfer = match control {
+            Some(control) => transfer.control(control),
+            None => transfer,
+        };
+        let backend = Backend::from_env().unwrap_or_default();
+        transfer.set_up(backend);
+        let mut poll = Poll::new();
+        Intake {
+            transfer: Some(transfer),
+            stepper: Stepper::begin(poll.now()),
+            poll,
+            next: Next::Step,
+            turn: None,
+            taken: 0,
+            outcome: None,
+        }
+    }
+
+    /// Lets it take at most so many bytes from now on, and then halt. A record that
+    /// cannot be divided is taken whole.
+    pub(crate) fn grant(&mut self, bytes: u64) {
+        let was_over = self.halt() == Halt::Turn;
+        self.turn = Some(bytes);
+        if was_over && bytes > 0 {
+            self.resume(None);
+        }
+    }
+
+    /// Takes steps until bytes have arrived in the channel, or it has to halt.
+    pub(crate) fn advance(&mut self) {
+        let Some(transfer) = &mut self.transfer else {
+            return;
+        };
+        let before = transfer.counts();
+        while matches!(self.next, Next::Step | Next::Elsewhere) {
+            let (read, _) = transfer.counts();
+            transfer.set_turn(self.turn);
+            self.next = self.stepper.step(transfer, false, &mut self.poll);
+            let counts = transfer.counts();
+            if let Some(turn) = &mut self.turn {
+                *turn = turn.saturating_sub(counts.0 - read);
+            }
+            if counts.1 > before.1 {
+                break;
+            }
+        }
+        self.settle_at_end();
+    }
+
+    /// Returns why it takes no step.
+    pub(crate) fn halt(&self) -> Halt {
+        match &self.next {
+            _ if self.has_ended() => Halt::End,
+            Next::Wait(wait) => match wait.target {
+                WaitFor::Side(Side::Sink) | WaitFor::Backoff(Side::Sink) => Halt::Channel,
+                WaitFor::Grant if self.turn == Some(0) => Halt::Turn,
+                _ => Halt::Source,
+            },
+            Next::Step | Next::Elsewhere | Next::End(_) => Halt::No,
+        }
+    }
+
+    fn settle_at_end(&mut self) {
+        if let Next::End(turn) = self.next.clone() {
+            self.settle(&turn);
+        }
+    }
+
+    fn settle(&mut self, turn: &Turn) {
+        if let Some(transfer) = self.transfer.take() {
+            let outcome = transfer.settle(turn, &mut self.poll, self.stepper.start);
+            self.outcome = Some(outcome);
+        }
+    }
+
+    /// Ends the transfer early. Bytes that it has read go into the channel as far as
+    /// there is room, and back to the source otherwise.
+    pub(crate) fn stop(&mut self, ended: Ended) {
+        self.settle(&Turn::Done(ended));
+    }
+
+    /// Returns its wait, if it waits, and the descriptor of the side that it waits for.
+    pub(crate) fn wait(&self) -> Option<(Wait, Option<BorrowedFd<'_>>)> {
+        let (Next::Wait(wait), Some(transfer)) = (&self.next, &self.transfer) else {
+            return None;
+        };
+        let interest = wait.interest(transfer);
+        // An error that persists would end each wait at once.
+        let ready = interest.ready.filter(|_| !interest.edge_triggered[0]);
+        Some((*wait, ready.map(|(fd, _)| fd)))
+    }
+
+    /// Continues after a wait. `shown`: what `poll(2)` has shown for the descriptor, and
+    /// whether more than an error.
+    pub(crate) fn resume(&mut self, shown: Option<bool>) {
+        let (Next::Wait(wait), Some(transfer)) = (self.next.clone(), &mut self.transfer) else {
+            return;
+        };
+        let wakeup = Wakeup {
+            ready: shown.is_some(),
+            open: shown == Some(true),
+            ..Wakeup::default()
+        };
+        self.next = (self.stepper).resume(transfer, wait, wakeup, &mut self.poll);
+        self.settle_at_end();
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.transfer.is_none()
+    }
+
+    /// Returns the outcome once, if it has ended.
+    pub(crate) fn outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    /// Returns the outcome, if it has ended and the outcome was not taken.
+    pub(crate) fn ending(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// Bytes read from the source.
+    pub(crate) fn read(&self) -> u64 {
+        match (&self.transfer, &self.outcome) {
+            (Some(transfer), _) => transfer.counts().0,
+            (_, Some(outcome)) => outcome.report.read,
+            _ => 0,
+        }
+    }
+
+    /// Returns how many bytes have arrived in the channel since the last call.
+    pub(crate) fn arrived(&mut self) -> u64 {
+        let arrived = match (&self.transfer, &self.outcome) {
+            (Some(transfer), _) => transfer.counts().1,
+            (_, Some(outcome)) => outcome.report.written,
+            _ => self.taken,
+        };
+        let since = arrived - self.taken;
+        self.taken = arrived;
+        since
+    }
+}

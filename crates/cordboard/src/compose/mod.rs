@@ -1,0 +1,14 @@
+//! What compositions of transfers share: private channels between transfers, a
+//! transfer that its composition steps, and waits for several descriptors.
+
+mod channel;
+mod content;
+mod drain;
+mod intake;
+mod wait;
+
+pub(crate) use channel::Channel;
+pub(crate) use content::{bytes_of, content, read_exactly, receive};
+pub(crate) use drain::{Drain, RETRY, Wake};
+pub(crate) use intake::{Halt, Intake, longest};
+pub(crate) use wait::{Poll, Waiter};

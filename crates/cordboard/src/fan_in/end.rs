@@ -1,0 +1,136 @@
+//! The end of each source, and the account.
+
+use super::inlet::Inlet;
+use super::ledger::Ledger;
+use super::outcome::{FanInOutcome, SourceEnded, SourceReport};
+use super::policy::OnFailure;
+use crate::compose::bytes_of;
+use crate::errno::Errno;
+use crate::report::{Ended, Outcome, Report, Stranded};
+
+/// Why a fan-in ended, if not by the ends of the sources.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    pub(super) failed_source: Option<usize>,
+    pub(super) errno: Option<Errno>,
+}
+
+/// A source that gives nothing more.
+pub(super) struct Closed {
+    report: Report,
+    ended: SourceEnded,
+    errno: Option<Errno>,
+    turns: u64,
+    divided: u64,
+    /// Bytes that have not entered the channel, in order.
+    left: Vec<Vec<u8>>,
+}
+
+impl Closed {
+    /// Bytes read from the source.
+    pub(super) fn read(&self) -> u64 {
+        self.report.read
+    }
+}
+
+/// Takes the outcome of a source that has ended.
+pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
+    let errno = inlet.failure();
+    // Only if its channel has failed it runs until now.
+    inlet.intake.stop(Ended::Cancelled);
+    let Outcome { report, stranded } = inlet.intake.outcome().unwrap_or(Outcome {
+        report: Report::default(),
+        stranded: None,
+    });
+    let ended = match (report.ended, inlet.policy) {
+        _ if inlet.is_stopped() => SourceEnded::Stopped,
+        _ if errno.is_some() && inlet.policy == OnFailure::Detach => SourceEnded::Detached,
+        _ if errno.is_some() => SourceEnded::Failed,
+        (Ended::Size, _) => SourceEnded::Size,
+        (Ended::Eof, _) => SourceEnded::Eof,
+        _ => SourceEnded::Stopped,
+    };
+    let sorted = inlet.sorter.as_ref().map(|sorter| &sorter.records);
+    let rest = sorted.map(|records| records.bytes().to_vec());
+    let left = rest.filter(|rest| !rest.is_empty()).into_iter();
+    Closed {
+        ended,
+        errno,
+        turns: inlet.turns,
+        divided: sorted.map_or(0, |records| records.divided),
+        left: left.chain(bytes_of(stranded)).collect(),
+        report,
+    }
+}
+
+/// Collects the account. `drained`: the outcome of the transfer to the sink. `left`: what
+/// it has left in the channel.
+pub(super) fn outcome(
+    drained: Outcome,
+    left: Vec<Vec<u8>>,
+    closed: Vec<Closed>,
+    mut ledger: Ledger,
+    ending: Ending,
+    messages: bool,
+) -> FanInOutcome {
+    let Outcome { report, stranded } = drained;
+    ledger.accepted(report.written);
+    let written: Vec<u64> = (0..closed.len()).map(|at| ledger.written(at)).collect();
+    let mut pieces = bytes_of(stranded);
+    pieces.extend(left);
+    let shares = ledger.divide(pieces);
+    let sources = closed.into_iter().zip(shares).zip(written);
+    let sources: Vec<SourceReport> = sources
+        .map(|((closed, share), written)| source_report(closed, share, written, messages))
+        .collect();
+    let is_failed =
+        |s: &SourceReport| matches!(s.ended, SourceEnded::Failed | SourceEnded::Detached);
+    let all_failed = sources.iter().all(is_failed).then_some(0);
+    let failed_source = ending.failed_source.or(all_failed);
+    let ended = match report.ended {
+        Ended::Eof if failed_source.is_some() || ending.errno.is_some() => Ended::Error,
+        Ended::Eof if sources.iter().all(|s| s.ended == SourceEnded::Size) => Ended::Size,
+        ended => ended,
+    };
+    let failed_source = failed_source.filter(|_| report.ended == Ended::Eof);
+    let of_source = failed_source.and_then(|source| sources[source].errno);
+    FanInOutcome {
+        read: sources.iter().map(|source| source.read).sum(),
+        written: report.written,
+        stranded: sources.iter().map(|source| source.stranded).sum(),
+        ended,
+        failed_source,
+        errno: report.errno.or(of_source).or(ending.errno),
+        sink: report,
+        sources,
+    }
+}
+
+/// `share`: its bytes that have entered the channel and that the sink has not accepted.
+fn source_report(
+    closed: Closed,
+    mut share: Vec<Vec<u8>>,
+    written: u64,
+    messages: bool,
+) -> SourceReport {
+    share.extend(closed.left);
+    let read = closed.report.read;
+    // Pages that cannot be read count, though they are not handed back.
+    let stranded = read.saturating_sub(written);
+    let unwritten = match messages {
+        _ if stranded == 0 => None,
+        true => Some(Stranded::Datagrams(share)),
+        false => Some(Stranded::Buffer(share.concat())),
+    };
+    SourceReport {
+        read,
+        written,
+        stranded,
+        turns: closed.turns,
+        divided: closed.divided,
+        ended: closed.ended,
+        errno: closed.errno,
+        transfer: closed.report,
+        unwritten,
+    }
+}

@@ -1,0 +1,226 @@
+//! One source of a running fan-in.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::policy::OnFailure;
+use super::records::Records;
+use crate::compose::{Channel, Halt, Intake, read_exactly};
+use crate::errno::Errno;
+use crate::report::Ended;
+
+/// The result of a turn, or of a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gave {
+    /// The channel in front of the sink is full: the turn goes on when it has room.
+    Full,
+    /// The turn is over, and the source may have more.
+    All,
+    /// The source has nothing more for now, or has ended.
+    Less,
+}
+
+/// A private pipe in front of the sink's channel, and the records from it.
+pub(super) struct Sorter<'a> {
+    own: &'a Channel,
+    pub(super) records: Records,
+    /// Bytes at the front of `records` that are being written.
+    due: usize,
+    /// Bytes left of the turn.
+    left: u64,
+}
+
+impl<'a> Sorter<'a> {
+    pub(super) fn new(own: &'a Channel, records: Records) -> Sorter<'a> {
+        Sorter {
+            own,
+            records,
+            due: 0,
+            left: 0,
+        }
+    }
+}
+
+/// One source.
+pub(super) struct Inlet<'a> {
+    pub(super) intake: Intake<'a>,
+    pub(super) policy: OnFailure,
+    /// `None`: the transfer writes into the sink's channel.
+    pub(super) sorter: Option<Sorter<'a>>,
+    in_turn: bool,
+    has_given: bool,
+    pub(super) turns: u64,
+    /// It was stopped: an incomplete record is not written.
+    is_stopped: bool,
+    /// The private channels cannot be used.
+    pub(super) broken: Option<Errno>,
+    /// When its wait times out.
+    pub(super) until: Option<Duration>,
+}
+
+impl<'a> Inlet<'a> {
+    pub(super) fn new(
+        intake: Intake<'a>,
+        policy: OnFailure,
+        sorter: Option<Sorter<'a>>,
+    ) -> Inlet<'a> {
+        Inlet {
+            intake,
+            policy,
+            sorter,
+            in_turn: false,
+            has_given: false,
+            turns: 0,
+            is_stopped: false,
+            broken: None,
+            until: None,
+        }
+    }
+
+    /// Takes its turn of so many bytes, or goes on with it. `entered` is called with
+    /// the number of bytes that have entered the channel.
+    pub(super) fn give(
+        &mut self,
+        channel: &Channel,
+        turn: u64,
+        entered: &mut dyn FnMut(u64),
+    ) -> Gave {
+        let begins = !std::mem::replace(&mut self.in_turn, true);
+        let gave = match self.sorter {
+            None => self.bytes(begins.then_some(turn), entered),
+            Some(_) => self.whole_records(channel.writer(), begins.then_some(turn), entered),
+        };
+        if gave != Gave::Full {
+            self.in_turn = false;
+            self.turns += u64::from(std::mem::take(&mut self.has_given));
+        }
+        gave
+    }
+
+    /// Lets the transfer write into the sink's channel.
+    fn bytes(&mut self, turn: Option<u64>, entered: &mut dyn FnMut(u64)) -> Gave {
+        if let Some(turn) = turn {
+            self.intake.grant(turn);
+        }
+        loop {
+            self.intake.advance();
+            let arrived = self.intake.arrived();
+            entered(arrived);
+            self.has_given |= arrived > 0;
+            match self.intake.halt() {
+                Halt::No => {}
+                Halt::Turn => return Gave::All,
+                Halt::Channel => return Gave::Full,
+                Halt::Source | Halt::End => return Gave::Less,
+            }
+        }
+    }
+
+    /// Writes whole records.
+    fn whole_records(
+        &mut self,
+        into: BorrowedFd<'_>,
+        turn: Option<u64>,
+        entered: &mut dyn FnMut(u64),
+    ) -> Gave {
+        let Some(sorter) = &mut self.sorter else {
+            return Gave::Less;
+        };
+        sorter.left = turn.unwrap_or(sorter.left);
+        loop {
+            while sorter.due > 0 {
+                match rustix::io::write(into, &sorter.records.bytes()[..sorter.due]) {
+                    Ok(n) => {
+                        entered(n as u64);
+                        sorter.records.written(n);
+                        sorter.due -= n;
+                        sorter.left = sorter.left.saturating_sub(n as u64);
+                        self.has_given = true;
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(rustix::io::Errno::AGAIN) => return Gave::Full,
+                    Err(errno) => {
+                        self.broken = Some(errno.into());
+                        return Gave::Less;
+                    }
+                }
+            }
+            if sorter.left == 0 {
+                return Gave::All;
+            }
+            let most = usize::try_from(sorter.left).unwrap_or(usize::MAX);
+            let ended = self.intake.has_ended();
+            sorter.due = sorter.records.ready(most, ended && !self.is_stopped);
+            if sorter.due > 0 {
+                continue;
+            }
+            if ended || !fetch(&mut self.intake, sorter, &mut self.broken) {
+                return Gave::Less;
+            }
+        }
+    }
+
+    /// Ends the reading early. `entered` as in [`Inlet::give`].
+    pub(super) fn stop(&mut self, entered: &mut dyn FnMut(u64)) {
+        if self.intake.has_ended() {
+            return;
+        }
+        self.is_stopped = true;
+        self.intake.stop(Ended::Cancelled);
+        match &mut self.sorter {
+            None => entered(self.intake.arrived()),
+            Some(sorter) => {
+                collect(&mut self.intake, sorter, &mut self.broken);
+            }
+        }
+    }
+
+    /// Returns whether it has given all that it will give.
+    pub(super) fn is_over(&mut self) -> bool {
+        if self.broken.is_some() || !self.intake.has_ended() {
+            return self.broken.is_some();
+        }
+        let whole = !self.is_stopped;
+        let left = self.sorter.as_mut();
+        left.is_none_or(|sorter| sorter.due == 0 && sorter.records.ready(1, whole) == 0)
+    }
+
+    /// Whether it was stopped before its end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Returns the errno of a source that has failed.
+    pub(super) fn failure(&self) -> Option<Errno> {
+        let failed = |ended: &Ended| *ended == Ended::Error;
+        let report = self.intake.ending().map(|outcome| &outcome.report);
+        let failed = report.filter(|report| failed(&report.ended));
+        (self.broken).or(failed.map(|report| report.errno.unwrap_or(Errno::EIO)))
+    }
+}
+
+/// Takes steps until the source has given bytes or has ended. `false`: it has neither.
+fn fetch(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<Errno>) -> bool {
+    loop {
+        intake.advance();
+        if collect(intake, sorter, broken) || intake.has_ended() {
+            return broken.is_none();
+        }
+        if intake.halt() != Halt::No {
+            return false;
+        }
+    }
+}
+
+/// Reads what has arrived in the private pipe.
+fn collect(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<Errno>) -> bool {
+    match intake.arrived() {
+        0 => return false,
+        arrived => match read_exactly(sorter.own.reader(), arrived as usize) {
+            Ok(bytes) => sorter.records.push(&bytes),
+            // A page that cannot be read (`EIO`).
+            Err(errno) => *broken = Some(errno),
+        },
+    }
+    true
+}

@@ -1,0 +1,212 @@
+//! Sources, sinks and buffers that fail; cancelled transfers.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cordboard::buffer::Place;
+use cordboard::{Control, Ended, Errno, Observer, Progress, Side};
+
+use crate::common::mount::Mount;
+use crate::common::{
+    From, MIB, SOURCES, Source, alone, content, content_of, file_with, pattern, position, tcp_pair,
+    watchdog,
+};
+use crate::runs::{audit, buffered, until};
+
+#[test]
+fn a_closed_sink_strands_or_rewinds() {
+    let _dog = watchdog("a_closed_sink_strands_or_rewinds");
+    for kind in SOURCES {
+        let data = pattern(9 * MIB);
+        let source = Source::new(kind, &data);
+        let (reader, sink) = std::io::pipe().unwrap();
+        let mut outcome = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut some = vec![0; 100_000];
+                let mut done = 0;
+                while done < some.len() {
+                    done += rustix::io::read(&reader, &mut some[done..]).unwrap();
+                }
+            });
+            buffered(&source.fd, &sink, 4 << 20).run().unwrap()
+        });
+        assert_eq!(
+            (outcome.ended, outcome.failed, outcome.errno),
+            (Ended::Error, Some(Side::Sink), Some(Errno::EPIPE))
+        );
+        let back = audit(&mut outcome);
+        let (written, read) = (outcome.written as usize, outcome.read as usize);
+        assert!(back == data[written..read], "{kind:?}");
+        // A file is rewound.
+        assert!(back.is_empty() || kind != From::File);
+        assert!(source.rest() == data[read..], "{kind:?}");
+    }
+}
+
+#[test]
+fn a_cancelled_transfer_strands_what_it_holds_in_order() {
+    let _dog = watchdog("a_cancelled_transfer_strands_what_it_holds_in_order");
+    let directory = tempfile::tempdir().unwrap();
+    for place in [
+        Place::Memory,
+        Place::Directory(directory.path().to_path_buf()),
+    ] {
+        let data = pattern(9 * MIB);
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (reader, sink) = std::io::pipe().unwrap();
+        let control = Control::new().unwrap();
+        let mut outcome = std::thread::scope(|scope| {
+            let running = buffered(&source, &sink, 32 << 20).control(&control);
+            let running = running.place(place.clone());
+            let outcome = scope.spawn(|| running.run().unwrap());
+            // Into the sink, both pipes and several files.
+            feed.write_all(&data).unwrap();
+            until("all was taken", || {
+                rustix::io::ioctl_fionread(&source).unwrap() == 0
+            });
+            control.cancel();
+            outcome.join().unwrap()
+        });
+        drop(sink);
+        assert_eq!(outcome.ended, Ended::Cancelled);
+        assert!(outcome.stored > 0);
+        let got = content_of(reader);
+        assert_eq!(got.len() as u64, outcome.written);
+        let back = audit(&mut outcome);
+        assert!([got, back].concat() == data);
+    }
+}
+
+/// The level that an observer was told last.
+struct Level<'a>(&'a AtomicU64);
+
+impl Observer for Level<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.store(progress.in_transit(), Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_reset_source_drains_the_buffer() {
+    let _dog = watchdog("a_reset_source_drains_the_buffer");
+    let data = pattern(2 * MIB);
+    let (source, mut peer) = tcp_pair();
+    let level = AtomicU64::new(0);
+    let (reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    control.pause();
+    let got = std::thread::spawn(move || content_of(reader));
+    let mut outcome = std::thread::scope(|scope| {
+        let running = buffered(&source, &sink, 32 << 20).control(&control);
+        let running = running.observe(Level(&level));
+        let outcome = scope.spawn(|| running.run().unwrap());
+        peer.write_all(&data).unwrap();
+        until("all was taken", || {
+            level.load(Ordering::SeqCst) == data.len() as u64
+        });
+        let linger = Some(std::time::Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&peer, linger).unwrap();
+        drop(peer);
+        control.resume();
+        outcome.join().unwrap()
+    });
+    drop(sink);
+    assert!(got.join().unwrap() == data);
+    assert_eq!(
+        (outcome.ended, outcome.failed, outcome.errno),
+        (Ended::Error, Some(Side::Source), Some(Errno::ECONNRESET))
+    );
+    assert_eq!(outcome.stranded, 0);
+    audit(&mut outcome);
+}
+
+#[test]
+fn a_full_file_system_ends_the_reading_and_what_was_taken_is_written() {
+    let _dog = watchdog("a_full_file_system");
+    let Some(mount) = Mount::new("tmpfs", 2 << 20) else {
+        return;
+    };
+    let data = pattern(20 * MIB);
+    let (source, feed) = std::io::pipe().unwrap();
+    let (reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    control.pause();
+    let got = std::thread::spawn(move || content_of(reader));
+    let fed = data.clone();
+    let feeder = std::thread::spawn(move || {
+        let mut feed = std::fs::File::from(OwnedFd::from(feed));
+        // Fails when the source is closed.
+        let _ = feed.write_all(&fed);
+    });
+    let mut outcome = std::thread::scope(|scope| {
+        let running = buffered(&source, &sink, 16 << 20).control(&control);
+        let running = running.place(Place::Directory(mount.path()));
+        let outcome = scope.spawn(|| running.run().unwrap());
+        until("the file system is full", || {
+            let stat = rustix::fs::statvfs(mount.path()).unwrap();
+            stat.f_bfree == 0
+        });
+        control.resume();
+        outcome.join().unwrap()
+    });
+    drop((source, sink));
+    feeder.join().unwrap();
+    assert!(got.join().unwrap() == data[..outcome.written as usize]);
+    assert_eq!(
+        (outcome.ended, outcome.failed, outcome.errno),
+        (Ended::Error, None, Some(Errno::ENOSPC))
+    );
+    assert_eq!(outcome.stranded, 0);
+    assert!(outcome.stored >= 1 << 20);
+    audit(&mut outcome);
+}
+
+#[test]
+fn a_limit_of_file_size_is_an_error_of_the_buffer() {
+    if !alone!() {
+        return;
+    }
+    let _dog = watchdog("a_limit_of_file_size_is_an_error_of_the_buffer");
+    let data = pattern(20 * MIB);
+    let source = file_with(&data);
+    let (reader, sink) = std::io::pipe().unwrap();
+    let limit = rustix::process::Rlimit {
+        current: Some(100_000),
+        maximum: None,
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    let control = Control::new().unwrap();
+    control.pause();
+    let got = std::thread::spawn(move || content_of(reader));
+    let mut outcome = std::thread::scope(|scope| {
+        let running = buffered(&source, &sink, 8 << 20).control(&control);
+        let outcome = scope.spawn(|| running.run().unwrap());
+        until("the pipes are full", || position(&source) > MIB as u64);
+        control.resume();
+        outcome.join().unwrap()
+    });
+    drop(sink);
+    assert!(got.join().unwrap() == data[..outcome.written as usize]);
+    assert_eq!((outcome.failed, outcome.errno), (None, Some(Errno::EFBIG)));
+    assert_eq!(position(&source), outcome.read);
+    audit(&mut outcome);
+}
+
+#[test]
+fn a_directory_that_is_missing_is_refused() {
+    let (source, sink) = (file_with(b"abc"), file_with(b""));
+    let directory = tempfile::tempdir().unwrap();
+    for (path, errno) in [
+        (directory.path().join("none"), Some(Errno::ENOENT)),
+        ("/dev/null".into(), Some(Errno::ENOTDIR)),
+        // No file can be made there.
+        ("/proc/self".into(), None),
+    ] {
+        let running = buffered(&source, &sink, 10).place(Place::Directory(path));
+        let refused = running.run().err().unwrap();
+        assert!(refused.to_string().contains("buffer"), "{refused}");
+        assert_eq!(refused.0.errno(), errno.unwrap_or(refused.0.errno()));
+    }
+    assert_eq!((position(&source), content(&sink)), (0, Vec::new()));
+}
