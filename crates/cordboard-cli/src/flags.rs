@@ -12,9 +12,11 @@ use cordboard::{DataPath, Sparse};
 use crate::units;
 
 mod fan_out;
+mod serve;
 mod steering;
 
 pub use fan_out::Slow;
+pub use serve::{Ftp, Protocol, Serve};
 pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 
 const ENDPOINTS: &str = "\
@@ -115,6 +117,8 @@ pub enum Command {
     /// ends as by SIGTERM.
     #[command(after_help = EXIT)]
     Cue(CueFlags),
+    /// Serve files over the network
+    Serve(Serve),
     /// Print which paths would be tried, and why, without moving a byte
     ///
     /// Nothing is created, connected to or waited for. Devices are not opened,
