@@ -204,12 +204,12 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
             match record {
                 Record::Status(status) => {
                     watch.written = status.written;
-                    carried.path = status.path.or(carried.path);
                 }
                 Record::Done(done) => {
                     carried.written = done.written;
                     carried.complete = done.ended == Ended::Eof && done.stranded == 0;
                     (carried.failed, carried.errno) = (done.failed, done.errno);
+                    carried.path = done.path;
                     return true;
                 }
                 Record::Refused { errno, .. } => {
@@ -250,18 +250,13 @@ fn receive(cue: &Cue, records: &mut Records, flags: RecvFlags) -> Received {
 fn settle(mover: Mover, carried: &mut Carried) {
     match mover {
         Mover::Cue(cue, mut records) => {
-            let _ = cue.send(Command::Status);
             let _ = shutdown(&cue, Shutdown::Write);
             // The end of file comes when the service has closed both ends.
-            loop {
-                while let Some(record) = records.next() {
-                    if let Record::Status(status) = record {
-                        carried.path = status.path.or(carried.path);
-                    }
-                }
-                if let Received::End = receive(&cue, &mut records, RecvFlags::empty()) {
-                    return;
-                }
+            while !matches!(
+                receive(&cue, &mut records, RecvFlags::empty()),
+                Received::End
+            ) {
+                while records.next().is_some() {}
             }
         }
         Mover::Staged(running) => {

@@ -20,25 +20,26 @@ pub enum Kind {
 
 /// Returns the listing of a directory, or of one file.
 pub fn listing(root: &Root, place: &Place, kind: Kind, writes: bool) -> io::Result<Vec<u8>> {
-    let mut lines: Vec<Vec<u8>> = Vec::new();
+    let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let about = root.metadata(place)?;
     if !about.is_dir() {
         if kind == Kind::Machine {
             return Err(rustix::io::Errno::NOTDIR.into());
         }
-        lines.push(line(kind, place.name().unwrap_or_default(), &about, writes));
+        let name = place.name().unwrap_or_default();
+        lines.push((name.to_vec(), line(kind, name, &about, writes)));
     } else {
         root.list(place, |name, about| {
             // A name with a line feed would be two lines.
             if !name.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
-                lines.push(line(kind, name, about, writes));
+                lines.push((name.to_vec(), line(kind, name, about, writes)));
             }
             Ok(())
         })?;
         lines.sort();
     }
     let mut text = Vec::new();
-    for line in lines {
+    for (_, line) in lines {
         text.extend_from_slice(&line);
         text.extend_from_slice(b"\r\n");
     }

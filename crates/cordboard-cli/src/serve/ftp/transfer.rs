@@ -189,6 +189,8 @@ impl Session {
         };
         let server = Arc::clone(&self.server);
         let Some(config) = self.encryption() else {
+            // So that pages are spliced: a call on a blocking socket could not be cancelled.
+            socket.set_nonblocking(true)?;
             let network = OwnedFd::from(socket.try_clone()?);
             return Ok(carry(&server, &mut self.lines, ends(file, network), stage));
         };
