@@ -2,14 +2,15 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use super::waiting::Waited;
+use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// The longest wait for the client's connection, or for one to the client.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// An active connection to a lower port is refused: a server of the client's machine
 /// might listen there (RFC 2577).
 const FIRST_PORT: u16 = 1024;
@@ -46,15 +47,24 @@ pub fn listen(address: IpAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListe
 /// Listens at a port at which no other socket listens. Connections of before that wait for
 /// their end (TIME_WAIT) do not matter.
 fn bind_at(address: SocketAddr) -> io::Result<TcpListener> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let socket = socket(address, SocketFlags::CLOEXEC)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, 8)?;
     Ok(TcpListener::from(socket))
+}
+
+fn socket(address: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        None,
+    )?)
 }
 
 /// Returns whether an active connection to this address is allowed: it is that of the
@@ -69,26 +79,61 @@ pub enum NoConnection {
     /// Neither PASV nor PORT.
     Unset,
     Failed(io::Error),
-    /// The server ends, or the client has closed the control connection.
-    Ended,
+    /// The wait has ended without a connection.
+    Waited(Waited),
 }
 
-/// Makes the data connection. `ended` polls readable if it is no longer wanted.
+/// Waits for events of a descriptor.
+pub type Wait<'a> = dyn FnMut(BorrowedFd<'_>, PollFlags) -> Waited + 'a;
+
+/// Makes the data connection. `local` is the address of the control connection.
 pub fn connect(
     mode: Mode,
-    client: IpAddr,
-    ended: &[PollFd<'_>],
+    (local, client): (IpAddr, IpAddr),
+    wait: &mut Wait<'_>,
 ) -> Result<TcpStream, NoConnection> {
     let socket = match mode {
         Mode::Unset => return Err(NoConnection::Unset),
-        Mode::Active(to) => {
-            TcpStream::connect_timeout(&to, PATIENCE).map_err(NoConnection::Failed)?
-        }
-        Mode::Passive(listener) => accept(&listener, client, ended)?,
+        Mode::Active(to) => open(to, local, wait)?,
+        Mode::Passive(listener) => accept(&listener, client, wait)?,
     };
     // The last bytes are not held back.
     let _ = socket.set_nodelay(true);
     Ok(socket)
+}
+
+/// Connects to the client, from the address to which the client has connected.
+fn open(to: SocketAddr, local: IpAddr, wait: &mut Wait<'_>) -> Result<TcpStream, NoConnection> {
+    let failed = |errno: rustix::io::Errno| NoConnection::Failed(errno.into());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket(to, flags).map_err(NoConnection::Failed)?;
+    let local = if to.is_ipv4() {
+        local.to_canonical()
+    } else {
+        local
+    };
+    rustix::net::bind(&socket, &SocketAddr::new(local, 0)).map_err(failed)?;
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::INPROGRESS) => ready(socket.as_fd(), PollFlags::OUT, wait)?,
+        Err(errno) => return Err(failed(errno)),
+    }
+    match sockopt::socket_error(&socket) {
+        Ok(Ok(())) => {}
+        Ok(Err(errno)) | Err(errno) => return Err(failed(errno)),
+    }
+    let socket = TcpStream::from(socket);
+    socket
+        .set_nonblocking(false)
+        .map_err(NoConnection::Failed)?;
+    Ok(socket)
+}
+
+fn ready(fd: BorrowedFd<'_>, events: PollFlags, wait: &mut Wait<'_>) -> Result<(), NoConnection> {
+    match wait(fd, events) {
+        Waited::Ready => Ok(()),
+        other => Err(NoConnection::Waited(other)),
+    }
 }
 
 /// Accepts a connection of the client. Those of others are closed: another host could
@@ -96,30 +141,18 @@ pub fn connect(
 fn accept(
     listener: &TcpListener,
     client: IpAddr,
-    ended: &[PollFd<'_>],
+    wait: &mut Wait<'_>,
 ) -> Result<TcpStream, NoConnection> {
-    let until = Instant::now() + PATIENCE;
     loop {
-        let mut fds = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
-        fds.extend(ended.iter().cloned());
-        let left = until.saturating_duration_since(Instant::now());
-        match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
-            Ok(0) => return Err(NoConnection::Failed(io::ErrorKind::TimedOut.into())),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(NoConnection::Failed(errno.into())),
-        }
-        if !fds[0].revents().is_empty() {
-            match listener.accept() {
-                Ok((socket, peer)) if peer.ip().to_canonical() == client.to_canonical() => {
-                    return Ok(socket);
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(NoConnection::Failed(error)),
+        ready(listener.as_fd(), PollFlags::IN, wait)?;
+        match listener.accept() {
+            Ok((socket, peer)) if peer.ip().to_canonical() == client.to_canonical() => {
+                return Ok(socket);
             }
-        } else if fds[1..].iter().any(|fd| !fd.revents().is_empty()) {
-            return Err(NoConnection::Ended);
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(NoConnection::Failed(error)),
         }
     }
 }

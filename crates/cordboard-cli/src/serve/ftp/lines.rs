@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use rustix::net::{RecvFlags, recv};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// The longest line, without its end.
@@ -18,9 +19,29 @@ const WITH_OPTION: std::ops::RangeInclusive<u8> = 251..=254;
 /// A connection, encrypted or not.
 enum Stream {
     Plain(TcpStream),
-    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+    Tls(Box<StreamOwned<ServerConnection, NoWait>>),
     /// While it changes from one to the other.
     Changing,
+}
+
+/// A socket that is read without waiting. A client that sends a part of a TLS record and
+/// then nothing would otherwise block the session for ever.
+struct NoWait(TcpStream);
+
+impl Read for NoWait {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(&self.0, bytes, RecvFlags::DONTWAIT)?.1)
+    }
+}
+
+impl Write for NoWait {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The control connection.
@@ -50,7 +71,7 @@ impl Lines {
     pub fn socket(&self) -> Option<&TcpStream> {
         match &self.stream {
             Stream::Plain(socket) => Some(socket),
-            Stream::Tls(stream) => Some(&stream.sock),
+            Stream::Tls(stream) => Some(&stream.sock.0),
             Stream::Changing => None,
         }
     }
@@ -70,7 +91,9 @@ impl Lines {
         let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         self.bytes.clear();
         self.stream = match std::mem::replace(&mut self.stream, Stream::Changing) {
-            Stream::Plain(socket) => Stream::Tls(Box::new(StreamOwned::new(connection, socket))),
+            Stream::Plain(socket) => {
+                Stream::Tls(Box::new(StreamOwned::new(connection, NoWait(socket))))
+            }
             other => other,
         };
         Ok(())
@@ -117,7 +140,8 @@ impl Lines {
         self.bytes.len() > LONGEST
     }
 
-    /// Reads what has arrived. `false`: the client has closed the connection.
+    /// Reads what has arrived, which may be a part of a TLS record only. `false`: the client
+    /// has closed the connection.
     pub fn fill(&mut self) -> io::Result<bool> {
         let mut bytes = vec![0; READ];
         loop {
@@ -132,6 +156,7 @@ impl Lines {
                     return Ok(n > 0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) => return Err(error),
             }
         }

@@ -16,6 +16,7 @@ mod time;
 mod tls;
 mod transfer;
 mod users;
+mod waiting;
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -107,6 +108,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         .local_addr()
         .map_err(|error| failed(Path::new(&shown), &error, "listening"))?;
     signals::install(Vec::new());
+    allow_all_descriptors();
     sys::ignore(libc::SIGPIPE);
     let (ending, hang_up) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| {
@@ -124,7 +126,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         passive_ports: flags.passive_ports,
         ending,
         ended: AtomicBool::new(false),
-        clients: Clients::new(flags.clients, flags.clients_per_address),
+        clients: Arc::new(Clients::new(flags.clients, flags.clients_per_address)),
     });
     let confined = lock::confine(root_path);
     server
@@ -140,6 +142,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
 fn accept(server: &Arc<Server>, listener: &TcpListener) {
     // Another process may take the connection between poll and accept.
     let _ = listener.set_nonblocking(true);
+    let mut is_short = false;
     while signals::stop().is_none() {
         let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
         // The handler of a signal to stop interrupts it until it is noticed.
@@ -147,11 +150,16 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
             continue;
         }
         match listener.accept() {
-            Ok((socket, peer)) => admit(server, socket, peer),
+            Ok((socket, peer)) => {
+                is_short = false;
+                admit(server, socket, peer);
+            }
             Err(error) if is_out_of_descriptors(&error) => {
-                server
-                    .log
-                    .line(&format!("no client can be accepted: {error}"));
+                // Logged once: the next attempt comes soon.
+                if !std::mem::replace(&mut is_short, true) {
+                    let text = format!("no client can be accepted: {error}");
+                    server.log.line(&text);
+                }
                 // A session has to end first.
                 let soon = Instant::now() + Duration::from_millis(100);
                 server.clients.wait_for_all(soon);
@@ -160,6 +168,19 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
             Err(_) => {}
         }
     }
+}
+
+/// Raises the limit of descriptors to the most that is allowed: a client with a transfer
+/// has about twelve.
+fn allow_all_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let all = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    // With the old limit, fewer clients are served.
+    let _ = setrlimit(Resource::Nofile, all);
 }
 
 fn is_out_of_descriptors(error: &std::io::Error) -> bool {
@@ -173,13 +194,13 @@ fn is_out_of_descriptors(error: &std::io::Error) -> bool {
 fn admit(server: &Arc<Server>, socket: TcpStream, peer: SocketAddr) {
     let _ = socket.set_nonblocking(false);
     let address = peer.ip().to_canonical();
+    let Some(seat) = server.clients.enter(address) else {
+        return refuse(&socket, "Too many clients");
+    };
     let shared = Arc::clone(server);
     let copy = socket.try_clone();
     let body = move || {
-        let Some(_seat) = shared.clients.enter(address) else {
-            refuse(&socket, "Too many clients");
-            return;
-        };
+        let _seat = seat;
         let server = Arc::clone(&shared);
         if let Err(error) = session::serve(server, socket, peer) {
             shared.log.line(&format!("{address} -: {error}"));

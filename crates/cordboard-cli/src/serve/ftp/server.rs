@@ -28,7 +28,7 @@ pub struct Server {
     /// The read end of a pipe that hangs up when the server ends.
     pub ending: OwnedFd,
     pub ended: AtomicBool,
-    pub clients: Clients,
+    pub clients: Arc<Clients>,
 }
 
 impl Server {
@@ -47,8 +47,8 @@ pub struct Clients {
 }
 
 /// One client, until it is dropped.
-pub struct Seat<'a> {
-    clients: &'a Clients,
+pub struct Seat {
+    clients: Arc<Clients>,
     address: IpAddr,
 }
 
@@ -63,7 +63,7 @@ impl Clients {
     }
 
     /// Counts a client, unless there are too many.
-    pub fn enter(&self, address: IpAddr) -> Option<Seat<'_>> {
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let mut all = self.by_address.lock().ok()?;
         let of_address = all.get(&address).copied().unwrap_or(0);
         if all.values().sum::<usize>() >= self.most || of_address >= self.most_of_address {
@@ -71,7 +71,7 @@ impl Clients {
         }
         all.insert(address, of_address + 1);
         Some(Seat {
-            clients: self,
+            clients: Arc::clone(self),
             address,
         })
     }
@@ -95,7 +95,7 @@ impl Clients {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Seat {
     fn drop(&mut self) {
         let Ok(mut all) = self.clients.by_address.lock() else {
             return;
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn clients_are_counted() {
-        let clients = Clients::new(3, 2);
+        let clients = Arc::new(Clients::new(3, 2));
         let (one, other): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "::1".parse().unwrap());
         let first = clients.enter(one);
         let second = clients.enter(one);

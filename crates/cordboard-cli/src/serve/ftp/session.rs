@@ -13,7 +13,7 @@ use super::command::{self, Bad, Command, Epsv};
 use super::data::{self, Mode};
 use super::lines::{Line, Lines};
 use super::listing::Kind;
-use super::root::{Place, Upload};
+use super::root::Place;
 use super::server::Server;
 use super::users::User;
 
@@ -37,13 +37,14 @@ pub(super) struct Session {
     pub(super) server: Arc<Server>,
     pub(super) lines: Lines,
     pub(super) client: IpAddr,
-    local: IpAddr,
+    pub(super) local: IpAddr,
     name: Option<String>,
     pub(super) user: Option<User>,
     failures: u32,
     pub(super) here: Place,
     pub(super) ascii: bool,
-    /// The offset of the next transfer.
+    /// The offset of the next transfer. Other commands may precede it: an offset that is
+    /// lost would replace the file that an upload is to continue.
     pub(super) rest: u64,
     rename: Option<Place>,
     pub(super) mode: Mode,
@@ -143,7 +144,6 @@ impl Session {
             Err(Bad::Protocol) => return self.say(522, "Use protocol (1,2)"),
         };
         let rename = self.rename.take();
-        let rest = std::mem::take(&mut self.rest);
         if let Some(step) = self.without_login(&command) {
             return step;
         }
@@ -151,6 +151,7 @@ impl Session {
             return self.say(530, "Log in with USER and PASS first");
         }
         match command {
+            Command::Rest(1..) if self.ascii => self.say(504, "REST needs TYPE I"),
             Command::Rest(offset) => {
                 self.rest = offset;
                 self.say(350, &format!("The next transfer begins at byte {offset}"))
@@ -163,15 +164,9 @@ impl Session {
             Command::List(path) => self.list(&path, Kind::Long),
             Command::Names(path) => self.list(&path, Kind::Names),
             Command::MachineList(path) => self.list(&path, Kind::Machine),
-            Command::Retrieve(path) => self.retrieve(&path, rest),
-            Command::Store(path) => self.store(
-                &path,
-                match rest {
-                    0 => Upload::Replace,
-                    offset => Upload::From(offset),
-                },
-            ),
-            Command::Append(path) => self.store(&path, Upload::Append),
+            Command::Retrieve(path) => self.retrieve(&path),
+            Command::Store(path) => self.store(&path),
+            Command::Append(path) => self.append(&path),
             Command::StoreUnique => self.store_unique(),
             other => self.of_files(other),
         }
@@ -201,6 +196,9 @@ impl Session {
             Command::Abort => self.say(226, "No transfer is running"),
             Command::Type { ascii } => {
                 self.ascii = *ascii;
+                if self.ascii {
+                    self.rest = 0;
+                }
                 self.say(
                     200,
                     match ascii {
@@ -220,7 +218,7 @@ impl Session {
     }
 
     fn user(&mut self, name: &[u8]) -> Step {
-        self.user = None;
+        (self.user, self.rest) = (None, 0);
         if self.server.require_tls && !self.lines.is_encrypted() {
             return self.say(530, "AUTH TLS first");
         }

@@ -4,6 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+use super::waiting::Waited;
 use crate::sys;
 
 /// Bytes that are encrypted at a time.
@@ -83,20 +85,32 @@ impl Pump {
         Ok((pump, ours))
     }
 
-    /// Waits for its end. `complete`: the source has ended, and nothing is missing.
+    /// Waits for its end. `complete`: the source has ended, and nothing is missing. The
+    /// client may not take the last bytes: `wait` waits until the descriptor hangs up,
+    /// and its result is returned. If it is not `Ready`, the connection is cut.
     ///
     /// # Errors
     ///
     /// The connection has failed, or ended without the end of TLS: bytes may be missing.
-    pub fn finish(self, ours: UnixStream, complete: bool) -> io::Result<()> {
+    pub fn finish(
+        self,
+        ours: UnixStream,
+        complete: bool,
+        wait: impl FnOnce(BorrowedFd<'_>) -> Waited,
+    ) -> (Waited, io::Result<()>) {
         self.complete.store(complete, Ordering::Release);
-        if !complete {
+        let mut waited = Waited::Ready;
+        if complete {
+            // The thread reads the end of file, and closes its end when it is done.
+            let _ = ours.shutdown(Shutdown::Write);
+            waited = wait(ours.as_fd());
+        }
+        if !complete || waited != Waited::Ready {
             let _ = self.socket.shutdown(Shutdown::Both);
         }
         drop(ours);
-        self.thread
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
+        let panicked = |_| Err(io::Error::other("the thread has panicked"));
+        (waited, self.thread.join().unwrap_or_else(panicked))
     }
 }
 

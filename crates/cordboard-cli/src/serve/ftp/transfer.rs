@@ -1,14 +1,14 @@
 //! Commands that use a data connection.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cordboard::{Errno, Side, Stage};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
@@ -16,43 +16,46 @@ use super::carry::{Carried, carry};
 use super::data::{self, NoConnection};
 use super::listing::{self, Kind};
 use super::root::Upload;
-use super::session::{Session, Step};
+use super::session::{Next, Session, Step};
 use super::tls::{Direction, Pump};
+use super::waiting::{self, Waited};
 
 /// Names that STOU tries.
 const TRIES: u32 = 1000;
 
+/// What a data connection is for.
+struct Job<'a> {
+    verb: &'static str,
+    path: &'a [u8],
+    direction: Direction,
+    /// The ends of lines are converted.
+    converts: bool,
+}
+
 impl Session {
     pub(super) fn list(&mut self, path: &[u8], kind: Kind) -> Step {
+        self.rest = 0;
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
         let text = listing::listing(&self.server.root, &self.here.join(path), kind, writes);
-        let text = match text {
-            Ok(text) => text,
+        let file = match text.and_then(|text| in_memory(&text)) {
+            Ok(file) => file,
             Err(error) => return self.failed(path, &error),
         };
-        let socket = match self.data()? {
-            Ok(socket) => socket,
-            Err(step) => return step,
+        let verb = match kind {
+            Kind::Long => "LIST",
+            Kind::Names => "NLST",
+            Kind::Machine => "MLSD",
         };
-        self.say(150, "Here is the list")?;
-        let sent = match self.send_text(socket, &text) {
-            Ok(()) => return self.say(226, "Sent"),
-            Err(error) => error,
+        let job = Job {
+            verb,
+            path,
+            direction: Direction::ToClient,
+            converts: false,
         };
-        self.say(426, &sent.to_string())
-    }
-
-    /// Sends a short text over a data connection.
-    fn send_text(&self, socket: TcpStream, text: &[u8]) -> io::Result<()> {
-        socket.set_write_timeout(Some(self.server.idle))?;
-        socket.set_read_timeout(Some(self.server.idle))?;
-        let Some(config) = self.encryption() else {
-            (&socket).write_all(text)?;
-            return socket.shutdown(Shutdown::Write);
-        };
-        let (pump, mut ours) = Pump::start(&config, socket, Direction::ToClient)?;
-        let written = ours.write_all(text);
-        pump.finish(ours, written.is_ok())
+        match self.data()? {
+            Ok(socket) => self.transfer(&job, file, socket),
+            Err(step) => step,
+        }
     }
 
     fn encryption(&self) -> Option<Arc<rustls::ServerConfig>> {
@@ -66,82 +69,119 @@ impl Session {
             return Ok(Err(self.say(521, "PROT P first")));
         }
         let server = Arc::clone(&self.server);
-        let ended = [PollFd::from_borrowed_fd(
-            server.ending.as_fd(),
-            PollFlags::IN,
-        )];
-        Ok(match data::connect(mode, self.client, &ended) {
-            Ok(socket) => Ok(socket),
-            Err(NoConnection::Unset) => Err(self.say(425, "PASV, EPSV, PORT or EPRT first")),
-            Err(NoConnection::Failed(error)) => Err(self.say(425, &error.to_string())),
-            Err(NoConnection::Ended) => Err(self.say(425, "The server ends")),
-        })
+        let until = Instant::now() + data::PATIENCE.min(server.idle);
+        let lines = &mut self.lines;
+        let mut wait =
+            |fd: BorrowedFd<'_>, events| waiting::wait(&server, lines, fd, events, until);
+        let done = data::connect(mode, (self.local, self.client), &mut wait);
+        let why = match done {
+            Ok(socket) => return Ok(Ok(socket)),
+            Err(NoConnection::Unset) => "PASV, EPSV, PORT or EPRT first".to_owned(),
+            Err(NoConnection::Failed(error)) => error.to_string(),
+            Err(NoConnection::Waited(Waited::Aborted)) => {
+                self.say(425, "Aborted before the data connection")?;
+                return Ok(Err(self.say(226, "Aborted")));
+            }
+            Err(NoConnection::Waited(Waited::Closed)) => return Ok(Err(Ok(Next::Quit))),
+            Err(NoConnection::Waited(Waited::Ending)) => "The server ends".to_owned(),
+            Err(NoConnection::Waited(_)) => "No data connection was made in time".to_owned(),
+        };
+        Ok(Err(self.say(425, &why)))
     }
 
-    pub(super) fn retrieve(&mut self, path: &[u8], offset: u64) -> Step {
+    pub(super) fn retrieve(&mut self, path: &[u8]) -> Step {
+        let offset = std::mem::take(&mut self.rest);
         let file = match self.server.root.read(&self.here.join(path), offset) {
             Ok(file) => file,
             Err(error) => return self.failed(path, &error),
         };
-        self.transfer("RETR", path, file, Direction::ToClient)
+        let job = Job {
+            verb: "RETR",
+            path,
+            direction: Direction::ToClient,
+            converts: self.ascii,
+        };
+        match self.data()? {
+            Ok(socket) => self.transfer(&job, file, socket),
+            Err(step) => step,
+        }
     }
 
-    pub(super) fn store(&mut self, path: &[u8], upload: Upload) -> Step {
-        if let Some(step) = self.refuses_to_write() {
-            return step;
-        }
-        let file = match self.server.root.write(&self.here.join(path), upload) {
-            Ok(file) => file,
-            Err(error) => return self.failed(path, &error),
+    pub(super) fn store(&mut self, path: &[u8]) -> Step {
+        let upload = match std::mem::take(&mut self.rest) {
+            0 => Upload::Replace,
+            offset => Upload::From(offset),
         };
-        let verb = if upload == Upload::Append {
-            "APPE"
-        } else {
-            "STOR"
-        };
-        self.transfer(verb, path, file, Direction::FromClient)
+        self.upload("STOR", |_| path.to_vec(), upload)
+    }
+
+    pub(super) fn append(&mut self, path: &[u8]) -> Step {
+        self.rest = 0;
+        self.upload("APPE", |_| path.to_vec(), Upload::Append)
     }
 
     pub(super) fn store_unique(&mut self) -> Step {
+        self.rest = 0;
+        let name = |number| format!("upload.{number}").into_bytes();
+        self.upload("STOU", name, Upload::New)
+    }
+
+    /// Writes a file. It is opened after the data connection is made: a file is not
+    /// replaced by nothing because no data can come. If it exists, and must not, the
+    /// next name is tried.
+    fn upload(
+        &mut self,
+        verb: &'static str,
+        name: impl Fn(u32) -> Vec<u8>,
+        upload: Upload,
+    ) -> Step {
         if let Some(step) = self.refuses_to_write() {
             return step;
         }
+        let socket = match self.data()? {
+            Ok(socket) => socket,
+            Err(step) => return step,
+        };
         for number in 1..=TRIES {
-            let name = format!("upload.{number}");
-            match self
-                .server
-                .root
-                .write(&self.here.join(name.as_bytes()), Upload::New)
-            {
+            let path = name(number);
+            match self.server.root.write(&self.here.join(&path), upload) {
                 Ok(file) => {
-                    return self.transfer("STOU", name.as_bytes(), file, Direction::FromClient);
+                    let job = Job {
+                        verb,
+                        path: &path,
+                        direction: Direction::FromClient,
+                        converts: self.ascii,
+                    };
+                    return self.transfer(&job, file, socket);
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return self.failed(name.as_bytes(), &error),
+                Err(error)
+                    if upload == Upload::New && error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return self.failed(&path, &error),
             }
         }
         self.say(450, "No free name was found")
     }
 
     /// Moves the bytes of a file over a data connection, and answers.
-    fn transfer(&mut self, verb: &str, path: &[u8], file: File, direction: Direction) -> Step {
-        let socket = match self.data()? {
-            Ok(socket) => socket,
-            Err(step) => return step,
+    fn transfer(&mut self, job: &Job<'_>, file: File, socket: TcpStream) -> Step {
+        let shown = self.here.join(job.path).shown();
+        let through = match (job.converts, self.encryption().is_some()) {
+            (true, true) => ", ASCII and TLS through user space",
+            (true, false) => ", ASCII through user space",
+            (false, true) => ", TLS through user space",
+            (false, false) => "",
         };
-        let shown = self.here.join(path).shown();
-        let mut text = match (verb, self.ascii) {
-            ("STOU", _) => b"FILE: ".to_vec(),
-            (_, true) => b"ASCII, through user space: ".to_vec(),
-            (_, false) => b"Binary: ".to_vec(),
+        let mut text = match job.verb {
+            // RFC 1123, 4.1.2.9.
+            "STOU" => [b"FILE: ", job.path].concat(),
+            _ => shown.clone(),
         };
-        text.extend_from_slice(match verb {
-            "STOU" => path,
-            _ => &shown,
-        });
+        if job.verb != "STOU" {
+            text.extend_from_slice(through.as_bytes());
+        }
         self.lines.reply(150, &text)?;
         let start = Instant::now();
-        let carried = self.carry(file, &socket, direction);
+        let carried = self.carry(job, file, &socket);
         let elapsed = start.elapsed();
         let complete = matches!(&carried, Ok(carried) if carried.complete && !carried.aborted);
         if complete {
@@ -151,15 +191,14 @@ impl Session {
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         drop(socket);
-        let (code, text) = answer(&carried, elapsed);
+        let (code, text) = answer(&carried, elapsed, through);
         let carried = carried.unwrap_or_default();
-        let by = match (carried.path, self.encryption()) {
-            (_, Some(_)) => "TLS, through user space".to_owned(),
-            (Some(path), None) => path.to_string(),
-            (None, None) => "-".to_owned(),
-        };
+        let by = carried
+            .path
+            .map_or_else(|| "-".to_owned(), |path| path.to_string());
         self.log(&format!(
-            "{verb} {} {} bytes {:.3} s by {by}: {}",
+            "{} {} {} bytes {:.3} s by {by}{through}: {}",
+            job.verb,
             String::from_utf8_lossy(&shown),
             carried.written,
             elapsed.as_secs_f64(),
@@ -172,18 +211,13 @@ impl Session {
         self.say(code, &text)
     }
 
-    fn carry(
-        &mut self,
-        file: File,
-        socket: &TcpStream,
-        direction: Direction,
-    ) -> io::Result<Carried> {
-        let stage = self.ascii.then(|| match direction {
+    fn carry(&mut self, job: &Job<'_>, file: File, socket: &TcpStream) -> io::Result<Carried> {
+        let stage = job.converts.then(|| match job.direction {
             Direction::ToClient => Stage::transforming(ToNetwork::default()),
             Direction::FromClient => Stage::transforming(FromNetwork::default()),
         });
         let file = OwnedFd::from(file);
-        let ends = |file: OwnedFd, network: OwnedFd| match direction {
+        let ends = |file: OwnedFd, network: OwnedFd| match job.direction {
             Direction::ToClient => (file, network),
             Direction::FromClient => (network, file),
         };
@@ -194,33 +228,44 @@ impl Session {
             let network = OwnedFd::from(socket.try_clone()?);
             return Ok(carry(&server, &mut self.lines, ends(file, network), stage));
         };
-        let (pump, ours) = Pump::start(&config, socket.try_clone()?, direction)?;
+        let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction)?;
         let network = OwnedFd::from(ours.try_clone()?);
         let mut carried = carry(&server, &mut self.lines, ends(file, network), stage);
-        if let Err(error) = pump.finish(ours, carried.complete) {
-            let network = match direction {
-                Direction::ToClient => Side::Sink,
-                Direction::FromClient => Side::Source,
-            };
+        let until = Instant::now() + server.idle;
+        let lines = &mut self.lines;
+        let (waited, done) = pump.finish(ours, carried.complete, |fd| {
+            waiting::wait(&server, lines, fd, PollFlags::empty(), until)
+        });
+        carried.aborted |= waited == Waited::Aborted;
+        carried.idle |= waited == Waited::TimedOut;
+        carried.complete &= waited == Waited::Ready;
+        if let Err(error) = done {
             carried.complete = false;
             if carried.errno.is_none() {
+                carried.failed = Some(match job.direction {
+                    Direction::ToClient => Side::Sink,
+                    Direction::FromClient => Side::Source,
+                });
                 let errno = rustix::io::Errno::from_io_error(&error);
-                (carried.failed, carried.errno) = (
-                    Some(network),
-                    Some(match errno {
-                        Some(errno) => errno.into(),
-                        // The end of the connection without the end of TLS.
-                        None => Errno::ECONNRESET,
-                    }),
-                );
+                // Without a number: the end of the connection without the end of TLS.
+                carried.errno = Some(errno.map_or(Errno::ECONNRESET, Errno::from));
             }
         }
         Ok(carried)
     }
 }
 
+/// Returns a file in memory that has this text: a listing is moved as any file is.
+fn in_memory(text: &[u8]) -> io::Result<File> {
+    let fd = rustix::fs::memfd_create("listing", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(fd);
+    file.write_all(text)?;
+    file.rewind()?;
+    Ok(file)
+}
+
 /// The reply to a transfer.
-fn answer(carried: &io::Result<Carried>, elapsed: Duration) -> (u16, String) {
+fn answer(carried: &io::Result<Carried>, elapsed: Duration, through: &str) -> (u16, String) {
     let carried = match carried {
         Ok(carried) => carried,
         Err(error) => return (451, error.to_string()),
@@ -231,7 +276,7 @@ fn answer(carried: &io::Result<Carried>, elapsed: Duration) -> (u16, String) {
     }
     if carried.complete {
         let seconds = elapsed.as_secs_f64();
-        return (226, format!("{written} bytes in {seconds:.3} s"));
+        return (226, format!("{written} bytes in {seconds:.3} s{through}"));
     }
     if carried.idle {
         return (
