@@ -127,3 +127,17 @@ fn a_listing_is_aborted() {
     client.expect(226);
     assert!(is_reset(data));
 }
+
+/// A file that is truncated while it is read is not sent whole.
+#[test]
+fn a_truncated_file_is_no_whole_file() {
+    let server = Server::start(&[]);
+    let (mut client, data) = stuck(&server);
+    let file = std::fs::File::options()
+        .write(true)
+        .open(server.path("large"));
+    file.unwrap().set_len(1000).unwrap();
+    let reset = is_reset(data);
+    let said = client.expect(451);
+    assert!(said.contains("ENODATA") && reset, "{said}");
+}

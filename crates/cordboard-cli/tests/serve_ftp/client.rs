@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustls::{ClientConnection, StreamOwned};
 
 use super::common::deadline;
 
@@ -16,6 +17,7 @@ pub struct Reply {
 
 pub struct Client {
     pub socket: TcpStream,
+    tls: Option<StreamOwned<ClientConnection, TcpStream>>,
     got: Vec<u8>,
 }
 
@@ -47,6 +49,7 @@ impl Client {
     pub fn new(socket: TcpStream) -> Client {
         Client {
             socket: with_timeout(socket),
+            tls: None,
             got: Vec::new(),
         }
     }
@@ -56,7 +59,17 @@ impl Client {
     }
 
     pub fn send_bytes(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).unwrap();
+        match &mut self.tls {
+            Some(tls) => tls.write_all(bytes).unwrap(),
+            None => self.socket.write_all(bytes).unwrap(),
+        }
+    }
+
+    /// Sends AUTH TLS, and encrypts the connection.
+    pub fn encrypt(&mut self, connection: ClientConnection) {
+        self.ask("AUTH TLS", 234);
+        let socket = self.socket.try_clone().unwrap();
+        self.tls = Some(StreamOwned::new(connection, socket));
     }
 
     /// The next line. `None`: the server has closed the connection.
@@ -68,7 +81,11 @@ impl Client {
                 return Some(String::from_utf8_lossy(&line[..end - 1]).into_owned());
             }
             let mut bytes = [0; 4096];
-            match self.socket.read(&mut bytes) {
+            let done = match &mut self.tls {
+                Some(tls) => tls.read(&mut bytes),
+                None => self.socket.read(&mut bytes),
+            };
+            match done {
                 Ok(0) => return None,
                 Ok(n) => self.got.extend_from_slice(&bytes[..n]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,

@@ -13,4 +13,6 @@ mod hostile;
 mod logins;
 mod reading;
 mod server;
+mod tls;
+mod tools;
 mod writing;

@@ -183,7 +183,7 @@ impl Session {
         let start = Instant::now();
         let carried = self.carry(job, file, &socket);
         let elapsed = start.elapsed();
-        let complete = matches!(&carried, Ok(carried) if carried.complete && !carried.aborted);
+        let complete = matches!(&carried, Ok(carried) if carried.complete);
         if complete {
             let _ = socket.shutdown(Shutdown::Write);
         } else {
@@ -206,7 +206,13 @@ impl Session {
         ));
         if carried.aborted {
             self.say(code, &text)?;
-            return self.say(226, "Aborted");
+            // An ABOR may come too late.
+            let text = if complete {
+                "No transfer is running"
+            } else {
+                "Aborted"
+            };
+            return self.say(226, text);
         }
         self.say(code, &text)
     }
@@ -238,7 +244,6 @@ impl Session {
         });
         carried.aborted |= waited == Waited::Aborted;
         carried.idle |= waited == Waited::TimedOut;
-        carried.complete &= waited == Waited::Ready;
         if let Err(error) = done {
             carried.complete = false;
             if carried.errno.is_none() {
@@ -271,12 +276,12 @@ fn answer(carried: &io::Result<Carried>, elapsed: Duration, through: &str) -> (u
         Err(error) => return (451, error.to_string()),
     };
     let written = carried.written;
-    if carried.aborted {
-        return (426, format!("Aborted after {written} bytes"));
-    }
     if carried.complete {
         let seconds = elapsed.as_secs_f64();
         return (226, format!("{written} bytes in {seconds:.3} s{through}"));
+    }
+    if carried.aborted {
+        return (426, format!("Aborted after {written} bytes"));
     }
     if carried.idle {
         return (
