@@ -36,7 +36,7 @@ pub struct Ftp {
     /// The directory to serve; nothing outside of it can be reached
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "hash_password")]
     pub root: Option<PathBuf>,
-    /// The address to listen at; port 0: any free port, which is printed
+    /// The address to listen at; port 0: any free port, which is logged
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:2121")]
     pub listen: SocketAddr,
     /// Allow an address that other machines can reach

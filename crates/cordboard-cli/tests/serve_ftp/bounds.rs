@@ -51,6 +51,33 @@ fn many_clients_read_at_once() {
     });
 }
 
+/// Without descriptors, the answer says that the error is temporary, and the server goes on.
+#[test]
+fn without_descriptors_it_goes_on() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    let mut client = server.anonymous();
+    assert_eq!(client.fetch("RETR f"), b"f");
+    let limit = |current| {
+        let pid = Pid::from_raw(server.pid() as i32);
+        let limit = Rlimit {
+            current: Some(current),
+            maximum: Some(1000),
+        };
+        prlimit(pid, Resource::Nofile, limit).unwrap();
+    };
+    limit(3);
+    client.ask("RETR f", 451);
+    client.ask("EPSV", 425);
+    // It is accepted once there is a descriptor again.
+    let waits = TcpStream::connect(server.address).unwrap();
+    server.logs(&["no client can be accepted"]);
+    limit(1000);
+    Client::greeted(waits);
+    assert_eq!(client.fetch("RETR f"), b"f");
+}
+
 #[test]
 fn an_idle_client_is_disconnected() {
     let server = Server::start(&["--idle", "0.2"]);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::command::{self, Bad, Command, Epsv};
@@ -428,8 +429,10 @@ impl Session {
             io::ErrorKind::InvalidInput => "the offset is behind the end".to_owned(),
             _ => error.to_string(),
         };
-        let code = match rustix::io::Errno::from_io_error(error) {
-            Some(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => 452,
+        let code = match Errno::from_io_error(error) {
+            Some(Errno::NOSPC | Errno::DQUOT) => 452,
+            // A later attempt may succeed: 550 would say that there is no such file.
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO) => 451,
             _ => 550,
         };
         let mut text = path.to_vec();
