@@ -13,11 +13,13 @@ use crate::units;
 
 mod buffer;
 mod fan_out;
+mod serve;
 mod splice;
 mod steering;
 
 pub use buffer::Buffering;
 pub use fan_out::{Failing, FanIn, Slow, Turns};
+pub use serve::{Ftp, Protocol, Serve};
 pub use splice::Splice;
 pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 
@@ -121,6 +123,8 @@ pub enum Command {
     /// ends as by SIGTERM.
     #[command(after_help = EXIT)]
     Cue(CueFlags),
+    /// Serve files over the network
+    Serve(Serve),
     /// Print which paths would be tried, and why, without moving a byte
     ///
     /// Nothing is created, connected to or waited for. Devices are not opened,

@@ -29,6 +29,7 @@ mod progress;
 mod report;
 mod request;
 mod run;
+mod serve;
 mod session;
 mod signals;
 mod splice;

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use crate::flags::{Command, Common};
 use crate::session::{CAT, Session};
 use crate::{
-    buffer, cat, copy, explain, fan_in, fan_out, man, output, play, signals, splice, sys, usage,
+    buffer, cat, copy, explain, fan_in, fan_out, man, output, play, serve, signals, splice, sys,
+    usage,
 };
 
 /// Runs the command of these words, and returns its exit status.
@@ -31,6 +32,7 @@ pub fn run(words: Vec<OsString>) -> u8 {
         Command::Cat(flags) => transfer(&flags.common, CAT, |s| cat::run(&flags, s)),
         Command::Play(flags) => play::run(&flags),
         Command::Cue(flags) => crate::cue::run(&flags),
+        Command::Serve(flags) => serve::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Completions { shell } => man::completions(shell),
         Command::Man { what } => man::man(what.as_deref()),

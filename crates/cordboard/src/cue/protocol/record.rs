@@ -54,6 +54,8 @@ pub struct Done {
     pub stranded: u64,
     /// The time that it took.
     pub elapsed: Duration,
+    /// The last path that moved bytes.
+    pub path: Option<DataPath>,
 }
 
 /// What a control descriptor is doing.
@@ -161,6 +163,7 @@ impl Done {
             written: report.written,
             stranded: report.stranded,
             elapsed: report.elapsed,
+            path: report.path.last().copied(),
         }
     }
 
@@ -189,6 +192,7 @@ impl Done {
         put_long(bytes, self.written);
         put_long(bytes, self.stranded);
         put_long(bytes, micros(self.elapsed));
+        put(bytes, path_word(self.path));
     }
 
     fn decode(words: &[u32]) -> Option<Done> {
@@ -214,6 +218,7 @@ impl Done {
             written: number(words.get(6..8)?)?,
             stranded: number(words.get(8..10)?)?,
             elapsed: Duration::from_micros(number(words.get(10..12)?)?),
+            path: words.get(12).and_then(|word| path_of(*word)),
         })
     }
 }
@@ -244,7 +249,7 @@ impl Status {
         put(bytes, state);
         put(bytes, self.transfer);
         put(bytes, self.queued);
-        put(bytes, self.path.map_or(0, |path| path as u32 + 1));
+        put(bytes, path_word(self.path));
         put_long(bytes, self.read);
         put_long(bytes, self.written);
         put_long(bytes, micros(self.elapsed));
@@ -264,7 +269,6 @@ impl Status {
     }
 
     fn decode(words: &[u32]) -> Option<Status> {
-        let path = words.get(3)?.checked_sub(1);
         Some(Status {
             state: match words.first()? {
                 0 => State::Idle,
@@ -273,10 +277,7 @@ impl Status {
             },
             transfer: *words.get(1)?,
             queued: *words.get(2)?,
-            path: path.and_then(|path| {
-                let mut all = DataPath::ALL.iter().copied();
-                all.find(|known| *known as u32 == path)
-            }),
+            path: path_of(*words.get(3)?),
             read: number(words.get(4..6)?)?,
             written: number(words.get(6..8)?)?,
             elapsed: Duration::from_micros(number(words.get(8..10)?)?),
@@ -292,6 +293,17 @@ impl Status {
             total: number(words.get(14..16)?).filter(|total| *total != u64::MAX),
         })
     }
+}
+
+/// Returns the word of a path: its place in the list, from 1.
+fn path_word(path: Option<DataPath>) -> u32 {
+    path.map_or(0, |path| path as u32 + 1)
+}
+
+fn path_of(word: u32) -> Option<DataPath> {
+    let place = word.checked_sub(1)?;
+    let mut all = DataPath::ALL.iter().copied();
+    all.find(|known| *known as u32 == place)
 }
 
 fn micros(time: Duration) -> u64 {

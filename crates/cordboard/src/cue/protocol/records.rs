@@ -68,6 +68,7 @@ mod tests {
             written: 1,
             stranded: 2,
             elapsed: Duration::from_millis(7),
+            path: Some(DataPath::Splice),
         });
         let all = [
             Record::Started(1),

@@ -1,0 +1,270 @@
+//! Moves the bytes of one data connection, and follows the control connection meanwhile.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use cordboard::cue::{Command, Record, Records};
+use cordboard::{Control, Cue, DataPath, Ended, Errno, Request, Running, Side, Stage, Transfer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+
+use super::lines::Lines;
+use super::server::Server;
+
+/// The interval at which the progress is checked.
+const TICK: Duration = Duration::from_secs(1);
+const TICK_MILLIS: u32 = 1000;
+
+/// How a transfer has ended.
+#[derive(Debug, Default)]
+pub struct Carried {
+    /// Bytes that the sink has accepted.
+    pub written: u64,
+    /// The source has ended, and all of it is written.
+    pub complete: bool,
+    pub aborted: bool,
+    /// The client has sent nothing, or taken nothing, for too long.
+    pub idle: bool,
+    pub failed: Option<Side>,
+    pub errno: Option<Errno>,
+    pub path: Option<DataPath>,
+}
+
+/// What moves the bytes.
+enum Mover {
+    /// A control descriptor, and the records that have arrived.
+    Cue(Cue, Records),
+    /// A stage changes the bytes.
+    Staged(Running),
+}
+
+impl Mover {
+    fn new(
+        source: OwnedFd,
+        sink: OwnedFd,
+        stage: Option<Stage>,
+        rate: u64,
+    ) -> Result<Mover, Errno> {
+        let Some(stage) = stage else {
+            let cue = Cue::new(&source, &sink)?;
+            if rate > 0 {
+                cue.send(Command::Rate(rate))?;
+            }
+            cue.send(Command::Progress(TICK_MILLIS))?;
+            cue.send(Command::WriteToEnd)?;
+            return Ok(Mover::Cue(cue, Records::default()));
+        };
+        let errno = |failure: &cordboard::Failure| failure.report.errno.unwrap_or(Errno::EINVAL);
+        let control = Control::new()?;
+        control.set_schedule(cordboard::Schedule::rate(rate));
+        let transfer = Transfer::owning(source, sink, Request::default()).map_err(|f| errno(&f))?;
+        let transfer = transfer.stage(stage).map_err(|f| errno(&f))?;
+        let running = transfer.control(&control).start().map_err(|f| errno(&f))?;
+        Ok(Mover::Staged(running))
+    }
+
+    fn cancel(&self) {
+        let _ = match self {
+            Mover::Cue(cue, _) => cue.send(Command::Cancel),
+            Mover::Staged(running) => {
+                running.cancel();
+                Ok(())
+            }
+        };
+    }
+}
+
+/// Moves all bytes from source to sink. The client can abort it.
+pub fn carry(
+    server: &Server,
+    lines: &mut Lines,
+    (source, sink): (OwnedFd, OwnedFd),
+    stage: Option<Stage>,
+) -> Carried {
+    let mut carried = Carried::default();
+    let mut mover = match Mover::new(source, sink, stage, server.rate) {
+        Ok(mover) => mover,
+        Err(errno) => {
+            carried.errno = Some(errno);
+            return carried;
+        }
+    };
+    let mut watch = Watch {
+        closed: false,
+        until: None,
+        progress: (0, Instant::now()),
+        written: 0,
+    };
+    while !advance(&mut mover, &mut carried, &mut watch) {
+        watch.wait(server, lines, &mover);
+        if let Some(why) = watch.cancels(server, lines) {
+            carried.aborted |= why == Why::Abort;
+            carried.idle |= why == Why::Idle;
+            mover.cancel();
+        }
+    }
+    settle(mover, &mut carried);
+    carried
+}
+
+/// Why a transfer is cancelled.
+#[derive(Debug, PartialEq, Eq)]
+enum Why {
+    Abort,
+    Idle,
+    Closed,
+    Shutdown,
+}
+
+/// What is watched while bytes move.
+struct Watch {
+    /// The client has closed the control connection.
+    closed: bool,
+    /// The server ends at this time.
+    until: Option<Instant>,
+    /// The bytes when they last changed.
+    progress: (u64, Instant),
+    written: u64,
+}
+
+impl Watch {
+    fn wait(&mut self, server: &Server, lines: &mut Lines, mover: &Mover) {
+        let mut fds = Vec::new();
+        let moves = match mover {
+            Mover::Cue(cue, _) => Some(cue.as_fd()),
+            Mover::Staged(running) => running.fd().ok(),
+        };
+        fds.extend(moves.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // Commands behind the present one wait.
+        let listens = !self.closed && lines.peek().is_none() && !lines.is_full();
+        let control = lines.fd().filter(|_| listens).map(|fd| {
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            fds.len() - 1
+        });
+        if self.until.is_none() {
+            fds.push(PollFd::from_borrowed_fd(
+                server.ending.as_fd(),
+                PollFlags::IN,
+            ));
+        }
+        let tick = Timespec::try_from(TICK).ok();
+        let done = poll(&mut fds, tick.as_ref());
+        if self.until.is_none() && server.is_ending() {
+            self.until = Some(Instant::now() + server.grace);
+        }
+        let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
+        drop(fds);
+        if done.is_ok() && readable && !matches!(lines.fill(), Ok(true)) {
+            self.closed = true;
+        }
+    }
+
+    /// Returns why the transfer is to be cancelled, once.
+    fn cancels(&mut self, server: &Server, lines: &mut Lines) -> Option<Why> {
+        let now = Instant::now();
+        if self.written != self.progress.0 {
+            self.progress = (self.written, now);
+        }
+        while let Some(line) = lines.peek() {
+            match &line.to_ascii_uppercase()[..] {
+                b"ABOR" => {
+                    lines.next();
+                    return Some(Why::Abort);
+                }
+                b"STAT" => {
+                    lines.next();
+                    let text = format!("{} bytes so far", self.written);
+                    let _ = lines.reply(213, text.as_bytes());
+                }
+                _ => break,
+            }
+        }
+        if self.closed {
+            return Some(Why::Closed);
+        }
+        if self.until.is_some_and(|until| now >= until) {
+            return Some(Why::Shutdown);
+        }
+        (now.duration_since(self.progress.1) >= server.idle).then_some(Why::Idle)
+    }
+}
+
+/// Takes in what the mover reports. Returns whether it has ended.
+fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool {
+    let (cue, records) = match mover {
+        Mover::Cue(cue, records) => (cue, records),
+        Mover::Staged(running) => {
+            let status = running.status();
+            watch.written = status.written;
+            return status.ended;
+        }
+    };
+    loop {
+        while let Some(record) = records.next() {
+            match record {
+                Record::Status(status) => {
+                    watch.written = status.written;
+                }
+                Record::Done(done) => {
+                    carried.written = done.written;
+                    carried.complete = done.ended == Ended::Eof && done.stranded == 0;
+                    (carried.failed, carried.errno) = (done.failed, done.errno);
+                    carried.path = done.path;
+                    return true;
+                }
+                Record::Refused { errno, .. } => {
+                    carried.errno = Some(errno);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        match receive(cue, records, RecvFlags::DONTWAIT) {
+            Received::Bytes => {}
+            Received::Nothing => return false,
+            Received::End => return true,
+        }
+    }
+}
+
+enum Received {
+    Bytes,
+    Nothing,
+    End,
+}
+
+fn receive(cue: &Cue, records: &mut Records, flags: RecvFlags) -> Received {
+    let mut bytes = [0; 1024];
+    match recv(cue, &mut bytes, flags) {
+        Ok((_, n @ 1..)) => {
+            records.push(&bytes[..n]);
+            Received::Bytes
+        }
+        Err(rustix::io::Errno::AGAIN) => Received::Nothing,
+        Err(rustix::io::Errno::INTR) => Received::Bytes,
+        Ok(_) | Err(_) => Received::End,
+    }
+}
+
+/// Closes the descriptors, and completes the account.
+fn settle(mover: Mover, carried: &mut Carried) {
+    match mover {
+        Mover::Cue(cue, mut records) => {
+            let _ = shutdown(&cue, Shutdown::Write);
+            // The end of file comes when the service has closed both ends.
+            while !matches!(
+                receive(&cue, &mut records, RecvFlags::empty()),
+                Received::End
+            ) {
+                while records.next().is_some() {}
+            }
+        }
+        Mover::Staged(running) => {
+            let report = running.wait().report;
+            carried.written = report.written;
+            carried.complete = report.ended == Ended::Eof;
+            (carried.failed, carried.errno) = (report.failed, report.errno);
+            carried.path = report.path.last().copied();
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Data connections: passive and active.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use super::waiting::Waited;
+use rustix::event::PollFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// The longest wait for the client's connection, or for one to the client.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// An active connection to a lower port is refused: a server of the client's machine
+/// might listen there (RFC 2577).
+const FIRST_PORT: u16 = 1024;
+
+/// How the next data connection is made.
+#[derive(Debug, Default)]
+pub enum Mode {
+    #[default]
+    Unset,
+    Passive(TcpListener),
+    Active(SocketAddr),
+}
+
+/// Listens for one data connection, at the address of the control connection.
+pub fn listen(address: IpAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
+    let Some((first, last)) = ports else {
+        return TcpListener::bind((address, 0));
+    };
+    let count = u32::from(last - first) + 1;
+    // Where to begin: the ports are used in turn.
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let start = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let mut refused = io::ErrorKind::AddrInUse.into();
+    for step in 0..count {
+        let port = first + (start.wrapping_add(step) % count) as u16;
+        match bind_at(SocketAddr::new(address, port)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// Listens at a port at which no other socket listens. Connections of before that wait for
+/// their end (TIME_WAIT) do not matter.
+fn bind_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket(address, SocketFlags::CLOEXEC)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, 8)?;
+    Ok(TcpListener::from(socket))
+}
+
+fn socket(address: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        None,
+    )?)
+}
+
+/// Returns whether an active connection to this address is allowed: it is that of the
+/// client itself, and no other host can be attacked through the server.
+pub fn may_connect(to: SocketAddr, client: IpAddr) -> bool {
+    to.ip().to_canonical() == client.to_canonical() && to.port() >= FIRST_PORT
+}
+
+/// Why there is no data connection.
+#[derive(Debug)]
+pub enum NoConnection {
+    /// Neither PASV nor PORT.
+    Unset,
+    Failed(io::Error),
+    /// The wait has ended without a connection.
+    Waited(Waited),
+}
+
+/// Waits for events of a descriptor.
+pub type Wait<'a> = dyn FnMut(BorrowedFd<'_>, PollFlags) -> Waited + 'a;
+
+/// Makes the data connection. `local` is the address of the control connection.
+pub fn connect(
+    mode: Mode,
+    (local, client): (IpAddr, IpAddr),
+    wait: &mut Wait<'_>,
+) -> Result<TcpStream, NoConnection> {
+    let socket = match mode {
+        Mode::Unset => return Err(NoConnection::Unset),
+        Mode::Active(to) => open(to, local, wait)?,
+        Mode::Passive(listener) => accept(&listener, client, wait)?,
+    };
+    // The last bytes are not held back.
+    let _ = socket.set_nodelay(true);
+    Ok(socket)
+}
+
+/// Connects to the client, from the address to which the client has connected.
+fn open(to: SocketAddr, local: IpAddr, wait: &mut Wait<'_>) -> Result<TcpStream, NoConnection> {
+    let failed = |errno: rustix::io::Errno| NoConnection::Failed(errno.into());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket(to, flags).map_err(NoConnection::Failed)?;
+    let local = if to.is_ipv4() {
+        local.to_canonical()
+    } else {
+        local
+    };
+    rustix::net::bind(&socket, &SocketAddr::new(local, 0)).map_err(failed)?;
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::INPROGRESS) => ready(socket.as_fd(), PollFlags::OUT, wait)?,
+        Err(errno) => return Err(failed(errno)),
+    }
+    match sockopt::socket_error(&socket) {
+        Ok(Ok(())) => {}
+        Ok(Err(errno)) | Err(errno) => return Err(failed(errno)),
+    }
+    let socket = TcpStream::from(socket);
+    socket
+        .set_nonblocking(false)
+        .map_err(NoConnection::Failed)?;
+    Ok(socket)
+}
+
+fn ready(fd: BorrowedFd<'_>, events: PollFlags, wait: &mut Wait<'_>) -> Result<(), NoConnection> {
+    match wait(fd, events) {
+        Waited::Ready => Ok(()),
+        other => Err(NoConnection::Waited(other)),
+    }
+}
+
+/// Accepts a connection of the client. Those of others are closed: another host could
+/// otherwise take a file, or give one (RFC 2577).
+fn accept(
+    listener: &TcpListener,
+    client: IpAddr,
+    wait: &mut Wait<'_>,
+) -> Result<TcpStream, NoConnection> {
+    loop {
+        ready(listener.as_fd(), PollFlags::IN, wait)?;
+        match listener.accept() {
+            Ok((socket, peer)) if peer.ip().to_canonical() == client.to_canonical() => {
+                return Ok(socket);
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(NoConnection::Failed(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_client_itself_is_connected_to() {
+        let client: IpAddr = "10.0.0.1".parse().unwrap();
+        let may = |to: &str| may_connect(to.parse().unwrap(), client);
+        assert!(may("10.0.0.1:1024"));
+        assert!(may("[::ffff:10.0.0.1]:5000"));
+        assert!(!may("10.0.0.1:1023"));
+        assert!(!may("10.0.0.2:5000"));
+        assert!(!may("[::1]:5000"));
+    }
+
+    #[test]
+    fn ports_of_the_range_are_used() {
+        let address: IpAddr = "127.0.0.1".parse().unwrap();
+        let free = TcpListener::bind((address, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let listener = listen(address, Some((free, free))).unwrap();
+        assert_eq!(listener.local_addr().unwrap().port(), free);
+        let taken = listen(address, Some((free, free)));
+        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}

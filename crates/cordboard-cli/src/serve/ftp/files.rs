@@ -1,0 +1,143 @@
+//! Commands on files and directories that need no data connection.
+
+use std::io;
+
+use cap_std::fs::MetadataExt;
+
+use super::command::Command;
+use super::listing;
+use super::session::{Next, Session, Step};
+use super::time::Utc;
+
+impl Session {
+    pub(super) fn of_files(&mut self, command: Command) -> Step {
+        match command {
+            Command::Pwd => {
+                let mut text = b"\"".to_vec();
+                // A quotation mark of a name is doubled (RFC 959, appendix II).
+                for byte in self.here.shown() {
+                    text.extend(std::iter::repeat_n(byte, 1 + usize::from(byte == b'"')));
+                }
+                text.push(b'"');
+                self.lines.reply(257, &text)?;
+                Ok(Next::Continue)
+            }
+            Command::Cwd(path) => self.change(&path),
+            Command::Cdup => self.change(b".."),
+            Command::Size(path) => self.size(&path),
+            Command::ModifiedAt(path) => self.modified(&path),
+            Command::MachineFact(path) => self.facts(&path),
+            Command::Stat(path) if path.is_empty() => self.status(),
+            Command::Stat(path) => self.listed(&path),
+            Command::Delete(path) => self.change_tree("DELE", &path, 250, |session, path| {
+                session.server.root.remove_file(&session.here.join(path))
+            }),
+            Command::RemoveDirectory(path) => {
+                self.change_tree("RMD", &path, 250, |session, path| {
+                    session
+                        .server
+                        .root
+                        .remove_directory(&session.here.join(path))
+                })
+            }
+            Command::MakeDirectory(path) => self.change_tree("MKD", &path, 257, |session, path| {
+                session.server.root.make_directory(&session.here.join(path))
+            }),
+            Command::SetModified { seconds, path } => {
+                self.change_tree("MFMT", &path, 213, |session, path| {
+                    session
+                        .server
+                        .root
+                        .set_modified(&session.here.join(path), seconds)
+                })
+            }
+            _ => self.say(502, "Not implemented"),
+        }
+    }
+
+    fn change(&mut self, path: &[u8]) -> Step {
+        let place = self.here.join(path);
+        match self.server.root.metadata(&place) {
+            Ok(about) if about.is_dir() => {
+                self.here = place;
+                self.say(250, "Changed")
+            }
+            Ok(_) => self.failed(path, &rustix::io::Errno::NOTDIR.into()),
+            Err(error) => self.failed(path, &error),
+        }
+    }
+
+    fn size(&mut self, path: &[u8]) -> Step {
+        if self.ascii {
+            // The size would be that of the converted file.
+            return self.say(550, "SIZE needs TYPE I");
+        }
+        match self.server.root.metadata(&self.here.join(path)) {
+            Ok(about) if about.is_file() => self.say(213, &about.len().to_string()),
+            Ok(_) => self.failed(path, &io::Error::other("not a regular file")),
+            Err(error) => self.failed(path, &error),
+        }
+    }
+
+    fn modified(&mut self, path: &[u8]) -> Step {
+        match self.server.root.metadata(&self.here.join(path)) {
+            Ok(about) => self.say(213, &Utc::of(about.mtime()).digits()),
+            Err(error) => self.failed(path, &error),
+        }
+    }
+
+    fn facts(&mut self, path: &[u8]) -> Step {
+        let writes = self.user.as_ref().is_some_and(|user| user.writes);
+        match listing::facts(&self.server.root, &self.here.join(path), writes) {
+            Ok(line) => {
+                self.lines.reply_lines(250, "Facts", &[line], "End")?;
+                Ok(Next::Continue)
+            }
+            Err(error) => self.failed(path, &error),
+        }
+    }
+
+    /// A listing over the control connection.
+    fn listed(&mut self, path: &[u8]) -> Step {
+        let place = self.here.join(path);
+        match listing::listing(&self.server.root, &place, listing::Kind::Long, false) {
+            Ok(text) => {
+                let lines: Vec<Vec<u8>> = text
+                    .split(|byte| *byte == b'\n')
+                    .map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec())
+                    .filter(|line| !line.is_empty())
+                    .collect();
+                self.lines.reply_lines(213, "Status", &lines, "End")?;
+                Ok(Next::Continue)
+            }
+            Err(error) => self.failed(path, &error),
+        }
+    }
+
+    fn status(&mut self) -> Step {
+        let name = self.user.as_ref().map_or("-", |user| &user.name);
+        let kind = if self.ascii { "ASCII" } else { "binary" };
+        let data = if self.private { "encrypted" } else { "plain" };
+        let lines = [
+            format!("Logged in as {name} from {}", self.client),
+            format!("Type {kind}, data connections {data}"),
+        ];
+        let lines = lines.map(String::into_bytes);
+        self.lines.reply_lines(211, "Status", &lines, "End")?;
+        Ok(Next::Continue)
+    }
+
+    fn change_tree(
+        &mut self,
+        verb: &str,
+        path: &[u8],
+        code: u16,
+        change: impl FnOnce(&Session, &[u8]) -> io::Result<()>,
+    ) -> Step {
+        if let Some(step) = self.refuses_to_write() {
+            return step;
+        }
+        let result = change(self, path);
+        self.done(verb, path, code, result)
+    }
+}

@@ -1,0 +1,293 @@
+//! The control connection: lines of commands, and replies.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::net::{RecvFlags, recv};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+/// The longest line, without its end.
+const LONGEST: usize = 4096;
+/// Bytes of one read. A record of TLS has at most 16 KiB.
+const READ: usize = 32 << 10;
+/// Telnet's escape (RFC 854), and the first of its commands with an option.
+const IAC: u8 = 255;
+const WITH_OPTION: std::ops::RangeInclusive<u8> = 251..=254;
+
+/// A connection, encrypted or not.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ServerConnection, NoWait>>),
+    /// While it changes from one to the other.
+    Changing,
+}
+
+/// A socket that is read without waiting. A client that sends a part of a TLS record and
+/// then nothing would otherwise block the session for ever.
+struct NoWait(TcpStream);
+
+impl Read for NoWait {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(&self.0, bytes, RecvFlags::DONTWAIT)?.1)
+    }
+}
+
+impl Write for NoWait {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The control connection.
+pub struct Lines {
+    stream: Stream,
+    bytes: Vec<u8>,
+    /// The rest of a line that is too long is passed over.
+    skipping: bool,
+}
+
+/// What the client has sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    Text(Vec<u8>),
+    TooLong,
+}
+
+impl Lines {
+    pub fn new(socket: TcpStream) -> Lines {
+        Lines {
+            stream: Stream::Plain(socket),
+            bytes: Vec::new(),
+            skipping: false,
+        }
+    }
+
+    pub fn socket(&self) -> Option<&TcpStream> {
+        match &self.stream {
+            Stream::Plain(socket) => Some(socket),
+            Stream::Tls(stream) => Some(&stream.sock.0),
+            Stream::Changing => None,
+        }
+    }
+
+    /// Returns the descriptor to wait for.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.socket().map(AsFd::as_fd)
+    }
+
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.stream, Stream::Tls(_))
+    }
+
+    /// Encrypts the connection from now on. What has arrived unencrypted behind the
+    /// command is dropped: another host may have inserted it.
+    pub fn encrypt(&mut self, config: &Arc<ServerConfig>) -> io::Result<()> {
+        let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+        self.bytes.clear();
+        self.stream = match std::mem::replace(&mut self.stream, Stream::Changing) {
+            Stream::Plain(socket) => {
+                Stream::Tls(Box::new(StreamOwned::new(connection, NoWait(socket))))
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Returns the next whole line, if it has arrived.
+    pub fn next(&mut self) -> Option<Line> {
+        loop {
+            let end = self.bytes.iter().position(|byte| *byte == b'\n');
+            let Some(end) = end else {
+                if self.bytes.len() > LONGEST {
+                    self.bytes.clear();
+                    let was_skipping = std::mem::replace(&mut self.skipping, true);
+                    if !was_skipping {
+                        return Some(Line::TooLong);
+                    }
+                }
+                return None;
+            };
+            let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            line.pop();
+            if line.last() == Some(&b'\r') {
+                line.pop();
+            }
+            return Some(match line.len() > LONGEST {
+                true => Line::TooLong,
+                false => Line::Text(without_telnet(&line)),
+            });
+        }
+    }
+
+    /// Returns the next line without taking it.
+    pub fn peek(&self) -> Option<Vec<u8>> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let line = &self.bytes[..end];
+        Some(without_telnet(line.strip_suffix(b"\r").unwrap_or(line)))
+    }
+
+    /// Whether there is no room for more lines before some are taken.
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() > LONGEST
+    }
+
+    /// Reads what has arrived, which may be a part of a TLS record only. `false`: the client
+    /// has closed the connection.
+    pub fn fill(&mut self) -> io::Result<bool> {
+        let mut bytes = vec![0; READ];
+        loop {
+            let done = match &mut self.stream {
+                Stream::Plain(socket) => socket.read(&mut bytes),
+                Stream::Tls(stream) => stream.read(&mut bytes),
+                Stream::Changing => Ok(0),
+            };
+            match done {
+                Ok(n) => {
+                    self.bytes.extend_from_slice(&bytes[..n]);
+                    return Ok(n > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends a reply of one line.
+    pub fn reply(&mut self, code: u16, text: &[u8]) -> io::Result<()> {
+        let mut line = format!("{code} ").into_bytes();
+        put(&mut line, text);
+        line.extend_from_slice(b"\r\n");
+        self.send(&line)
+    }
+
+    /// Sends a reply of several lines (RFC 959, 4.2).
+    pub fn reply_lines(
+        &mut self,
+        code: u16,
+        first: &str,
+        lines: &[Vec<u8>],
+        last: &str,
+    ) -> io::Result<()> {
+        let mut text = format!("{code}-{first}\r\n").into_bytes();
+        for line in lines {
+            text.push(b' ');
+            put(&mut text, line);
+            text.extend_from_slice(b"\r\n");
+        }
+        text.extend_from_slice(format!("{code} {last}\r\n").as_bytes());
+        self.send(&text)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.stream {
+            Stream::Plain(socket) => socket.write_all(bytes),
+            Stream::Tls(stream) => {
+                stream.write_all(bytes)?;
+                stream.flush()
+            }
+            Stream::Changing => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Ends the connection.
+    pub fn close(&mut self) {
+        if let Stream::Tls(stream) = &mut self.stream {
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+        if let Some(socket) = self.socket() {
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// Appends text that stays one line: names of files may contain any byte.
+fn put(line: &mut Vec<u8>, text: &[u8]) {
+    line.extend(text.iter().map(|byte| match byte {
+        b'\r' | b'\n' | 0 => b'?',
+        byte => *byte,
+    }));
+}
+
+/// Removes commands of telnet, which clients send before ABOR.
+fn without_telnet(line: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(line.len());
+    let mut bytes = line.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            IAC => match bytes.next() {
+                Some(IAC) => plain.push(IAC),
+                Some(command) if WITH_OPTION.contains(&command) => drop(bytes.next()),
+                _ => {}
+            },
+            byte => plain.push(byte),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (TcpStream, Lines) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        (client, Lines::new(server))
+    }
+
+    fn text(line: &str) -> Option<Line> {
+        Some(Line::Text(line.as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn lines_arrive_in_any_pieces() {
+        let (mut client, mut lines) = pair();
+        client.write_all(b"NOOP\r\nPW").unwrap();
+        assert!(lines.fill().unwrap());
+        assert_eq!(lines.peek(), Some(b"NOOP".to_vec()));
+        assert_eq!(lines.next(), text("NOOP"));
+        assert_eq!(lines.next(), None);
+        client.write_all(b"D\n\xff\xf4\xff\xf2ABOR\r\n").unwrap();
+        assert!(lines.fill().unwrap());
+        assert_eq!(lines.next(), text("PWD"));
+        assert_eq!(lines.next(), text("ABOR"));
+        drop(client);
+        assert!(!lines.fill().unwrap());
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_passed_over_once() {
+        let (mut client, mut lines) = pair();
+        let long = vec![b'x'; 3 * LONGEST];
+        client.write_all(&long).unwrap();
+        client.write_all(b"\r\nNOOP\r\n").unwrap();
+        drop(client);
+        let mut all = Vec::new();
+        while lines.fill().unwrap() {
+            all.extend(std::iter::from_fn(|| lines.next()));
+        }
+        assert_eq!(all, [Line::TooLong, Line::Text(b"NOOP".to_vec())]);
+    }
+
+    #[test]
+    fn a_name_cannot_add_a_line() {
+        let (mut client, mut lines) = pair();
+        lines.reply(257, b"\"/a\r\n226 b\"").unwrap();
+        drop(lines);
+        let mut got = String::new();
+        client.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "257 \"/a??226 b\"\r\n");
+    }
+}

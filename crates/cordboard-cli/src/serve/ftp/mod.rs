@@ -1,0 +1,234 @@
+//! `cordboard serve ftp`: an FTP server (RFC 959, 2228, 2389, 2428, 3659, 4217).
+
+mod ascii;
+mod carry;
+mod command;
+mod data;
+mod files;
+mod lines;
+mod listing;
+mod lock;
+mod log;
+mod root;
+mod server;
+mod session;
+mod time;
+mod tls;
+mod transfer;
+mod users;
+mod waiting;
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cordboard::Errno;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::flags::Ftp;
+use crate::output::errno_of;
+use crate::problem::Problem;
+use crate::{print, signals, sys};
+use server::{Clients, Server};
+
+/// The time in which cancelled transfers end.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Runs the server, and returns its exit status.
+pub fn run(flags: &Ftp) -> u8 {
+    let done = match &flags.hash_password {
+        Some(name) => hash_password(name),
+        None => serve(flags),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(problem) => print::failed(&problem),
+    }
+}
+
+fn hash_password(name: &str) -> Result<(), Problem> {
+    if name.is_empty() || name.contains([':', '\n', '#']) {
+        return Err(Problem::usage(name, "a name has no ':', '#' or line feed"));
+    }
+    let mut password = Vec::new();
+    std::io::stdin()
+        .read_to_end(&mut password)
+        .map_err(|error| {
+            let errno = errno_of(&error);
+            Problem::unsided(
+                "standard input",
+                errno,
+                format!("{errno} reading the password"),
+            )
+        })?;
+    if password.last() == Some(&b'\n') {
+        password.pop();
+    }
+    let hash = users::hash(&password).map_err(|error| Problem::usage(name, error))?;
+    print::print(format!("{name}:{hash}\n").as_bytes())
+}
+
+fn serve(flags: &Ftp) -> Result<(), Problem> {
+    let shown = flags.listen.to_string();
+    if !flags.listen.ip().is_loopback() && !flags.public {
+        let text = "other machines can reach this address";
+        return Err(Problem::usage(shown, text).help(
+            "--public allows it; without TLS (--tls-cert, --tls-key) passwords and bytes are not encrypted",
+        ));
+    }
+    let failed = |operand: &Path, error: &std::io::Error, doing: &str| {
+        let errno = errno_of(error);
+        Problem::unsided(operand.to_string_lossy(), errno, format!("{errno} {doing}"))
+    };
+    let root_path = flags.root.as_deref().unwrap_or(Path::new("."));
+    let root =
+        root::Root::open(root_path).map_err(|e| failed(root_path, &e, "opening the root"))?;
+    let users = users::Users::read(flags.users.as_deref(), !flags.no_anonymous)
+        .map_err(|text| Problem::usage("--users", text))?;
+    let log = log::Log::open(flags.log.as_deref()).map_err(|error| {
+        failed(
+            flags.log.as_deref().unwrap_or(Path::new("")),
+            &error,
+            "opening the log",
+        )
+    })?;
+    let tls = match (&flags.tls_cert, &flags.tls_key) {
+        (Some(cert), Some(key)) => {
+            Some(tls::config(cert, key).map_err(|text| Problem::usage("--tls-cert", text))?)
+        }
+        _ => None,
+    };
+    let listener = TcpListener::bind(flags.listen)
+        .map_err(|error| failed(Path::new(&shown), &error, "listening"))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| failed(Path::new(&shown), &error, "listening"))?;
+    signals::install(Vec::new());
+    allow_all_descriptors();
+    sys::ignore(libc::SIGPIPE);
+    let (ending, hang_up) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| {
+            Problem::unsided(&shown, errno.into(), format!("{errno} making a pipe"))
+        })?;
+    let server = Arc::new(Server {
+        root,
+        users,
+        log,
+        tls,
+        require_tls: flags.require_tls,
+        rate: flags.rate.unwrap_or(0),
+        idle: flags.idle,
+        grace: flags.grace,
+        passive_ports: flags.passive_ports,
+        ending,
+        ended: AtomicBool::new(false),
+        clients: Arc::new(Clients::new(flags.clients, flags.clients_per_address)),
+    });
+    let confined = lock::confine(root_path);
+    server
+        .log
+        .line(&format!("listening at {address}, {confined}"));
+    accept(&server, &listener);
+    drop(listener);
+    end(&server, hang_up, flags.grace);
+    Ok(())
+}
+
+/// Accepts clients until a signal comes.
+fn accept(server: &Arc<Server>, listener: &TcpListener) {
+    // Another process may take the connection between poll and accept.
+    let _ = listener.set_nonblocking(true);
+    let mut is_short = false;
+    while signals::stop().is_none() {
+        let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+        // The handler of a signal to stop interrupts it until it is noticed.
+        if poll(&mut fds, None).is_err() {
+            continue;
+        }
+        match listener.accept() {
+            Ok((socket, peer)) => {
+                is_short = false;
+                admit(server, socket, peer);
+            }
+            Err(error) if is_out_of_descriptors(&error) => {
+                // Logged once: the next attempt comes soon.
+                if !std::mem::replace(&mut is_short, true) {
+                    let text = format!("no client can be accepted: {error}");
+                    server.log.line(&text);
+                }
+                // A session has to end first.
+                let soon = Instant::now() + Duration::from_millis(100);
+                server.clients.wait_for_all(soon);
+            }
+            // The connection has ended, or another error of its own.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Raises the limit of descriptors to the most that is allowed: a client with a transfer
+/// has about twelve.
+fn allow_all_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let all = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    // With the old limit, fewer clients are served.
+    let _ = setrlimit(Resource::Nofile, all);
+}
+
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    matches!(
+        errno_of(error),
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM
+    )
+}
+
+/// Starts the session of a client, unless there are too many.
+fn admit(server: &Arc<Server>, socket: TcpStream, peer: SocketAddr) {
+    let _ = socket.set_nonblocking(false);
+    let address = peer.ip().to_canonical();
+    let Some(seat) = server.clients.enter(address) else {
+        return refuse(&socket, "Too many clients");
+    };
+    let shared = Arc::clone(server);
+    let copy = socket.try_clone();
+    let body = move || {
+        let _seat = seat;
+        let server = Arc::clone(&shared);
+        if let Err(error) = session::serve(server, socket, peer) {
+            shared.log.line(&format!("{address} -: {error}"));
+        }
+    };
+    let thread = std::thread::Builder::new().name("cordboard-ftp".to_owned());
+    // Signals are for the main thread.
+    let started = sys::without_signals(|| thread.stack_size(512 << 10).spawn(body));
+    if let (Err(error), Ok(socket)) = (started, copy) {
+        server.log.line(&format!("{address} -: no thread: {error}"));
+        refuse(&socket, "No thread");
+    }
+}
+
+fn refuse(socket: &TcpStream, why: &str) {
+    use std::io::Write as _;
+    let mut socket = socket;
+    let _ = socket.set_write_timeout(Some(Duration::from_secs(1)));
+    let _ = socket.write_all(format!("421 {why}\r\n").as_bytes());
+}
+
+/// Ends the sessions. Running transfers may end by themselves within the time of grace.
+fn end(server: &Server, hang_up: OwnedFd, grace: Duration) {
+    server.ended.store(true, Ordering::Release);
+    drop(hang_up);
+    let left = server.clients.wait_for_all(Instant::now() + grace + LAST);
+    server.log.line(&match left {
+        0 => "ended".to_owned(),
+        left => format!("ended, with {left} clients connected"),
+    });
+}

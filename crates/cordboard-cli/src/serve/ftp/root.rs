@@ -1,0 +1,260 @@
+//! The served directory. Every name is resolved beneath it by `openat2(2)` with
+//! `RESOLVE_BENEATH`, or one component at a time where that call is missing (`cap-std`),
+//! so no symlink and no renaming meanwhile leads out of it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, Metadata, OpenOptions, OpenOptionsExt};
+
+/// A path as the client sees it: components below the root, without `.` and `..`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place(Vec<OsString>);
+
+impl Place {
+    /// Returns the place that a path names from here. `..` of the root is the root.
+    pub fn join(&self, path: &[u8]) -> Place {
+        let mut parts = match path.first() {
+            Some(b'/') => Vec::new(),
+            _ => self.0.clone(),
+        };
+        for part in path.split(|byte| *byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => drop(parts.pop()),
+                name => parts.push(OsString::from_vec(name.to_vec())),
+            }
+        }
+        Place(parts)
+    }
+
+    /// Returns the path as the client sees it.
+    pub fn shown(&self) -> Vec<u8> {
+        let mut path = Vec::new();
+        for part in &self.0 {
+            path.push(b'/');
+            path.extend_from_slice(part.as_bytes());
+        }
+        if path.is_empty() { b"/".to_vec() } else { path }
+    }
+
+    /// Returns the last component.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.0.last().map(|name| name.as_bytes())
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn path(&self) -> PathBuf {
+        match self.0.is_empty() {
+            true => PathBuf::from("."),
+            false => self.0.iter().collect(),
+        }
+    }
+}
+
+/// What an upload does with a file that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upload {
+    /// Replaces its content.
+    Replace,
+    /// Writes from this offset on.
+    From(u64),
+    /// Appends.
+    Append,
+    /// Fails.
+    New,
+}
+
+/// The served directory.
+pub struct Root(Dir);
+
+impl Root {
+    /// Opens the directory.
+    pub fn open(path: &Path) -> io::Result<Root> {
+        Dir::open_ambient_dir(path, ambient_authority()).map(Root)
+    }
+
+    /// Opens a regular file for reading, at an offset.
+    pub fn read(&self, place: &Place, offset: u64) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        // Does not wait for the writer of a FIFO.
+        options
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        let mut file = regular(self.0.open_with(place.path(), &options)?.into_std())?;
+        if offset > 0 {
+            if offset > file.metadata()?.len() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            file.seek(SeekFrom::Start(offset))?;
+        }
+        Ok(file)
+    }
+
+    /// Opens or creates a regular file for writing.
+    pub fn write(&self, place: &Place, upload: Upload) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .mode(0o666);
+        match upload {
+            Upload::Append => options.append(true).create(true),
+            Upload::New => options.write(true).create_new(true),
+            Upload::Replace | Upload::From(_) => options.write(true).create(true),
+        };
+        let mut file = regular(self.0.open_with(place.path(), &options)?.into_std())?;
+        match upload {
+            // Only after it is known to be a regular file.
+            Upload::Replace => file.set_len(0)?,
+            Upload::From(offset) => drop(file.seek(SeekFrom::Start(offset))?),
+            Upload::Append | Upload::New => {}
+        }
+        Ok(file)
+    }
+
+    /// Returns what is known about a file, or about the target of a symlink.
+    pub fn metadata(&self, place: &Place) -> io::Result<Metadata> {
+        self.0.metadata(place.path())
+    }
+
+    /// Calls `each` with the names of a directory and what is known about them, until it
+    /// fails. A symlink that leads out of the root has the metadata of itself.
+    pub fn list(
+        &self,
+        place: &Place,
+        mut each: impl FnMut(&[u8], &Metadata) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let folder = self.0.open_dir(place.path())?;
+        for entry in folder.entries()? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let about = folder
+                .metadata(&name)
+                .or_else(|_| folder.symlink_metadata(&name));
+            // It may have been removed meanwhile.
+            if let Ok(about) = about {
+                each(name.as_bytes(), &about)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn remove_file(&self, place: &Place) -> io::Result<()> {
+        self.0.remove_file(place.path())
+    }
+
+    pub fn remove_directory(&self, place: &Place) -> io::Result<()> {
+        match place.is_root() {
+            true => Err(io::ErrorKind::PermissionDenied.into()),
+            false => self.0.remove_dir(place.path()),
+        }
+    }
+
+    pub fn make_directory(&self, place: &Place) -> io::Result<()> {
+        self.0.create_dir(place.path())
+    }
+
+    pub fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
+        match from.is_root() || to.is_root() {
+            true => Err(io::ErrorKind::PermissionDenied.into()),
+            false => self.0.rename(from.path(), &self.0, to.path()),
+        }
+    }
+
+    /// Sets the time of modification of a file or directory.
+    pub fn set_modified(&self, place: &Place, seconds: i64) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        let file = self.0.open_with(place.path(), &options)?;
+        let times = rustix::fs::Timestamps {
+            last_access: rustix::fs::Timespec {
+                tv_sec: 0,
+                tv_nsec: rustix::fs::UTIME_OMIT,
+            },
+            last_modification: rustix::fs::Timespec {
+                tv_sec: seconds,
+                tv_nsec: 0,
+            },
+        };
+        Ok(rustix::fs::futimens(file.as_fd(), &times)?)
+    }
+}
+
+fn regular(file: File) -> io::Result<File> {
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_stay_below_the_root() {
+        let root = Place::default();
+        let shown = |place: &Place| String::from_utf8(place.shown()).unwrap();
+        assert_eq!(shown(&root.join(b"../../etc/passwd")), "/etc/passwd");
+        assert_eq!(shown(&root.join(b"a//b/./c/..")), "/a/b");
+        assert_eq!(shown(&root.join(b"a").join(b"/b")), "/b");
+        assert_eq!(shown(&root.join(b"a/b").join(b"..")), "/a");
+        assert_eq!(shown(&root.join(b"..")), "/");
+        assert!(root.join(b"a/..").is_root());
+    }
+
+    #[test]
+    fn nothing_outside_is_reached() {
+        let folder = tempfile::tempdir().unwrap();
+        let served = folder.path().join("served");
+        std::fs::create_dir(&served).unwrap();
+        std::fs::write(folder.path().join("secret"), b"secret").unwrap();
+        std::os::unix::fs::symlink("../secret", served.join("out")).unwrap();
+        std::os::unix::fs::symlink("/etc", served.join("etc")).unwrap();
+        std::os::unix::fs::symlink("inside", served.join("link")).unwrap();
+        std::fs::write(served.join("inside"), b"inside").unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            served.join("fifo"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        let root = Root::open(&served).unwrap();
+        let place = |path: &str| Place::default().join(path.as_bytes());
+        for path in ["out", "etc/passwd", "fifo", "none", "."] {
+            assert!(root.read(&place(path), 0).is_err(), "{path}");
+            assert!(
+                root.write(&place(path), Upload::From(0)).is_err() || path == "none",
+                "{path}"
+            );
+        }
+        assert!(root.read(&place("link"), 0).is_ok());
+        assert!(root.read(&place("inside"), 7).is_err(), "past its end");
+        assert!(root.rename(&place("inside"), &place("etc/x")).is_err());
+        assert!(root.remove_directory(&place("/")).is_err());
+        assert_eq!(
+            std::fs::read(folder.path().join("secret")).unwrap(),
+            b"secret"
+        );
+        let mut names = Vec::new();
+        root.list(&place("/"), |name, _| {
+            names.push(String::from_utf8(name.to_vec()).unwrap());
+            Ok(())
+        })
+        .unwrap();
+        names.sort();
+        assert_eq!(names, ["etc", "fifo", "inside", "link", "none", "out"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! The state that all sessions share, and the number of clients.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rustls::ServerConfig;
+
+use super::log::Log;
+use super::root::Root;
+use super::users::Users;
+
+/// What all sessions share.
+pub struct Server {
+    pub root: Root,
+    pub users: Users,
+    pub log: Log,
+    pub tls: Option<Arc<ServerConfig>>,
+    pub require_tls: bool,
+    /// Bytes a second of each transfer; 0: no limit.
+    pub rate: u64,
+    pub idle: Duration,
+    pub grace: Duration,
+    pub passive_ports: Option<(u16, u16)>,
+    /// The read end of a pipe that hangs up when the server ends.
+    pub ending: OwnedFd,
+    pub ended: AtomicBool,
+    pub clients: Arc<Clients>,
+}
+
+impl Server {
+    /// Whether the server ends.
+    pub fn is_ending(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// The clients that are connected.
+pub struct Clients {
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    left: Condvar,
+    most: usize,
+    most_of_address: usize,
+}
+
+/// One client, until it is dropped.
+pub struct Seat {
+    clients: Arc<Clients>,
+    address: IpAddr,
+}
+
+impl Clients {
+    pub fn new(most: usize, most_of_address: usize) -> Clients {
+        Clients {
+            by_address: Mutex::default(),
+            left: Condvar::new(),
+            most,
+            most_of_address,
+        }
+    }
+
+    /// Counts a client, unless there are too many.
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+        let mut all = self.by_address.lock().ok()?;
+        let of_address = all.get(&address).copied().unwrap_or(0);
+        if all.values().sum::<usize>() >= self.most || of_address >= self.most_of_address {
+            return None;
+        }
+        all.insert(address, of_address + 1);
+        Some(Seat {
+            clients: Arc::clone(self),
+            address,
+        })
+    }
+
+    /// Waits until all clients have left, or until this time. Returns the number of those
+    /// that have not.
+    pub fn wait_for_all(&self, until: Instant) -> usize {
+        let Ok(mut all) = self.by_address.lock() else {
+            return 0;
+        };
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if all.is_empty() || left.is_zero() {
+                return all.values().sum();
+            }
+            let Ok((next, _)) = self.left.wait_timeout(all, left) else {
+                return 0;
+            };
+            all = next;
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let Ok(mut all) = self.clients.by_address.lock() else {
+            return;
+        };
+        if let Some(count) = all.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.address);
+            }
+        }
+        self.clients.left.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_counted() {
+        let clients = Arc::new(Clients::new(3, 2));
+        let (one, other): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "::1".parse().unwrap());
+        let first = clients.enter(one);
+        let second = clients.enter(one);
+        assert!(first.is_some() && second.is_some());
+        assert!(clients.enter(one).is_none(), "too many of one address");
+        let third = clients.enter(other);
+        assert!(third.is_some());
+        assert!(clients.enter("::2".parse().unwrap()).is_none(), "too many");
+        drop(first);
+        assert!(clients.enter(one).is_some());
+        drop((second, third));
+        assert_eq!(clients.wait_for_all(Instant::now()), 0);
+    }
+}

@@ -1,0 +1,471 @@
+//! One client: the state of its control connection, and its commands.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::command::{self, Bad, Command, Epsv};
+use super::data::{self, Mode};
+use super::lines::{Line, Lines};
+use super::listing::Kind;
+use super::root::Place;
+use super::server::Server;
+use super::users::User;
+
+/// Wrong passwords after which a client is disconnected, and the pause after each.
+const FAILURES: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest wait for a client that does not read its replies.
+const UNREAD: Duration = Duration::from_secs(30);
+
+/// What follows a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Continue,
+    Quit,
+}
+
+pub(super) type Step = io::Result<Next>;
+
+/// The state of a session.
+pub(super) struct Session {
+    pub(super) server: Arc<Server>,
+    pub(super) lines: Lines,
+    pub(super) client: IpAddr,
+    pub(super) local: IpAddr,
+    name: Option<String>,
+    pub(super) user: Option<User>,
+    failures: u32,
+    pub(super) here: Place,
+    pub(super) ascii: bool,
+    /// The offset of the next transfer. Other commands may precede it: an offset that is
+    /// lost would replace the file that an upload is to continue.
+    pub(super) rest: u64,
+    rename: Option<Place>,
+    pub(super) mode: Mode,
+    /// EPSV ALL: no other command for data connections is taken.
+    epsv_only: bool,
+    /// PROT P: data connections are encrypted.
+    pub(super) private: bool,
+}
+
+/// Serves a client until it leaves.
+pub(super) fn serve(server: Arc<Server>, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    let local = socket.local_addr()?.ip();
+    socket.set_write_timeout(Some(UNREAD))?;
+    socket.set_nodelay(true)?;
+    // ABOR arrives with urgent data.
+    let _ = sockopt::set_socket_oobinline(&socket, true);
+    let mut session = Session {
+        server,
+        lines: Lines::new(socket),
+        client: peer.ip(),
+        local,
+        name: None,
+        user: None,
+        failures: 0,
+        here: Place::default(),
+        ascii: true,
+        rest: 0,
+        rename: None,
+        mode: Mode::Unset,
+        epsv_only: false,
+        private: false,
+    };
+    session.say(220, "cordboard FTP server")?;
+    let done = session.run();
+    session.lines.close();
+    done
+}
+
+impl Session {
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            let Some(line) = self.line()? else {
+                return Ok(());
+            };
+            let next = match line {
+                Line::TooLong => self.say(500, "The line is too long"),
+                Line::Text(line) => self.execute(&line),
+            };
+            if next? == Next::Quit {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn say(&mut self, code: u16, text: &str) -> Step {
+        self.lines.reply(code, text.as_bytes())?;
+        Ok(Next::Continue)
+    }
+
+    /// Returns the next line. `None`: the client has left, is idle, or the server ends.
+    fn line(&mut self) -> io::Result<Option<Line>> {
+        let until = Instant::now() + self.server.idle;
+        loop {
+            if let Some(line) = self.lines.next() {
+                return Ok(Some(line));
+            }
+            if self.server.is_ending() {
+                self.say(421, "The server ends")?;
+                return Ok(None);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.say(421, "Nothing was sent for too long")?;
+                return Ok(None);
+            }
+            let Some(fd) = self.lines.fd() else {
+                return Ok(None);
+            };
+            let mut fds = [
+                PollFd::from_borrowed_fd(fd, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.server.ending.as_fd(), PollFlags::IN),
+            ];
+            let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+            let readable = done.is_ok() && !fds[0].revents().is_empty();
+            if readable && !self.lines.fill()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn execute(&mut self, line: &[u8]) -> Step {
+        let command = match command::parse(line) {
+            Ok(command) => command,
+            Err(Bad::Unknown) => return self.say(500, "The command is unknown"),
+            Err(Bad::Argument) => return self.say(501, "The argument is wrong"),
+            Err(Bad::Unsupported) => return self.say(504, "The argument is not supported"),
+            Err(Bad::Protocol) => return self.say(522, "Use protocol (1,2)"),
+        };
+        let rename = self.rename.take();
+        if let Some(step) = self.without_login(&command) {
+            return step;
+        }
+        if self.user.is_none() {
+            return self.say(530, "Log in with USER and PASS first");
+        }
+        match command {
+            Command::Rest(1..) if self.ascii => self.say(504, "REST needs TYPE I"),
+            Command::Rest(offset) => {
+                self.rest = offset;
+                self.say(350, &format!("The next transfer begins at byte {offset}"))
+            }
+            Command::RenameFrom(path) => self.rename_from(&path),
+            Command::RenameTo(path) => self.rename_to(rename, &path),
+            Command::Pasv => self.pasv(),
+            Command::Epsv(epsv) => self.epsv(epsv),
+            Command::Port(to) => self.port(to),
+            Command::List(path) => self.list(&path, Kind::Long),
+            Command::Names(path) => self.list(&path, Kind::Names),
+            Command::MachineList(path) => self.list(&path, Kind::Machine),
+            Command::Retrieve(path) => self.retrieve(&path),
+            Command::Store(path) => self.store(&path),
+            Command::Append(path) => self.append(&path),
+            Command::StoreUnique => self.store_unique(),
+            other => self.of_files(other),
+        }
+    }
+
+    /// Commands before the login. `None`: it is another one.
+    fn without_login(&mut self, command: &Command) -> Option<Step> {
+        Some(match command {
+            Command::User(name) => self.user(name),
+            Command::Pass(password) => self.pass(password),
+            Command::Auth(how) => self.auth(how),
+            Command::Pbsz if self.lines.is_encrypted() => self.say(200, "PBSZ=0"),
+            Command::Pbsz => self.say(503, "AUTH TLS first"),
+            Command::Prot(level) => self.prot(*level),
+            Command::Quit => self.say(221, "Goodbye").map(|_| Next::Quit),
+            Command::Noop => self.say(200, "Nothing was done"),
+            Command::Syst => self.say(215, "UNIX Type: L8"),
+            Command::Feat => self.feat(),
+            Command::Help => self.help(),
+            Command::Opts(what) if what.starts_with(b"UTF8") => {
+                self.say(200, "Names are bytes, as they are stored")
+            }
+            Command::Opts(what) if what.starts_with(b"MLST") => {
+                self.say(200, "MLST OPTS type;size;modify;perm;unique;")
+            }
+            Command::Opts(_) => self.say(501, "The option is unknown"),
+            Command::Abort => self.say(226, "No transfer is running"),
+            Command::Type { ascii } => {
+                self.ascii = *ascii;
+                if self.ascii {
+                    self.rest = 0;
+                }
+                self.say(
+                    200,
+                    match ascii {
+                        true => {
+                            "ASCII: lines are converted, which passes the bytes through user space"
+                        }
+                        false => "Binary",
+                    },
+                )
+            }
+            Command::Structure(b'F') => self.say(200, "Files"),
+            Command::Mode(b'S') => self.say(200, "Stream"),
+            Command::Structure(_) | Command::Mode(_) => self.say(504, "Not supported"),
+            Command::Allo => self.say(202, "No space is reserved"),
+            _ => return None,
+        })
+    }
+
+    fn user(&mut self, name: &[u8]) -> Step {
+        (self.user, self.rest) = (None, 0);
+        if self.server.require_tls && !self.lines.is_encrypted() {
+            return self.say(530, "AUTH TLS first");
+        }
+        let name = String::from_utf8_lossy(name).into_owned();
+        let text = match self.server.users.takes_anonymous(&name) {
+            true => "Any password",
+            false => "The password, please",
+        };
+        self.name = Some(name);
+        self.say(331, text)
+    }
+
+    fn pass(&mut self, password: &[u8]) -> Step {
+        let Some(name) = self.name.take() else {
+            return self.say(503, "USER first");
+        };
+        if let Some(user) = self.server.users.login(&name, password) {
+            let rights = if user.writes {
+                "read and write"
+            } else {
+                "read-only"
+            };
+            let text = format!("Logged in, {rights}");
+            self.user = Some(user);
+            self.here = Place::default();
+            return self.say(230, &text);
+        }
+        self.failures += 1;
+        self.server
+            .log
+            .line(&format!("{} {name} LOGIN: wrong password", self.client));
+        self.pause();
+        if self.failures < FAILURES {
+            return self.say(530, "Name or password is wrong");
+        }
+        self.say(421, "Too many wrong passwords")
+            .map(|_| Next::Quit)
+    }
+
+    /// Waits before the answer to a wrong password, unless the server ends.
+    fn pause(&self) {
+        let mut fds = [PollFd::from_borrowed_fd(
+            self.server.ending.as_fd(),
+            PollFlags::IN,
+        )];
+        let _ = poll(&mut fds, Timespec::try_from(PAUSE).ok().as_ref());
+    }
+
+    fn auth(&mut self, how: &[u8]) -> Step {
+        let Some(config) = self.server.tls.clone() else {
+            return self.say(502, "The server has no certificate");
+        };
+        if !matches!(how, b"TLS" | b"TLS-C" | b"SSL") {
+            return self.say(504, "TLS only");
+        }
+        if self.lines.is_encrypted() {
+            return self.say(503, "The connection is encrypted already");
+        }
+        self.say(234, "TLS begins")?;
+        (self.user, self.name) = (None, None);
+        self.lines.encrypt(&config)?;
+        Ok(Next::Continue)
+    }
+
+    fn prot(&mut self, level: u8) -> Step {
+        match level {
+            _ if !self.lines.is_encrypted() => self.say(503, "AUTH TLS first"),
+            b'C' if self.server.require_tls => self.say(534, "Data connections must be encrypted"),
+            b'P' | b'C' => {
+                self.private = level == b'P';
+                self.say(200, match self.private {
+                    true => "Data connections are encrypted, which passes the bytes through user space",
+                    false => "Data connections are not encrypted",
+                })
+            }
+            _ => self.say(536, "P or C only"),
+        }
+    }
+
+    fn feat(&mut self) -> Step {
+        let mut all = vec![
+            "EPRT",
+            "EPSV",
+            "MDTM",
+            "MFMT",
+            "MLST type*;size*;modify*;perm*;unique*;",
+        ];
+        all.extend(["REST STREAM", "SIZE", "TVFS", "UTF8"]);
+        if self.server.tls.is_some() {
+            all.extend(["AUTH TLS", "PBSZ", "PROT"]);
+        }
+        let lines: Vec<Vec<u8>> = all.iter().map(|line| line.as_bytes().to_vec()).collect();
+        self.lines.reply_lines(211, "Features", &lines, "End")?;
+        Ok(Next::Continue)
+    }
+
+    fn help(&mut self) -> Step {
+        let lines = [
+            "USER PASS AUTH PBSZ PROT QUIT NOOP SYST FEAT HELP STAT OPTS TYPE STRU MODE ALLO",
+            "PWD CWD CDUP PASV EPSV PORT EPRT REST ABOR LIST NLST MLSD MLST SIZE MDTM MFMT",
+            "RETR STOR STOU APPE RNFR RNTO DELE MKD RMD",
+        ];
+        let lines = lines.map(|line| line.as_bytes().to_vec());
+        self.lines.reply_lines(214, "Commands", &lines, "End")?;
+        Ok(Next::Continue)
+    }
+
+    fn pasv(&mut self) -> Step {
+        if self.epsv_only {
+            return self.say(503, "EPSV ALL was sent");
+        }
+        let IpAddr::V4(address) = self.local.to_canonical() else {
+            return self.say(425, "Use EPSV: this is IPv6");
+        };
+        match self.listen() {
+            Ok(port) => {
+                let [a, b, c, d] = address.octets();
+                let [high, low] = port.to_be_bytes();
+                self.say(
+                    227,
+                    &format!("Entering Passive Mode ({a},{b},{c},{d},{high},{low})"),
+                )
+            }
+            Err(error) => self.say(425, &error.to_string()),
+        }
+    }
+
+    fn epsv(&mut self, epsv: Epsv) -> Step {
+        let ours = match self.local.to_canonical() {
+            IpAddr::V4(_) => 1,
+            IpAddr::V6(_) => 2,
+        };
+        match epsv {
+            Epsv::All => {
+                self.epsv_only = true;
+                return self.say(200, "Only EPSV is taken");
+            }
+            Epsv::Protocol(protocol) if protocol != ours => {
+                return self.say(522, &format!("Use protocol ({ours})"));
+            }
+            Epsv::Any | Epsv::Protocol(_) => {}
+        }
+        match self.listen() {
+            Ok(port) => self.say(229, &format!("Entering Extended Passive Mode (|||{port}|)")),
+            Err(error) => self.say(425, &error.to_string()),
+        }
+    }
+
+    fn listen(&mut self) -> io::Result<u16> {
+        self.mode = Mode::Unset;
+        let listener = data::listen(self.local, self.server.passive_ports)?;
+        let port = listener.local_addr()?.port();
+        self.mode = Mode::Passive(listener);
+        Ok(port)
+    }
+
+    fn port(&mut self, to: SocketAddr) -> Step {
+        if self.epsv_only {
+            return self.say(503, "EPSV ALL was sent");
+        }
+        if !data::may_connect(to, self.client) {
+            let text = "Only ports from 1024 of the client itself are connected to";
+            return self.say(501, text);
+        }
+        self.mode = Mode::Active(to);
+        self.say(200, "The address is taken")
+    }
+
+    fn rename_from(&mut self, path: &[u8]) -> Step {
+        if let Some(step) = self.refuses_to_write() {
+            return step;
+        }
+        let place = self.here.join(path);
+        match self.server.root.metadata(&place) {
+            Ok(_) => {
+                self.rename = Some(place);
+                self.say(350, "RNTO, please")
+            }
+            Err(error) => self.failed(path, &error),
+        }
+    }
+
+    fn rename_to(&mut self, from: Option<Place>, path: &[u8]) -> Step {
+        if let Some(step) = self.refuses_to_write() {
+            return step;
+        }
+        let Some(from) = from else {
+            return self.say(503, "RNFR first");
+        };
+        let to = self.here.join(path);
+        let done = self.server.root.rename(&from, &to);
+        self.done("RNTO", path, 250, done)
+    }
+
+    /// The answer to a client that may not write.
+    pub(super) fn refuses_to_write(&mut self) -> Option<Step> {
+        match self.user.as_ref().is_some_and(|user| user.writes) {
+            true => None,
+            false => Some(self.say(550, "Read-only")),
+        }
+    }
+
+    /// Answers with what has failed for a path.
+    pub(super) fn failed(&mut self, path: &[u8], error: &io::Error) -> Step {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+            io::ErrorKind::InvalidInput => "the offset is behind the end".to_owned(),
+            _ => error.to_string(),
+        };
+        let code = match Errno::from_io_error(error) {
+            Some(Errno::NOSPC | Errno::DQUOT) => 452,
+            // A later attempt may succeed: 550 would say that there is no such file.
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO) => 451,
+            _ => 550,
+        };
+        let mut text = path.to_vec();
+        text.extend_from_slice(format!(": {why}").as_bytes());
+        self.lines.reply(code, &text)?;
+        Ok(Next::Continue)
+    }
+
+    /// Answers and logs the result of a change.
+    pub(super) fn done(
+        &mut self,
+        verb: &str,
+        path: &[u8],
+        code: u16,
+        result: io::Result<()>,
+    ) -> Step {
+        let place = self.here.join(path);
+        let shown = String::from_utf8_lossy(&place.shown()).into_owned();
+        let text = match &result {
+            Ok(()) => "done".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.log(&format!("{verb} {shown}: {text}"));
+        match result {
+            Ok(()) => self.say(code, "Done"),
+            Err(error) => self.failed(path, &error),
+        }
+    }
+
+    pub(super) fn log(&self, text: &str) {
+        let name = self.user.as_ref().map_or("-", |user| &user.name);
+        self.server
+            .log
+            .line(&format!("{} {name} {text}", self.client));
+    }
+}

@@ -1,0 +1,302 @@
+//! Commands that use a data connection.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cordboard::{Errno, Side, Stage};
+use rustix::event::PollFlags;
+use rustix::net::sockopt;
+
+use super::ascii::{FromNetwork, ToNetwork};
+use super::carry::{Carried, carry};
+use super::data::{self, NoConnection};
+use super::listing::{self, Kind};
+use super::root::Upload;
+use super::session::{Next, Session, Step};
+use super::tls::{Direction, Pump};
+use super::waiting::{self, Waited};
+
+/// Names that STOU tries.
+const TRIES: u32 = 1000;
+
+/// What a data connection is for.
+struct Job<'a> {
+    verb: &'static str,
+    path: &'a [u8],
+    direction: Direction,
+    /// The ends of lines are converted.
+    converts: bool,
+}
+
+impl Session {
+    pub(super) fn list(&mut self, path: &[u8], kind: Kind) -> Step {
+        self.rest = 0;
+        let writes = self.user.as_ref().is_some_and(|user| user.writes);
+        let text = listing::listing(&self.server.root, &self.here.join(path), kind, writes);
+        let file = match text.and_then(|text| in_memory(&text)) {
+            Ok(file) => file,
+            Err(error) => return self.failed(path, &error),
+        };
+        let verb = match kind {
+            Kind::Long => "LIST",
+            Kind::Names => "NLST",
+            Kind::Machine => "MLSD",
+        };
+        let job = Job {
+            verb,
+            path,
+            direction: Direction::ToClient,
+            converts: false,
+        };
+        match self.data()? {
+            Ok(socket) => self.transfer(&job, file, socket),
+            Err(step) => step,
+        }
+    }
+
+    fn encryption(&self) -> Option<Arc<rustls::ServerConfig>> {
+        self.server.tls.clone().filter(|_| self.private)
+    }
+
+    /// Makes the data connection; or answers why not.
+    fn data(&mut self) -> io::Result<Result<TcpStream, Step>> {
+        let mode = std::mem::take(&mut self.mode);
+        if self.server.require_tls && !self.private {
+            return Ok(Err(self.say(521, "PROT P first")));
+        }
+        let server = Arc::clone(&self.server);
+        let until = Instant::now() + data::PATIENCE.min(server.idle);
+        let lines = &mut self.lines;
+        let mut wait =
+            |fd: BorrowedFd<'_>, events| waiting::wait(&server, lines, fd, events, until);
+        let done = data::connect(mode, (self.local, self.client), &mut wait);
+        let why = match done {
+            Ok(socket) => return Ok(Ok(socket)),
+            Err(NoConnection::Unset) => "PASV, EPSV, PORT or EPRT first".to_owned(),
+            Err(NoConnection::Failed(error)) => error.to_string(),
+            Err(NoConnection::Waited(Waited::Aborted)) => {
+                self.say(425, "Aborted before the data connection")?;
+                return Ok(Err(self.say(226, "Aborted")));
+            }
+            Err(NoConnection::Waited(Waited::Closed)) => return Ok(Err(Ok(Next::Quit))),
+            Err(NoConnection::Waited(Waited::Ending)) => "The server ends".to_owned(),
+            Err(NoConnection::Waited(_)) => "No data connection was made in time".to_owned(),
+        };
+        Ok(Err(self.say(425, &why)))
+    }
+
+    pub(super) fn retrieve(&mut self, path: &[u8]) -> Step {
+        let offset = std::mem::take(&mut self.rest);
+        let file = match self.server.root.read(&self.here.join(path), offset) {
+            Ok(file) => file,
+            Err(error) => return self.failed(path, &error),
+        };
+        let job = Job {
+            verb: "RETR",
+            path,
+            direction: Direction::ToClient,
+            converts: self.ascii,
+        };
+        match self.data()? {
+            Ok(socket) => self.transfer(&job, file, socket),
+            Err(step) => step,
+        }
+    }
+
+    pub(super) fn store(&mut self, path: &[u8]) -> Step {
+        let upload = match std::mem::take(&mut self.rest) {
+            0 => Upload::Replace,
+            offset => Upload::From(offset),
+        };
+        self.upload("STOR", |_| path.to_vec(), upload)
+    }
+
+    pub(super) fn append(&mut self, path: &[u8]) -> Step {
+        self.rest = 0;
+        self.upload("APPE", |_| path.to_vec(), Upload::Append)
+    }
+
+    pub(super) fn store_unique(&mut self) -> Step {
+        self.rest = 0;
+        let name = |number| format!("upload.{number}").into_bytes();
+        self.upload("STOU", name, Upload::New)
+    }
+
+    /// Writes a file. It is opened after the data connection is made: a file is not
+    /// replaced by nothing because no data can come. If it exists, and must not, the
+    /// next name is tried.
+    fn upload(
+        &mut self,
+        verb: &'static str,
+        name: impl Fn(u32) -> Vec<u8>,
+        upload: Upload,
+    ) -> Step {
+        if let Some(step) = self.refuses_to_write() {
+            return step;
+        }
+        let socket = match self.data()? {
+            Ok(socket) => socket,
+            Err(step) => return step,
+        };
+        for number in 1..=TRIES {
+            let path = name(number);
+            match self.server.root.write(&self.here.join(&path), upload) {
+                Ok(file) => {
+                    let job = Job {
+                        verb,
+                        path: &path,
+                        direction: Direction::FromClient,
+                        converts: self.ascii,
+                    };
+                    return self.transfer(&job, file, socket);
+                }
+                Err(error)
+                    if upload == Upload::New && error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return self.failed(&path, &error),
+            }
+        }
+        self.say(450, "No free name was found")
+    }
+
+    /// Moves the bytes of a file over a data connection, and answers.
+    fn transfer(&mut self, job: &Job<'_>, file: File, socket: TcpStream) -> Step {
+        let shown = self.here.join(job.path).shown();
+        let through = match (job.converts, self.encryption().is_some()) {
+            (true, true) => ", ASCII and TLS through user space",
+            (true, false) => ", ASCII through user space",
+            (false, true) => ", TLS through user space",
+            (false, false) => "",
+        };
+        let mut text = match job.verb {
+            // RFC 1123, 4.1.2.9.
+            "STOU" => [b"FILE: ", job.path].concat(),
+            _ => shown.clone(),
+        };
+        if job.verb != "STOU" {
+            text.extend_from_slice(through.as_bytes());
+        }
+        self.lines.reply(150, &text)?;
+        let start = Instant::now();
+        let carried = self.carry(job, file, &socket);
+        let elapsed = start.elapsed();
+        let complete = matches!(&carried, Ok(carried) if carried.complete);
+        if complete {
+            let _ = socket.shutdown(Shutdown::Write);
+        } else {
+            // A reset: the client must not take this for the end of the file.
+            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+        }
+        drop(socket);
+        let (code, text) = answer(&carried, elapsed, through);
+        let carried = carried.unwrap_or_default();
+        let by = carried
+            .path
+            .map_or_else(|| "-".to_owned(), |path| path.to_string());
+        self.log(&format!(
+            "{} {} {} bytes {:.3} s by {by}{through}: {}",
+            job.verb,
+            String::from_utf8_lossy(&shown),
+            carried.written,
+            elapsed.as_secs_f64(),
+            if complete { "complete" } else { &text }
+        ));
+        if carried.aborted {
+            self.say(code, &text)?;
+            // An ABOR may come too late.
+            let text = if complete {
+                "No transfer is running"
+            } else {
+                "Aborted"
+            };
+            return self.say(226, text);
+        }
+        self.say(code, &text)
+    }
+
+    fn carry(&mut self, job: &Job<'_>, file: File, socket: &TcpStream) -> io::Result<Carried> {
+        let stage = job.converts.then(|| match job.direction {
+            Direction::ToClient => Stage::transforming(ToNetwork::default()),
+            Direction::FromClient => Stage::transforming(FromNetwork::default()),
+        });
+        let file = OwnedFd::from(file);
+        let ends = |file: OwnedFd, network: OwnedFd| match job.direction {
+            Direction::ToClient => (file, network),
+            Direction::FromClient => (network, file),
+        };
+        let server = Arc::clone(&self.server);
+        let Some(config) = self.encryption() else {
+            // So that pages are spliced: a call on a blocking socket could not be cancelled.
+            socket.set_nonblocking(true)?;
+            let network = OwnedFd::from(socket.try_clone()?);
+            return Ok(carry(&server, &mut self.lines, ends(file, network), stage));
+        };
+        let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction)?;
+        let network = OwnedFd::from(ours.try_clone()?);
+        let mut carried = carry(&server, &mut self.lines, ends(file, network), stage);
+        let until = Instant::now() + server.idle;
+        let lines = &mut self.lines;
+        let (waited, done) = pump.finish(ours, carried.complete, |fd| {
+            waiting::wait(&server, lines, fd, PollFlags::empty(), until)
+        });
+        carried.aborted |= waited == Waited::Aborted;
+        carried.idle |= waited == Waited::TimedOut;
+        if let Err(error) = done {
+            carried.complete = false;
+            if carried.errno.is_none() {
+                carried.failed = Some(match job.direction {
+                    Direction::ToClient => Side::Sink,
+                    Direction::FromClient => Side::Source,
+                });
+                let errno = rustix::io::Errno::from_io_error(&error);
+                // Without a number: the end of the connection without the end of TLS.
+                carried.errno = Some(errno.map_or(Errno::ECONNRESET, Errno::from));
+            }
+        }
+        Ok(carried)
+    }
+}
+
+/// Returns a file in memory that has this text: a listing is moved as any file is.
+fn in_memory(text: &[u8]) -> io::Result<File> {
+    let fd = rustix::fs::memfd_create("listing", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(fd);
+    file.write_all(text)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// The reply to a transfer.
+fn answer(carried: &io::Result<Carried>, elapsed: Duration, through: &str) -> (u16, String) {
+    let carried = match carried {
+        Ok(carried) => carried,
+        Err(error) => return (451, error.to_string()),
+    };
+    let written = carried.written;
+    if carried.complete {
+        let seconds = elapsed.as_secs_f64();
+        return (226, format!("{written} bytes in {seconds:.3} s{through}"));
+    }
+    if carried.aborted {
+        return (426, format!("Aborted after {written} bytes"));
+    }
+    if carried.idle {
+        return (
+            426,
+            format!("Nothing has moved for too long, after {written} bytes"),
+        );
+    }
+    let text = match carried.errno {
+        Some(errno) => format!("{errno}, after {written} bytes"),
+        None => format!("Ended after {written} bytes"),
+    };
+    let code = match carried.errno {
+        Some(Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG) => 452,
+        Some(Errno::EPIPE | Errno::ECONNRESET | Errno::ETIMEDOUT) | None => 426,
+        Some(_) => 451,
+    };
+    (code, text)
+}

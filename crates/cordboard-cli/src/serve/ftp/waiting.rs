@@ -1,0 +1,71 @@
+//! Waits for a descriptor, and follows the control connection meanwhile.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::lines::Lines;
+use super::server::Server;
+
+/// Why a wait has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    Ready,
+    /// The client has sent ABOR.
+    Aborted,
+    /// The client has closed the control connection.
+    Closed,
+    /// The server ends.
+    Ending,
+    TimedOut,
+}
+
+/// Waits until `fd` has one of these events, or until this time. Commands other than ABOR
+/// stay unread.
+pub fn wait(
+    server: &Server,
+    lines: &mut Lines,
+    fd: BorrowedFd<'_>,
+    events: PollFlags,
+    until: Instant,
+) -> Waited {
+    loop {
+        if takes_abort(lines) {
+            return Waited::Aborted;
+        }
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(fd, events),
+            PollFd::from_borrowed_fd(server.ending.as_fd(), PollFlags::IN),
+        ];
+        let listens = lines.peek().is_none() && !lines.is_full();
+        let control = lines.fd().filter(|_| listens);
+        fds.extend(control.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let left = until.saturating_duration_since(Instant::now());
+        let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+        let has = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        match done {
+            Ok(0) => return Waited::TimedOut,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return Waited::Closed,
+            Ok(_) if has(0) => return Waited::Ready,
+            Ok(_) if has(1) => return Waited::Ending,
+            Ok(_) => {}
+        }
+        drop(fds);
+        if !matches!(lines.fill(), Ok(true)) {
+            return Waited::Closed;
+        }
+    }
+}
+
+/// Takes an ABOR that is the next line.
+fn takes_abort(lines: &mut Lines) -> bool {
+    let aborts = lines
+        .peek()
+        .is_some_and(|line| line.eq_ignore_ascii_case(b"ABOR"));
+    if aborts {
+        lines.next();
+    }
+    aborts
+}

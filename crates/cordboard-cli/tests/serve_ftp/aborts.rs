@@ -1,0 +1,143 @@
+//! ABOR, STAT and the rate, while bytes move.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::client::Client;
+use super::common::bytes;
+use super::server::Server;
+
+/// A client with a transfer that cannot end by itself: the data is larger than all
+/// buffers in between.
+fn stuck(server: &Server) -> (Client, TcpStream) {
+    let file = std::fs::File::create(server.path("large")).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let mut client = server.anonymous();
+    let mut data = client.passive();
+    client.ask("RETR large", 150);
+    data.read_exact(&mut [0; 1000]).unwrap();
+    (client, data)
+}
+
+/// Reads to the end; returns whether it was a reset.
+pub fn is_reset(mut data: TcpStream) -> bool {
+    let mut block = vec![0; 1 << 16];
+    loop {
+        match data.read(&mut block) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+#[test]
+fn an_abort_ends_the_transfer_and_resets_its_connection() {
+    let server = Server::start(&[]);
+    // As telnet requires: interrupt, then a mark as urgent data.
+    for bytes in [&b"ABOR\r\n"[..], b"\xff\xf4\xff\xf2ABOR\r\n", b"abor\r\n"] {
+        let (mut client, data) = stuck(&server);
+        client.send_bytes(bytes);
+        assert!(client.expect(426).contains("Aborted after"));
+        client.expect(226);
+        assert!(is_reset(data));
+        client.ask("NOOP", 200);
+        server.logs(&["RETR /large", "Aborted after"]);
+    }
+    let mut client = server.anonymous();
+    client.ask("ABOR", 226);
+}
+
+/// The mark as real urgent data.
+#[test]
+fn an_abort_arrives_with_urgent_data() {
+    let server = Server::start(&[]);
+    let (mut client, data) = stuck(&server);
+    client.send_bytes(b"\xff\xf4");
+    let sent = rustix::net::send(&client.socket, b"\xff\xf2", rustix::net::SendFlags::OOB);
+    assert_eq!(sent, Ok(2));
+    client.send("ABOR");
+    client.expect(426);
+    client.expect(226);
+    assert!(is_reset(data));
+}
+
+#[test]
+fn the_state_of_a_transfer_is_told_and_other_commands_wait() {
+    let server = Server::start(&[]);
+    let (mut client, data) = stuck(&server);
+    client.send("STAT");
+    assert!(client.expect(213).contains("bytes so far"));
+    client.send("STAT");
+    client.expect(213);
+    // A command behind which ABOR waits too.
+    client.send("NOOP");
+    drop(data);
+    client.expect(426);
+    client.expect(200);
+}
+
+#[test]
+fn an_upload_is_aborted() {
+    let server = Server::start(&[]);
+    let mut client = server.ann();
+    let mut data = client.passive();
+    client.ask("STOR up", 150);
+    data.write_all(b"some bytes").unwrap();
+    super::common::until("the bytes", || {
+        (server.read("up").len() == 10).then_some(())
+    });
+    client.ask("ABOR", 426);
+    client.expect(226);
+    assert!(is_reset(data));
+    assert_eq!(server.read("up"), b"some bytes");
+}
+
+/// With a rate of one byte a second, a file of ten bytes does not arrive at once; the
+/// abort takes effect all the same.
+#[test]
+fn a_rate_paces_each_transfer() {
+    let server = Server::start(&["--rate", "1"]);
+    server.write("f", &bytes(4000));
+    for verb in ["TYPE I", "TYPE A"] {
+        let mut client = server.anonymous();
+        client.ask(verb, 200);
+        let mut data = client.passive();
+        client.ask("RETR f", 150);
+        data.read_exact(&mut [0]).unwrap();
+        client.ask("ABOR", 426);
+        client.expect(226);
+        let mut rest = Vec::new();
+        let _ = data.read_to_end(&mut rest);
+        assert!(rest.len() < 3000, "{}", rest.len());
+    }
+}
+
+/// A listing is a transfer too.
+#[test]
+fn a_listing_is_aborted() {
+    let server = Server::start(&["--rate", "10"]);
+    for name in 0..50 {
+        server.write(&format!("a file with a long name {name}"), b"");
+    }
+    let mut client = server.anonymous();
+    let data = client.passive();
+    client.ask("LIST", 150);
+    client.ask("ABOR", 426);
+    client.expect(226);
+    assert!(is_reset(data));
+}
+
+/// A file that is truncated while it is read is not sent whole.
+#[test]
+fn a_truncated_file_is_no_whole_file() {
+    let server = Server::start(&[]);
+    let (mut client, data) = stuck(&server);
+    let file = std::fs::File::options()
+        .write(true)
+        .open(server.path("large"));
+    file.unwrap().set_len(1000).unwrap();
+    let reset = is_reset(data);
+    let said = client.expect(451);
+    assert!(said.contains("ENODATA") && reset, "{said}");
+}

@@ -1,0 +1,133 @@
+//! The bounds of clients, times and lines, and the flags that are refused.
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use super::client::{Client, connect_from};
+use super::common::{bytes, call, until};
+use super::server::Server;
+
+#[test]
+fn clients_are_counted_by_address_and_in_all() {
+    let server = Server::start(&["--clients", "3", "--clients-per-address", "2"]);
+    let other = "127.0.0.2".parse().unwrap();
+    let refused = |socket: TcpStream| {
+        let mut client = Client::new(socket);
+        client.expect(421);
+        assert_eq!(client.next(), None);
+    };
+    let connect = || TcpStream::connect(server.address).unwrap();
+    let first = Client::greeted(connect());
+    let _second = Client::greeted(connect());
+    refused(connect());
+    let _third = Client::greeted(connect_from(other, server.address));
+    refused(connect_from(other, server.address));
+    drop(first);
+    until("a place", || {
+        (Client::new(connect()).reply().code == 220).then_some(())
+    });
+}
+
+#[test]
+fn many_clients_read_at_once() {
+    let server = Server::start(&[]);
+    let data = bytes(500_000);
+    server.write("data", &data);
+    let before = server.descriptors();
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                let mut client = server.anonymous();
+                assert!(client.fetch("RETR data") == data);
+                client.ask("QUIT", 221);
+            });
+        }
+    });
+    let log = server.log();
+    assert_eq!(log.matches("RETR /data 500000 bytes").count(), 64);
+    // Nothing is left over, but what the library keeps: threads, pipes.
+    until("the descriptors closed", || {
+        (server.descriptors() <= before + 24).then_some(())
+    });
+}
+
+/// Without descriptors, the answer says that the error is temporary, and the server goes on.
+#[test]
+fn without_descriptors_it_goes_on() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    let mut client = server.anonymous();
+    assert_eq!(client.fetch("RETR f"), b"f");
+    let limit = |current| {
+        let pid = Pid::from_raw(server.pid() as i32);
+        let limit = Rlimit {
+            current: Some(current),
+            maximum: Some(1000),
+        };
+        prlimit(pid, Resource::Nofile, limit).unwrap();
+    };
+    limit(3);
+    client.ask("RETR f", 451);
+    client.ask("EPSV", 425);
+    // It is accepted once there is a descriptor again.
+    let waits = TcpStream::connect(server.address).unwrap();
+    server.logs(&["no client can be accepted"]);
+    limit(1000);
+    Client::greeted(waits);
+    assert_eq!(client.fetch("RETR f"), b"f");
+}
+
+#[test]
+fn an_idle_client_is_disconnected() {
+    let server = Server::start(&["--idle", "0.2"]);
+    let mut client = server.anonymous();
+    client.expect(421);
+    assert_eq!(client.next(), None);
+    // Half a line is not a command.
+    let mut client = server.connect();
+    client.send_bytes(b"NOO");
+    client.expect(421);
+    // Nor is a transfer that does not move.
+    std::fs::File::create(server.path("large"))
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    let mut client = server.anonymous();
+    let mut data = client.passive();
+    client.ask("RETR large", 150);
+    data.read_exact(&mut [0; 10]).unwrap();
+    assert!(client.expect(426).contains("too long"));
+}
+
+#[test]
+fn a_long_line_is_refused_and_the_next_one_taken() {
+    let server = Server::start(&[]);
+    let mut client = server.anonymous();
+    client.send(&format!("CWD {}", "x".repeat(100_000)));
+    client.expect(500);
+    client.ask("NOOP", 200);
+    client.ask(&format!("CWD {}", "x".repeat(4000)), 550);
+}
+
+#[test]
+fn an_address_for_other_machines_has_to_be_allowed() {
+    let run = call(["serve", "ftp", "--root", ".", "--listen", "0.0.0.0:0"]);
+    run.fails(2, &["0.0.0.0:0", "other machines", "--public"]);
+    let run = call(["serve", "ftp", "--root", "/none/such"]);
+    run.fails(1, &["/none/such", "ENOENT", "opening the root"]);
+    let run = call([
+        "serve",
+        "ftp",
+        "--root",
+        "/dev/null",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    run.fails(1, &["/dev/null", "ENOTDIR"]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    call(["serve", "ftp", "--root", ".", "--listen", &address]).fails(1, &[&address, "EADDRINUSE"]);
+    assert_eq!(call(["serve", "ftp"]).code(), 2);
+    call(["serve", "ftp", "--root", ".", "--users", "/none"]).fails(2, &["/none"]);
+}

@@ -1,0 +1,160 @@
+//! Nothing outside of the root is read, written or shown.
+
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::server::Server;
+
+#[test]
+fn paths_and_symlinks_do_not_lead_out() {
+    let server = Server::start(&[]);
+    let secret = server.folder.path().join("secret");
+    std::fs::write(&secret, b"secret").unwrap();
+    symlink("../secret", server.path("relative")).unwrap();
+    symlink(&secret, server.path("absolute")).unwrap();
+    symlink("..", server.path("up")).unwrap();
+    symlink("/", server.path("slash")).unwrap();
+    symlink("../planted", server.path("dangling")).unwrap();
+    let mut client = server.ann();
+    for path in [
+        "../secret",
+        "/../secret",
+        "up/secret",
+        "relative",
+        "absolute",
+        "slash/etc/passwd",
+        "..//../secret",
+        "./../secret",
+        "dangling",
+    ] {
+        let _data = client.passive();
+        client.ask(&format!("RETR {path}"), 550);
+        client.ask(&format!("SIZE {path}"), 550);
+        client.ask(&format!("MDTM {path}"), 550);
+        client.ask(&format!("MLST {path}"), 550);
+        client.ask(&format!("CWD {path}"), 550);
+        if !path.contains("../secret") {
+            client.ask(&format!("STOR {path}"), 550);
+            let _data = client.passive();
+            client.ask(&format!("APPE {path}"), 550);
+            client.ask(&format!("MFMT 20010909014640 {path}"), 550);
+        }
+    }
+    for line in [
+        "MKD up/d",
+        "DELE up/secret",
+        "RMD up/root",
+        "RNFR up/secret",
+    ] {
+        client.ask(line, 550);
+    }
+    server.write("inside", b"inside");
+    client.ask("RNFR inside", 350);
+    client.ask("RNTO up/taken", 550);
+    assert_eq!(std::fs::read(&secret).unwrap(), b"secret");
+    let mut names: Vec<_> = std::fs::read_dir(server.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["log", "root", "secret", "users"]);
+    // A symlink within the root is followed.
+    symlink("inside", server.path("link")).unwrap();
+    assert_eq!(client.fetch("RETR link"), b"inside");
+}
+
+/// The symlink that leads out has no facts of the file outside.
+#[test]
+fn a_listing_shows_no_facts_of_outside() {
+    let server = Server::start(&[]);
+    std::fs::write(server.folder.path().join("secret"), vec![0; 123_457]).unwrap();
+    symlink("../secret", server.path("out")).unwrap();
+    let mut client = server.anonymous();
+    for line in ["LIST", "MLSD", "LIST ."] {
+        let text = client.fetch_text(line);
+        assert!(text.contains("out") && !text.contains("123457"), "{text}");
+    }
+}
+
+/// A directory is swapped with a symlink again and again, while a client reads and
+/// writes through it.
+#[test]
+fn a_swap_meanwhile_does_not_lead_out() {
+    let server = Server::start(&[]);
+    let outside = server.folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("f"), b"secret").unwrap();
+    std::fs::create_dir(server.path("real")).unwrap();
+    server.write("real/f", b"public");
+    symlink(&outside, server.path("evil")).unwrap();
+    let (stop, folder) = (AtomicBool::new(false), server.path(""));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let flags = rustix::fs::RenameFlags::EXCHANGE;
+            let open = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY;
+            let dir = rustix::fs::open(&folder, open, rustix::fs::Mode::empty()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                rustix::fs::renameat_with(&dir, "real", &dir, "evil", flags).unwrap();
+            }
+        });
+        let mut client = server.ann();
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..200 {
+            let mut data = client.passive();
+            client.send("RETR real/f");
+            match client.reply().code {
+                150 => {
+                    let mut got = Vec::new();
+                    std::io::Read::read_to_end(&mut data, &mut got).unwrap();
+                    client.expect(226);
+                    assert_eq!(got, b"public");
+                    read += 1;
+                }
+                550 => refused += 1,
+                other => panic!("{other}"),
+            }
+            client.send("MKD real/d");
+            assert!(matches!(client.reply().code, 257 | 550));
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(read + refused, 200);
+    });
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+    assert_eq!(std::fs::read(outside.join("f")).unwrap(), b"secret");
+}
+
+/// A file that is replaced during its transfer is still sent whole: the descriptor is
+/// that of the old one.
+#[test]
+fn a_file_that_is_replaced_meanwhile_is_sent_whole() {
+    let server = Server::start(&[]);
+    let data = super::common::bytes(8_000_000);
+    server.write("data", &data);
+    std::fs::write(server.folder.path().join("secret"), b"secret").unwrap();
+    let mut client = server.anonymous();
+    let mut socket = client.passive();
+    client.ask("RETR data", 150);
+    std::fs::remove_file(server.path("data")).unwrap();
+    symlink("../secret", server.path("data")).unwrap();
+    let mut got = Vec::new();
+    std::io::Read::read_to_end(&mut socket, &mut got).unwrap();
+    client.expect(226);
+    assert!(got == data);
+}
+
+/// FIFOs, sockets and devices are neither read nor written, nor waited for.
+#[test]
+fn only_regular_files_are_served() {
+    let server = Server::start(&[]);
+    let fifo = server.path("fifo");
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(server.path("socket")).unwrap();
+    let mut client = server.ann();
+    for path in ["fifo", "socket", "."] {
+        for verb in ["RETR", "STOR", "APPE", "SIZE"] {
+            let _data = client.passive();
+            client.ask(&format!("{verb} {path}"), 550);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Data connections: whose they are, and who makes them.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
+
+use super::client::{Client, connect_from};
+use super::server::Server;
+
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+#[test]
+fn an_active_connection_goes_to_the_client() {
+    let server = Server::start(&[]);
+    server.write("f", b"active");
+    let mut client = server.ann();
+    let (listener, port) = client.active();
+    client.ask(&port, 200);
+    client.ask("RETR f", 150);
+    let mut got = Vec::new();
+    listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
+    client.expect(226);
+    assert_eq!(got, b"active");
+    let at = listener.local_addr().unwrap();
+    client.ask(&format!("EPRT |1|{}|{}|", at.ip(), at.port()), 200);
+    client.ask("STOR up", 150);
+    listener.accept().unwrap().0.write_all(b"up").unwrap();
+    client.expect(226);
+    assert_eq!(server.read("up"), b"up");
+    // The address is used once.
+    client.ask("RETR f", 425);
+}
+
+/// The bounce attack (RFC 2577): no connection to another host, or to a low port.
+#[test]
+fn no_connection_goes_elsewhere() {
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    let victim = std::net::TcpListener::bind((OTHER, 0)).unwrap();
+    victim.set_nonblocking(true).unwrap();
+    let [high, low] = victim.local_addr().unwrap().port().to_be_bytes();
+    let mut client = server.anonymous();
+    client.ask(&format!("PORT 127,0,0,2,{high},{low}"), 501);
+    client.ask(
+        &format!("EPRT |1|127.0.0.2|{}|", victim.local_addr().unwrap().port()),
+        501,
+    );
+    client.ask("PORT 127,0,0,1,0,25", 501);
+    client.ask("EPRT |1|127.0.0.1|1023|", 501);
+    client.ask("EPRT |2|::1|5000|", 501);
+    client.ask("EPRT |3|x|5000|", 522);
+    client.ask("PORT 127,0,0,1", 501);
+    client.ask("RETR f", 425);
+    assert!(victim.accept().is_err());
+}
+
+/// Another host neither gets the file nor takes the place of the client.
+#[test]
+fn a_connection_from_elsewhere_gets_nothing() {
+    let server = Server::start(&[]);
+    server.write("f", b"for the client only");
+    let mut client = server.anonymous();
+    let address = client.epsv();
+    let mut thief = connect_from(OTHER, address);
+    client.send("RETR f");
+    let mut stolen = Vec::new();
+    let read = thief.read_to_end(&mut stolen);
+    assert!(stolen.is_empty(), "{read:?}");
+    let mut data = TcpStream::connect(address).unwrap();
+    client.expect(150);
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    client.expect(226);
+    assert_eq!(got, b"for the client only");
+}
+
+#[test]
+fn after_epsv_all_nothing_else_is_taken() {
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    let mut client = server.anonymous();
+    client.ask("EPSV 2", 522);
+    client.ask("EPSV 1", 229);
+    client.ask("EPSV ALL", 200);
+    client.ask("PASV", 503);
+    client.ask("PORT 127,0,0,1,100,1", 503);
+    client.ask("EPRT |1|127.0.0.1|5000|", 503);
+    assert_eq!(client.fetch("RETR f"), b"f");
+}
+
+#[test]
+fn the_ports_of_the_range_are_used() {
+    // Ports that are free now.
+    let (first, last) = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        (port, port)
+    };
+    let server = Server::start(&["--passive-ports", &format!("{first}-{last}")]);
+    server.write("f", b"f");
+    let mut client = server.anonymous();
+    for _ in 0..3 {
+        assert_eq!(client.epsv().port(), first);
+        assert_eq!(client.fetch("RETR f"), b"f");
+    }
+}
+
+#[test]
+fn ipv6_works_and_pasv_says_why_not() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return testkit::skip::here("no IPv6 here");
+    }
+    let server = Server::at("[::1]:0", &[]);
+    server.write("f", b"six");
+    let mut client = server.anonymous();
+    client.ask("PASV", 425);
+    assert_eq!(client.fetch("RETR f"), b"six");
+    let listener = std::net::TcpListener::bind("[::1]:0").unwrap();
+    client.ask(
+        &format!("EPRT |2|::1|{}|", listener.local_addr().unwrap().port()),
+        200,
+    );
+    client.ask("RETR f", 150);
+    let mut got = Vec::new();
+    listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"six");
+    client.expect(226);
+}
+
+/// A client that makes no data connection can still abort, and leave.
+#[test]
+fn the_wait_for_a_connection_ends_with_the_client() {
+    let server = Server::start(&["--clients", "1"]);
+    server.write("f", b"f");
+    let mut client = server.anonymous();
+    client.epsv();
+    client.send("RETR f");
+    client.ask("ABOR", 425);
+    client.expect(226);
+    assert_eq!(client.fetch("RETR f"), b"f");
+    client.epsv();
+    client.send("RETR f");
+    drop(client);
+    // Its place is free again at once.
+    super::common::until("the place", || {
+        let mut next = Client::new(TcpStream::connect(server.address).unwrap());
+        (next.reply().code == 220).then_some(())
+    });
+}

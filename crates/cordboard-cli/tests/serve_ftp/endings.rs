@@ -1,0 +1,89 @@
+//! The end of the server: by signals, with and without transfers.
+
+use std::io::{Read, Write};
+
+use rustix::process::Signal;
+
+use super::aborts::is_reset;
+use super::server::Server;
+
+#[test]
+fn a_signal_ends_idle_clients_at_once() {
+    for number in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&["--grace", "1000"]);
+        let mut clients: Vec<_> = (0..5).map(|_| server.anonymous()).collect();
+        let mut waits = server.anonymous();
+        waits.epsv();
+        waits.send("LIST");
+        server.signal(number);
+        for client in &mut clients {
+            client.expect(421);
+            assert_eq!(client.next(), None);
+        }
+        // 421 if the signal comes before LIST is read.
+        assert!(matches!(waits.reply().code, 425 | 421));
+        assert_eq!(server.end().code(), 0);
+        server.logs(&["ended"]);
+    }
+}
+
+/// A transfer ends whole within the grace; new clients are refused meanwhile.
+#[test]
+fn a_running_transfer_may_end() {
+    let mut server = Server::start(&["--grace", "1000"]);
+    let mut client = server.ann();
+    let mut data = client.passive();
+    client.ask("STOR up", 150);
+    data.write_all(b"before, ").unwrap();
+    server.signal(Signal::TERM);
+    super::common::until("the listener closed", || {
+        std::net::TcpStream::connect(server.address)
+            .is_err()
+            .then_some(())
+    });
+    data.write_all(b"after").unwrap();
+    drop(data);
+    client.expect(226);
+    client.expect(421);
+    assert_eq!(server.end().code(), 0);
+    assert_eq!(server.read("up"), b"before, after");
+}
+
+#[test]
+fn after_the_grace_a_transfer_is_cancelled() {
+    let mut server = Server::start(&["--grace", "0.1"]);
+    std::fs::File::create(server.path("large"))
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    let mut client = server.anonymous();
+    let mut data = client.passive();
+    client.ask("RETR large", 150);
+    data.read_exact(&mut [0; 10]).unwrap();
+    server.signal(Signal::TERM);
+    client.expect(426);
+    assert!(is_reset(data));
+    assert_eq!(server.end().code(), 0);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(&["--grace", "1000"]);
+    std::fs::File::create(server.path("large"))
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    let mut client = server.anonymous();
+    let mut data = client.passive();
+    client.ask("RETR large", 150);
+    data.read_exact(&mut [0; 10]).unwrap();
+    server.signal(Signal::TERM);
+    let pid = server.pid();
+    // Within a quarter of a second, a signal counts as the same one.
+    super::common::until("its end", || {
+        super::common::signal(pid, Signal::TERM);
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.contains(") Z ").then_some(())
+    });
+    assert_eq!(server.end().code(), 128 + 15);
+}

@@ -1,0 +1,98 @@
+//! Logins, right and wrong.
+
+use std::process::Stdio;
+
+use super::common::{call, cordboard, end, feed};
+use super::server::{PASSWORD, Server};
+
+#[test]
+fn nothing_is_told_before_the_login() {
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    let mut client = server.connect();
+    for line in [
+        "PWD",
+        "CWD /",
+        "LIST",
+        "NLST",
+        "MLSD",
+        "MLST f",
+        "RETR f",
+        "STOR f",
+        "SIZE f",
+        "MDTM f",
+        "PASV",
+        "EPSV",
+        "PORT 127,0,0,1,9,9",
+        "STAT",
+        "STAT f",
+        "DELE f",
+        "RNFR f",
+        "REST 1",
+    ] {
+        client.ask(line, 530);
+    }
+    client.ask("PASS x", 503);
+}
+
+#[test]
+fn a_wrong_password_is_refused_and_the_third_disconnects() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    for code in [530, 530, 421] {
+        client.ask("USER ann", 331);
+        client.ask("PASS wrong", code);
+    }
+    assert_eq!(client.next(), None);
+    server.logs(&["ann LOGIN", "wrong password"]);
+    assert!(!server.log().contains("PASS"));
+    // The user is that of the last login only.
+    let mut client = server.ann();
+    client.ask("USER bob", 331);
+    client.ask("PWD", 530);
+    client.ask("PASS nobody's", 530);
+    client.ask("MKD d", 530);
+    client.login("ann", PASSWORD);
+    client.ask("MKD d", 257);
+}
+
+/// An unknown name is asked for a password as well, and gets the same answers.
+#[test]
+fn an_unknown_name_is_like_a_wrong_password() {
+    let server = Server::start(&["--no-anonymous"]);
+    let mut answers = Vec::new();
+    for name in ["ann", "eve", "anonymous"] {
+        let mut client = server.connect();
+        let asked = client.ask(&format!("USER {name}"), 331);
+        answers.push((asked, client.ask("PASS wrong", 530)));
+    }
+    assert!(
+        answers.iter().all(|answer| *answer == answers[0]),
+        "{answers:?}"
+    );
+}
+
+#[test]
+fn a_line_of_a_user_is_made() {
+    let run = |name: &str| {
+        let mut child = cordboard()
+            .args(["serve", "ftp", "--hash-password", name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        feed(&mut child, b"secret\n");
+        end(child)
+    };
+    let (first, second) = (run("ann"), run("ann"));
+    let line = String::from_utf8(first.ok().stdout().to_vec()).unwrap();
+    assert!(
+        line.starts_with("ann:$argon2id$") && line.ends_with('\n'),
+        "{line}"
+    );
+    assert!(!line.contains("secret"));
+    assert_ne!(first.stdout(), second.stdout(), "salted");
+    // Reads nothing, so nothing is fed.
+    call(["serve", "ftp", "--hash-password", "a:b"]).fails(2, &["a:b"]);
+}

@@ -1,0 +1,18 @@
+//! `cordboard serve ftp`, by a client that sends exact bytes, and by other programs.
+#![allow(missing_docs)]
+
+mod aborts;
+mod bounds;
+mod client;
+#[path = "../common/mod.rs"]
+mod common;
+mod confinement;
+mod data;
+mod endings;
+mod hostile;
+mod logins;
+mod reading;
+mod server;
+mod tls;
+mod tools;
+mod writing;

@@ -1,0 +1,182 @@
+//! Reading files and directories, without a login of a user.
+
+use std::io::{Read, Write};
+
+use super::common::bytes;
+use super::server::Server;
+
+#[test]
+fn a_file_is_read_whole_and_by_an_in_kernel_path() {
+    let server = Server::start(&[]);
+    let data = bytes(3_000_000);
+    server.write("data", &data);
+    let mut client = server.anonymous();
+    assert!(client.fetch("RETR data") == data);
+    let line = server.logs(&["anonymous RETR /data 3000000 bytes", "complete"]);
+    if testkit::needs::Need::Splice.is_met() {
+        assert!(
+            line.contains("by splice") || line.contains("by sendfile"),
+            "{line}"
+        );
+    }
+    // PASV does the same as EPSV.
+    let mut socket = std::net::TcpStream::connect(client.pasv()).unwrap();
+    client.ask("RETR data", 150);
+    let mut got = Vec::new();
+    socket.read_to_end(&mut got).unwrap();
+    assert!(client.expect(226).contains("3000000 bytes"));
+    assert!(got == data);
+    server.write("empty", b"");
+    assert_eq!(client.fetch("RETR empty"), b"");
+    client.ask("QUIT", 221);
+    assert_eq!(client.next(), None);
+}
+
+#[test]
+fn a_transfer_continues_at_an_offset() {
+    let server = Server::start(&[]);
+    server.write("digits", b"0123456789");
+    let mut client = server.anonymous();
+    client.ask("REST 4", 350);
+    assert_eq!(client.fetch("RETR digits"), b"456789", "kept by EPSV");
+    assert_eq!(
+        client.fetch("RETR digits"),
+        b"0123456789",
+        "for one transfer only"
+    );
+    client.ask("REST 10", 350);
+    assert_eq!(client.fetch("RETR digits"), b"");
+    client.ask("REST 11", 350);
+    let _data = client.passive();
+    client.ask("RETR digits", 550);
+    client.ask("REST x", 501);
+    client.ask("REST -1", 501);
+    client.ask("TYPE A", 200);
+    client.ask("REST 4", 504);
+}
+
+#[test]
+fn lines_are_converted_in_ascii_and_the_replies_say_so() {
+    let server = Server::start(&[]);
+    server.write("text", b"one\ntwo\r\nthree");
+    let mut client = server.ann();
+    let said = client.ask("TYPE A", 200);
+    assert!(said.contains("user space"), "{said}");
+    let mut data = client.passive();
+    assert!(client.ask("RETR text", 150).contains("user space"));
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    client.expect(226);
+    assert_eq!(got, b"one\r\ntwo\r\nthree");
+    assert_eq!(client.put("STOR up", b"a\r\nb\r\n").code, 226);
+    assert_eq!(server.read("up"), b"a\nb\n");
+    server.logs(&["RETR /text", "by read/write, ASCII", "complete"]);
+    client.ask("SIZE text", 550);
+}
+
+#[test]
+fn directories_are_listed() {
+    let server = Server::start(&[]);
+    std::fs::create_dir(server.path("sub")).unwrap();
+    server.write("sub/b", b"12345");
+    server.write("a file", b"x");
+    std::os::unix::fs::symlink("a file", server.path("link")).unwrap();
+    server.write("two\nlines", b"");
+    let mut client = server.anonymous();
+    assert_eq!(client.fetch_text("NLST"), "a file\r\nlink\r\nsub\r\n");
+    let long = client.fetch_text("LIST -la");
+    let sub = long.lines().find(|line| line.ends_with(" sub")).unwrap();
+    assert!(sub.starts_with("drwx"), "{sub}");
+    let facts = client.fetch_text("MLSD sub");
+    assert!(facts.starts_with("type=file;size=5;modify="), "{facts}");
+    assert!(
+        facts.ends_with("; b\r\n") && facts.contains("perm=r;"),
+        "{facts}"
+    );
+    let fact = client.ask("MLST sub/b", 250);
+    assert!(
+        fact.contains("\n type=file;size=5;") && fact.contains(" /sub/b"),
+        "{fact}"
+    );
+    assert!(client.ask("STAT sub", 213).contains(" b\n"));
+    let _data = client.passive();
+    client.ask("LIST none", 550);
+    client.ask("MLSD sub/b", 550);
+    let mut client = server.anonymous();
+    client.ask("LIST", 425);
+    server.logs(&["LIST /", "complete"]);
+}
+
+#[test]
+fn the_directory_is_changed_within_the_root() {
+    let server = Server::start(&[]);
+    std::fs::create_dir_all(server.path("a/b\"c")).unwrap();
+    let mut client = server.anonymous();
+    assert!(client.ask("PWD", 257).starts_with("257 \"/\""));
+    client.ask("CWD a", 250);
+    client.ask("CWD b\"c", 250);
+    assert!(client.ask("PWD", 257).starts_with("257 \"/a/b\"\"c\""));
+    client.ask("CDUP", 250);
+    client.ask("CWD ../../..", 250);
+    assert!(client.ask("PWD", 257).starts_with("257 \"/\""));
+    client.ask("CWD none", 550);
+    assert!(client.ask("PWD", 257).starts_with("257 \"/\""));
+}
+
+#[test]
+fn facts_and_settings_are_told() {
+    let server = Server::start(&[]);
+    server.write("a", b"123");
+    let file = std::fs::File::options()
+        .write(true)
+        .open(server.path("a"))
+        .unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    file.set_modified(time).unwrap();
+    let mut client = server.connect();
+    let features = client.ask("FEAT", 211);
+    for feature in [
+        "EPRT",
+        "EPSV",
+        "MDTM",
+        "MLST type*",
+        "REST STREAM",
+        "SIZE",
+        "UTF8",
+    ] {
+        assert!(features.contains(&format!("\n {feature}")), "{features}");
+    }
+    assert!(!features.contains("AUTH"), "{features}");
+    client.ask("AUTH TLS", 502);
+    client.ask("OPTS UTF8 ON", 200);
+    client.ask("SYST", 215);
+    client.ask("NOOP", 200);
+    client.ask("HELP", 214);
+    client.login("anonymous", "x");
+    assert!(client.ask("SIZE a", 213).ends_with(" 3"));
+    assert!(client.ask("MDTM a", 213).ends_with(" 20010909014640"));
+    client.ask("SIZE none", 550);
+    client.ask("MODE S", 200);
+    client.ask("MODE B", 504);
+    client.ask("STRU F", 200);
+    client.ask("STRU R", 504);
+    client.ask("ALLO 100", 202);
+    client.ask("TYPE E", 504);
+    client.ask("STAT", 211);
+    client.ask("SITE EXEC ls", 500);
+    client.ask("RETR", 501);
+}
+
+/// Commands that arrive together, in pieces, and without CR are carried out in order.
+#[test]
+fn commands_arrive_in_any_pieces() {
+    let server = Server::start(&[]);
+    let mut client = server.anonymous();
+    client.send_bytes(b"NOOP\nPWD\r\nSY");
+    client.expect(200);
+    client.expect(257);
+    client.send_bytes(b"ST\r");
+    client.socket.flush().unwrap();
+    client.send_bytes(b"\n");
+    client.expect(215);
+}

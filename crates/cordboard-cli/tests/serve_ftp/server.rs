@@ -1,0 +1,147 @@
+//! A server that is stopped when it is dropped.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+
+use super::client::Client;
+use super::common::{Run, TempDir, cordboard, dir, end, signal, until};
+
+/// The password of each user of the tests.
+pub const PASSWORD: &str = "open sesame";
+
+pub struct Server {
+    pub folder: TempDir,
+    pub address: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// Serves an empty directory, to anonymous clients and to `ann`, who may write, and
+    /// `bob`, who may not.
+    pub fn start(flags: &[&str]) -> Server {
+        Server::at("127.0.0.1:0", flags)
+    }
+
+    pub fn at(address: &str, flags: &[&str]) -> Server {
+        let folder = dir();
+        std::fs::create_dir(folder.path().join("root")).unwrap();
+        std::fs::write(folder.path().join("users"), users()).unwrap();
+        let log = folder.path().join("log");
+        let child = cordboard()
+            .args(["serve", "ftp", "--listen", address, "--root"])
+            .arg(folder.path().join("root"))
+            .arg("--users")
+            .arg(folder.path().join("users"))
+            .arg("--log")
+            .arg(&log)
+            .args(flags)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let address = until("the address", || {
+            let text = std::fs::read_to_string(&log).ok()?;
+            let (_, rest) = text.split_once("listening at ")?;
+            rest.split_once(',')?.0.parse().ok()
+        });
+        Server {
+            folder,
+            address,
+            child: Some(child),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join("root").join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// Waits for a line of the log that contains all these words.
+    #[track_caller]
+    pub fn logs(&self, words: &[&str]) -> String {
+        until(&format!("{words:?} in {}", self.log()), || {
+            let log = self.log();
+            let mut lines = log.lines();
+            let line = lines.find(|line| words.iter().all(|word| line.contains(word)));
+            line.map(str::to_owned)
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// The number of descriptors of the server.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid()))
+            .unwrap()
+            .count()
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    pub fn anonymous(&self) -> Client {
+        let mut client = self.connect();
+        client.login("anonymous", "me@example.org");
+        client
+    }
+
+    pub fn ann(&self) -> Client {
+        let mut client = self.connect();
+        client.login("ann", PASSWORD);
+        client
+    }
+
+    pub fn signal(&self, number: Signal) {
+        signal(self.pid(), number);
+    }
+
+    /// Waits for its end.
+    pub fn end(&mut self) -> Run {
+        end(self.child.take().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The lines of the users, hashed once: that takes time by intention.
+fn users() -> &'static str {
+    static USERS: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    USERS.get_or_init(|| {
+        let mut child = cordboard()
+            .args(["serve", "ftp", "--hash-password", "ann"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        super::common::feed(&mut child, PASSWORD.as_bytes());
+        let run = end(child);
+        let line = String::from_utf8(run.ok().stdout().to_vec()).unwrap();
+        let hash = line.trim().strip_prefix("ann:").unwrap();
+        format!("# users of the tests\nann:{hash}\nbob:{hash}:ro\n")
+    })
+}

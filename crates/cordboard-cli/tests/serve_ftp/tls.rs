@@ -1,0 +1,279 @@
+//! AUTH TLS, encrypted data connections, and clients that end them badly.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::client::Client;
+use super::common::{TempDir, bytes, call, dir};
+use super::server::{PASSWORD, Server};
+
+/// A certificate for this machine, signed by itself.
+pub struct Certificate {
+    _folder: TempDir,
+    pub cert: PathBuf,
+    key: PathBuf,
+}
+
+impl Certificate {
+    pub fn new() -> Certificate {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let folder = dir();
+        let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
+        std::fs::write(&cert, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        Certificate {
+            _folder: folder,
+            cert,
+            key,
+        }
+    }
+
+    pub fn server(&self, flags: &[&str]) -> Server {
+        let (cert, key) = (self.cert.to_str().unwrap(), self.key.to_str().unwrap());
+        Server::start(&[&["--tls-cert", cert, "--tls-key", key], flags].concat())
+    }
+
+    fn connection(&self) -> ClientConnection {
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_file(&self.cert).unwrap())
+            .unwrap();
+        let config = ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        ClientConnection::new(Arc::new(config), name).unwrap()
+    }
+
+    fn data(&self, client: &mut Client) -> StreamOwned<ClientConnection, TcpStream> {
+        StreamOwned::new(self.connection(), client.passive())
+    }
+
+    /// A client whose connections are all encrypted.
+    fn ann(&self, server: &Server) -> Client {
+        let mut client = server.connect();
+        client.encrypt(self.connection());
+        client.ask("PBSZ 0", 200);
+        client.ask("PROT P", 200);
+        client.login("ann", PASSWORD);
+        client
+    }
+}
+
+#[test]
+fn files_are_read_and_written_encrypted() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&["--require-tls"]);
+    let mut client = certificate.ann(&server);
+    for data in [bytes(1_000_000), Vec::new()] {
+        server.write("data", &data);
+        let mut stream = certificate.data(&mut client);
+        let said = client.ask("RETR data", 150);
+        assert!(said.contains("TLS through user space"), "{said}");
+        let mut got = Vec::new();
+        // Without the end of TLS this is an error.
+        stream.read_to_end(&mut got).unwrap();
+        assert!(client.expect(226).contains("TLS through user space"));
+        assert!(got == data);
+        let mut stream = certificate.data(&mut client);
+        client.ask("STOR up", 150);
+        stream.write_all(&data).unwrap();
+        // Without data, nothing else begins the handshake.
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock).unwrap();
+        }
+        stream.conn.send_close_notify();
+        stream.flush().unwrap();
+        client.expect(226);
+        assert!(server.read("up") == data);
+    }
+    let mut stream = certificate.data(&mut client);
+    client.ask("NLST", 150);
+    let mut names = String::new();
+    stream.read_to_string(&mut names).unwrap();
+    client.expect(226);
+    assert_eq!(names, "data\r\nup\r\n");
+    server.logs(&[
+        "RETR /data 1000000 bytes",
+        "TLS through user space",
+        "complete",
+    ]);
+}
+
+/// A client that only writes reads nothing, not even what TLS adds. The kernel would answer
+/// the close of such a connection with a reset, by which the server loses bytes.
+#[test]
+fn a_client_that_only_writes_may_close_at_once() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    let data = bytes(1_500_000);
+    let mut client = certificate.ann(&server);
+    for _ in 0..10 {
+        let mut stream = certificate.data(&mut client);
+        client.ask("STOR up", 150);
+        stream.write_all(&data).unwrap();
+        stream.conn.send_close_notify();
+        stream.flush().unwrap();
+        drop(stream);
+        client.expect(226);
+        assert!(server.read("up") == data);
+    }
+}
+
+#[test]
+fn without_encryption_nothing_is_taken_if_it_is_required() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&["--require-tls"]);
+    server.write("f", b"f");
+    let mut client = server.connect();
+    assert!(client.ask("FEAT", 211).contains("\n AUTH TLS"));
+    client.ask("USER ann", 530);
+    client.ask("USER anonymous", 530);
+    client.ask("PROT P", 503);
+    client.encrypt(certificate.connection());
+    client.login("ann", PASSWORD);
+    client.ask("PROT C", 534);
+    let _data = client.passive();
+    client.ask("RETR f", 521);
+    client.ask("AUTH TLS", 503);
+}
+
+/// TLS is offered, not required; a login before it does not hold behind it.
+#[test]
+fn encryption_may_begin_later() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    server.write("f", b"f");
+    let mut client = server.ann();
+    assert_eq!(client.fetch("RETR f"), b"f");
+    client.ask("AUTH KERBEROS", 504);
+    client.encrypt(certificate.connection());
+    client.ask("PWD", 530);
+    client.login("ann", PASSWORD);
+    assert_eq!(client.fetch("RETR f"), b"f", "PROT C");
+}
+
+/// What another host has inserted behind AUTH TLS is not carried out.
+#[test]
+fn commands_in_front_of_the_encryption_are_dropped() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    let mut client = server.connect();
+    client.send_bytes(b"AUTH TLS\r\nUSER ann\r\n");
+    client.expect(234);
+    let socket = client.socket.try_clone().unwrap();
+    let mut stream = StreamOwned::new(certificate.connection(), socket);
+    stream.write_all(b"PASS x\r\n").unwrap();
+    let mut reply = [0; 4];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"503 ", "there is no USER");
+}
+
+/// The end of TCP without the end of TLS may be the work of another host.
+#[test]
+fn an_upload_that_is_cut_is_not_complete() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    let mut client = certificate.ann(&server);
+    let mut stream = certificate.data(&mut client);
+    client.ask("STOR up", 150);
+    stream.write_all(&bytes(50_000)).unwrap();
+    stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
+    client.expect(426);
+    client.ask("NOOP", 200);
+    assert!(!server.logs(&["STOR /up"]).ends_with("complete"));
+}
+
+/// A client that does not take the last bytes can still abort. The sizes are such that
+/// the rest is in one buffer or another.
+#[test]
+fn a_client_that_does_not_read_can_abort() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    let mut cut = 0;
+    for size in [1 << 16, 1 << 20, 3 << 20, 5 << 20, 6 << 20, 64 << 20] {
+        std::fs::File::create(server.path("f"))
+            .unwrap()
+            .set_len(size)
+            .unwrap();
+        let mut client = certificate.ann(&server);
+        let mut stream = certificate.data(&mut client);
+        client.ask("RETR f", 150);
+        stream.read_exact(&mut [0; 100]).unwrap();
+        client.send("ABOR");
+        match client.reply().code {
+            226 => {}
+            426 => {
+                cut += 1;
+                let mut rest = Vec::new();
+                assert!(stream.read_to_end(&mut rest).is_err(), "not the end of TLS");
+            }
+            other => panic!("{other}"),
+        }
+        client.expect(226);
+        client.ask("NOOP", 200);
+    }
+    assert!(cut > 0);
+}
+
+/// A part of a record, and no TLS at all.
+#[test]
+fn half_a_record_does_not_hold_the_server() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&["--idle", "0.3", "--clients", "1"]);
+    for sent in [
+        &b"\x16\x03\x01"[..],
+        b"\x16\x03\x01\xff\xff",
+        b"NOOP\r\nNOOP\r\n",
+        b"",
+    ] {
+        let mut client = super::common::until("a place", || {
+            let mut client = Client::new(TcpStream::connect(server.address).unwrap());
+            (client.reply().code == 220).then_some(client)
+        });
+        client.ask("AUTH TLS", 234);
+        client.send_bytes(sent);
+        let mut rest = Vec::new();
+        let _ = client.socket.read_to_end(&mut rest);
+    }
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_told() {
+    let certificate = Certificate::new();
+    let (cert, key) = (
+        certificate.cert.to_str().unwrap(),
+        certificate.key.to_str().unwrap(),
+    );
+    let with = |cert: &str, key: &str| {
+        call([
+            "serve",
+            "ftp",
+            "--root",
+            ".",
+            "--tls-cert",
+            cert,
+            "--tls-key",
+            key,
+        ])
+    };
+    with("/none", key).fails(2, &["/none"]);
+    with(cert, cert).fails(2, &[cert]);
+    let other = Certificate::new();
+    with(cert, other.key.to_str().unwrap()).fails(2, &[cert]);
+    assert_eq!(
+        call(["serve", "ftp", "--root", ".", "--tls-cert", cert]).code(),
+        2
+    );
+    assert_eq!(
+        call(["serve", "ftp", "--root", ".", "--require-tls"]).code(),
+        2
+    );
+}

@@ -1,0 +1,203 @@
+//! Other programs as clients: curl, lftp, and Python's ftplib.
+
+use std::process::Command;
+
+use super::common::{Run, bytes, run};
+use super::server::{PASSWORD, Server};
+use super::tls::Certificate;
+
+/// Whether a program is installed; otherwise the test is skipped.
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        testkit::skip::here(format!("no {program} here"));
+    }
+    found
+}
+
+fn url(server: &Server, user: &str, path: &str) -> String {
+    let user = match user {
+        "" => String::new(),
+        user => format!("{user}:{}@", PASSWORD.replace(' ', "%20")),
+    };
+    format!("ftp://{user}{}/{path}", server.address)
+}
+
+fn curl(server: &Server, arguments: &[&str]) -> Run {
+    let mut command = Command::new("curl");
+    command.current_dir(server.folder.path());
+    // No settings of the user.
+    run(command
+        .args(["-q", "-sS", "--noproxy", "*"])
+        .args(arguments))
+}
+
+#[test]
+fn curl_reads_and_writes() {
+    if !has("curl") {
+        return;
+    }
+    let server = Server::start(&[]);
+    let data = bytes(1_500_000);
+    server.write("data", &data);
+    let path = |name: &str| url(&server, "", name);
+    assert!(curl(&server, &[&path("data")]).ok().stdout() == data);
+    assert!(
+        curl(&server, &["-P", "-", &path("data")]).ok().stdout() == data,
+        "active"
+    );
+    assert!(
+        curl(&server, &["--disable-epsv", &path("data")])
+            .ok()
+            .stdout()
+            == data
+    );
+    assert!(
+        curl(&server, &["-r", "1000-1999", &path("data")])
+            .ok()
+            .stdout()
+            == &data[1000..2000]
+    );
+    let list = curl(&server, &["-l", &path("")]);
+    assert_eq!(list.ok().stdout(), b"data\n");
+    let local = server.folder.path().join("local");
+    std::fs::write(&local, &data[..700_000]).unwrap();
+    curl(&server, &["-C", "-", "-o", "local", &path("data")]).ok();
+    assert!(std::fs::read(&local).unwrap() == data, "continued");
+    let ann = |name: &str| url(&server, "ann", name);
+    curl(
+        &server,
+        &["--ftp-create-dirs", "-T", "local", &ann("a/b/up")],
+    )
+    .ok();
+    assert!(server.read("a/b/up") == data);
+    server.write("part", &data[..100_000]);
+    curl(&server, &["-C", "-", "-T", "local", &ann("part")]).ok();
+    assert!(server.read("part") == data, "continued");
+    curl(&server, &["-Q", "-DELE part", &ann("")]).ok();
+    assert!(!server.path("part").exists());
+    assert_eq!(curl(&server, &["-T", "local", &path("refused")]).code(), 25);
+    assert_eq!(curl(&server, &[&path("none")]).code(), 78);
+}
+
+#[test]
+fn curl_encrypts() {
+    if !has("curl") {
+        return;
+    }
+    let certificate = Certificate::new();
+    let server = certificate.server(&["--require-tls"]);
+    let data = bytes(1_500_000);
+    std::fs::write(server.folder.path().join("local"), &data).unwrap();
+    let cert = certificate.cert.to_str().unwrap();
+    let tls = |arguments: &[&str]| {
+        curl(
+            &server,
+            &[&["--ssl-reqd", "--cacert", cert], arguments].concat(),
+        )
+    };
+    tls(&["-T", "local", &url(&server, "ann", "data")]).ok();
+    assert!(server.read("data") == data);
+    assert!(tls(&[&url(&server, "", "data")]).ok().stdout() == data);
+    assert_eq!(tls(&["-l", &url(&server, "", "")]).ok().stdout(), b"data\n");
+    assert_eq!(curl(&server, &[&url(&server, "", "data")]).code(), 67);
+}
+
+#[test]
+fn lftp_mirrors_trees() {
+    if !has("lftp") {
+        return;
+    }
+    let certificate = Certificate::new();
+    for (server, ssl) in [
+        (Server::start(&[]), "no"),
+        (certificate.server(&["--require-tls"]), "yes"),
+    ] {
+        let tree = server.folder.path().join("tree");
+        std::fs::create_dir_all(tree.join("a/b")).unwrap();
+        let data = bytes(300_000);
+        for name in ["one", "a/two", "a/b/three", "a/with space"] {
+            std::fs::write(tree.join(name), &data).unwrap();
+        }
+        let script = format!(
+            "set net:max-retries 1; set net:timeout 20; set ftp:ssl-force {ssl}; \
+             set ftp:ssl-protect-data {ssl}; set ftp:ssl-allow {ssl}; \
+             set ssl:verify-certificate no; open -u 'ann,{PASSWORD}' ftp://{}; \
+             mirror -R -P 3 tree up; mirror -P 3 up back; mv up/one up/moved; rm -r up/a; cls up; bye",
+            server.address
+        );
+        let mut command = Command::new("lftp");
+        command
+            .current_dir(server.folder.path())
+            .env("HOME", server.folder.path());
+        let run = run(command.args(["--norc", "-c", &script]));
+        let listed = String::from_utf8_lossy(run.ok().stdout()).into_owned();
+        assert!(listed.contains("up/moved"), "{listed} {}", run.stderr());
+        for name in ["one", "a/two", "a/b/three", "a/with space"] {
+            let back = server.folder.path().join("back").join(name);
+            assert!(std::fs::read(back).unwrap() == data, "{name}");
+        }
+        let left: Vec<_> = std::fs::read_dir(server.path("up")).unwrap().collect();
+        assert_eq!(left.len(), 1);
+    }
+}
+
+const PYTHON: &str = r#"
+import ftplib, io, os, ssl, sys
+port, password, cert = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+if cert:
+    ftp = ftplib.FTP_TLS(context=ssl.create_default_context(cafile=cert))
+else:
+    ftp = ftplib.FTP()
+ftp.connect('127.0.0.1', port, timeout=30)
+ftp.login('ann', password)
+if cert:
+    ftp.prot_p()
+data = os.urandom(500000)
+ftp.storbinary('STOR up', io.BytesIO(data))
+for passive in (True, False):
+    ftp.set_pasv(passive)
+    got = io.BytesIO()
+    ftp.retrbinary('RETR up', got.write)
+    assert got.getvalue() == data
+got = io.BytesIO()
+ftp.retrbinary('RETR up', got.write, rest=499000)
+assert got.getvalue() == data[499000:]
+ftp.storlines('STOR text', io.BytesIO(b'one\ntwo\n'))
+lines = []
+ftp.retrlines('RETR text', lines.append)
+assert lines == ['one', 'two'], lines
+ftp.voidcmd('TYPE I')
+assert ftp.size('up') == 500000
+facts = dict(ftp.mlsd())
+assert facts['up']['size'] == '500000', facts
+ftp.mkd('d"q')
+ftp.cwd('d"q')
+assert ftp.pwd() == '/d"q', ftp.pwd()
+ftp.cwd('..')
+ftp.rmd('d"q')
+ftp.rename('up', 'moved')
+ftp.storbinary('APPE moved', io.BytesIO(b'end'))
+assert sorted(ftp.nlst()) == ['moved', 'text']
+ftp.delete('text')
+assert ftp.quit().startswith('221')
+"#;
+
+#[test]
+fn ftplib_uses_every_command() {
+    if !has("python3") {
+        return;
+    }
+    let certificate = Certificate::new();
+    let cert = certificate.cert.to_str().unwrap();
+    for (server, cert) in [
+        (Server::start(&[]), ""),
+        (certificate.server(&["--require-tls"]), cert),
+    ] {
+        let port = server.address.port().to_string();
+        run(Command::new("python3").args(["-c", PYTHON, &port, PASSWORD, cert])).ok();
+        assert!(server.read("moved").ends_with(b"end"));
+        assert_eq!(server.read("moved").len(), 500_003);
+    }
+}

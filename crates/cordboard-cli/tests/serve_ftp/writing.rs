@@ -1,0 +1,161 @@
+//! Users that may write, and those that may not.
+
+use std::io::Read;
+
+use super::common::bytes;
+use super::server::{PASSWORD, Server};
+
+#[test]
+fn files_are_written_appended_and_continued() {
+    let server = Server::start(&[]);
+    let mut client = server.ann();
+    let data = bytes(2_000_000);
+    let reply = client.put("STOR up", &data);
+    assert!(reply.text.starts_with("226 2000000 bytes"), "{reply:?}");
+    assert!(server.read("up") == data);
+    assert_eq!(client.put("STOR up", b"short").code, 226);
+    assert_eq!(server.read("up"), b"short", "replaced");
+    assert_eq!(client.put("APPE up", b"er").code, 226);
+    assert_eq!(server.read("up"), b"shorter");
+    client.ask("REST 5", 350);
+    assert_eq!(client.put("STOR up", b"EST").code, 226);
+    assert_eq!(server.read("up"), b"shortEST");
+    assert_eq!(client.put("APPE new", b"1").code, 226);
+    assert_eq!(server.read("new"), b"1");
+    server.logs(&["ann STOR /up 2000000 bytes", "complete"]);
+    server.logs(&["ann APPE /new 1 bytes", "complete"]);
+}
+
+#[test]
+fn a_unique_name_is_told() {
+    let server = Server::start(&[]);
+    server.write("upload.1", b"old");
+    let mut client = server.ann();
+    let mut data = client.passive();
+    let said = client.ask("STOU", 150);
+    assert!(said.ends_with("FILE: upload.2"), "{said}");
+    std::io::Write::write_all(&mut data, b"new").unwrap();
+    drop(data);
+    client.expect(226);
+    assert_eq!(
+        (server.read("upload.1"), server.read("upload.2")),
+        (b"old".to_vec(), b"new".to_vec())
+    );
+}
+
+#[test]
+fn the_tree_is_changed() {
+    let server = Server::start(&[]);
+    let mut client = server.ann();
+    client.ask("MKD d", 257);
+    client.ask("MKD d", 550);
+    server.write("d/f", b"f");
+    client.ask("RNFR d/f", 350);
+    client.ask("RNTO g", 250);
+    assert_eq!(server.read("g"), b"f");
+    client.ask("RNTO h", 503);
+    client.ask("RNFR g", 350);
+    client.ask("NOOP", 200);
+    client.ask("RNTO h", 503);
+    client.ask("RNFR none", 550);
+    client.ask("MFMT 20010909014640 g", 213);
+    assert!(client.ask("MDTM g", 213).ends_with(" 20010909014640"));
+    client.ask("DELE d", 550);
+    client.ask("DELE g", 250);
+    client.ask("DELE g", 550);
+    client.ask("RMD d", 250);
+    client.ask("RMD /", 550);
+    assert_eq!(std::fs::read_dir(server.path("")).unwrap().count(), 0);
+    server.logs(&["ann DELE /g", "done"]);
+}
+
+/// Neither an anonymous client nor a user with :ro changes anything.
+#[test]
+fn others_change_nothing() {
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    for (name, password) in [("anonymous", "x"), ("bob", PASSWORD)] {
+        let mut client = server.connect();
+        client.login(name, password);
+        for line in [
+            "STOR f",
+            "STOR new",
+            "APPE f",
+            "STOU",
+            "DELE f",
+            "RNFR f",
+            "MKD d",
+            "RMD d",
+            "MFMT 20010909014640 f",
+        ] {
+            let _data = client.passive();
+            client.ask(line, 550);
+        }
+        assert_eq!(client.fetch("RETR f"), b"f");
+    }
+    assert_eq!(server.read("f"), b"f");
+    assert_eq!(std::fs::read_dir(server.path("")).unwrap().count(), 1);
+}
+
+/// A file keeps its contents if no data connection is made.
+#[test]
+fn a_file_is_not_emptied_before_the_data_comes() {
+    let server = Server::start(&[]);
+    server.write("precious", b"precious");
+    let mut client = server.ann();
+    client.ask("STOR precious", 425);
+    assert_eq!(server.read("precious"), b"precious");
+    client.epsv();
+    client.send("STOR precious");
+    client.ask("ABOR", 425);
+    client.expect(226);
+    assert_eq!(server.read("precious"), b"precious");
+}
+
+/// An upload that ends with a reset is not complete.
+#[test]
+fn a_reset_is_no_end() {
+    let server = Server::start(&[]);
+    let mut client = server.ann();
+    let mut data = client.passive();
+    client.ask("STOR up", 150);
+    std::io::Write::write_all(&mut data, &bytes(100_000)).unwrap();
+    rustix::net::sockopt::set_socket_linger(&data, Some(std::time::Duration::ZERO)).unwrap();
+    drop(data);
+    client.expect(426);
+    server.logs(&["STOR /up", "ECONNRESET"]);
+    client.ask("NOOP", 200);
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    if !super::common::root("a small tmpfs") {
+        return;
+    }
+    let server = Server::start(&[]);
+    std::fs::create_dir(server.path("small")).unwrap();
+    let mount = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(server.path("small"))
+        .output()
+        .unwrap();
+    if !mount.status.success() {
+        return testkit::skip::here("mount(8) failed");
+    }
+    let mut client = server.ann();
+    let mut data = client.passive();
+    client.ask("STOR small/f", 150);
+    let written = std::io::Write::write_all(&mut data, &bytes(4_000_000));
+    let said = client.expect(452);
+    let _ = std::process::Command::new("umount")
+        .arg("-l")
+        .arg(server.path("small"))
+        .output();
+    assert!(
+        said.contains("ENOSPC") && said.contains("after 65536 bytes"),
+        "{said}"
+    );
+    // The data connection was reset.
+    let mut rest = Vec::new();
+    assert!(written.is_err() || data.read_to_end(&mut rest).is_err());
+}
