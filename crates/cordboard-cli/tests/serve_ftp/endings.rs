@@ -20,7 +20,8 @@ fn a_signal_ends_idle_clients_at_once() {
             client.expect(421);
             assert_eq!(client.next(), None);
         }
-        waits.expect(425);
+        // 421 if the signal comes before LIST is read.
+        assert!(matches!(waits.reply().code, 425 | 421));
         assert_eq!(server.end().code(), 0);
         server.logs(&["ended"]);
     }
