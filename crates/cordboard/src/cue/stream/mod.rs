@@ -374,12 +374,12 @@ impl Stream {
     }
 
     /// Closes nothing: the host has closed the descriptors, and their numbers may refer
-    /// to other files.
-    pub(super) fn forget(self) {
-        let Stream {
-            socket, ends, rest, ..
-        } = self;
-        std::mem::forget((socket, ends, rest));
+    /// to other files. Also the wakeup of the control stays open: the host may close it
+    /// just after a check that it still is the library's.
+    pub(super) fn forget(mut self) {
+        self.cancel();
+        drop(self.link.take());
+        std::mem::forget(self);
     }
 }
 
