@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::auto::Step;
-use super::pacer::{Need, Pacers};
+use super::need::Need;
+use super::pacer::Pacers;
 use crate::errno::Errno;
 use crate::request::{DataPath, Schedule};
 use crate::sys::{EventFd, Lock};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Transfer;
 use super::auto::Step;
-use super::pacer::Need;
+use super::need::Need;
 use super::wait::Clock;
 use crate::endpoint::{Kind, Side};
 use crate::request::Schedule;

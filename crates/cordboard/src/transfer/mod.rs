@@ -12,6 +12,7 @@ mod give_back;
 mod grant;
 #[cfg(test)]
 mod idle_tests;
+mod need;
 mod own;
 mod pacer;
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::auto::{Auto, Step};
+use super::need::Need;
 use crate::request::{Aim, Schedule};
 
 /// Nanoseconds in a second.
@@ -19,21 +20,6 @@ const PIECE: Duration = Duration::from_millis(10);
 const BURST: Duration = Duration::from_millis(40);
 /// The shortest rest between two bursts of blocks.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
-
-/// What a transfer asks for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Need {
-    /// Bytes that it can still use; `u64::MAX` if unknown.
-    pub(crate) most: u64,
-    /// The least that its path can move: fewer are of no use to it.
-    pub(crate) unit: u64,
-    /// The length of its blocks.
-    pub(crate) block: u64,
-    /// Granted bytes that are in flight.
-    pub(crate) in_flight: u64,
-    /// The file systems' devices of the source and of the sink, or the block devices.
-    pub(crate) devices: [Option<u64>; 2],
-}
 
 /// A schedule, and any number of schedules that limit it. A grant needs the consent of
 /// all.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::pacer::{Need, Pacers};
+use super::need::Need;
+use super::pacer::Pacers;
 use crate::request::Schedule;
 
 const MS: Duration = Duration::from_millis(1);

@@ -10,7 +10,7 @@ mod share_tests;
 
 use std::time::Duration;
 
-use super::pacer::Need;
+use super::need::Need;
 use crate::request::Aim;
 use background::Background;
 use load::Load;
