@@ -252,7 +252,9 @@ fn help_man_pages_and_completions() {
     let dir = dir();
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
     // The same pages, printed or written, and no others.
-    let names = ["", "splice", "copy", "cat", "play", "cue", "explain"];
+    let names = [
+        "", "splice", "copy", "cat", "play", "cue", "serve", "explain",
+    ];
     for name in names {
         let words = ["man", name].into_iter().filter(|word| !word.is_empty());
         let page = text(&call(words));
