@@ -8,60 +8,55 @@ use super::unwritten::{Part, Unwritten};
 use crate::compose::bytes_of;
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
-use crate::report::{Ended, Outcome, Report};
+use crate::report::{Ended, Outcome};
 use crate::request::Request;
 
-/// What the two transfers and the buffer between them have left.
-pub(super) struct Halves {
+/// What was taken from the source.
+pub(super) struct Taken {
     /// The outcome of the transfer from the source.
-    pub(super) taken: Option<Outcome>,
-    /// The outcome of the transfer to the sink.
-    pub(super) drained: Option<Outcome>,
-    /// The content of the pipes.
-    pub(super) first: Vec<Vec<u8>>,
-    pub(super) second: Vec<Vec<u8>>,
+    pub(super) outcome: Outcome,
     pub(super) store: Store,
     /// The errno of the buffer.
     pub(super) failed: Option<Errno>,
     pub(super) most: u64,
 }
 
-impl Halves {
-    /// Bytes read from the source.
-    pub(super) fn read(&self) -> u64 {
-        self.taken.as_ref().map_or(0, |taken| taken.report.read)
-    }
+/// What the transfer to the sink has left.
+pub(super) struct Drained {
+    /// The outcome of the transfer to the sink.
+    pub(super) outcome: Outcome,
+    /// The content of the pipes.
+    pub(super) first: Vec<Vec<u8>>,
+    pub(super) second: Vec<Vec<u8>>,
 }
 
 /// Collects the account.
 pub(super) fn outcome(
-    halves: Halves,
+    taken: Taken,
+    drained: Drained,
     from: &Endpoint<'_>,
     request: &Request,
     size: u64,
 ) -> BufferedOutcome {
-    let nothing = || Outcome {
-        report: Report::default(),
-        stranded: None,
-    };
-    let taken = halves.taken.unwrap_or_else(nothing);
-    let drained = halves.drained.unwrap_or_else(nothing);
-    let (source, sink) = (taken.report, drained.report);
+    let (source, sink) = (taken.outcome.report, drained.outcome.report);
     let (mut read, written) = (source.read, sink.written);
     let mut stranded = read.saturating_sub(written);
-    let stored = halves.store.stored;
-    let mut parts: Vec<Part> = (bytes_of(drained.stranded).into_iter())
-        .chain(halves.second)
+    let stored = taken.store.stored;
+    let mut parts: Vec<Part> = (bytes_of(drained.outcome.stranded).into_iter())
+        .chain(drained.second)
         .map(Part::Bytes)
         .collect();
-    parts.extend(halves.store.into_parts());
-    let after = halves.first.into_iter().chain(bytes_of(taken.stranded));
+    parts.extend(taken.store.into_parts());
+    let after = drained
+        .first
+        .into_iter()
+        .chain(bytes_of(taken.outcome.stranded));
     parts.extend(after.map(Part::Bytes));
     if stranded > 0 && rewind(from, request, read, stranded) {
         (read, stranded) = (written, 0);
     }
     let unwritten = (stranded > 0).then(|| Unwritten::new(parts));
-    let (ended, failed, errno) = match (sink.ended, halves.failed, source.ended) {
+    let (ended, failed, errno) = match (sink.ended, taken.failed, source.ended) {
         (Ended::Eof, Some(errno), _) => (Ended::Error, None, Some(errno)),
         (Ended::Eof, None, Ended::Error) => (Ended::Error, Some(Side::Source), source.errno),
         (Ended::Eof, None, ended) => (ended, None, None),
@@ -76,7 +71,7 @@ pub(super) fn outcome(
         failed,
         errno,
         size,
-        most: halves.most,
+        most: taken.most,
         stored,
         source,
         sink,

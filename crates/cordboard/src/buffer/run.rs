@@ -6,18 +6,18 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::end::{self, Halves};
+use super::end::{self, Drained, Taken};
 use super::outcome::BufferedOutcome;
 use super::store::{Files, Store};
 use crate::compose::{
-    Channel, Drain, Halt, Intake, RETRY, Waiter, Wake, content, longest, read_exactly,
+    Channel, Drain, Halt, Intake, RETRY, Waiter, Wake, content, longest, read_exactly, refusal,
 };
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
-use crate::report::{Ended, Failure, Refusal};
+use crate::report::{Ended, Refusal};
 use crate::request::{DataPath, Request, Schedule, Switches};
 use crate::sys::{SignalGuard, again};
-use crate::transfer::{Control, Observer, Transfer};
+use crate::transfer::{Control, Observer};
 
 /// The least and the most bytes of one file.
 const SHORTEST: u64 = 1 << 20;
@@ -50,22 +50,13 @@ pub(super) fn run(
         .map_err(|errno| Refusal::NoBuffer { errno })?;
     let first = Channel::new(false).map_err(no_descriptor)?;
     let second = Channel::new(false).map_err(no_descriptor)?;
-    let request = Request {
-        sink_offset: None,
-        sink_unshared: true,
-        sync: false,
-        idle: None,
-        ..parts.request.clone()
-    };
-    let transfer = Transfer::new(parts.source.fd(), first.writer(), request);
-    let transfer = transfer.map_err(|failure| refusal(failure, Side::Source))?;
     // No other thread has the handle, so nothing needs to wake this one.
     let paced = (parts.intake != Schedule::Unlimited).then(|| {
         let control = Control::without_descriptor().interrupting();
         control.set_schedule(parts.intake);
         control
     });
-    let intake = Intake::new(transfer, paced.as_ref());
+    let intake = Intake::new(parts.source.fd(), &first, &parts.request, paced.as_ref())?;
     let wake = Wake::new();
     let drain = Drain::start(
         second.reader(),
@@ -92,20 +83,16 @@ pub(super) fn run(
         broken: None,
         until: None,
     };
-    let (drain, mut halves) = pump.finish(waiter);
+    let (drain, taken) = pump.finish(waiter);
     let reader = second.close_writer();
-    halves.drained = Some(drain.finish(waiter, halves.read()));
-    halves.second = content(&reader, false);
-    halves.first = content(&first.close_writer(), false);
-    let outcome = end::outcome(halves, &parts.source, &parts.request, parts.size);
+    let drained = Drained {
+        outcome: drain.finish(waiter, taken.outcome.report.read),
+        second: content(&reader, false),
+        first: content(&first.close_writer(), false),
+    };
+    let outcome = end::outcome(taken, drained, &parts.source, &parts.request, parts.size);
     drop(guard);
     Ok(outcome)
-}
-
-/// Returns the refusal of a transfer that has not begun.
-fn refusal(failure: Failure, side: Side) -> Refusal {
-    let errno = failure.report.errno.unwrap_or(Errno::EINVAL);
-    (failure.refusal).unwrap_or(Refusal::Unusable { side, errno })
 }
 
 /// A running buffered transfer.
@@ -131,19 +118,16 @@ struct Pump<'a, 'o> {
 }
 
 impl<'o> Pump<'_, 'o> {
-    fn finish(mut self, waiter: &mut dyn Waiter) -> (Drain<'o>, Halves) {
+    fn finish(mut self, waiter: &mut dyn Waiter) -> (Drain<'o>, Taken) {
         self.run(waiter);
         self.stop();
-        let halves = Halves {
-            taken: self.intake.outcome(),
-            drained: None,
-            first: Vec::new(),
-            second: Vec::new(),
+        let taken = Taken {
+            outcome: self.intake.into_outcome(),
             failed: self.store.failed.or(self.broken),
             store: self.store,
             most: self.most,
         };
-        (self.drain, halves)
+        (self.drain, taken)
     }
 
     fn run(&mut self, waiter: &mut dyn Waiter) {
@@ -224,7 +208,7 @@ impl<'o> Pump<'_, 'o> {
     /// Takes bytes from the source into the first pipe.
     fn take_in(&mut self) -> bool {
         if self.intake.halt() == Halt::Channel && self.held == 0 {
-            self.intake.resume(Some(true));
+            self.intake.resume(PollFlags::OUT);
         }
         self.intake.grant(self.room());
         let before = self.intake.read();
@@ -298,11 +282,10 @@ impl<'o> Pump<'_, 'o> {
             self.wake.clear();
         }
         if halt == Halt::Source {
-            let shown = shown.filter(|shown| !shown.is_empty());
+            let shown = shown.unwrap_or(PollFlags::empty());
             let is_over = self.until.is_some_and(|until| until <= waiter.now());
-            if shown.is_some() || is_over {
-                let open = shown.map(|shown| !(shown - PollFlags::ERR).is_empty());
-                self.intake.resume(open);
+            if !shown.is_empty() || is_over {
+                self.intake.resume(shown);
                 self.until = None;
             }
         }

@@ -3,10 +3,14 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rustix::event::PollFlags;
+
+use super::channel::Channel;
 use super::drain::RETRY;
 use crate::endpoint::Side;
-use crate::report::{Ended, Outcome};
-use crate::request::Backend;
+use crate::errno::Errno;
+use crate::report::{Ended, Failure, Outcome, Refusal, Report};
+use crate::request::{Backend, Request};
 use crate::transfer::{
     Clock as _, Control, Next, Poll, Stepper, Transfer, Turn, Wait, WaitFor, Wakeup,
 };
@@ -47,9 +51,34 @@ pub(crate) fn longest(wait: &Wait, has_fd: bool) -> Option<Duration> {
     }
 }
 
+/// Returns the refusal of a transfer that has not begun.
+pub(crate) fn refusal(failure: Failure, side: Side) -> Refusal {
+    let errno = failure.report.errno.unwrap_or(Errno::EINVAL);
+    (failure.refusal).unwrap_or(Refusal::Unusable { side, errno })
+}
+
 impl<'a> Intake<'a> {
-    /// `control`: its schedule applies to what is read.
-    pub(crate) fn new(transfer: Transfer<'a>, control: Option<&Control>) -> Intake<'a> {
+    /// Examines the source. The request's sink, sync and idle limit concern another
+    /// transfer. `control`: its schedule applies to what is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transfer::new`].
+    pub(crate) fn new(
+        source: BorrowedFd<'a>,
+        channel: &'a Channel,
+        request: &Request,
+        control: Option<&Control>,
+    ) -> Result<Intake<'a>, Refusal> {
+        let request = Request {
+            sink_offset: None,
+            sink_unshared: true,
+            sync: false,
+            idle: None,
+            ..request.clone()
+        };
+        let transfer = Transfer::new(source, channel.writer(), request)
+            .map_err(|failure| refusal(failure, Side::Source))?;
         let mut transfer = match control {
             Some(control) => transfer.control(control),
             None => transfer,
@@ -57,7 +86,7 @@ impl<'a> Intake<'a> {
         let backend = Backend::from_env().unwrap_or_default();
         transfer.set_up(backend);
         let mut poll = Poll::new();
-        Intake {
+        Ok(Intake {
             transfer: Some(transfer),
             stepper: Stepper::begin(poll.now()),
             poll,
@@ -65,7 +94,7 @@ impl<'a> Intake<'a> {
             turn: None,
             taken: 0,
             outcome: None,
-        }
+        })
     }
 
     /// Lets it take at most so many bytes from now on, and then halt. A record that
@@ -74,7 +103,7 @@ impl<'a> Intake<'a> {
         let was_over = self.halt() == Halt::Turn;
         self.turn = Some(bytes);
         if was_over && bytes > 0 {
-            self.resume(None);
+            self.resume(PollFlags::empty());
         }
     }
 
@@ -142,15 +171,15 @@ impl<'a> Intake<'a> {
         Some((*wait, ready.map(|(fd, _)| fd)))
     }
 
-    /// Continues after a wait. `shown`: what `poll(2)` has shown for the descriptor, and
-    /// whether more than an error.
-    pub(crate) fn resume(&mut self, shown: Option<bool>) {
+    /// Continues after a wait. `shown`: what `poll(2)` has shown for the descriptor.
+    pub(crate) fn resume(&mut self, shown: PollFlags) {
         let (Next::Wait(wait), Some(transfer)) = (self.next.clone(), &mut self.transfer) else {
             return;
         };
         let wakeup = Wakeup {
-            ready: shown.is_some(),
-            open: shown == Some(true),
+            ready: !shown.is_empty(),
+            // More than an error.
+            open: !(shown - PollFlags::ERR).is_empty(),
             ..Wakeup::default()
         };
         self.next = (self.stepper).resume(transfer, wait, wakeup, &mut self.poll);
@@ -161,12 +190,15 @@ impl<'a> Intake<'a> {
         self.transfer.is_none()
     }
 
-    /// Returns the outcome once, if it has ended.
-    pub(crate) fn outcome(&mut self) -> Option<Outcome> {
-        self.outcome.take()
+    /// Returns the outcome; that of nothing if it has not ended.
+    pub(crate) fn into_outcome(self) -> Outcome {
+        self.outcome.unwrap_or_else(|| Outcome {
+            report: Report::default(),
+            stranded: None,
+        })
     }
 
-    /// Returns the outcome, if it has ended and the outcome was not taken.
+    /// Returns the outcome, if it has ended.
     pub(crate) fn ending(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
     }

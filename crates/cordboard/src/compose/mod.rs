@@ -10,5 +10,5 @@ mod wait;
 pub(crate) use channel::Channel;
 pub(crate) use content::{bytes_of, content, read_exactly, receive};
 pub(crate) use drain::{Drain, RETRY, Wake};
-pub(crate) use intake::{Halt, Intake, longest};
+pub(crate) use intake::{Halt, Intake, longest, refusal};
 pub(crate) use wait::{Poll, Waiter};

@@ -38,12 +38,10 @@ pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
     let errno = inlet.failure();
     // Only if its channel has failed it runs until now.
     inlet.intake.stop(Ended::Cancelled);
-    let Outcome { report, stranded } = inlet.intake.outcome().unwrap_or(Outcome {
-        report: Report::default(),
-        stranded: None,
-    });
+    let is_stopped = inlet.is_stopped();
+    let Outcome { report, stranded } = inlet.intake.into_outcome();
     let ended = match (report.ended, inlet.policy) {
-        _ if inlet.is_stopped() => SourceEnded::Stopped,
+        _ if is_stopped => SourceEnded::Stopped,
         _ if errno.is_some() && inlet.policy == OnFailure::Detach => SourceEnded::Detached,
         _ if errno.is_some() => SourceEnded::Failed,
         (Ended::Size, _) => SourceEnded::Size,

@@ -11,13 +11,13 @@ use super::order::{Order, Round};
 use super::outcome::{FanInOutcome, Refused};
 use super::policy::{OnFailure, Turn};
 use super::records::Records;
-use crate::compose::{Channel, Drain, Halt, Intake, Waiter, content, longest};
+use crate::compose::{Channel, Drain, Halt, Intake, Waiter, content, longest, refusal};
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
-use crate::report::{Failure, Refusal};
+use crate::report::Refusal;
 use crate::request::Request;
 use crate::sys::SignalGuard;
-use crate::transfer::{Control, Observer, Transfer};
+use crate::transfer::{Control, Observer};
 
 /// A fan-in that was examined.
 pub(super) struct Parts<'a> {
@@ -55,24 +55,15 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
     let own: Vec<Channel> = own.collect::<Result<_, _>>()?;
     let mut inlets = Vec::with_capacity(fan.sources.len());
     for (index, (source, policy)) in fan.sources.iter().enumerate() {
-        let request = Request {
-            sink_offset: None,
-            sink_unshared: true,
-            sync: false,
-            idle: None,
-            ..fan.request.clone()
-        };
         let into = own.get(index).unwrap_or(&channel);
-        let transfer = Transfer::new(source.fd(), into.writer(), request);
-        let transfer = transfer
-            .map_err(|failure| refusal(failure, Side::Source))
-            .map_err(refused(index))?;
+        let intake = Intake::new(source.fd(), into, &fan.request, None);
+        let intake = intake.map_err(refused(index))?;
         let sorter = own.get(index).zip(by_record);
         let sorter = sorter.map(|(own, delimiter)| {
             let records = Records::new(delimiter, fan.longest);
             Sorter::new(own, records)
         });
-        inlets.push(Inlet::new(Intake::new(transfer, None), *policy, sorter));
+        inlets.push(Inlet::new(intake, *policy, sorter));
     }
     let (reader, control) = (channel.reader(), fan.control.as_ref());
     let drain = Drain::start(
@@ -105,12 +96,6 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
     let outcome = end::outcome(drained, left, closed, ledger, ending, messages);
     drop(guard);
     Ok(outcome)
-}
-
-/// Returns the refusal of a transfer that has not begun.
-fn refusal(failure: Failure, side: Side) -> Refusal {
-    let errno = failure.report.errno.unwrap_or(Errno::EINVAL);
-    (failure.refusal).unwrap_or(Refusal::Unusable { side, errno })
 }
 
 /// A running fan-in.
@@ -235,12 +220,8 @@ impl<'o> Rounds<'_, 'o> {
         for (index, at) in watched {
             let inlet = &mut self.inlets[index];
             let shown = at.map_or(PollFlags::empty(), |at| shown[at]);
-            if !shown.is_empty() {
-                let open = !(shown - PollFlags::ERR).is_empty();
-                inlet.intake.resume(Some(open));
-                inlet.until = None;
-            } else if inlet.until.is_some_and(|until| until <= now) {
-                inlet.intake.resume(None);
+            if !shown.is_empty() || inlet.until.is_some_and(|until| until <= now) {
+                inlet.intake.resume(shown);
                 inlet.until = None;
             }
         }

@@ -6,7 +6,7 @@ use super::outlet::{Outlet, Target};
 use super::rest::Rest;
 use crate::compose::{Channel, Intake, bytes_of, content};
 use crate::errno::Errno;
-use crate::report::{Ended, Outcome, Report, Stranded};
+use crate::report::{Ended, Outcome, Stranded};
 
 /// Ends a sink that has every byte. A private channel is closed, and its transfer then
 /// ends.
@@ -74,10 +74,7 @@ pub(super) fn outcome(
             break;
         }
     }
-    let Outcome { report, stranded } = intake.outcome().unwrap_or(Outcome {
-        report: Report::default(),
-        stranded: None,
-    });
+    let Outcome { report, stranded } = intake.into_outcome();
     let messages = first.keeps_messages();
     let sinks: Vec<SinkReport> = (outlets.into_iter())
         .map(|outlet| sink_report(outlet, &left, messages))

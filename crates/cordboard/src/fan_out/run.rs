@@ -12,12 +12,12 @@ use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest;
 use crate::compose::{Channel, Intake, Waiter};
-use crate::endpoint::{Endpoint, Facts, Side};
+use crate::endpoint::{Endpoint, Facts};
 use crate::errno::Errno;
 use crate::report::{Ended, Refusal};
 use crate::request::{Request, Size};
 use crate::sys::SignalGuard;
-use crate::transfer::{Control, Transfer};
+use crate::transfer::Control;
 
 /// Below this size, the caller's pipes are not enlarged at once.
 const LARGE: u64 = 128 << 10;
@@ -48,21 +48,9 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanOutOutco
         let outlet = Outlet::open(endpoint, policy, &fan.request, messages, large);
         outlets.push(outlet.map_err(refused(sink))?);
     }
-    let request = Request {
-        sink_offset: None,
-        sink_unshared: true,
-        sync: false,
-        idle: None,
-        ..fan.request.clone()
-    };
-    let transfer = Transfer::new(fan.source.fd(), first.writer(), request);
-    let transfer = transfer.map_err(|failure| {
-        let errno = failure.report.errno.unwrap_or(Errno::EINVAL);
-        let side = Side::Source;
-        let refusal = failure.refusal.unwrap_or(Refusal::Unusable { side, errno });
-        refused(0)(refusal)
-    })?;
-    let intake = Intake::new(transfer, fan.control.as_ref());
+    let control = fan.control.as_ref();
+    let intake = Intake::new(fan.source.fd(), &first, &fan.request, control);
+    let intake = intake.map_err(refused(0))?;
     let guard = SignalGuard::start();
     let mut control = fan.control;
     if let Some(control) = &mut control {
@@ -347,8 +335,7 @@ impl Running<'_> {
             control.clear_wake();
         }
         if was_waiting {
-            let open = !(read - PollFlags::ERR).is_empty();
-            self.intake.resume((!read.is_empty()).then_some(open));
+            self.intake.resume(read);
         }
         self.find_closed_sinks(waiter)
     }
@@ -382,8 +369,8 @@ impl Running<'_> {
 }
 
 /// Returns the descriptors that a sink is waited for by. A transfer to a sink is waited for
-/// until its end was seen: it may have ended since the last look, and this wait would then
-/// be for nothing at all.
+/// until its end was seen. It may have ended since the last look. Without it the wait could
+/// be for no descriptor, and last for ever.
 fn interests<'a>(outlet: &'a Outlet<'_>) -> Vec<(BorrowedFd<'a>, PollFlags)> {
     let mut all = Vec::new();
     if outlet.is_live() && !outlet.is_ready() {
