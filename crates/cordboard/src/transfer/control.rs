@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::auto::Step;
+use super::auto::{Load, Step};
 use super::need::Need;
 use super::pacer::Pacers;
 use crate::errno::Errno;
@@ -208,6 +208,22 @@ impl Control {
     /// Returns whether the schedule depends on what steps cost.
     pub(super) fn is_metered(&self) -> bool {
         self.shared.metered.load(Ordering::Acquire)
+    }
+
+    /// Returns whether it is time to observe the machine.
+    pub(super) fn needs_load(&self, now: Duration) -> bool {
+        let pacers = self
+            .is_metered()
+            .then(|| self.shared.pacers.lock())
+            .flatten();
+        pacers.is_some_and(|pacers| pacers.needs_load(now))
+    }
+
+    /// Adapts the schedule to what the machine does: [`Pacers::observe`].
+    pub(super) fn observe(&self, now: Duration, load: Option<&Load>) {
+        if let Some(mut pacers) = self.shared.pacers.lock() {
+            pacers.observe(now, load);
+        }
     }
 
     /// Records the end of a step: [`Pacers::stepped`].

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Transfer;
-use super::auto::Step;
+use super::auto::{Load, Step};
 use super::need::Need;
 use super::wait::Clock;
 use crate::endpoint::{Kind, Side};
@@ -27,7 +27,12 @@ impl Transfer<'_> {
         if self.flow.allowance.is_over() {
             return None;
         }
-        match control.grant(clock.now(), self.need()) {
+        let now = clock.now();
+        if control.needs_load(now) {
+            let devices = [Side::Source, Side::Sink].map(|side| self.device(side));
+            control.observe(now, Load::now(devices).as_ref());
+        }
+        match control.grant(now, self.need()) {
             Ok(bytes) => {
                 self.flow.allowance.add_grant(bytes);
                 None
@@ -70,11 +75,10 @@ impl Transfer<'_> {
             },
             block: block.unwrap_or(Schedule::BLOCK),
             in_flight: path.map_or(0, |path| path.in_flight()),
-            devices: [Side::Source, Side::Sink].map(|side| self.device(side)),
         }
     }
 
-    /// Returns the device of a regular file or a block device.
+    /// Returns the device of a regular file's file system, or the block device.
     fn device(&self, side: Side) -> Option<u64> {
         let facts = self.flow.end(side).facts();
         let is_on_disk = matches!(facts.kind, Kind::File | Kind::BlockDevice);

@@ -11,6 +11,4 @@ pub(crate) struct Need {
     pub(crate) block: u64,
     /// Granted bytes that are in flight.
     pub(crate) in_flight: u64,
-    /// The file systems' devices of the source and of the sink, or the block devices.
-    pub(crate) devices: [Option<u64>; 2],
 }

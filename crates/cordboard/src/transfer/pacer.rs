@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::auto::{Auto, Step};
+use super::auto::{Auto, Load, Step};
 use super::need::Need;
 use crate::request::{Aim, Schedule};
 
@@ -73,6 +73,19 @@ impl Pacers {
             self.schedule(),
             Schedule::Auto(Aim::Background | Aim::Share(_))
         )
+    }
+
+    /// Whether it is time for [`Pacers::observe`].
+    pub(crate) fn needs_load(&self, now: Duration) -> bool {
+        let auto = self.own.auto.as_ref();
+        auto.is_some_and(|auto| auto.needs_load(now))
+    }
+
+    /// Adapts an automatic schedule to what the machine does.
+    pub(crate) fn observe(&mut self, now: Duration, load: Option<&Load>) {
+        if let Some(auto) = &mut self.own.auto {
+            auto.observe(now, load);
+        }
     }
 
     /// Records the end of a step.
@@ -154,20 +167,17 @@ impl Pacer {
             Schedule::Auto(aim) => Auto::new(aim),
             _ => None,
         };
-        let schedule = match schedule {
-            Schedule::Auto(Aim::Background) => Schedule::rate(1),
-            Schedule::Auto(_) => Schedule::Unlimited,
-            other => other,
-        };
         self.state = match (schedule, self.state) {
-            (Schedule::Unlimited | Schedule::Auto(_), _) | (_, State::Fresh) => State::Fresh,
-            (Schedule::Rate(_), State::Credit { credit, .. }) => State::Credit {
+            (_, State::Fresh) => State::Fresh,
+            // A background schedule is one of rates.
+            (Schedule::Rate(_) | Schedule::Auto(Aim::Background), state) => State::Credit {
                 at: now,
-                credit: credit.min(0),
+                credit: match state {
+                    State::Credit { credit, .. } => credit.min(0),
+                    _ => 0,
+                },
             },
-            (Schedule::Rate(_), State::Burst { .. } | State::Rest { .. }) => {
-                State::Credit { at: now, credit: 0 }
-            }
+            (Schedule::Unlimited | Schedule::Auto(_), _) => State::Fresh,
             // The burst that is left, up to the length of the new one.
             (Schedule::Blocks { .. }, state @ State::Burst { .. }) => state,
             (Schedule::Blocks { .. }, State::Rest { until }) => State::Rest {
@@ -199,7 +209,7 @@ impl Pacer {
         let Some(mut auto) = self.auto.take() else {
             return Ok(u64::MAX);
         };
-        let answer = match auto.rate(now, need) {
+        let answer = match auto.rate() {
             Some(rate) => self.grant_of_rate(u128::from(rate), now, need),
             None => auto.grant(now, need),
         };

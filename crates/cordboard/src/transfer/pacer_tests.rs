@@ -17,7 +17,6 @@ fn any() -> Need {
         unit: 1,
         block: 4096,
         in_flight: 0,
-        devices: [None, None],
     }
 }
 

@@ -132,7 +132,6 @@ impl Background {
     }
 
     fn of_disks(&mut self, change: &Change, taken: u64) -> Disturbs {
-        let read_own = taken;
         let mut worst = Disturbs::No;
         let one = change.is_one_disk();
         for side in [0, 1] {
@@ -141,7 +140,7 @@ impl Background {
             };
             let mut own = 0;
             if side == 0 {
-                own += read.min(read_own);
+                own += read.min(taken);
             }
             if side == 1 || one {
                 // What was written earlier reaches the disk later.

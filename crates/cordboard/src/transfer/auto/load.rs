@@ -6,7 +6,7 @@ use crate::sys::load::{Idle, Traffic, idle, traffic};
 
 /// The idle time of the processors and the traffic of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Load {
+pub(in crate::transfer) struct Load {
     pub(super) idle: Option<Idle>,
     /// Of the disks of the source and of the sink. If both are on one disk, only the
     /// first is present.
@@ -17,7 +17,7 @@ pub(super) struct Load {
 
 impl Load {
     /// Reads three small files. `None`: nothing is known.
-    pub(super) fn now([source, sink]: [Option<u64>; 2]) -> Option<Load> {
+    pub(in crate::transfer) fn now([source, sink]: [Option<u64>; 2]) -> Option<Load> {
         let is_one_disk = source.is_some() && source == sink;
         let sink = sink.filter(|_| !is_one_disk);
         let load = Load {

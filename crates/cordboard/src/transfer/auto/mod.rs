@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::need::Need;
 use crate::request::Aim;
 use background::Background;
-use load::Load;
+pub(super) use load::Load;
 use share::Sharer;
 
 /// What a step has cost, and what comes next.
@@ -42,15 +42,24 @@ impl Auto {
         }
     }
 
+    /// Whether it is time for [`Auto::observe`].
+    pub(super) fn needs_load(&self, now: Duration) -> bool {
+        matches!(self, Auto::Background(background) if background.is_due(now))
+    }
+
+    /// Adapts to what the machine does, unless another transfer has just done so.
+    pub(super) fn observe(&mut self, now: Duration, load: Option<&Load>) {
+        if let Auto::Background(background) = self
+            && background.is_due(now)
+        {
+            background.observe(now, load);
+        }
+    }
+
     /// Returns the rate in bytes a second of a schedule that is one of rates.
-    pub(super) fn rate(&mut self, now: Duration, need: Need) -> Option<u64> {
+    pub(super) fn rate(&self) -> Option<u64> {
         match self {
-            Auto::Background(background) => {
-                if background.is_due(now) {
-                    background.observe(now, Load::now(need.devices).as_ref());
-                }
-                Some(background.rate())
-            }
+            Auto::Background(background) => Some(background.rate()),
             Auto::Share(_) => None,
         }
     }
