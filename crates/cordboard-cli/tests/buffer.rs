@@ -13,15 +13,12 @@ use rustix::process::Signal;
 use serde_json::json;
 
 fn spawn(args: &[&str]) -> Child {
-    cordboard()
-        .args(["splice", "-", "-"])
-        .args(args)
-        .arg("--json")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    piped(
+        cordboard()
+            .args(["splice", "-", "-"])
+            .args(args)
+            .arg("--json"),
+    )
 }
 
 #[test]

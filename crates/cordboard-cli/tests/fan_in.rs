@@ -6,7 +6,7 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use common::*;
 use serde_json::json;
@@ -18,14 +18,7 @@ fn lines(letter: char, count: usize) -> Vec<u8> {
 }
 
 fn spawn<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Child {
-    cordboard()
-        .arg("splice")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    piped(cordboard().arg("splice").args(args))
 }
 
 #[test]

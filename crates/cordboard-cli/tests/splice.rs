@@ -17,14 +17,7 @@ use std::process::{Child, Stdio};
 use common::*;
 
 fn start(args: &[&str]) -> Child {
-    cordboard()
-        .arg("splice")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    piped(cordboard().arg("splice").args(args))
 }
 
 /// The address that the command listens on, with the port chosen for port 0.

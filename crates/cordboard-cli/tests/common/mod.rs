@@ -25,6 +25,16 @@ pub fn cordboard() -> Command {
     command
 }
 
+/// Starts a command with pipes for its standard descriptors.
+pub fn piped(command: &mut Command) -> Child {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 /// The path between two pipes.
 pub fn between_pipes() -> &'static str {
     match testkit::needs::Need::Splice.is_met() {

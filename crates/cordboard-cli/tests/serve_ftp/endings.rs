@@ -1,6 +1,6 @@
 //! The end of the server: by signals, with and without transfers.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use rustix::process::Signal;
 
@@ -52,14 +52,7 @@ fn a_running_transfer_may_end() {
 #[test]
 fn after_the_grace_a_transfer_is_cancelled() {
     let mut server = Server::start(&["--grace", "0.1"]);
-    std::fs::File::create(server.path("large"))
-        .unwrap()
-        .set_len(1 << 30)
-        .unwrap();
-    let mut client = server.anonymous();
-    let mut data = client.passive();
-    client.ask("RETR large", 150);
-    data.read_exact(&mut [0; 10]).unwrap();
+    let (mut client, data) = server.in_a_download();
     server.signal(Signal::TERM);
     client.expect(426);
     assert!(is_reset(data));
@@ -69,14 +62,7 @@ fn after_the_grace_a_transfer_is_cancelled() {
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(&["--grace", "1000"]);
-    std::fs::File::create(server.path("large"))
-        .unwrap()
-        .set_len(1 << 30)
-        .unwrap();
-    let mut client = server.anonymous();
-    let mut data = client.passive();
-    client.ask("RETR large", 150);
-    data.read_exact(&mut [0; 10]).unwrap();
+    let _download = server.in_a_download();
     server.signal(Signal::TERM);
     let pid = server.pid();
     // Within a quarter of a second, a signal counts as the same one.

@@ -107,14 +107,7 @@ fn a_half_closed_client_gets_its_replies() {
     client.expect(257);
     assert_eq!(client.next(), None);
     // During a transfer, it is taken for the client's end.
-    std::fs::File::create(server.path("large"))
-        .unwrap()
-        .set_len(1 << 30)
-        .unwrap();
-    let mut client = server.anonymous();
-    let mut data = client.passive();
-    client.ask("RETR large", 150);
-    data.read_exact(&mut [0; 100]).unwrap();
+    let (mut client, data) = server.in_a_download();
     client.socket.shutdown(Shutdown::Write).unwrap();
     client.expect(426);
     assert!(super::aborts::is_reset(data));

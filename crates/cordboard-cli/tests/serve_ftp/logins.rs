@@ -50,7 +50,7 @@ fn a_wrong_password_is_refused_and_the_third_disconnects() {
     let mut client = server.ann();
     client.ask("USER bob", 331);
     client.ask("PWD", 530);
-    client.ask("PASS nobody's", 530);
+    client.ask("PASS wrong", 530);
     client.ask("MKD d", 530);
     client.login("ann", PASSWORD);
     client.ask("MKD d", 257);

@@ -1,13 +1,14 @@
 //! A server that is stopped when it is dropped.
 
-use std::net::SocketAddr;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
 use super::client::Client;
-use super::common::{Run, TempDir, cordboard, dir, end, signal, until};
+use super::common::{Run, TempDir, cordboard, dir, end, piped, signal, until};
 
 /// The password of each user of the tests.
 pub const PASSWORD: &str = "open sesame";
@@ -108,6 +109,18 @@ impl Server {
         client
     }
 
+    /// A client in the middle of a download that fills the data connection, and that
+    /// connection.
+    pub fn in_a_download(&self) -> (Client, TcpStream) {
+        let large = std::fs::File::create(self.path("large")).unwrap();
+        large.set_len(1 << 30).unwrap();
+        let mut client = self.anonymous();
+        let mut data = client.passive();
+        client.ask("RETR large", 150);
+        data.read_exact(&mut [0; 100]).unwrap();
+        (client, data)
+    }
+
     pub fn signal(&self, number: Signal) {
         signal(self.pid(), number);
     }
@@ -131,13 +144,7 @@ impl Drop for Server {
 fn users() -> &'static str {
     static USERS: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     USERS.get_or_init(|| {
-        let mut child = cordboard()
-            .args(["serve", "ftp", "--hash-password", "ann"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = piped(cordboard().args(["serve", "ftp", "--hash-password", "ann"]));
         super::common::feed(&mut child, PASSWORD.as_bytes());
         let run = end(child);
         let line = String::from_utf8(run.ok().stdout().to_vec()).unwrap();

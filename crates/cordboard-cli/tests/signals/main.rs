@@ -17,13 +17,7 @@ use common::*;
 use rustix::process::Signal;
 
 fn start(args: &[&str]) -> Child {
-    cordboard()
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    piped(cordboard().args(args))
 }
 
 /// Waits until it has its handlers and sleeps.

@@ -136,8 +136,7 @@ impl Watch {
         };
         fds.extend(moves.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Commands behind the present one wait.
-        let listens = !self.closed && lines.peek().is_none() && !lines.is_full();
-        let control = lines.fd().filter(|_| listens).map(|fd| {
+        let control = lines.awaited().filter(|_| !self.closed).map(|fd| {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             fds.len() - 1
         });
@@ -165,19 +164,12 @@ impl Watch {
         if self.written != self.progress.0 {
             self.progress = (self.written, now);
         }
-        while let Some(line) = lines.peek() {
-            match &line.to_ascii_uppercase()[..] {
-                b"ABOR" => {
-                    lines.next();
-                    return Some(Why::Abort);
-                }
-                b"STAT" => {
-                    lines.next();
-                    let text = format!("{} bytes so far", self.written);
-                    let _ = lines.reply(213, text.as_bytes());
-                }
-                _ => break,
-            }
+        while lines.take(b"STAT") {
+            let text = format!("{} bytes so far", self.written);
+            let _ = lines.reply(213, text.as_bytes());
+        }
+        if lines.take(b"ABOR") {
+            return Some(Why::Abort);
         }
         if self.closed {
             return Some(Why::Closed);

@@ -135,9 +135,21 @@ impl Lines {
         Some(without_telnet(line.strip_suffix(b"\r").unwrap_or(line)))
     }
 
-    /// Whether there is no room for more lines before some are taken.
-    pub fn is_full(&self) -> bool {
-        self.bytes.len() > LONGEST
+    /// Takes the next line, if it is this command.
+    pub fn take(&mut self, command: &[u8]) -> bool {
+        let is_it = |line: Vec<u8>| line.eq_ignore_ascii_case(command);
+        let is_next = self.peek().is_some_and(is_it);
+        if is_next {
+            self.next();
+        }
+        is_next
+    }
+
+    /// Returns the descriptor to wait for, unless a line has arrived or there is no room
+    /// for more.
+    pub fn awaited(&self) -> Option<BorrowedFd<'_>> {
+        let awaits = self.peek().is_none() && self.bytes.len() <= LONGEST;
+        self.fd().filter(|_| awaits)
     }
 
     /// Reads what has arrived, which may be a part of a TLS record only. `false`: the client

@@ -31,15 +31,14 @@ pub fn wait(
     until: Instant,
 ) -> Waited {
     loop {
-        if takes_abort(lines) {
+        if lines.take(b"ABOR") {
             return Waited::Aborted;
         }
         let mut fds = vec![
             PollFd::from_borrowed_fd(fd, events),
             PollFd::from_borrowed_fd(server.ending.as_fd(), PollFlags::IN),
         ];
-        let listens = lines.peek().is_none() && !lines.is_full();
-        let control = lines.fd().filter(|_| listens);
+        let control = lines.awaited();
         fds.extend(control.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let left = until.saturating_duration_since(Instant::now());
         let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
@@ -57,15 +56,4 @@ pub fn wait(
             return Waited::Closed;
         }
     }
-}
-
-/// Takes an ABOR that is the next line.
-fn takes_abort(lines: &mut Lines) -> bool {
-    let aborts = lines
-        .peek()
-        .is_some_and(|line| line.eq_ignore_ascii_case(b"ABOR"));
-    if aborts {
-        lines.next();
-    }
-    aborts
 }
