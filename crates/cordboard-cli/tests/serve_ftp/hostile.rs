@@ -19,10 +19,11 @@ fn garbage_harms_nothing() {
     let seed = seed.as_nanos() as u64;
     eprintln!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    const VERBS: [&str; 24] = [
-        "USER", "QUIT", "CWD", "LIST", "RETR", "STOR", "REST", "PORT", "EPRT", "EPSV", "PASV",
-        "TYPE", "MLSD", "MFMT", "RNFR", "RNTO", "ABOR", "STAT", "OPTS", "SIZE", "AUTH", "PROT",
-        "NLST", "STOU",
+    // Without QUIT: the client could not send what follows it.
+    const VERBS: [&str; 23] = [
+        "USER", "CWD", "LIST", "RETR", "STOR", "REST", "PORT", "EPRT", "EPSV", "PASV", "TYPE",
+        "MLSD", "MFMT", "RNFR", "RNTO", "ABOR", "STAT", "OPTS", "SIZE", "AUTH", "PROT", "NLST",
+        "STOU",
     ];
     for round in 0..15 {
         let mut client = server.ann();
