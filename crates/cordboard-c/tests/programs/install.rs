@@ -286,10 +286,15 @@ fn a_library_that_the_dynamic_linker_will_not_find_is_reported() {
     let Some(prefix) = prefix() else { return };
     let folder = tempfile::tempdir().unwrap();
     let fake = |name: &str, text: &str| {
-        use std::os::unix::fs::PermissionsExt;
         let path = folder.path().join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let text_file = path.with_extension("sh");
+        std::fs::write(&text_file, format!("#!/bin/sh\n{text}\n")).unwrap();
+        // Made by another process: a child that another test starts meanwhile
+        // would have a descriptor of this one, and the script could not be
+        // started (`ETXTBSY`).
+        run(Command::new("install")
+            .args(["-m", "755"])
+            .args([&text_file, &path]));
         path
     };
     let root = folder.path().join("root");
