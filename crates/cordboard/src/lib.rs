@@ -114,6 +114,7 @@ pub mod stage;
 mod sys;
 mod threads;
 pub mod transfer;
+mod tune;
 
 pub use buffer::{Buffered, BufferedOutcome};
 pub use cue::Cue;

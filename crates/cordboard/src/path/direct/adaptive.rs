@@ -6,23 +6,12 @@
 
 use std::time::Duration;
 
+use crate::tune::{Arm, Arms, Controller, Goal};
+
 /// Block sizes to try, in bytes.
 const BLOCKS: [usize; 5] = [256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 /// Queue depths to try.
 const DEPTHS: [u32; 4] = [2, 4, 8, 16];
-/// Bytes over which a setting is measured …
-const WINDOW: u64 = 32 << 20;
-/// … or this long, on a slow device.
-const LONGEST: Duration = Duration::from_millis(500);
-/// A smaller gain than this is ignored, even on a device whose rate never
-/// varies.
-const MARGIN: f64 = 0.03;
-/// Windows at the best setting between two probes of another one.
-const BETWEEN_PROBES: u32 = 32;
-/// A device that is this much slower than before, beyond its usual variation,
-/// for so many windows in a row, is measured again.
-const CHANGED: f64 = 0.75;
-const IN_A_ROW: u32 = 3;
 
 /// The blocks in flight: number and size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,79 +20,91 @@ pub(crate) struct Setting {
     pub(crate) depth: u32,
 }
 
-/// Indices into `BLOCKS` and `DEPTHS`.
-type Cell = (usize, usize);
-
-/// Hill climbing from a setting that does well on most disks to the best
-/// neighbour, as long as there is a better one.
+/// The block sizes and depths that fit into the memory. An arm is the index of a block
+/// size, times the number of depths, plus the index of a depth.
 #[derive(Debug)]
-pub(crate) struct Adaptive {
+struct Grid {
     memory: usize,
     /// The caller's block, which is fixed.
     block: Option<usize>,
-    /// The best setting so far, and the one being measured.
-    best: Cell,
-    current: Cell,
-    /// Bytes per second, if measured.
-    rates: [[Option<f64>; DEPTHS.len()]; BLOCKS.len()],
-    /// Bytes of the previous setting still to arrive.
-    skip: u64,
+}
+
+impl Grid {
+    fn at(&self, arm: Arm) -> Setting {
+        Setting {
+            block: self.block.unwrap_or(BLOCKS[arm / DEPTHS.len()]),
+            depth: DEPTHS[arm % DEPTHS.len()],
+        }
+    }
+}
+
+impl Arms for Grid {
+    fn len(&self) -> usize {
+        match self.block {
+            Some(_) => DEPTHS.len(),
+            None => BLOCKS.len() * DEPTHS.len(),
+        }
+    }
+
+    /// One step in block size, in depth, or in both in opposite directions.
+    fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
+        let by = |of: fn(Arm) -> usize| of(to) as isize - of(from) as isize;
+        let (block, depth) = (by(|arm| arm / DEPTHS.len()), by(|arm| arm % DEPTHS.len()));
+        matches!(
+            (block, depth),
+            (0, 1 | -1) | (1 | -1, 0) | (1, -1) | (-1, 1)
+        )
+    }
+
+    fn is_possible(&self, arm: Arm) -> bool {
+        self.in_flight(arm) <= self.memory as u64
+    }
+
+    fn in_flight(&self, arm: Arm) -> u64 {
+        let Setting { block, depth } = self.at(arm);
+        block as u64 * u64::from(depth)
+    }
+
+    fn shrink(&self, arm: Arm) -> Arm {
+        match arm % DEPTHS.len() {
+            0 => arm.checked_sub(DEPTHS.len()).unwrap_or(arm),
+            _ => arm - 1,
+        }
+    }
+}
+
+/// The controller of the blocks in flight.
+#[derive(Debug)]
+pub(crate) struct Adaptive {
+    grid: Grid,
+    controller: Controller,
     /// Bytes that have arrived.
     arrived: u64,
-    /// Start of the window, and the bytes that have arrived in it.
-    window: Option<(Duration, u64)>,
-    /// Relative difference between consecutive windows at the best setting.
-    variation: f64,
-    /// Windows measured so far.
-    windows: u32,
-    /// The rate of the last window, if it was at the best setting.
-    last: Option<f64>,
-    /// Consecutive windows that were much slower than the best setting's rate.
-    slow: u32,
-    /// Windows at the best setting since the last probe.
-    since_probe: u32,
-    /// The neighbour to probe next.
-    probe: usize,
 }
 
 impl Adaptive {
     /// With no more than `memory` bytes in flight; with blocks of this size
     /// only, if one is given.
     pub(crate) fn new(memory: usize, block: Option<usize>) -> Adaptive {
-        let mut adaptive = Adaptive {
-            memory,
-            block,
-            best: (0, 0),
-            current: (0, 0),
-            rates: Default::default(),
-            skip: 0,
-            arrived: 0,
-            window: None,
-            variation: 0.0,
-            windows: 0,
-            last: None,
-            slow: 0,
-            since_probe: 0,
-            probe: 0,
-        };
+        let grid = Grid { memory, block };
         // Large blocks: each costs the same CPU time. 2 × 4 MiB, or as much of
         // it as the memory allows.
-        let start = [(4, 0), (3, 0), (2, 0), (1, 0), (0, 0)];
-        let mut start = start
-            .into_iter()
-            .filter(|place| block.is_none() || place.0 == 0);
-        let fits = start.find(|place| adaptive.fits(*place));
-        adaptive.best = fits.unwrap_or((0, 0));
-        adaptive.current = adaptive.best;
-        adaptive.skip = adaptive.in_flight(adaptive.best);
-        adaptive
+        let start = (0..grid.len()).rev().step_by(DEPTHS.len());
+        let start = start.map(|arm| arm + 1 - DEPTHS.len());
+        let start = start.into_iter().find(|arm| grid.is_possible(*arm));
+        let controller = Controller::new(&grid, start.unwrap_or(0), Goal::Rate);
+        Adaptive {
+            grid,
+            controller,
+            arrived: 0,
+        }
     }
 
     /// Returns the setting to use from now on. The first blocks are small, so
     /// that a slow device is detected before much is in flight.
     pub(crate) fn setting(&self) -> Setting {
-        let setting = self.at(self.current);
-        if self.block.is_some() {
+        let setting = self.grid.at(self.controller.current());
+        if self.grid.block.is_some() {
             return setting;
         }
         let small = BLOCKS.iter().rev().find(|b| **b as u64 <= self.arrived / 2);
@@ -113,180 +114,11 @@ impl Adaptive {
         }
     }
 
-    fn at(&self, (block, depth): Cell) -> Setting {
-        Setting {
-            block: self.block.unwrap_or(BLOCKS[block]),
-            depth: DEPTHS[depth],
-        }
-    }
-
-    fn in_flight(&self, place: Cell) -> u64 {
-        let Setting { block, depth } = self.at(place);
-        block as u64 * u64::from(depth)
-    }
-
-    fn fits(&self, place: Cell) -> bool {
-        self.in_flight(place) <= self.memory as u64
-    }
-
-    fn rate(&self, (block, depth): Cell) -> Option<f64> {
-        self.rates[block][depth]
-    }
-
     /// Records that `bytes` have arrived; `now` is time since any fixed moment.
     pub(crate) fn learn(&mut self, now: Duration, bytes: u64) {
         self.arrived += bytes;
-        if self.skip > 0 {
-            self.skip = self.skip.saturating_sub(bytes);
-            return;
-        }
-        let Some((since, so_far)) = &mut self.window else {
-            self.window = Some((now, 0));
-            return;
-        };
-        *so_far += bytes;
-        let (elapsed, so_far) = (now.saturating_sub(*since), *so_far);
-        // A rate needs a measurable time; and the last blocks of a slow device
-        // may have arrived together.
-        let enough =
-            so_far >= WINDOW || (elapsed >= LONGEST && so_far >= self.in_flight(self.current));
-        if !enough || elapsed.is_zero() {
-            return;
-        }
-        self.measured(so_far as f64 / elapsed.as_secs_f64());
-        self.window = self.window.map(|_| (now, 0));
-    }
-
-    fn measured(&mut self, rate: f64) {
-        if self.current == self.best {
-            self.measured_best(rate);
-        } else {
-            let (block, depth) = self.current;
-            self.rates[block][depth] = Some(rate);
-            self.last = None;
-            if self.is_better(rate) {
-                self.best = self.current;
-                self.since_probe = 0;
-            }
-        }
-        let next = self.next();
-        self.set_current(next);
-    }
-
-    /// Whether a rate exceeds that of the best setting by more than the usual
-    /// variation.
-    fn is_better(&self, rate: f64) -> bool {
-        let margin = 1.0 + MARGIN.max(2.0 * self.variation);
-        self.rate(self.best)
-            .is_some_and(|best| rate > best * margin)
-    }
-
-    /// One window alone says little about a device shared with other users: the
-    /// rate of the best setting is a mean, and so is its variation.
-    fn measured_best(&mut self, rate: f64) {
-        if let Some(last) = self.last.replace(rate) {
-            let differs = (rate - last).abs() / rate.max(last);
-            self.variation = if self.variation == 0.0 {
-                differs
-            } else {
-                self.variation * 0.75 + differs * 0.25
-            };
-        }
-        let (block, depth) = self.best;
-        let best = self.rates[block][depth].get_or_insert(rate);
-        let slow = rate < *best * CHANGED * (1.0 - self.variation);
-        self.slow = if slow { self.slow + 1 } else { 0 };
-        if self.slow >= IN_A_ROW {
-            self.forget();
-            self.rates[block][depth] = Some(rate);
-        } else if !slow {
-            *best = *best * 0.75 + rate * 0.25;
-        }
-    }
-
-    /// Whether a device of this rate completes the bytes in flight within a
-    /// second, which bounds the time of a cancellation.
-    fn is_soon_done(&self, place: Cell, rate: f64) -> bool {
-        self.in_flight(place) as f64 <= rate || self.shrink(place) == place
-    }
-
-    /// Halves the bytes in flight; returns the same setting if that is
-    /// impossible.
-    fn shrink(&self, (block, depth): Cell) -> Cell {
-        if depth > 0 {
-            (block, depth - 1)
-        } else {
-            (block.saturating_sub(1), depth)
-        }
-    }
-
-    /// Returns the setting to measure next: a neighbour that was not measured,
-    /// or was better than the best setting is now; or the best setting.
-    fn next(&mut self) -> Cell {
-        self.windows += 1;
-        if self.windows < 2 {
-            // Only two in a row show the variation.
-            return self.best;
-        }
-        let rate = self.rate(self.best).unwrap_or(f64::INFINITY);
-        while !self.is_soon_done(self.best, rate) {
-            self.best = self.shrink(self.best);
-            self.rates[self.best.0][self.best.1].get_or_insert(rate);
-        }
-        let promising = self
-            .neighbours()
-            .filter(|place| self.is_soon_done(*place, rate))
-            .find(|place| self.rate(*place).is_none_or(|rate| self.is_better(rate)));
-        if let Some(place) = promising {
-            return place;
-        }
-        self.since_probe += 1;
-        if self.since_probe > BETWEEN_PROBES {
-            self.since_probe = 0;
-            self.probe += 1;
-            let soon = |place: &Cell| self.is_soon_done(*place, rate);
-            let all: Vec<Cell> = self.neighbours().filter(soon).collect();
-            if let Some(place) = all.get(self.probe % all.len().max(1)) {
-                return *place;
-            }
-        }
-        self.best
-    }
-
-    fn set_current(&mut self, place: Cell) {
-        if place != self.current {
-            // Blocks submitted before must not count for the new setting, nor
-            // the time in which the device adjusts to it.
-            self.skip = self.in_flight(self.current).max(self.in_flight(place));
-            self.current = place;
-            self.window = None;
-        }
-    }
-
-    fn forget(&mut self) {
-        self.rates = Default::default();
-        self.variation = 0.0;
-        (self.windows, self.slow, self.since_probe) = (0, 0, 0);
-    }
-
-    /// One step in block size, in depth, or in both in opposite directions.
-    fn neighbours(&self) -> impl Iterator<Item = Cell> + use<> {
-        const STEPS: [(isize, isize); 6] = [(0, 1), (0, -1), (-1, 0), (1, 0), (-1, 1), (1, -1)];
-        let (block, depth) = self.best;
-        let blocks = if self.block.is_some() {
-            1
-        } else {
-            BLOCKS.len()
-        };
-        let (memory, fixed) = (self.memory, self.block);
-        STEPS.into_iter().filter_map(move |(b, d)| {
-            let place = (block.checked_add_signed(b)?, depth.checked_add_signed(d)?);
-            if place.0 >= blocks || place.1 >= DEPTHS.len() {
-                return None;
-            }
-            let bytes = fixed.unwrap_or(BLOCKS[place.0]) * DEPTHS[place.1] as usize;
-            (bytes <= memory).then_some(place)
-        })
+        self.controller
+            .learn(&self.grid, now, Duration::ZERO, bytes);
     }
 }
 
@@ -348,7 +180,7 @@ mod tests {
         let mut began = 0.0;
         while at < to {
             let setting = adaptive.setting();
-            assert!(setting.block as u64 * u64::from(setting.depth) <= adaptive.memory as u64);
+            assert!(setting.block as u64 * u64::from(setting.depth) <= adaptive.grid.memory as u64);
             now += setting.block as f64 / device(setting, at);
             at += setting.block as u64;
             adaptive.learn(Duration::from_secs_f64(now), setting.block as u64);
@@ -386,7 +218,7 @@ mod tests {
             let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
             let (from, to) = (256 * MIB, 4096 * MIB);
             let ratio = best(device, from, to) / run(&mut adaptive, device, from, to);
-            assert!(ratio >= 0.95, "{name}: {ratio:.3} with {:?}", adaptive.best);
+            assert!(ratio >= 0.95, "{name}: {ratio:.3} with {:?}", adaptive.grid.at(adaptive.controller.best()));
         }
     }
 
@@ -397,7 +229,7 @@ mod tests {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         let (from, to) = (256 * MIB, 4096 * MIB);
         let ratio = best(noisy, from, to) / run(&mut adaptive, noisy, from, to);
-        assert!(ratio >= 0.9, "{ratio:.3} with {:?}", adaptive.best);
+        assert!(ratio >= 0.9, "{ratio:.3} with {:?}", adaptive.grid.at(adaptive.controller.best()));
     }
 
     #[test]
@@ -412,14 +244,14 @@ mod tests {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         let (from, to) = (1536 * MIB, 4096 * MIB);
         let ratio = best(changing, from, to) / run(&mut adaptive, changing, from, to);
-        assert!(ratio >= 0.95, "{ratio:.3} with {:?}", adaptive.best);
+        assert!(ratio >= 0.95, "{ratio:.3} with {:?}", adaptive.grid.at(adaptive.controller.best()));
     }
 
     #[test]
     fn a_slow_device_has_little_in_hand() {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         run(&mut adaptive, slow, 0, 64 * MIB);
-        assert!(adaptive.in_flight(adaptive.current) <= MIB, "{adaptive:?}");
+        assert!(adaptive.grid.in_flight(adaptive.controller.current()) <= MIB, "{adaptive:?}");
     }
 
     #[test]
@@ -439,6 +271,6 @@ mod tests {
     fn little_memory_is_kept_to() {
         let mut adaptive = Adaptive::new(1 << 20, None);
         run(&mut adaptive, ssd, 0, 512 * MIB);
-        assert_eq!(adaptive.in_flight(adaptive.best), 1 << 20);
+        assert_eq!(adaptive.grid.in_flight(adaptive.controller.best()), 1 << 20);
     }
 }

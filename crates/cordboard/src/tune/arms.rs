@@ -1,0 +1,31 @@
+//! The settings among which a controller chooses.
+
+/// The index of a setting.
+pub(crate) type Arm = usize;
+
+/// A set of settings, and which of them differ by one change.
+pub(crate) trait Arms {
+    /// The number of settings.
+    fn len(&self) -> usize;
+
+    /// Returns whether `to` differs from `from` by one change, so that it is worth a try
+    /// if `from` is the best known.
+    fn is_neighbour(&self, from: Arm, to: Arm) -> bool;
+
+    /// Returns whether the setting can be used now.
+    fn is_possible(&self, _arm: Arm) -> bool {
+        true
+    }
+
+    /// Returns the bytes in flight with this setting: the first bytes that arrive after
+    /// a change are not measured.
+    fn in_flight(&self, _arm: Arm) -> u64 {
+        0
+    }
+
+    /// Returns the setting with about half of the bytes in flight, or the same one if
+    /// there is none.
+    fn shrink(&self, arm: Arm) -> Arm {
+        arm
+    }
+}

@@ -1,0 +1,18 @@
+//! Finds the fastest of several settings while a transfer runs: block size, queue depth,
+//! data path.
+//!
+//! A pure function of the time and of bytes: it performs no I/O and reads no clock, so
+//! tests simulate devices. All arithmetic is on integers. `docs/design/tuning.md` has
+//! the reasons.
+
+mod arms;
+mod controller;
+mod record;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub(crate) use arms::{Arm, Arms};
+pub(crate) use controller::{Controller, Goal};

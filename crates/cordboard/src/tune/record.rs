@@ -1,0 +1,114 @@
+//! What is known of one setting: a mean of its samples, and how much they vary.
+
+use super::window::Sample;
+
+/// The number of samples after which older ones count less and less.
+const MEMORY: u64 = 8;
+/// The variation that is assumed of a setting measured once, in 1/1024 of its rate.
+const ASSUMED: u64 = 102;
+
+/// The mean of the samples of one setting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The number of samples, up to [`MEMORY`].
+    samples: u64,
+    /// Bytes per second.
+    rate: u64,
+    /// The mean distance of a sample from the mean, in bytes per second.
+    distance: u64,
+    /// Nanoseconds of processor time per mebibyte.
+    cost: u64,
+}
+
+impl Record {
+    pub(super) fn add(&mut self, sample: Sample) {
+        self.samples = (self.samples + 1).min(MEMORY);
+        let weight = self.samples;
+        let off = sample.rate.abs_diff(self.rate);
+        self.distance = match weight {
+            1 => sample.rate / 1024 * ASSUMED,
+            // The second sample replaces the assumption.
+            2 => off / 2 + self.distance / 4,
+            _ => mean(self.distance, off, weight),
+        };
+        self.rate = mean(self.rate, sample.rate, weight);
+        self.cost = mean(self.cost, sample.cost, weight);
+    }
+
+    pub(super) fn is_measured(&self) -> bool {
+        self.samples > 0
+    }
+
+    pub(super) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Bytes per second; 0 if it was not measured.
+    pub(super) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    pub(super) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The distance from the mean at which a sample is no surprise.
+    pub(super) fn distance(&self) -> u64 {
+        self.distance
+    }
+
+    /// How far the mean may be from the true rate: the more samples, the nearer.
+    pub(super) fn error(&self) -> u64 {
+        /// 256 divided by the square root of the number of samples.
+        const ROOTS: [u64; MEMORY as usize + 1] = [256, 256, 181, 148, 128, 114, 105, 97, 91];
+        // The mean distance of a normal distribution is 0.8 of its deviation.
+        self.distance.saturating_mul(ROOTS[self.samples as usize]) / 205
+    }
+
+    /// Keeps the mean as a guess that the next samples soon replace.
+    pub(super) fn doubt(&mut self) {
+        self.samples = self.samples.min(1);
+    }
+}
+
+fn mean(mean: u64, sample: u64, weight: u64) -> u64 {
+    let sum = u128::from(mean) * u128::from(weight - 1) + u128::from(sample);
+    (sum / u128::from(weight)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rates: &[u64]) -> Record {
+        let mut record = Record::default();
+        for rate in rates {
+            record.add(Sample {
+                rate: *rate,
+                cost: 0,
+            });
+        }
+        record
+    }
+
+    #[test]
+    fn the_mean_is_exact_and_then_follows() {
+        assert_eq!(of(&[100, 200, 300]).rate(), 200);
+        let moved = of(&[[1000; 8], [2000; 8]].concat());
+        assert!((1600..1700).contains(&moved.rate()), "{moved:?}");
+    }
+
+    #[test]
+    fn more_samples_leave_a_smaller_error() {
+        let (few, many) = (of(&[900, 1100]), of(&[900, 1100, 900, 1100, 900, 1100]));
+        assert!(few.error() > many.error(), "{few:?} {many:?}");
+        assert!(many.error() > 20 && many.error() < 100, "{many:?}");
+    }
+
+    #[test]
+    fn the_largest_rates_do_not_overflow() {
+        let record = of(&[u64::MAX, u64::MAX, 1]);
+        assert!(record.rate() > u64::MAX / 2);
+        assert!(record.error() > 0);
+    }
+}

@@ -1,0 +1,151 @@
+//! A simulated transfer: a rate for each setting, which varies and may change.
+
+use std::time::Duration;
+
+use super::{Arm, Arms, Controller, Goal};
+
+pub(super) const MIB: u64 = 1 << 20;
+
+/// A fixed sequence of pseudo-random numbers (SplitMix64).
+#[derive(Debug, Clone)]
+pub(super) struct Seeded(pub(super) u64);
+
+impl Seeded {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number from `low` to `high`.
+    pub(super) fn from(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low + 1)
+    }
+}
+
+/// Paths, each with a ladder of block sizes.
+#[derive(Debug)]
+pub(super) struct Paths {
+    pub(super) paths: usize,
+    pub(super) blocks: usize,
+}
+
+impl Arms for Paths {
+    fn len(&self) -> usize {
+        self.paths * self.blocks
+    }
+
+    fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
+        let same_path = from / self.blocks == to / self.blocks;
+        let off = (from % self.blocks).abs_diff(to % self.blocks);
+        if same_path { off == 1 } else { off == 0 }
+    }
+}
+
+/// Bytes per second and processor time of each setting, in a span of a transfer.
+#[derive(Debug, Clone)]
+pub(super) struct Span {
+    pub(super) until: u64,
+    pub(super) rates: Vec<u64>,
+    /// Nanoseconds per mebibyte.
+    pub(super) costs: Vec<u64>,
+    fastest: Arm,
+}
+
+impl Span {
+    /// With these rates up to byte `until`.
+    pub(super) fn new(until: u64, rates: Vec<u64>) -> Span {
+        let fastest = (0..rates.len()).max_by_key(|arm| rates[*arm]).unwrap_or(0);
+        Span {
+            until,
+            costs: vec![0; rates.len()],
+            rates,
+            fastest,
+        }
+    }
+}
+
+/// A peer that moves bytes at the rates of its span.
+#[derive(Debug, Clone)]
+pub(super) struct Peer {
+    pub(super) spans: Vec<Span>,
+    /// The greatest deviation of a rate, in percent.
+    pub(super) noise: u64,
+    /// The peer's own rate.
+    pub(super) most: u64,
+    /// Bytes after which the peer is idle for a while.
+    pub(super) burst: Option<u64>,
+}
+
+/// What a run has shown.
+#[derive(Debug)]
+pub(super) struct Ran {
+    /// The time that it took, and what the best setting of each moment would have taken.
+    pub(super) took: f64,
+    pub(super) ideal: f64,
+    /// The number of times that the best setting has changed.
+    pub(super) moves: u32,
+    pub(super) controller: Controller,
+}
+
+impl Ran {
+    /// The time lost, in parts of the ideal one.
+    pub(super) fn regret(&self) -> f64 {
+        self.took / self.ideal - 1.0
+    }
+}
+
+/// The bytes of one step; of one that is to take little time of the test, once all
+/// settings were tried.
+const CHUNKS: [u64; 2] = [2 * MIB, 8 * MIB];
+
+/// Moves `bytes`; the regret counts from byte `from`.
+pub(super) fn run(
+    arms: &Paths,
+    peer: &Peer,
+    seed: &mut Seeded,
+    goal: Goal,
+    (from, bytes): (u64, u64),
+) -> Ran {
+    let start = arms.blocks / 2;
+    let mut controller = Controller::new(arms, start, goal);
+    let (mut now, mut spent) = (Duration::ZERO, Duration::ZERO);
+    let (mut took, mut ideal, mut moves) = (0.0, 0.0, 0);
+    let mut factor = 100;
+    let (mut at, mut varied, mut rested) = (0, 0, 0);
+    while at < bytes {
+        let chunk = CHUNKS[usize::from(controller.is_settled())];
+        let span = peer.spans.iter().find(|span| at < span.until);
+        let span = span.expect("a span for each byte");
+        if at >= varied {
+            // What others do changes slower than a chunk takes.
+            factor = seed.from(100 - peer.noise, 100 + peer.noise);
+            varied = at + 16 * MIB;
+        }
+        let rate = |arm: Arm| (span.rates[arm] * factor / 100).min(peer.most);
+        let seconds = |arm: Arm| chunk as f64 / rate(arm) as f64;
+        let arm = controller.current();
+        if at >= from {
+            took += seconds(arm);
+            ideal += seconds(span.fastest);
+        }
+        now += Duration::from_secs_f64(seconds(arm));
+        spent += Duration::from_nanos(span.costs[arm] * (chunk / MIB));
+        if peer.burst.is_some_and(|burst| at >= rested + burst) {
+            rested = at;
+            now += Duration::from_millis(50);
+            controller.interrupt();
+        }
+        let before = controller.best();
+        controller.learn(arms, now, spent, chunk);
+        at += chunk;
+        moves += u32::from(controller.best() != before);
+    }
+    Ran {
+        took,
+        ideal,
+        moves,
+        controller,
+    }
+}

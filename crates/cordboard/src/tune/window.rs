@@ -1,0 +1,157 @@
+//! One measurement: bytes over time.
+
+use std::time::Duration;
+
+/// Bytes over which a setting is measured …
+const BYTES: u64 = 8 << 20;
+/// … and at least this long: shorter times measure the scheduler …
+const SHORTEST: Duration = Duration::from_millis(4);
+/// … or this long, on a slow device.
+const LONGEST: Duration = Duration::from_millis(500);
+
+/// What a window has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// Bytes per second.
+    pub(super) rate: u64,
+    /// Nanoseconds of processor time per mebibyte; 0 if it was not measured.
+    pub(super) cost: u64,
+}
+
+/// The running measurement.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Window {
+    /// The bytes that are still to arrive from the previous setting.
+    skip: u64,
+    /// The start, and the processor time used so far at the start.
+    since: Option<(Duration, Duration)>,
+    bytes: u64,
+}
+
+impl Window {
+    /// Starts anew once `skip` bytes have arrived.
+    pub(super) fn after(skip: u64) -> Window {
+        Window {
+            skip,
+            ..Window::default()
+        }
+    }
+
+    /// Discards what was measured so far.
+    pub(super) fn restart(&mut self) {
+        (self.since, self.bytes) = (None, 0);
+    }
+
+    /// Records that `bytes` have arrived by `now`, and that `spent` processor time was
+    /// used since any fixed moment. Returns the sample of a window that is complete.
+    /// `in_flight`: a window has no fewer bytes. `known`: the rate of the best setting;
+    /// a window that is much slower ends early.
+    pub(super) fn add(
+        &mut self,
+        (now, spent): (Duration, Duration),
+        bytes: u64,
+        in_flight: u64,
+        known: Option<u64>,
+    ) -> Option<Sample> {
+        if self.skip > 0 {
+            self.skip = self.skip.saturating_sub(bytes);
+            return None;
+        }
+        let Some((since, spent_before)) = self.since else {
+            self.since = Some((now, spent));
+            return None;
+        };
+        self.bytes += bytes;
+        let elapsed = now.saturating_sub(since);
+        let enough = if self.bytes >= BYTES.max(in_flight) {
+            elapsed >= SHORTEST
+        } else {
+            // The last blocks of a slow device may have arrived together.
+            self.bytes >= in_flight && (elapsed >= LONGEST || is_much_slower(elapsed, known))
+        };
+        // A rate needs a measurable time.
+        if !enough || elapsed.is_zero() {
+            return None;
+        }
+        let sample = Sample {
+            rate: per(self.bytes, elapsed, 1_000_000_000),
+            cost: per_mebibyte(spent.saturating_sub(spent_before), self.bytes),
+        };
+        (self.since, self.bytes) = (Some((now, spent)), 0);
+        Some(sample)
+    }
+}
+
+/// Whether a window already takes more than twice the time of one at a known rate.
+fn is_much_slower(elapsed: Duration, known: Option<u64>) -> bool {
+    known.is_some_and(|rate| {
+        elapsed >= SHORTEST
+            && u128::from(rate) * elapsed.as_nanos() >= u128::from(BYTES) * 2_000_000_000
+    })
+}
+
+/// Returns `bytes * unit / elapsed`, where `elapsed` is not 0; at least 1.
+fn per(bytes: u64, elapsed: Duration, unit: u128) -> u64 {
+    let rate = u128::from(bytes) * unit / elapsed.as_nanos().max(1);
+    u64::try_from(rate).unwrap_or(u64::MAX).max(1)
+}
+
+fn per_mebibyte(spent: Duration, bytes: u64) -> u64 {
+    let cost = spent.as_nanos() * (1 << 20) / u128::from(bytes.max(1));
+    u64::try_from(cost).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn at(millis: u64) -> (Duration, Duration) {
+        (Duration::from_millis(millis), Duration::from_micros(millis))
+    }
+
+    #[test]
+    fn a_window_has_bytes_and_time() {
+        let mut window = Window::after(MIB);
+        assert_eq!(window.add(at(0), MIB, 0, None), None);
+        // The bytes of the previous setting have arrived: time starts.
+        assert_eq!(window.add(at(10), MIB, 0, None), None);
+        assert_eq!(window.add(at(12), 16 * MIB, 0, None), None);
+        let sample = window.add(at(20), 4 * MIB, 0, None).unwrap();
+        assert_eq!(sample.rate, 20 * MIB * 100);
+        assert_eq!(sample.cost, 500);
+        // The next one begins where this one ended.
+        let next = window.add(at(30), 16 * MIB, 0, None).unwrap();
+        assert_eq!(next.rate, 16 * MIB * 100);
+    }
+
+    #[test]
+    fn a_slow_device_ends_a_window_by_time() {
+        let mut window = Window::after(0);
+        window.add(at(0), MIB, 0, None);
+        assert_eq!(window.add(at(499), 1000, 0, None), None);
+        assert_eq!(window.add(at(500), 1000, 4000, None), None);
+        assert_eq!(window.add(at(501), 2000, 4000, None).unwrap().rate, 7984);
+    }
+
+    #[test]
+    fn a_window_that_is_much_slower_than_the_best_ends_early() {
+        let known = Some(1 << 30);
+        let mut window = Window::after(0);
+        window.add(at(0), MIB, 0, known);
+        assert_eq!(window.add(at(12), MIB, 0, known), None);
+        assert!(window.add(at(16), MIB, 0, known).is_some());
+    }
+
+    #[test]
+    fn a_restart_discards_what_was_measured() {
+        let mut window = Window::after(0);
+        window.add(at(0), MIB, 0, None);
+        window.add(at(1), 8 * MIB, 0, None);
+        window.restart();
+        assert_eq!(window.add(at(900), MIB, 0, None), None);
+        let sample = window.add(at(910), 16 * MIB, 0, None).unwrap();
+        assert_eq!(sample.rate, 1600 * MIB);
+    }
+}
