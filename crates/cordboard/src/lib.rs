@@ -127,7 +127,9 @@ pub use fan_in::{FanIn, FanInOutcome, OnFailure};
 pub use fan_out::{FanOut, FanOutOutcome, OnSlow};
 pub use plan::Route;
 pub use report::{Ended, Failure, Outcome, Refusal, Report, Stranded};
-pub use request::{Aim, DataPath, Direct, Request, Schedule, Size, Sparse, Switches, Watermarks};
+pub use request::{
+    Aim, DataPath, Direct, Request, Schedule, Size, Sparse, Switches, Tune, Watermarks,
+};
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
 pub use sys::{Lock, PerProcess, poll_for};

@@ -68,8 +68,8 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EAGAIN` | blocked on the sink; on the source, if the sink was ready and a read returns the same | a FUSE server |
 /// | a blocking socket on a thread that must not block | declined | `Flow::sink_could_wait` |
 /// | anything else | failed | |
-#[derive(Default)]
 pub(crate) struct Sendfile {
+    piece: usize,
     moved: bool,
     /// The last call was short: up to Linux 6.4 the kernel has then set `MSG_MORE` on
     /// the connection (`splice_direct_to_actor`, fs/splice.c).
@@ -98,7 +98,9 @@ impl Sendfile {
         };
         Ok(Sendfile {
             own,
-            ..Sendfile::default()
+            piece: PIECE,
+            moved: false,
+            announced: false,
         })
     }
 
@@ -124,15 +126,15 @@ impl Step for Sendfile {
             return Verdict::Blocked(Side::Sink);
         }
         let mut length = match self.own.is_some() {
-            true => flow.claim_both(asked(flow)),
-            false => flow.claim_source(asked(flow)),
+            true => flow.claim_both(asked(flow, self.piece)),
+            false => flow.claim_source(asked(flow, self.piece)),
         };
         if self.own.is_some() && flow.sink.cursor == Cursor::Position {
             // Nothing is claimed, so nothing may be written: the source has ended, or
             // has grown since.
             match flow.source_goes_on() {
                 Ok(Some(false)) => return Verdict::Ended,
-                _ => length = flow.claim_both(asked(flow)),
+                _ => length = flow.claim_both(asked(flow, self.piece)),
             }
         }
         let (sink, place) = match self.sink(flow) {
@@ -166,6 +168,10 @@ impl Step for Sendfile {
         }
     }
 
+    fn set_piece(&mut self, bytes: usize) {
+        self.piece = bytes;
+    }
+
     fn finish(&mut self, flow: &mut Flow<'_>) {
         if std::mem::take(&mut self.announced) {
             flow.nothing_follows();
@@ -175,8 +181,8 @@ impl Step for Sendfile {
 
 /// Returns the size to request: no more than the file has, as far as it reports. Old
 /// kernels delay the last bytes by 200 ms if more was requested.
-fn asked(flow: &Flow<'_>) -> usize {
-    let most = flow.want(PIECE);
+fn asked(flow: &Flow<'_>, piece: usize) -> usize {
+    let most = flow.want(piece);
     match flow.before_its_size() {
         // It may have grown since, or report a wrong size.
         None | Some(0) => most,

@@ -63,6 +63,10 @@ pub(crate) trait Step {
         1
     }
 
+    /// Sets the most bytes of one call, from the next one on. Called only while nothing
+    /// is held, for a path whose row says that it can be tuned.
+    fn set_piece(&mut self, _bytes: usize) {}
+
     /// Releases memory and descriptors that can be acquired again: the transfer
     /// goes idle with nothing held.
     fn rest(&mut self) {}

@@ -24,6 +24,9 @@ pub(crate) struct Row {
     /// Its calls have a flag against blocking on a pipe (`SPLICE_F_NONBLOCK`), and
     /// none against blocking on a socket.
     pub(crate) splices: bool,
+    /// The size of its calls can be chosen ([`Step::set_piece`]), and it can begin in the
+    /// middle of a transfer.
+    pub(crate) tunes: bool,
     /// The side that lacks space, if it declined for that reason, as far as this
     /// path can tell.
     pub(crate) without_room: fn(source: &Facts) -> Option<Side>,
@@ -53,12 +56,14 @@ const PLAIN: Row = Row {
     reserves: true,
     one_thread: false,
     splices: false,
+    tunes: true,
     without_room: |_| None,
 };
 
 static TABLE: [Row; DataPath::ALL.len()] = [
     Row {
         name: DataPath::Clone,
+        tunes: false,
         takes: |pair, _| clone::takes(pair),
         start: |_| Ok(Box::new(clone::Clone::default())),
         holes: Holes::Kept,
@@ -67,6 +72,7 @@ static TABLE: [Row; DataPath::ALL.len()] = [
     },
     Row {
         name: DataPath::Direct,
+        tunes: false,
         takes: |pair, _| direct::takes(pair),
         start: |flow| Ok(Box::new(direct::Direct::start(flow)?)),
         // Its blocks can begin anywhere within the sink's length.
@@ -78,6 +84,7 @@ static TABLE: [Row; DataPath::ALL.len()] = [
     },
     Row {
         name: DataPath::CopyFileRange,
+        tunes: false,
         takes: copy_file_range::takes,
         start: |_| Ok(Box::new(copy_file_range::CopyFileRange::default())),
         without_room: the_sink_unless_reading_allocates,
@@ -101,6 +108,7 @@ static TABLE: [Row; DataPath::ALL.len()] = [
     },
     Row {
         name: DataPath::Datagram,
+        tunes: false,
         takes: |pair, _| datagram::takes(pair),
         start: |flow| Ok(Box::new(datagram::Datagram::start(flow)?)),
         ..PLAIN

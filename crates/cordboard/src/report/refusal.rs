@@ -142,6 +142,9 @@ pub enum Refusal {
     /// `CORDBOARD_ENGINE` contains a word that is not an engine.
     #[error("{0}")]
     BadBackend(#[from] crate::request::BadBackend),
+    /// `CORDBOARD_TUNE` is neither `on` nor `off`.
+    #[error(transparent)]
+    BadTune(#[from] crate::request::BadTune),
     /// An engine duplicates the descriptors, and no number was free.
     #[error(
         "no descriptor is available for the transfer: {errno}; \

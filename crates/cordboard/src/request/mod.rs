@@ -5,6 +5,7 @@ mod backend;
 mod data_path;
 mod schedule;
 mod switches;
+mod tune;
 mod watermarks;
 
 pub use aim::Aim;
@@ -12,6 +13,7 @@ pub use backend::{Backend, BadBackend};
 pub use data_path::{BadSwitch, DataPath, Declined, Why};
 pub use schedule::Schedule;
 pub use switches::Switches;
+pub use tune::{BadTune, Tune};
 pub use watermarks::Watermarks;
 
 use std::num::NonZeroUsize;
@@ -128,4 +130,7 @@ pub struct Request {
     /// Which paths may be used. `None`: those that the environment allows
     /// (`CORDBOARD_ROUTE`, `CORDBOARD_WITHOUT`; see [`Switches::from_env`]).
     pub switches: Option<Switches>,
+    /// Whether the transfer measures other paths and block sizes while it runs. `None`:
+    /// as the environment says (`CORDBOARD_TUNE`; see [`Tune::from_env`]).
+    pub tune: Option<Tune>,
 }

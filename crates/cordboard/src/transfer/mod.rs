@@ -41,7 +41,7 @@ mod thread_kind;
 mod threshold;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod transfer;
-
+mod tuning;
 mod turn;
 mod wait;
 mod writeback;

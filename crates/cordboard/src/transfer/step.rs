@@ -32,7 +32,8 @@ impl Transfer<'_> {
     /// Takes one step of the current path, or of the next one if it declines.
     pub(crate) fn step(&mut self) -> Turn {
         self.flow.recheck_nonblocking();
-        let paused = self.is_paused();
+        self.change_way();
+        let paused = self.is_paused() || self.drains();
         self.flow.allowance.set_paused(paused);
         match self.step_of_a_path() {
             // The path holds bytes of which it writes none before it gets more.

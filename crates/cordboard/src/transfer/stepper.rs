@@ -93,6 +93,7 @@ impl Stepper {
                     if transfer.is_timed() {
                         self.last_progress = waiter.now();
                     }
+                    transfer.tune(waiter);
                 } else if let Some(side) = transfer.flow.interrupted()
                     && self.idle_left(transfer, waiter) == Some(Duration::ZERO)
                     && let Next::End(end) = self.blocked(transfer, side, waiter)

@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use super::control::{Control, Observer};
 use super::reopened::Reopened;
 use super::thread_kind::ThreadKind;
+use super::tuning::Tuning;
 use super::{spin, writeback};
 use crate::endpoint::resets;
 use crate::endpoint::{Endpoint, Kind, Side};
@@ -13,7 +14,7 @@ use crate::path::common::holes;
 use crate::path::{Flow, Preallocation, Step};
 use crate::plan::{self, Decided, Route};
 use crate::report::{Failure, Refusal};
-use crate::request::{Backend, DataPath, Declined, Request, Sparse};
+use crate::request::{Backend, DataPath, Declined, Request, Sparse, Tune};
 use crate::sys::{duplicate, lend};
 
 /// One transfer.
@@ -64,6 +65,9 @@ pub struct Transfer<'a> {
     pub(crate) control: Option<Control>,
     /// Bytes that it may take before its composition grants more. `None`: no limit.
     pub(super) turn: Option<u64>,
+    /// It measures other ways once it has become long.
+    pub(super) tunes: bool,
+    pub(super) tuning: Option<Box<Tuning>>,
     pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
     /// The descriptors, if the transfer owns them. Declared after the fields that
     /// borrow them, since fields are dropped in order.
@@ -138,7 +142,11 @@ impl<'a> Transfer<'a> {
             }
             _ => None,
         };
-        Ok(Transfer {
+        let tune = match request.tune {
+            Some(tune) => tune,
+            None => Tune::from_env()?,
+        };
+        let mut transfer = Transfer {
             flow,
             preallocation,
             spin: spin::Spin::default(),
@@ -157,10 +165,14 @@ impl<'a> Transfer<'a> {
             declined: Vec::new(),
             control: None,
             turn: None,
+            tunes: false,
+            tuning: None,
             observer: None,
             owned: None,
             reopened: Vec::new(),
-        })
+        };
+        transfer.tunes = transfer.may_tune(tune);
+        Ok(transfer)
     }
 
     /// Duplicates borrowed descriptors, which an engine needs.

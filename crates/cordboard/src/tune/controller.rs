@@ -97,19 +97,19 @@ impl Controller {
         self.rested > 0
     }
 
-    /// Records that `bytes` have arrived by `now`, with `spent` processor time used since
-    /// any fixed moment. Returns whether the setting to use has changed.
+    /// Records that `bytes` have arrived by `now`. `spent` returns the processor time used
+    /// since any fixed moment, or 0 if it is unknown. Returns whether the setting to use has changed.
     pub(crate) fn learn(
         &mut self,
         arms: &dyn Arms,
         now: Duration,
-        spent: Duration,
+        spent: &mut dyn FnMut() -> Duration,
         bytes: u64,
     ) -> bool {
         let best = &self.records[self.best];
         let known = (best.is_measured() && self.current != self.best).then(|| best.rate());
         let in_flight = arms.in_flight(self.current);
-        let Some(sample) = self.window.add((now, spent), bytes, in_flight, known) else {
+        let Some(sample) = self.window.add(now, spent, bytes, in_flight, known) else {
             return false;
         };
         self.measured(sample);
@@ -221,9 +221,8 @@ impl Controller {
     /// the best: from there, another change may lead to a better one.
     fn is_near_a_good_one(&self, arms: &dyn Arms, arm: Arm) -> bool {
         let enough = self.records[self.best].rate() / 1024 * (1024 - WORTH_A_STEP);
-        (0..arms.len()).any(|from| {
-            self.records[from].rate() >= enough && arms.is_neighbour(from, arm)
-        })
+        (0..arms.len())
+            .any(|from| self.records[from].rate() >= enough && arms.is_neighbour(from, arm))
     }
 
     /// Returns the highest rate that a setting may have, as far as was measured.

@@ -1,12 +1,13 @@
 //! Finds the fastest of several settings while a transfer runs: block size, queue depth,
 //! data path.
 //!
-//! A pure function of the time and of bytes: it performs no I/O and reads no clock, so
-//! tests simulate devices. All arithmetic is on integers. `docs/design/tuning.md` has
+//! It performs no I/O and reads no clock: time and bytes are passed in, so tests simulate
+//! devices. All arithmetic is on integers. `docs/design/tuning.md` has
 //! the reasons.
 
 mod arms;
 mod controller;
+mod memory;
 mod record;
 #[cfg(test)]
 mod simulation;
@@ -16,3 +17,4 @@ mod window;
 
 pub(crate) use arms::{Arm, Arms};
 pub(crate) use controller::{Controller, Goal};
+pub(crate) use memory::{Found, Key};

@@ -138,7 +138,7 @@ pub(super) fn run(
             controller.interrupt();
         }
         let before = controller.best();
-        controller.learn(arms, now, spent, chunk);
+        controller.learn(arms, now, &mut || spent, chunk);
         at += chunk;
         moves += u32::from(controller.best() != before);
     }

@@ -76,7 +76,12 @@ fn many(peer: fn(&mut Seeded) -> Peer, range: (u64, u64), runs: u64) -> (f64, u3
 #[test]
 fn the_regret_is_small() {
     const RUNS: u64 = 2500;
-    let kinds = [|seed: &mut Seeded| steady(rates(seed)), noisy, changing, bursts];
+    let kinds = [
+        |seed: &mut Seeded| steady(rates(seed)),
+        noisy,
+        changing,
+        bursts,
+    ];
     let found = kinds.map(|kind| many(kind, (0, 8 * GIB), RUNS));
     let mean: f64 = found.iter().map(|(regret, _)| regret / 4.0).sum();
     assert!(mean < 0.05, "{mean:.4}: {found:?}");
@@ -160,7 +165,7 @@ fn a_setting_that_is_refused_is_left() {
     let mut refused = None;
     for _ in 0..200 {
         now += std::time::Duration::from_millis(10);
-        controller.learn(&ARMS, now, now, 8 * MIB);
+        controller.learn(&ARMS, now, &mut || now, 8 * MIB);
         if refused.is_none() && controller.current() != 2 {
             refused = Some(controller.current());
             controller.refuse_current(&ARMS);

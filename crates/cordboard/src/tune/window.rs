@@ -42,13 +42,14 @@ impl Window {
         (self.since, self.bytes) = (None, 0);
     }
 
-    /// Records that `bytes` have arrived by `now`, and that `spent` processor time was
-    /// used since any fixed moment. Returns the sample of a window that is complete.
+    /// Records that `bytes` have arrived by `now`. `spent` returns the processor time used
+    /// since any fixed moment; it is called only at both ends of a window. Returns the sample of a window that is complete.
     /// `in_flight`: a window has no fewer bytes. `known`: the rate of the best setting;
     /// a window that is much slower ends early.
     pub(super) fn add(
         &mut self,
-        (now, spent): (Duration, Duration),
+        now: Duration,
+        spent: &mut dyn FnMut() -> Duration,
         bytes: u64,
         in_flight: u64,
         known: Option<u64>,
@@ -58,7 +59,7 @@ impl Window {
             return None;
         }
         let Some((since, spent_before)) = self.since else {
-            self.since = Some((now, spent));
+            self.since = Some((now, spent()));
             return None;
         };
         self.bytes += bytes;
@@ -73,6 +74,7 @@ impl Window {
         if !enough || elapsed.is_zero() {
             return None;
         }
+        let spent = spent();
         let sample = Sample {
             rate: per(self.bytes, elapsed, 1_000_000_000),
             cost: per_mebibyte(spent.saturating_sub(spent_before), self.bytes),
@@ -107,51 +109,60 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn at(millis: u64) -> (Duration, Duration) {
-        (Duration::from_millis(millis), Duration::from_micros(millis))
+    /// Adds bytes at a time in milliseconds, with a thousandth of it spent.
+    fn add(
+        window: &mut Window,
+        millis: u64,
+        bytes: u64,
+        in_flight: u64,
+        known: Option<u64>,
+    ) -> Option<Sample> {
+        let mut spent = || Duration::from_micros(millis);
+        let now = Duration::from_millis(millis);
+        window.add(now, &mut spent, bytes, in_flight, known)
     }
 
     #[test]
     fn a_window_has_bytes_and_time() {
         let mut window = Window::after(MIB);
-        assert_eq!(window.add(at(0), MIB, 0, None), None);
+        assert_eq!(add(&mut window, 0, MIB, 0, None), None);
         // The bytes of the previous setting have arrived: time starts.
-        assert_eq!(window.add(at(10), MIB, 0, None), None);
-        assert_eq!(window.add(at(12), 16 * MIB, 0, None), None);
-        let sample = window.add(at(20), 4 * MIB, 0, None).unwrap();
+        assert_eq!(add(&mut window, 10, MIB, 0, None), None);
+        assert_eq!(add(&mut window, 12, 16 * MIB, 0, None), None);
+        let sample = add(&mut window, 20, 4 * MIB, 0, None).unwrap();
         assert_eq!(sample.rate, 20 * MIB * 100);
         assert_eq!(sample.cost, 500);
         // The next one begins where this one ended.
-        let next = window.add(at(30), 16 * MIB, 0, None).unwrap();
+        let next = add(&mut window, 30, 16 * MIB, 0, None).unwrap();
         assert_eq!(next.rate, 16 * MIB * 100);
     }
 
     #[test]
     fn a_slow_device_ends_a_window_by_time() {
         let mut window = Window::after(0);
-        window.add(at(0), MIB, 0, None);
-        assert_eq!(window.add(at(499), 1000, 0, None), None);
-        assert_eq!(window.add(at(500), 1000, 4000, None), None);
-        assert_eq!(window.add(at(501), 2000, 4000, None).unwrap().rate, 7984);
+        add(&mut window, 0, MIB, 0, None);
+        assert_eq!(add(&mut window, 499, 1000, 0, None), None);
+        assert_eq!(add(&mut window, 500, 1000, 4000, None), None);
+        assert_eq!(add(&mut window, 501, 2000, 4000, None).unwrap().rate, 7984);
     }
 
     #[test]
     fn a_window_that_is_much_slower_than_the_best_ends_early() {
         let known = Some(1 << 30);
         let mut window = Window::after(0);
-        window.add(at(0), MIB, 0, known);
-        assert_eq!(window.add(at(12), MIB, 0, known), None);
-        assert!(window.add(at(16), MIB, 0, known).is_some());
+        add(&mut window, 0, MIB, 0, known);
+        assert_eq!(add(&mut window, 12, MIB, 0, known), None);
+        assert!(add(&mut window, 16, MIB, 0, known).is_some());
     }
 
     #[test]
     fn a_restart_discards_what_was_measured() {
         let mut window = Window::after(0);
-        window.add(at(0), MIB, 0, None);
-        window.add(at(1), 8 * MIB, 0, None);
+        add(&mut window, 0, MIB, 0, None);
+        add(&mut window, 1, 8 * MIB, 0, None);
         window.restart();
-        assert_eq!(window.add(at(900), MIB, 0, None), None);
-        let sample = window.add(at(910), 16 * MIB, 0, None).unwrap();
+        assert_eq!(add(&mut window, 900, MIB, 0, None), None);
+        let sample = add(&mut window, 910, 16 * MIB, 0, None).unwrap();
         assert_eq!(sample.rate, 1600 * MIB);
     }
 }

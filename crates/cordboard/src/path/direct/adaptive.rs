@@ -117,8 +117,8 @@ impl Adaptive {
     /// Records that `bytes` have arrived; `now` is time since any fixed moment.
     pub(crate) fn learn(&mut self, now: Duration, bytes: u64) {
         self.arrived += bytes;
-        self.controller
-            .learn(&self.grid, now, Duration::ZERO, bytes);
+        let mut unknown = || Duration::ZERO;
+        self.controller.learn(&self.grid, now, &mut unknown, bytes);
     }
 }
 
@@ -218,7 +218,11 @@ mod tests {
             let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
             let (from, to) = (256 * MIB, 4096 * MIB);
             let ratio = best(device, from, to) / run(&mut adaptive, device, from, to);
-            assert!(ratio >= 0.95, "{name}: {ratio:.3} with {:?}", adaptive.grid.at(adaptive.controller.best()));
+            assert!(
+                ratio >= 0.95,
+                "{name}: {ratio:.3} with {:?}",
+                adaptive.grid.at(adaptive.controller.best())
+            );
         }
     }
 
@@ -229,7 +233,11 @@ mod tests {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         let (from, to) = (256 * MIB, 4096 * MIB);
         let ratio = best(noisy, from, to) / run(&mut adaptive, noisy, from, to);
-        assert!(ratio >= 0.9, "{ratio:.3} with {:?}", adaptive.grid.at(adaptive.controller.best()));
+        assert!(
+            ratio >= 0.9,
+            "{ratio:.3} with {:?}",
+            adaptive.grid.at(adaptive.controller.best())
+        );
     }
 
     #[test]
@@ -244,14 +252,21 @@ mod tests {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         let (from, to) = (1536 * MIB, 4096 * MIB);
         let ratio = best(changing, from, to) / run(&mut adaptive, changing, from, to);
-        assert!(ratio >= 0.95, "{ratio:.3} with {:?}", adaptive.grid.at(adaptive.controller.best()));
+        assert!(
+            ratio >= 0.95,
+            "{ratio:.3} with {:?}",
+            adaptive.grid.at(adaptive.controller.best())
+        );
     }
 
     #[test]
     fn a_slow_device_has_little_in_hand() {
         let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
         run(&mut adaptive, slow, 0, 64 * MIB);
-        assert!(adaptive.grid.in_flight(adaptive.controller.current()) <= MIB, "{adaptive:?}");
+        assert!(
+            adaptive.grid.in_flight(adaptive.controller.current()) <= MIB,
+            "{adaptive:?}"
+        );
     }
 
     #[test]

@@ -369,6 +369,13 @@ impl Step for ReadWrite {
         self.writer.rest();
     }
 
+    fn set_piece(&mut self, bytes: usize) {
+        self.length = bytes.max(self.least);
+        if let Some(buffer) = self.buffer.take() {
+            buffer.recycle();
+        }
+    }
+
     fn knows_the_end(&self) -> bool {
         true
     }

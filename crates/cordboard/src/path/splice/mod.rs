@@ -336,6 +336,14 @@ impl Step for Splice {
         private + self.pipe_to_pipe.held() + self.copy_out.pending().len() as u64
     }
 
+    fn set_piece(&mut self, bytes: usize) {
+        self.step = bytes;
+        // The next one has the new size.
+        if let Some(pipe) = self.private.take() {
+            pipe.release();
+        }
+    }
+
     fn rest(&mut self) {
         if let Some(pipe) = self.private.take() {
             pipe.release();

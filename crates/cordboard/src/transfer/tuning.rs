@@ -1,0 +1,251 @@
+//! Measures the paths and the sizes of their calls in the course of a long transfer, and
+//! uses the fastest: [`Tune`](crate::Tune).
+
+use std::time::Duration;
+
+use super::Transfer;
+use super::control::Control;
+use super::wait::Clock;
+use crate::endpoint::{Facts, Kind, Side};
+use crate::path;
+use crate::request::{Aim, DataPath, Schedule, Tune};
+use crate::sys::thread_time;
+use crate::tune::{Arm, Arms, Controller, Found, Goal, Key};
+
+/// Bytes after which a transfer is long enough.
+const LONG: u64 = 8 << 20;
+/// The bytes of a call. Smaller ones cost calls, and larger ones fill no socket's buffer.
+const PIECES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
+/// The piece that is nearest to what the paths begin with.
+const FIRST_PIECE: usize = 3;
+/// A step that takes longer was a wait for a peer that does nothing, and says nothing of
+/// the path.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The state of a transfer that measures.
+#[derive(Debug)]
+pub(super) struct Tuning {
+    ways: Ways,
+    controller: Controller,
+    key: Key,
+    /// The time of the last step that moved bytes, and the bytes written by then.
+    last: (Duration, u64),
+    /// The path and the piece change as soon as the path holds nothing.
+    changes: bool,
+}
+
+/// Each path with each piece. An arm is the index of a path, times the number of pieces,
+/// plus the index of a piece.
+#[derive(Debug)]
+struct Ways {
+    /// The paths, and whether each can be used.
+    paths: Vec<(DataPath, bool)>,
+}
+
+impl Ways {
+    fn path(&self, arm: Arm) -> DataPath {
+        self.paths[arm / PIECES.len()].0
+    }
+
+    fn arm(&self, path: DataPath, piece: usize) -> Option<Arm> {
+        let index = self.paths.iter().position(|(other, _)| *other == path)?;
+        Some(index * PIECES.len() + piece)
+    }
+
+    fn refuse(&mut self, path: DataPath) {
+        for (other, is_possible) in &mut self.paths {
+            *is_possible &= *other != path;
+        }
+    }
+}
+
+impl Arms for Ways {
+    fn len(&self) -> usize {
+        self.paths.len() * PIECES.len()
+    }
+
+    /// Another path with the same piece, or the next piece of the same path.
+    fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
+        let off = (from % PIECES.len()).abs_diff(to % PIECES.len());
+        let same_path = from / PIECES.len() == to / PIECES.len();
+        if same_path { off == 1 } else { off == 0 }
+    }
+
+    fn is_possible(&self, arm: Arm) -> bool {
+        self.paths[arm / PIECES.len()].1
+    }
+}
+
+impl Transfer<'_> {
+    /// Returns whether it measures once it has become long.
+    pub(super) fn may_tune(&self, tune: Tune) -> bool {
+        let [source, sink] = [Side::Source, Side::Sink].map(|side| self.flow.end(side).facts());
+        tune == Tune::On
+            && self.request.block.is_none()
+            // A switch, or the kinds of the ends, leave nothing to choose from.
+            && self.route.choices.len() > 1
+            && (source.kind.is_stream_socket() || sink.kind.is_stream_socket())
+            && can_be_entered(source)
+            && can_be_entered(sink)
+            && !sink.kind.is_cached()
+    }
+
+    /// Records that a step has moved bytes.
+    pub(super) fn tune(&mut self, clock: &mut dyn Clock) {
+        if !self.tunes {
+            return;
+        }
+        if self.tuning.is_none() {
+            if self.flow.written() < LONG {
+                return;
+            }
+            self.tuning = self.start_tuning(clock.now()).map(Box::new);
+            self.tunes = self.tuning.is_some();
+            return;
+        }
+        self.measure(clock.now());
+    }
+
+    fn start_tuning(&self, now: Duration) -> Option<Tuning> {
+        let (current, _) = self.current.as_ref()?;
+        if self.flow.stages.look() {
+            return None;
+        }
+        // The current path, and those that come next.
+        let others = self.route.choices[self.next..].iter().map(|c| c.path);
+        let paths: Vec<(DataPath, bool)> = std::iter::once(*current)
+            .chain(others)
+            .filter(|path| path::row(*path).tunes)
+            .map(|path| (path, true))
+            .collect();
+        let ways = Ways { paths };
+        let here = ways.arm(*current, FIRST_PIECE)?;
+        let schedule = self.control.as_ref().map(Control::schedule);
+        let goal = match schedule {
+            Some(Schedule::Auto(Aim::Background)) => Goal::Time,
+            _ => Goal::Rate,
+        };
+        let key = Key {
+            kinds: [self.flow.source.kind(), self.flow.sink.kind()],
+            is_in_memory: (self.flow.source.facts().filesystem).is_some_and(|fs| fs.is_in_memory()),
+            goal,
+        };
+        let known = Found::recall(&key, now);
+        let known = known.and_then(|found| ways.arm(found.path, found.piece));
+        let start = known.unwrap_or(here);
+        Some(Tuning {
+            controller: Controller::new(&ways, start, goal),
+            ways,
+            key,
+            last: (now, self.flow.written()),
+            changes: true,
+        })
+    }
+
+    fn measure(&mut self, now: Duration) {
+        let written = self.flow.written();
+        let shares_thread = self.flow.mode.shares_thread();
+        let is_paced = self.flow.allowance.is_paced();
+        let (Some(tuning), Some((current, _))) = (&mut self.tuning, &self.current) else {
+            return;
+        };
+        let (before, written_before) = std::mem::replace(&mut tuning.last, (now, written));
+        if tuning.changes {
+            return;
+        }
+        let arm = tuning.controller.current();
+        if tuning.ways.path(arm) != *current {
+            // The path has declined meanwhile.
+            tuning.ways.refuse(tuning.ways.path(arm));
+            tuning.controller.refuse_current(&tuning.ways);
+            tuning.changes = true;
+            return;
+        }
+        // A rate that a schedule sets says nothing of the path, but processor time does.
+        let is_limited = is_paced && tuning.key.goal == Goal::Rate;
+        if is_limited || now.saturating_sub(before) > PAUSE {
+            tuning.controller.interrupt();
+            return;
+        }
+        // The thread of an engine also runs other transfers.
+        let mut spent = || match shares_thread {
+            true => Duration::ZERO,
+            false => thread_time(),
+        };
+        let bytes = written.saturating_sub(written_before);
+        let best = tuning.controller.best();
+        tuning.changes = (tuning.controller).learn(&tuning.ways, now, &mut spent, bytes);
+        let found = tuning.controller.best();
+        if found != best {
+            let path = tuning.ways.path(found);
+            let piece = found % PIECES.len();
+            Found { path, piece }.remember(tuning.key, now);
+        }
+    }
+
+    /// Returns whether the path is to take no more bytes, because another one is next.
+    pub(super) fn drains(&self) -> bool {
+        let changes = self.tuning.as_ref().is_some_and(|tuning| tuning.changes);
+        changes && self.current.is_some()
+    }
+
+    /// Goes on with the path and the piece that the controller has chosen, if the current
+    /// path holds nothing.
+    pub(super) fn change_way(&mut self) {
+        if !self.drains() || self.holds() || self.pending() != (0, 0) {
+            return;
+        }
+        let Some(mut tuning) = self.tuning.take() else {
+            return;
+        };
+        while tuning.changes {
+            let arm = tuning.controller.current();
+            let path = tuning.ways.path(arm);
+            tuning.changes = false;
+            if !self.enter(path) {
+                tuning.ways.refuse(path);
+                tuning.controller.refuse_current(&tuning.ways);
+                tuning.changes = tuning.controller.current() != arm;
+            } else if let Some((_, step)) = &mut self.current {
+                step.set_piece(PIECES[arm % PIECES.len()]);
+            }
+        }
+        self.tuning = Some(tuning);
+    }
+
+    /// Makes another path of the route the current one; the former comes next.
+    fn enter(&mut self, path: DataPath) -> bool {
+        let Some((current, _)) = &self.current else {
+            return false;
+        };
+        if *current == path {
+            return true;
+        }
+        let later = self.route.choices[self.next..].iter();
+        let Some(index) = later.clone().position(|choice| choice.path == path) else {
+            return false;
+        };
+        self.flow.set_has_next(true);
+        let Ok(step) = (path::row(path).start)(&mut self.flow) else {
+            self.flow.set_has_next(self.next < self.route.choices.len());
+            return false;
+        };
+        if let Some((_, mut former)) = self.current.replace((path, step)) {
+            former.finish(&mut self.flow);
+        }
+        self.flow.release_claims();
+        let choice = self.route.choices.remove(self.next + index);
+        self.route.choices.insert(self.next - 1, choice);
+        true
+    }
+}
+
+/// Whether a path can begin and end anywhere in the stream of this descriptor, and its
+/// calls can have any length.
+fn can_be_entered(facts: &Facts) -> bool {
+    let kind = facts.kind;
+    let is_stream = kind.is_stream_socket() || (kind.is_pipe() && !facts.is_packet_pipe());
+    let is_file = matches!(kind, Kind::File | Kind::Memfd | Kind::BlockDevice);
+    let is_file = is_file && !facts.is_direct() && !facts.unpaged;
+    is_stream || is_file || (kind == Kind::CharDevice && facts.memory)
+}
