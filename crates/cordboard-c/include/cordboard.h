@@ -143,16 +143,16 @@
 #define CORD_CUE_LIMIT_TIME 1124139026
 
 // A command for `cord_cue`: determine the schedule automatically. The first word is one of
-// `CORD_AIM_*`, the second one the weight of `CORD_AIM_SHARE`, otherwise 0.
+// `CORD_AIM_*`. The second word is the weight of `CORD_AIM_SHARE`, and 0 for other aims.
 #define CORD_CUE_AUTO 1124204563
 
-// An aim of `CORD_CUE_AUTO`: as many bytes a second as both sides permit.
+// An aim of `CORD_CUE_AUTO`: move as many bytes a second as both sides permit.
 #define CORD_AIM_THROUGHPUT 0
 
-// An aim of `CORD_CUE_AUTO`: use the processors and disks that other work leaves idle.
+// An aim of `CORD_CUE_AUTO`: use only the processors and disks that other work leaves idle.
 #define CORD_AIM_BACKGROUND 1
 
-// An aim of `CORD_CUE_AUTO`: divide the rate between the transfers of the process, in
+// An aim of `CORD_CUE_AUTO`: divide the throughput among the transfers of the process, in
 // proportion to their weights.
 #define CORD_AIM_SHARE 2
 

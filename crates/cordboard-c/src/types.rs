@@ -121,14 +121,14 @@ pub const CORD_CUE_LIMIT_COMMANDS: u32 = 0x43010011;
 pub const CORD_CUE_LIMIT_TIME: u32 = 0x43010012;
 
 /// A command for `cord_cue`: determine the schedule automatically. The first word is one of
-/// `CORD_AIM_*`, the second one the weight of `CORD_AIM_SHARE`, otherwise 0.
+/// `CORD_AIM_*`. The second word is the weight of `CORD_AIM_SHARE`, and 0 for other aims.
 pub const CORD_CUE_AUTO: u32 = 0x43020013;
 
-/// An aim of `CORD_CUE_AUTO`: as many bytes a second as both sides permit.
+/// An aim of `CORD_CUE_AUTO`: move as many bytes a second as both sides permit.
 pub const CORD_AIM_THROUGHPUT: u32 = 0;
-/// An aim of `CORD_CUE_AUTO`: use the processors and disks that other work leaves idle.
+/// An aim of `CORD_CUE_AUTO`: use only the processors and disks that other work leaves idle.
 pub const CORD_AIM_BACKGROUND: u32 = 1;
-/// An aim of `CORD_CUE_AUTO`: divide the rate between the transfers of the process, in
+/// An aim of `CORD_CUE_AUTO`: divide the throughput among the transfers of the process, in
 /// proportion to their weights.
 pub const CORD_AIM_SHARE: u32 = 2;
 

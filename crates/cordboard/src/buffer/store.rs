@@ -142,7 +142,7 @@ impl Store {
     }
 
     /// Moves up to `most` bytes from the pipe, which holds at least that many, to the end
-    /// of the queue. Returns their number, which is 0 if the store has failed.
+    /// of the queue. Returns their number; 0 means that the store has failed.
     pub(super) fn fill(&mut self, pipe: BorrowedFd<'_>, most: usize) -> usize {
         if self.failed.is_some() {
             return 0;
