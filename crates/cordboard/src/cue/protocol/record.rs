@@ -52,7 +52,7 @@ pub struct Done {
     pub written: u64,
     /// Bytes that were read and not written. The next transfer writes them first.
     pub stranded: u64,
-    /// The time that it took.
+    /// The duration of the transfer.
     pub elapsed: Duration,
     /// The last path that moved bytes.
     pub path: Option<DataPath>,
@@ -99,7 +99,7 @@ pub struct Status {
 }
 
 impl Record {
-    /// Returns the answer to a command that was not carried out.
+    /// Returns the record for a command that was refused.
     pub fn refused(command: Command, errno: Errno) -> Record {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
@@ -295,7 +295,7 @@ impl Status {
     }
 }
 
-/// Returns the word of a path: its place in the list, from 1.
+/// Returns the word of a path: its index in the list, from 1.
 fn path_word(path: Option<DataPath>) -> u32 {
     path.map_or(0, |path| path as u32 + 1)
 }

@@ -373,9 +373,9 @@ impl Stream {
         }
     }
 
-    /// Closes nothing: the host has closed the descriptors, and their numbers may refer
-    /// to other files. Also the wakeup of the control stays open: the host may close it
-    /// just after a check that it still is the library's.
+    /// Closes no descriptor: the host has closed them, and their numbers may refer to
+    /// other files. The wakeup descriptor of the control also stays open. A check of its
+    /// identity is not sufficient, because the host may close it just after the check.
     pub(super) fn forget(mut self) {
         self.cancel();
         drop(self.link.take());
