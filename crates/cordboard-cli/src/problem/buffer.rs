@@ -16,7 +16,7 @@ pub fn buffer_failed(directory: Option<&OsStr>, errno: Errno, written: Option<u6
     };
     let text = match written {
         Some(bytes) => {
-            format!("{errno} at the buffer; the sink has accepted {bytes} bytes")
+            format!("{errno} in the buffer; the sink has accepted {bytes} bytes")
         }
         None => format!("{errno} creating the buffer"),
     };
