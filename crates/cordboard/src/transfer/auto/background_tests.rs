@@ -181,7 +181,7 @@ fn a_disk_is_left_to_others() {
 
 /// Bytes of the transfer that the page cache writes later do not count as other work.
 #[test]
-fn own_bytes_that_reach_the_disk_later_are_no_other_work() {
+fn own_bytes_that_reach_the_disk_later_are_not_other_work() {
     let mut background = Background::default();
     let (mut now, mut written) = (Duration::from_secs(1), 0);
     let load = |written: u64, busy: Duration| Load {

@@ -85,7 +85,7 @@ fn the_rate_is_divided_by_the_weights() {
 }
 
 #[test]
-fn a_transfer_with_a_slow_end_holds_up_no_other() {
+fn a_transfer_with_a_slow_end_delays_no_other() {
     let mut shares = Shares::default();
     let mut members = vec![
         member(&mut shares, 100, 4096, Some(7 * MS)),
@@ -106,7 +106,7 @@ fn a_transfer_with_a_slow_end_holds_up_no_other() {
 }
 
 #[test]
-fn one_that_comes_later_gets_its_share_and_no_more() {
+fn a_later_transfer_gets_its_share_and_no_more() {
     let mut shares = Shares::default();
     let mut members = vec![member(&mut shares, 1, 128 << 10, None)];
     compete(
