@@ -112,7 +112,7 @@ fn garbage_moves_no_more_than_the_limits() {
     }
 }
 
-/// A peer that asks for ever and reads nothing is not read from any more, and blocks
+/// A peer that asks forever and reads nothing is not read from any more, and blocks
 /// itself only.
 #[test]
 fn a_peer_that_reads_nothing_blocks_itself() {

@@ -39,7 +39,7 @@ impl Commands {
                 self.bytes = Vec::new();
             }
             match found {
-                // Otherwise two control descriptors could answer each other for ever.
+                // Otherwise two control descriptors could answer each other forever.
                 Err(bad) if split(RECORD, bad.word).is_some() => {}
                 found => return Some(found),
             }
