@@ -56,9 +56,9 @@ impl Cue {
     /// Creates a control descriptor for transfers from `source` to `sink`. It uses
     /// duplicates of both (`dup(2)`).
     ///
-    /// If `sink` is a control descriptor of this process, the two are linked. The source
-    /// must then be a socket: its bytes are commands to `sink`, and the records of `sink`
-    /// go back to it.
+    /// If `sink` is a control descriptor of this process, the two are linked: the bytes of
+    /// the source, which is usually a socket, are commands to `sink`, and the records of
+    /// `sink` go back to the source.
     ///
     /// # Errors
     ///
