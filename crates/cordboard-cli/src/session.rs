@@ -315,7 +315,7 @@ impl Session {
         self.problem(problem);
     }
 
-    /// Reports a problem. The command goes on if it can.
+    /// Reports a problem. The command continues if possible.
     pub fn problem(&mut self, problem: &Problem) {
         self.fail(problem);
         let quiet = self.reader_left && problem.is_closed_reader();

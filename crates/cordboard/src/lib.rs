@@ -47,7 +47,7 @@
 //! | [`stage`] | modules between read and write: hashes, zstd, counting |
 //! | `threads` | threads for calls that block in the kernel |
 //! | [`endpoint`] | the facts about one descriptor |
-//! | [`request`] | what the caller asks for |
+//! | [`request`] | the request of the caller |
 //! | `sys` | system calls without a safe wrapper |
 //!
 //! A module imports only from those below it; `pipe` and `stage` do not import each

@@ -66,7 +66,7 @@ impl Transfer<'_> {
         let most = self.flow.allowance.remaining().min(turn);
         let block = self.flow.options.block.map(|block| block as u64);
         Need {
-            // At its size a source is read once more: to find its end, or to go on.
+            // At its size, a source is read once more, to find its end or more bytes.
             most: left
                 .filter(|left| *left > 0)
                 .map_or(most, |left| left.min(most)),
