@@ -92,7 +92,7 @@ pub struct SinkReport {
 #[non_exhaustive]
 pub struct FanOutOutcome {
     /// Bytes that were read from the source for the sinks. A seekable source is rewound
-    /// over bytes that have not reached any sink or pipe in front of one.
+    /// over bytes that have not reached the first private pipe. These do not count.
     pub read: u64,
     /// Why the fan-out ended.
     pub ended: Ended,
