@@ -1,5 +1,6 @@
-//! A peer that sends any bytes to a limited transfer: it moves no more than the limit, and
-//! nothing outside the range. The first byte determines how the peer reads and closes.
+//! A peer sends arbitrary bytes to a control descriptor with limits: no more bytes are moved
+//! than the limit, and none outside the range. The first byte determines how the peer reads
+//! and closes.
 #![no_main]
 
 use std::fs::File;
@@ -70,7 +71,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let reader = std::thread::spawn(move || {
         let mut moved = Vec::new();
-        // The end comes when the cue has closed the sink.
+        // The end of file means that the service has closed the sink.
         let _ = out.read_to_end(&mut moved);
         moved
     });
@@ -78,7 +79,7 @@ fuzz_target!(|data: &[u8]| {
     drop(cue);
     peer.set_nonblocking(how & 1 != 0).unwrap();
     for part in bytes.chunks(usize::from(how >> 3).max(1)) {
-        // A full socket: the records are not read.
+        // The socket is full, because the records are not read.
         if peer.write_all(part).is_err() {
             break;
         }

@@ -1,5 +1,5 @@
-//! Any bytes, in any pieces, as commands and as records. The first byte is the length of
-//! the pieces.
+//! Decodes arbitrary bytes, in pieces, as commands and as records. The first byte is the
+//! length of the pieces.
 #![no_main]
 
 use cordboard::cue::{Commands, Records};
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(commands.room() > 0, "whole commands are left undecoded");
     }
-    // What was decoded means the same when it is sent again.
+    // A decoded command is the same after encoding and decoding.
     for command in found.into_iter().flatten() {
         let (mut again, mut bytes) = (Commands::default(), Vec::new());
         command.encode(&mut bytes);

@@ -1,14 +1,14 @@
-/* ftpd: a small FTP server, and the change that the paper on cue() made to one.
+/* ftpd: a small FTP server, with the change that the paper on cue() describes.
  *
  *     cc -D_GNU_SOURCE ftpd.c $(pkg-config --cflags --libs cordboard) -o ftpd
  *     ./ftpd PORT [K MS]      serves the files of this directory on 127.0.0.1
  *
- * It sends files (RETR), their names (NLST) and takes none. Each client is served
- * by a process. With -DUSER_DRIVEN, files are sent by the loop that reads and
- * writes. Otherwise a control descriptor replaces the two lines of that loop, and
- * K and MS are its schedule: K blocks, then a rest of MS milliseconds.
+ * It sends files (RETR) and their names (NLST), and accepts no uploads. A process
+ * serves each client. With -DUSER_DRIVEN, a loop that reads and writes sends the
+ * files. Otherwise a control descriptor replaces this loop, and K and MS are its
+ * schedule: K blocks, then a rest of MS milliseconds.
  *
- * For a server for daily use see `cordboard serve ftp`. */
+ * For a server for daily use, see `cordboard serve ftp`. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 
 static uint32_t blocks, rest;
 
-/* A listening socket on the loopback interface, and its port. */
+/* Returns a listening socket on the loopback interface, and stores its port. */
 static int listen_at(unsigned short *port)
 {
     struct sockaddr_in addr;

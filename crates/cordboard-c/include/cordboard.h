@@ -86,8 +86,8 @@
 // `cord_report.failed`: the sink.
 #define CORD_SINK 2
 
-// A command for `cord_cue`: transfer the number of bytes of the next word (or of the next two words, the
-// lower one first, with `CORD_CUE_WRITE + 0x10000`).
+// A command for `cord_cue`: transfer the number of bytes in the next word, or in the next two words,
+// the lower half first, with `CORD_CUE_WRITE + 0x10000`.
 #define CORD_CUE_WRITE 1124139009
 
 // A command for `cord_cue`: transfer all bytes up to the end of the source.
@@ -102,57 +102,57 @@
 // A command for `cord_cue`: the length of a block in bytes; 0: the library chooses.
 #define CORD_CUE_BLOCK 1124139013
 
-// A command for `cord_cue`: this many blocks between two rests of this many milliseconds: (k, t).
+// A command for `cord_cue`: the schedule (k, t): k blocks, then a rest of t milliseconds.
 #define CORD_CUE_SCHEDULE 1124204550
 
-// A command for `cord_cue`: this many bytes a second; 0: no schedule.
+// A command for `cord_cue`: limit the rate to this many bytes a second; 0: no schedule.
 #define CORD_CUE_RATE 1124139015
 
-// A command for `cord_cue`: take nothing more from the source.
+// A command for `cord_cue`: take no more bytes from the source.
 #define CORD_CUE_PAUSE 1124073480
 
-// A command for `cord_cue`: go on after `CORD_CUE_PAUSE`.
+// A command for `cord_cue`: continue after `CORD_CUE_PAUSE`.
 #define CORD_CUE_RESUME 1124073481
 
-// A command for `cord_cue`: end the running transfer and those that wait.
+// A command for `cord_cue`: end the running transfer and all waiting ones.
 #define CORD_CUE_CANCEL 1124073482
 
 // A command for `cord_cue`: answer with a status record.
 #define CORD_CUE_STATUS 1124073483
 
-// A command for `cord_cue`: send a status record every so many milliseconds; 0: send none.
+// A command for `cord_cue`: send a status record at this interval in milliseconds; 0: send none.
 #define CORD_CUE_PROGRESS 1124139020
 
-// A command for `cord_cue`: take no more than this many bytes from now on.
+// A command for `cord_cue`: transfers take no more than this many bytes from now on.
 #define CORD_CUE_LIMIT_BYTES 1124139021
 
-// A command for `cord_cue`: read only offsets of the source from the first two words to before the
-// second two.
+// A command for `cord_cue`: read only offsets of the source from the number in the first two words
+// to before the number in the last two.
 #define CORD_CUE_LIMIT_RANGE 1124335630
 
-// A command for `cord_cue`: no schedule is faster than this many bytes a second.
+// A command for `cord_cue`: no transfer is faster than this many bytes a second.
 #define CORD_CUE_LIMIT_RATE 1124139023
 
-// A command for `cord_cue`: no schedule has more blocks, or shorter rests.
+// A command for `cord_cue`: no schedule has more blocks than this one, or shorter rests.
 #define CORD_CUE_LIMIT_SCHEDULE 1124204560
 
-// A command for `cord_cue`: only the commands whose bit is set; bit n is that of code n.
+// A command for `cord_cue`: allow only commands whose bit is set: bit n is that of code n.
 #define CORD_CUE_LIMIT_COMMANDS 1124139025
 
-// A command for `cord_cue`: nothing moves after this many milliseconds.
+// A command for `cord_cue`: all transfers end after this many milliseconds, and no other one starts.
 #define CORD_CUE_LIMIT_TIME 1124139026
 
 // A command for `cord_cue`: determine the schedule automatically. The first word is one of
-// `CORD_AIM_*`, the second one the weight of `CORD_AIM_SHARE`, otherwise 0.
+// `CORD_AIM_*`. The second word is the weight of `CORD_AIM_SHARE`, and 0 for other aims.
 #define CORD_CUE_AUTO 1124204563
 
-// An aim of `CORD_CUE_AUTO`: as many bytes a second as both sides permit.
+// An aim of `CORD_CUE_AUTO`: move as many bytes a second as both sides permit.
 #define CORD_AIM_THROUGHPUT 0
 
-// An aim of `CORD_CUE_AUTO`: use the processors and disks that other work leaves idle.
+// An aim of `CORD_CUE_AUTO`: use only the processors and disks that other work leaves idle.
 #define CORD_AIM_BACKGROUND 1
 
-// An aim of `CORD_CUE_AUTO`: divide the rate between the transfers of the process, in
+// An aim of `CORD_CUE_AUTO`: divide the throughput among the transfers of the process, in
 // proportion to their weights.
 #define CORD_AIM_SHARE 2
 

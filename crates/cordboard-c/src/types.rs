@@ -81,8 +81,8 @@ pub const CORD_SOURCE: c_int = 1;
 /// `cord_report.failed`: the sink.
 pub const CORD_SINK: c_int = 2;
 
-/// A command for `cord_cue`: transfer the number of bytes of the next word (or of the next two words, the
-/// lower one first, with `CORD_CUE_WRITE + 0x10000`).
+/// A command for `cord_cue`: transfer the number of bytes in the next word, or in the next two words,
+/// the lower half first, with `CORD_CUE_WRITE + 0x10000`.
 pub const CORD_CUE_WRITE: u32 = 0x43010001;
 /// A command for `cord_cue`: transfer all bytes up to the end of the source.
 pub const CORD_CUE_WRITE_TO_END: u32 = 0x43000002;
@@ -92,43 +92,43 @@ pub const CORD_CUE_SOURCE_OFFSET: u32 = 0x43010003;
 pub const CORD_CUE_SINK_OFFSET: u32 = 0x43010004;
 /// A command for `cord_cue`: the length of a block in bytes; 0: the library chooses.
 pub const CORD_CUE_BLOCK: u32 = 0x43010005;
-/// A command for `cord_cue`: this many blocks between two rests of this many milliseconds: (k, t).
+/// A command for `cord_cue`: the schedule (k, t): k blocks, then a rest of t milliseconds.
 pub const CORD_CUE_SCHEDULE: u32 = 0x43020006;
-/// A command for `cord_cue`: this many bytes a second; 0: no schedule.
+/// A command for `cord_cue`: limit the rate to this many bytes a second; 0: no schedule.
 pub const CORD_CUE_RATE: u32 = 0x43010007;
-/// A command for `cord_cue`: take nothing more from the source.
+/// A command for `cord_cue`: take no more bytes from the source.
 pub const CORD_CUE_PAUSE: u32 = 0x43000008;
-/// A command for `cord_cue`: go on after `CORD_CUE_PAUSE`.
+/// A command for `cord_cue`: continue after `CORD_CUE_PAUSE`.
 pub const CORD_CUE_RESUME: u32 = 0x43000009;
-/// A command for `cord_cue`: end the running transfer and those that wait.
+/// A command for `cord_cue`: end the running transfer and all waiting ones.
 pub const CORD_CUE_CANCEL: u32 = 0x4300000a;
 /// A command for `cord_cue`: answer with a status record.
 pub const CORD_CUE_STATUS: u32 = 0x4300000b;
-/// A command for `cord_cue`: send a status record every so many milliseconds; 0: send none.
+/// A command for `cord_cue`: send a status record at this interval in milliseconds; 0: send none.
 pub const CORD_CUE_PROGRESS: u32 = 0x4301000c;
-/// A command for `cord_cue`: take no more than this many bytes from now on.
+/// A command for `cord_cue`: transfers take no more than this many bytes from now on.
 pub const CORD_CUE_LIMIT_BYTES: u32 = 0x4301000d;
-/// A command for `cord_cue`: read only offsets of the source from the first two words to before the
-/// second two.
+/// A command for `cord_cue`: read only offsets of the source from the number in the first two words
+/// to before the number in the last two.
 pub const CORD_CUE_LIMIT_RANGE: u32 = 0x4304000e;
-/// A command for `cord_cue`: no schedule is faster than this many bytes a second.
+/// A command for `cord_cue`: no transfer is faster than this many bytes a second.
 pub const CORD_CUE_LIMIT_RATE: u32 = 0x4301000f;
-/// A command for `cord_cue`: no schedule has more blocks, or shorter rests.
+/// A command for `cord_cue`: no schedule has more blocks than this one, or shorter rests.
 pub const CORD_CUE_LIMIT_SCHEDULE: u32 = 0x43020010;
-/// A command for `cord_cue`: only the commands whose bit is set; bit n is that of code n.
+/// A command for `cord_cue`: allow only commands whose bit is set: bit n is that of code n.
 pub const CORD_CUE_LIMIT_COMMANDS: u32 = 0x43010011;
-/// A command for `cord_cue`: nothing moves after this many milliseconds.
+/// A command for `cord_cue`: all transfers end after this many milliseconds, and no other one starts.
 pub const CORD_CUE_LIMIT_TIME: u32 = 0x43010012;
 
 /// A command for `cord_cue`: determine the schedule automatically. The first word is one of
-/// `CORD_AIM_*`, the second one the weight of `CORD_AIM_SHARE`, otherwise 0.
+/// `CORD_AIM_*`. The second word is the weight of `CORD_AIM_SHARE`, and 0 for other aims.
 pub const CORD_CUE_AUTO: u32 = 0x43020013;
 
-/// An aim of `CORD_CUE_AUTO`: as many bytes a second as both sides permit.
+/// An aim of `CORD_CUE_AUTO`: move as many bytes a second as both sides permit.
 pub const CORD_AIM_THROUGHPUT: u32 = 0;
-/// An aim of `CORD_CUE_AUTO`: use the processors and disks that other work leaves idle.
+/// An aim of `CORD_CUE_AUTO`: use only the processors and disks that other work leaves idle.
 pub const CORD_AIM_BACKGROUND: u32 = 1;
-/// An aim of `CORD_CUE_AUTO`: divide the rate between the transfers of the process, in
+/// An aim of `CORD_CUE_AUTO`: divide the throughput among the transfers of the process, in
 /// proportion to their weights.
 pub const CORD_AIM_SHARE: u32 = 2;
 

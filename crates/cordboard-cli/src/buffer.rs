@@ -16,27 +16,27 @@ use crate::request;
 use crate::session::Session;
 use crate::signals::{self, check_stop};
 
-/// Runs the command, and leaves the result to the session.
+/// Runs the command, and stores the result in the session.
 pub fn run(flags: &Splice, session: &mut Session) {
     if let Err(problem) = buffer(flags, session) {
         session.problem(&problem);
     }
 }
 
-/// Refuses flags that do not fit.
+/// Refuses flags that a buffer excludes.
 fn check(flags: &Splice) -> Result<(), Problem> {
     if flags.common.stages.any() {
         let text = "--buffer excludes --hash, --zstd and --unzstd";
-        return Err(Problem::usage("", text).help("run another cordboard for them, with a pipe"));
+        return Err(Problem::usage("", text).help("run a second cordboard for them, with a pipe"));
     }
     if flags.fan_in.fan_in.is_some() || !flags.more_sinks.is_empty() {
         let text = "--buffer needs a single SRC and a single DST";
-        return Err(Problem::usage("", text).help("buffer one of them with a second cordboard"));
+        return Err(Problem::usage("", text).help("run a second cordboard for the buffer"));
     }
     fan_in::check_none(flags)
 }
 
-/// Refuses flags that need a buffer.
+/// Refuses flags that are useless without a buffer.
 pub fn check_none(flags: &Splice) -> Result<(), Problem> {
     let given = [
         (flags.buffering.buffer_file.is_some(), "--buffer-file"),
@@ -133,7 +133,7 @@ fn transfer(
     buffered.run().map_err(refused)
 }
 
-/// The account of the whole.
+/// Returns the account of both transfers together.
 fn total(outcome: &BufferedOutcome) -> Report {
     let mut report = outcome.sink.clone();
     (report.read, report.written) = (outcome.read, outcome.written);
@@ -144,7 +144,7 @@ fn total(outcome: &BufferedOutcome) -> Report {
     report
 }
 
-/// Prints what is wrong.
+/// Reports the failure, if there is one.
 fn report(
     flags: &Splice,
     session: &mut Session,

@@ -19,14 +19,14 @@ use crate::request;
 use crate::session::Session;
 use crate::signals::{self, check_stop};
 
-/// Runs the command, and leaves the result to the session.
+/// Runs the command, and stores the result in the session.
 pub fn run(flags: &Splice, session: &mut Session) {
     if let Err(problem) = fan_in(flags, session) {
         session.problem(&problem);
     }
 }
 
-/// Returns how the sources take turns, and refuses flags that do not fit.
+/// Returns how the sources take turns. Refuses flags that a fan-in excludes.
 fn turns(flags: &Splice, sources: usize) -> Result<Turn, Problem> {
     let usage = |text: &str, help: &str| Err(Problem::usage("", text).help(help));
     if flags.common.stages.any() {
@@ -34,8 +34,8 @@ fn turns(flags: &Splice, sources: usize) -> Result<Turn, Problem> {
         return Err(Problem::usage("", text));
     }
     if flags.on_slow.is_some() {
-        let text = "--on-slow is for several sinks, and --fan-in has one";
-        return usage(text, "for the sources, use --on-failure");
+        let text = "--on-slow applies to several sinks, and --fan-in has one sink";
+        return usage(text, "for sources that fail, use --on-failure");
     }
     if flags.range.offset.is_some() && sources > 1 {
         let text = "--offset needs a single SRC";
@@ -57,7 +57,7 @@ fn turns(flags: &Splice, sources: usize) -> Result<Turn, Problem> {
     }
 }
 
-/// Refuses flags that need several sources.
+/// Refuses flags that are useless without --fan-in.
 pub fn check_none(flags: &Splice) -> Result<(), Problem> {
     let given = [
         (flags.fan_in.turn.is_some(), "--turn"),
@@ -65,7 +65,7 @@ pub fn check_none(flags: &Splice) -> Result<(), Problem> {
     ];
     match given.into_iter().find(|(is_given, _)| *is_given) {
         Some((_, flag)) => {
-            let text = format!("{flag} is for several sources: without --fan-in there is one");
+            let text = format!("{flag} needs --fan-in");
             Err(Problem::usage("", text).help("add --fan-in, or omit it"))
         }
         None => Ok(()),
@@ -176,7 +176,8 @@ fn transfer(
     fan.run().map_err(refused)
 }
 
-/// The account of the whole: the bytes of all sources, and the sink's ending.
+/// Returns the account of all transfers together: the bytes of all sources, and the ending
+/// of the fan-in.
 fn total(outcome: &FanInOutcome) -> Report {
     let mut report = outcome.sink.clone();
     (report.read, report.stranded) = (outcome.read, outcome.stranded);
@@ -209,7 +210,7 @@ fn line((source, report): (&Opened, &SourceReport)) -> SourceLine {
     }
 }
 
-/// Prints what is wrong with the sink and with each source.
+/// Reports the failures of the sink and of each source.
 fn report(session: &mut Session, sources: &[Opened], sink: &Opened, outcome: &FanInOutcome) {
     if outcome.ended == Ended::Error && outcome.failed_source.is_none() {
         let action = Action::transfer(sink.as_fd());
@@ -228,7 +229,7 @@ fn report(session: &mut Session, sources: &[Opened], sink: &Opened, outcome: &Fa
         }
         if report.divided > 0 {
             session.print(&format_args!(
-                "cordboard: {}: warning: {} records were longer than 1 MiB, and were divided",
+                "cordboard: {}: warning: {} records longer than 1 MiB were divided",
                 source.shown, report.divided
             ));
         }

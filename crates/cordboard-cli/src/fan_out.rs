@@ -205,7 +205,7 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
     }
 }
 
-/// Closes a sink that has everything, after its peer has acknowledged it.
+/// Closes a sink that has accepted all bytes, after its peer has acknowledged them.
 pub fn end(
     flags: &Splice,
     session: &mut Session,

@@ -45,13 +45,13 @@ a UNIX socket is replaced if no socket is bound to it any more, and is an error
 const EXIT: &str = "\
 Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted (128 + signal),
 141 the reader of standard output has closed it (the command dies of SIGPIPE).
-SIGINT, SIGTERM, SIGHUP and SIGALRM end the command with the report of what was
-moved; SIGUSR1 prints a line of progress. Signals that are ignored at the start
-stay ignored. After a signal that arrives before that report is made, the exit
-status is never 0, whatever was moved. A second signal ends the command at once,
-without the report. After a signal, the command waits at most a second for a
-reader of the report that reads nothing. The first signal does not end a call
-that waits for a file server that does not respond (NFS, FUSE); the second does.
+SIGINT, SIGTERM, SIGHUP and SIGALRM end the command, which prints its report.
+SIGUSR1 prints a line of progress. Signals that are ignored at the start stay
+ignored. After a signal that arrives before the report is made, the exit status
+is never 0, even if all bytes were moved. A second signal ends the command at
+once, without the report. After a signal, the command waits at most a second if
+the report is not read. The first signal does not end a call that waits for a
+file server that does not respond (NFS, FUSE); the second does.
 CORDBOARD_ROUTE and CORDBOARD_WITHOUT have the meaning of --route and --without.";
 
 const EXAMPLES: &str = "\
@@ -119,8 +119,8 @@ pub enum Command {
     Play(Play),
     /// Steer a command that was started with --control
     ///
-    /// Prints its status, after the command has taken effect. A cancelled command
-    /// ends as by SIGTERM.
+    /// Prints the status of that command after the action has taken effect. A
+    /// cancelled command ends as after SIGTERM.
     #[command(after_help = EXIT)]
     Cue(CueFlags),
     /// Serve files over the network
@@ -357,8 +357,8 @@ pub struct Paths {
     pub stable: bool,
 }
 
-/// What is done to the bytes on their way: they then pass through user space,
-/// and no in-kernel path is used.
+/// Processing of the bytes. They then pass through user space, and no in-kernel
+/// path is used.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Stages {
     /// Print a hash of the contents on standard error, in the format of the
@@ -400,10 +400,10 @@ pub struct Common {
     /// Shared flags.
     #[command(flatten)]
     pub pacing: Pacing,
-    /// Be steered by cordboard cue PATH while it runs
+    /// Let cordboard cue PATH steer this command while it runs
     ///
-    /// PATH is the file of a UNIX socket, which is made and removed, or the
-    /// abstract name @NAME. Only the same user, and root, can connect.
+    /// PATH is the file of a UNIX socket, which the command creates and removes, or
+    /// the abstract name @NAME. Only the same user and root can connect.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub control: Option<OsString>,
     /// Draw progress; auto: on a terminal

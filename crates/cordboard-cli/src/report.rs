@@ -39,11 +39,11 @@ pub struct Account {
 /// The account of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct BufferLine {
-    /// Its size.
+    /// The size of the buffer.
     pub size: u64,
     /// The highest level.
     pub most: u64,
-    /// Bytes that have passed through its files.
+    /// Bytes that have passed through the files of the buffer.
     pub stored: u64,
 }
 
@@ -54,19 +54,19 @@ pub struct SourceLine {
     pub source: String,
     /// Bytes read from it.
     pub read: u64,
-    /// Those of its bytes that the sink has accepted.
+    /// Bytes of this source that the sink has accepted.
     pub written: u64,
     /// Bytes that were read from it and are lost.
     pub stranded: u64,
-    /// Turns in which it gave bytes.
+    /// The number of turns in which it gave bytes.
     pub turns: u64,
-    /// Records that were too long, and were divided.
+    /// The number of records that were divided, because they were too long.
     pub divided: u64,
     /// Why it gave no more bytes.
     pub ended: &'static str,
     /// The errno of a failure.
     pub errno: Option<String>,
-    /// How its bytes reached the channel.
+    /// The paths by which its bytes reached the channel.
     pub path: Vec<&'static str>,
 }
 
@@ -89,7 +89,7 @@ pub struct SinkLine {
     pub ended: &'static str,
     /// The errno of a failure.
     pub errno: Option<String>,
-    /// How the bytes reached it.
+    /// The paths by which the bytes reached the sink.
     pub path: Vec<&'static str>,
 }
 

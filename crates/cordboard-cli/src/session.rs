@@ -269,8 +269,8 @@ impl Session {
         self.account.sources = sources;
     }
 
-    /// Begins to show the progress of a transfer that reports to the observer which
-    /// is returned. `on_screen`: a source or the sink is the terminal.
+    /// Begins to show the progress of a transfer. Returns the observer for that transfer.
+    /// `on_screen`: a source or the sink is the terminal.
     pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
         if self.watch.draws() && !self.always && on_screen {
             self.watch.mute();
@@ -279,7 +279,7 @@ impl Session {
         &mut self.watch
     }
 
-    /// Reports bytes that an idle limit has lost. `false`: none.
+    /// Reports bytes that an idle limit has lost. Returns whether there are any.
     pub fn report_idle_loss(&mut self, report: &Report, sink: &dyn Display) -> bool {
         let line = lost_by_idle_limit(report, sink);
         self.lost |= line.is_some();
@@ -303,8 +303,7 @@ impl Session {
         self.account.end(ended);
     }
 
-    /// Notes whether the reader of standard output has closed it, which is not
-    /// reported.
+    /// Notes whether the reader has closed standard output. That is not reported.
     fn note_closed_reader(&mut self, problem: &Problem, sink: BorrowedFd<'_>) {
         let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
         self.reader_left = standard && problem.is_closed_reader();
@@ -316,7 +315,7 @@ impl Session {
         self.problem(problem);
     }
 
-    /// Reports a problem. The command goes on if it can.
+    /// Reports a problem. The command continues if possible.
     pub fn problem(&mut self, problem: &Problem) {
         self.fail(problem);
         let quiet = self.reader_left && problem.is_closed_reader();

@@ -80,7 +80,8 @@ pub fn aim(text: &str) -> Result<Aim, String> {
         _ => None,
     };
     aim.ok_or_else(|| {
-        "an aim is throughput, background, or share=WEIGHT with a weight from 1".to_owned()
+        "an aim is throughput, background, or share=WEIGHT with a weight from 1 to 4294967295"
+            .to_owned()
     })
 }
 

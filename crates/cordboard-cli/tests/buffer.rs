@@ -28,7 +28,7 @@ fn a_burst_is_taken_before_the_reader_reads() {
     let place = dir.path().to_str().unwrap();
     for place in [&[][..], &["--buffer-file", place]] {
         let mut child = spawn(&[&["--buffer", "16M"], place].concat());
-        // Returns although standard output is not read. The pipes hold up to 2 MiB.
+        // Returns although standard output is not read. Both pipes hold up to 2 MiB.
         feed(&mut child, &data);
         let mut got = Vec::new();
         let mut stdout = child.stdout.take().unwrap();
@@ -50,11 +50,11 @@ fn a_burst_is_taken_before_the_reader_reads() {
 }
 
 #[test]
-fn a_signal_tells_the_level_and_another_ends_it() {
+fn a_signal_prints_the_level_and_another_ends_it() {
     let mut child = spawn(&["--buffer", "16M", "--rate", "1"]);
     let data = bytes(5_000_000);
     let mut stdin = child.stdin.take().unwrap();
-    // Returns although hardly a byte is written.
+    // Returns although the rate permits hardly any bytes.
     stdin.write_all(&data).unwrap();
     signal(child.id(), Signal::USR1);
     let mut stderr = child.stderr.take().unwrap();
@@ -106,7 +106,7 @@ fn a_file_is_set_back_over_what_was_not_written() {
 
 #[test]
 fn a_limit_of_file_size_is_named_and_what_was_read_is_written() {
-    // More than the pipes hold, so that the reader is always behind.
+    // More bytes than the pipes hold, so that the reader is always behind.
     let data = bytes(60_000_000);
     let mut child = std::process::Command::new("sh")
         .args(["-c", "ulimit -f 100; exec \"$@\"", "sh"])
@@ -123,7 +123,7 @@ fn a_limit_of_file_size_is_named_and_what_was_read_is_written() {
     let mut stdout = child.stdout.take().unwrap();
     let fed = data.clone();
     let feeder = std::thread::spawn(move || {
-        // Fails when the command has ended.
+        // Fails once the command has ended.
         stdin.write_all(&fed).unwrap_err();
     });
     let mut got = Vec::new();
@@ -205,7 +205,7 @@ fn flags_that_do_not_fit_are_refused_with_what_helps() {
     let none = dir.path().join("none");
     let place = ["--buffer-file", none.to_str().unwrap()];
     with(&[&[s, d], &buffer[..], &place].concat()).fails(1, &["none", "ENOENT", "mkdir"]);
-    // A file where a directory is needed.
+    // A file instead of a directory.
     let place = ["--buffer-file", s];
     with(&[&[s, d], &buffer[..], &place].concat()).fails(1, &["ENOTDIR", "directory"]);
     assert!(!sink.exists());

@@ -115,7 +115,7 @@ fn onto_its_own_end_is_refused() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    end(child).fails(1, &["for ever"]);
+    end(child).fails(1, &["forever"]);
     assert_eq!(read(&path), b"grow");
 }
 

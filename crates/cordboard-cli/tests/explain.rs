@@ -158,7 +158,7 @@ fn what_would_be_refused_is() {
     run(cordboard()
         .args(["explain", "--append"])
         .args([&path, &path]))
-    .fails(1, &["for ever"]);
+    .fails(1, &["forever"]);
 }
 
 /// The file is described as it would be after its creation.

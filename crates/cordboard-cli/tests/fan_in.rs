@@ -120,7 +120,7 @@ fn a_full_sink_is_named_and_the_account_is_exact() {
 }
 
 #[test]
-fn a_signal_ends_it_with_the_account() {
+fn a_signal_ends_the_command_with_the_account() {
     let dir = dir();
     let sink = dir.path().join("d");
     let mut child = spawn([

@@ -78,7 +78,7 @@ fn onto_itself_is_refused_before_anything_is_lost() {
     let path = file(&dir, "f", &bytes(9000));
     let name = path.to_str().unwrap();
     end(start(&[name, name])).fails(1, &["same file"]);
-    end(start(&[name, name, "--append"])).fails(1, &["for ever"]);
+    end(start(&[name, name, "--append"])).fails(1, &["forever"]);
     assert_eq!(read(&path), bytes(9000));
 }
 

@@ -32,11 +32,11 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`cue`] | control descriptors: transfers that are steered by commands |
+//! | [`cue`] | control descriptors: commands start and steer transfers |
 //! | [`buffer`] | a large buffer between a source and a sink |
 //! | [`fan_in`] | moves several sources into one sink |
 //! | [`fan_out`] | moves one source to several sinks |
-//! | `compose` | what compositions of transfers share |
+//! | `compose` | shared by the compositions of transfers |
 //! | [`engine`] | runs transfers beside their callers, with `epoll(7)` |
 //! | [`transfer`] | one running transfer: steps, waits, hand-over, settling, control |
 //! | [`plan`] | examines both descriptors and decides the route |
@@ -47,7 +47,7 @@
 //! | [`stage`] | modules between read and write: hashes, zstd, counting |
 //! | `threads` | threads for calls that block in the kernel |
 //! | [`endpoint`] | the facts about one descriptor |
-//! | [`request`] | what the caller asks for |
+//! | [`request`] | the request of the caller |
 //! | `sys` | system calls without a safe wrapper |
 //!
 //! A module imports only from those below it; `pipe` and `stage` do not import each

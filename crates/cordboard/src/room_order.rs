@@ -1,6 +1,6 @@
-//! Tests the order of the rooms that docs/architecture.md states: a room imports
-//! only from rooms below it, and no two files import each other, directly or
-//! indirectly.
+//! Tests the order of the top-level modules that docs/architecture.md states: a
+//! module imports only from modules below it, and no two files import each other,
+//! directly or indirectly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -212,40 +212,44 @@ fn arrows() -> BTreeMap<Module, BTreeSet<Module>> {
     all.keys().map(|home| (home.clone(), of(home))).collect()
 }
 
-/// Returns the rooms from top to bottom, as docs/architecture.md lists them.
+/// Returns the top-level modules in layers, from top to bottom, as
+/// docs/architecture.md lists them.
 fn order() -> Vec<Vec<String>> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/architecture.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, rest) = page.split_once("## Order of the rooms").unwrap();
+    let (_, rest) = page.split_once("## Order of the modules").unwrap();
     let (_, block) = rest.split_once("```text\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
-    let floor = |line: &str| line.split_whitespace().map(str::to_owned).collect();
-    block.lines().map(floor).collect()
+    let layer = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+    block.lines().map(layer).collect()
 }
 
 #[test]
-fn no_room_imports_from_one_above_it() {
+fn no_module_imports_from_one_above_it() {
     let (arrows, order) = (arrows(), order());
-    let floor = |room: &String| order.iter().position(|floor| floor.contains(room));
+    let layer = |module: &String| order.iter().position(|layer| layer.contains(module));
     let mut up = Vec::new();
     for (home, targets) in &arrows {
-        let Some(room) = home.first() else { continue };
-        let here = floor(room);
-        assert!(here.is_some(), "{room} is missing in docs/architecture.md");
+        let Some(module) = home.first() else { continue };
+        let here = layer(module);
+        assert!(
+            here.is_some(),
+            "{module} is missing in docs/architecture.md"
+        );
         for target in targets {
             match target.first() {
-                Some(other) if other == room => {}
-                Some(other) if floor(other) > here => {}
+                Some(other) if other == module => {}
+                Some(other) if layer(other) > here => {}
                 _ => up.push(format!("{} -> {}", home.join("/"), target.join("/"))),
             }
         }
     }
     assert!(up.is_empty(), "{}", up.join("\n"));
-    for room in order.iter().flatten() {
-        let is_there = arrows.keys().any(|m| m.first() == Some(room));
+    for module in order.iter().flatten() {
+        let is_there = arrows.keys().any(|m| m.first() == Some(module));
         assert!(
             is_there,
-            "docs/architecture.md lists {room}, which the crate does not have"
+            "docs/architecture.md lists {module}, which the crate does not have"
         );
     }
 }

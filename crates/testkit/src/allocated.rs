@@ -1,4 +1,4 @@
-//! Counts the memory that a test program has allocated.
+//! Counts the bytes that a test program has allocated.
 //!
 //! ```
 //! use testkit::allocated::Counting;
@@ -10,7 +10,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The system's allocator, which counts the allocated bytes of the whole process.
+/// The system's allocator, with a count of the allocated bytes of the whole process.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -21,17 +21,17 @@ pub fn in_use() -> usize {
     IN_USE.load(Ordering::Relaxed)
 }
 
-// SAFETY: the system's allocator does everything.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller fulfils the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller fulfils the contract of `dealloc`.
         unsafe { System.dealloc(start, layout) }
     }
 }

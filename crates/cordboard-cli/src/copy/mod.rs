@@ -1,6 +1,6 @@
 //! `cordboard copy SRC… DST`.
 //!
-//! | room | subject |
+//! | module | subject |
 //! |---|---|
 //! | `command` | the operands |
 //! | `tree` | the walk through a directory tree, symlinks, settling directories |
@@ -9,9 +9,9 @@
 //! | `attributes` | `-p`: owner, mode, times, access control lists, extended attributes |
 //! | `overwrite` | what is not overwritten: sources, and what was just copied |
 //! | `directories` | the open directories of a walk |
-//! | `job`, `place`, `outcome`, `abort`, `refusals` | what all of them share |
+//! | `job`, `place`, `outcome`, `abort`, `refusals` | shared by all of them |
 //!
-//! Each room uses only rooms below it.
+//! Each module uses only modules below it.
 
 mod abort;
 mod attributes;

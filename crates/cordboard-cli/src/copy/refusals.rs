@@ -1,4 +1,4 @@
-//! Errors that several rooms report in the same words.
+//! Errors that several modules report in the same words.
 
 use std::path::Path;
 

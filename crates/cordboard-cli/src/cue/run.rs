@@ -27,7 +27,7 @@ fn steer(flags: &CueFlags) -> Result<(), Problem> {
     match answer(flags, &mut cue) {
         Ok(Answer::Status(status)) if flags.json => print::print(json(&status).as_bytes()),
         Ok(Answer::Status(status)) => print::print(text(&status).as_bytes()),
-        // The command may end at any moment, also because of what was sent.
+        // The command may end at any moment, also as a result of this action.
         Ok(Answer::Ended) | Err(Errno::EPIPE | Errno::ECONNRESET) => {
             print::print(ended(flags.json).as_bytes())
         }
@@ -42,7 +42,7 @@ enum Answer {
     Refused { word: u32, errno: Errno },
 }
 
-/// Sends the command, and asks for the status: the answer shows that the command was
+/// Sends the command, and then requests the status: its arrival shows that the command was
 /// carried out.
 fn answer(flags: &CueFlags, cue: &mut Cue) -> Result<Answer, Errno> {
     if let Some(command) = command_of(&flags.action) {

@@ -7,7 +7,7 @@ use cordboard::cue::{State, Status};
 
 use crate::units;
 
-/// For people.
+/// Returns the status as text.
 pub fn text(status: &Status) -> String {
     let mut line = name(status.state).to_owned();
     let bytes = units::count(status.written);
@@ -56,7 +56,7 @@ pub fn text(status: &Status) -> String {
     line + "\n"
 }
 
-/// The status of a command that has ended.
+/// Returns the status of a command that has ended.
 pub fn ended(json: bool) -> String {
     match json {
         true => "{\"state\":\"ended\"}\n".to_owned(),
@@ -64,7 +64,7 @@ pub fn ended(json: bool) -> String {
     }
 }
 
-/// For programs.
+/// Returns the status as JSON.
 pub fn json(status: &Status) -> String {
     let schedule = match status.schedule {
         Schedule::Rate(rate) => serde_json::json!({"rate": rate.get()}),

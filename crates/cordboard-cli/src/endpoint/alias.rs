@@ -77,7 +77,7 @@ pub fn check_append_to_itself(
     if is_kept_alias((source, &from), (sink, &to)).is_none() {
         return Ok(());
     }
-    let text = format!("is also the source, {source_shown}, which would grow for ever");
+    let text = format!("is also the source, {source_shown}, which would grow forever");
     let problem = Problem {
         side: None,
         ..Problem::refused(sink_shown.to_string(), Side::Sink, Errno::EINVAL, text)

@@ -9,15 +9,15 @@ use crate::units;
 /// The flags of a buffer.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Buffering {
-    /// Take up to this many bytes from SRC before DST has accepted them: SRC is
-    /// read as fast as it gives its bytes, and waits only while the buffer is
-    /// full. --rate and --schedule then limit the bytes that go to DST. What is
-    /// in the buffer at an early end is lost, unless SRC is a file: its position
-    /// is set back
+    /// Read up to this many bytes from SRC before DST has accepted them. SRC is
+    /// read as fast as it provides bytes, and waits only while the buffer is
+    /// full. --rate and --schedule then limit the bytes that go to DST. If the
+    /// command ends early, the bytes in the buffer are lost, unless SRC is a
+    /// file, whose position is then set back
     #[arg(long, value_name = "SIZE", value_parser = units::buffer)]
     pub buffer: Option<u64>,
-    /// Keep the buffer in files without names in this directory, not in memory.
-    /// Needs --buffer
+    /// Keep the buffer in unnamed files in this directory, not in memory. Needs
+    /// --buffer
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub buffer_file: Option<OsString>,
     /// Read no more than this many bytes a second from SRC into the buffer.

@@ -40,20 +40,21 @@ pub enum Failing {
 /// The flags of several sources.
 #[derive(Debug, Clone, Args)]
 pub struct FanIn {
-    /// Take all operands but the last for sources, and move them into the last
-    /// one. The sources take turns: of some bytes (turn); of whole lines, or of
-    /// records that end in a zero byte (line, null); or of whole datagrams. A
-    /// source without bytes is not waited for. A line longer than 1M is
-    /// divided. The rest at the end of a source is a line, to which no line
-    /// feed is added. --size is that of each source, --idle of all together.
-    /// Each source has an account of its own (--json: sources)
+    /// Move several sources into one sink: all operands but the last are
+    /// sources. The sources take turns, of a number of bytes (turn), of whole
+    /// lines (line), of records that end in a zero byte (null), or of whole
+    /// datagrams (datagram). A source without bytes does not delay the others.
+    /// A line or record longer than 1M is divided. Bytes after the last line
+    /// feed of a source are a line; no line feed is added. --size applies to
+    /// each source, --idle to all of them together. Each source has its own
+    /// account (--json: sources)
     #[arg(long, value_name = "HOW", value_enum)]
     pub fan_in: Option<Turns>,
-    /// Bytes of one turn, 64K by default. Needs --fan-in turn
+    /// Number of bytes of one turn, 64K by default. Needs --fan-in turn
     #[arg(long, value_name = "BYTES", value_parser = units::block)]
     pub turn: Option<std::num::NonZeroUsize>,
-    /// If one of several sources fails: end with its error, or continue with
-    /// the others. The exit status is 1 in both cases. Needs --fan-in
+    /// If a source fails: end with its error, or continue with the other
+    /// sources (detach). The exit status is 1 in both cases. Needs --fan-in
     #[arg(long, value_name = "POLICY", value_enum)]
     pub on_failure: Option<Failing>,
 }

@@ -17,26 +17,26 @@ pub struct Serve {
     pub protocol: Protocol,
 }
 
-/// What `serve` serves.
+/// The protocol of `serve`.
 #[derive(Debug, Subcommand)]
 pub enum Protocol {
     /// Serve a directory by FTP
     ///
     /// Each data connection is a control descriptor (docs/cue-protocol.md), so the
-    /// bytes take the same paths as those of `splice`, and each transfer can be
-    /// paced and cancelled. Anonymous clients may read. SIGTERM and SIGINT end the
-    /// server when the running transfers have ended, or after the time of --grace; a
-    /// second signal ends it at once.
+    /// bytes take the same paths as with `splice`, and each transfer can be paced and
+    /// cancelled. Anonymous clients may read. After SIGTERM or SIGINT, the server
+    /// waits for running transfers, but not longer than --grace, and exits. A second
+    /// signal ends it at once.
     Ftp(Ftp),
 }
 
 /// The flags of `serve ftp`.
 #[derive(Debug, Args)]
 pub struct Ftp {
-    /// The directory to serve; nothing outside of it can be reached
+    /// The directory to serve. Clients cannot reach files outside of it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "hash_password")]
     pub root: Option<PathBuf>,
-    /// The address to listen at; port 0: any free port, which is logged
+    /// The address to listen at. Port 0: any free port, which is logged
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:2121")]
     pub listen: SocketAddr,
     /// Allow an address that other machines can reach
@@ -44,46 +44,47 @@ pub struct Ftp {
     /// FTP without TLS sends passwords and bytes unencrypted.
     #[arg(long)]
     pub public: bool,
-    /// A file of users, a line each: NAME:HASH or NAME:HASH:ro
+    /// A file of users, one per line: NAME:HASH or NAME:HASH:ro
     ///
-    /// The lines are those of --hash-password. Users may write, unless their line
-    /// ends with :ro.
+    /// --hash-password prints such a line. A user may write, unless the line ends
+    /// with :ro.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub users: Option<PathBuf>,
     /// Refuse anonymous clients
     #[arg(long, requires = "users")]
     pub no_anonymous: bool,
-    /// Read a password from standard input, print the line of this user, and exit
+    /// Read a password from standard input, print the line of this user for
+    /// --users, and exit
     #[arg(long, value_name = "NAME", exclusive = true)]
     pub hash_password: Option<String>,
-    /// Let each transfer read no more than this many bytes a second
+    /// Limit each transfer to this many bytes a second
     #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
     pub rate: Option<u64>,
-    /// The most clients at a time
+    /// The maximum number of clients at a time
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub clients: usize,
-    /// The most clients at a time from one address
+    /// The maximum number of clients at a time from one address
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub clients_per_address: usize,
-    /// Disconnect a client that does nothing for this many seconds
+    /// Disconnect a client that is idle for this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds, default_value = "300")]
     pub idle: Duration,
-    /// At the end, wait this many seconds for running transfers
+    /// At shutdown, wait up to this many seconds for running transfers
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds, default_value = "10")]
     pub grace: Duration,
-    /// The ports of passive data connections; without it, any free port
+    /// The ports of passive data connections. The default is any free port
     #[arg(long, value_name = "FIRST-LAST", value_parser = ports)]
     pub passive_ports: Option<(u16, u16)>,
     /// Append the log to this file instead of standard error
     ///
-    /// A line for each transfer: time, client, user, command, file, bytes, seconds,
+    /// The line of a transfer has: time, client, user, command, file, bytes, seconds,
     /// data path, result.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
-    /// The certificate chain for AUTH TLS, a PEM file
+    /// A PEM file with the certificate chain for AUTH TLS
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The private key of the certificate, a PEM file
+    /// A PEM file with the private key of the certificate
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Refuse logins and data connections without TLS

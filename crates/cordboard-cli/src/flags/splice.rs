@@ -17,15 +17,16 @@ pub struct Splice {
     /// The sink of the bytes
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub sink: OsString,
-    /// More sinks, which get the same bytes. Each has an account of its own
+    /// More sinks, which get the same bytes. Each sink has its own account
     /// (--json: sinks). With --fan-in, only the last operand is a sink
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub more_sinks: Vec<OsString>,
-    /// If one of several sinks has no room: the others wait for it; or it does
-    /// not get the bytes, which are counted; or it is detached once the others
-    /// have waited for a second. A sink that fails ends the command with block,
-    /// and is left out otherwise. The exit status is 1 if a sink has failed or
-    /// was detached. The default is block
+    /// Policy if one of several sinks has no room. block: the others wait for
+    /// it. drop: it does not get the bytes, which are counted. detach: it gets
+    /// no more bytes once the others have waited for a second. If a sink fails,
+    /// the command ends with block, and otherwise continues without it. The
+    /// exit status is 1 if a sink has failed or was detached. The default is
+    /// block
     #[arg(long, value_name = "POLICY", value_enum)]
     pub on_slow: Option<Slow>,
     /// Shared flags.

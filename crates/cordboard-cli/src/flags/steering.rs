@@ -22,14 +22,14 @@ pub struct CueFlags {
     pub action: CueAction,
 }
 
-/// What `cue` does.
+/// The action of `cue`.
 #[derive(Debug, Subcommand)]
 pub enum CueAction {
     /// Print the status
     Status,
-    /// Take nothing more from the source
+    /// Stop reading the source
     Pause,
-    /// Go on after a pause
+    /// Continue after a pause
     Resume,
     /// Read no more than this many bytes a second; 0: no limit
     Rate {
@@ -49,14 +49,14 @@ pub enum CueAction {
         #[arg(value_name = "AIM", value_parser = units::aim)]
         aim: Aim,
     },
-    /// End the command, with the report of what was moved
+    /// End the command. It still prints its report
     Cancel,
-    /// Set an upper bound for all later commands, which can only be tightened
+    /// Set an upper bound for all later commands. It can only be tightened
     #[command(subcommand, disable_help_subcommand = true)]
     Limit(LimitAction),
 }
 
-/// What `cue limit` limits.
+/// The limit that `cue limit` sets.
 #[derive(Debug, Subcommand)]
 pub enum LimitAction {
     /// No more than this many bytes a second
@@ -73,12 +73,12 @@ pub enum LimitAction {
     },
 }
 
-/// How fast to read.
+/// The rate of reading.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Pacing {
-    /// Read no more than this many bytes a second, of all files together
+    /// Read no more than this many bytes a second, over all files together
     ///
-    /// The path stays the same. Holes that are skipped do not count, and reading
+    /// The rate does not change the path. Skipped holes do not count, and reading
     /// back (--verify) is not limited.
     #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
     pub rate: Option<u64>,
@@ -90,9 +90,9 @@ pub struct Pacing {
     /// Determine the schedule automatically: throughput, background, share=WEIGHT
     ///
     /// throughput: as fast as both sides permit. background: use only the processors
-    /// and disks that other work leaves idle; with --rate, no more than that.
-    /// share=WEIGHT: divide the rate between the transfers of one process, such as
-    /// those that are steered by `cue`.
+    /// and disks that other work leaves idle. share=WEIGHT: divide the throughput among
+    /// the transfers of one process in proportion to their weights. --rate is an upper
+    /// bound in each case.
     #[arg(long, value_name = "AIM", value_parser = units::aim, conflicts_with = "schedule")]
     pub auto: Option<Aim>,
 }

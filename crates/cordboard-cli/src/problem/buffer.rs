@@ -1,4 +1,4 @@
-//! The buffer as an operand.
+//! Error messages about a buffer.
 
 use std::ffi::OsStr;
 
@@ -6,8 +6,9 @@ use cordboard::Errno;
 
 use super::message::Problem;
 
-/// A buffer that cannot be made, or that takes no more bytes. `directory`: that of
-/// `--buffer-file`.
+/// The problem of a buffer that cannot be created or written. `directory`: the operand of
+/// `--buffer-file`. `written`: the bytes that the sink has accepted; `None`: the buffer was
+/// not created.
 pub fn buffer_failed(directory: Option<&OsStr>, errno: Errno, written: Option<u64>) -> Problem {
     let operand = match directory {
         Some(directory) => directory.to_string_lossy().into_owned(),
@@ -15,24 +16,24 @@ pub fn buffer_failed(directory: Option<&OsStr>, errno: Errno, written: Option<u6
     };
     let text = match written {
         Some(bytes) => {
-            format!("{errno} writing the buffer, after {bytes} bytes, which the sink has")
+            format!("{errno} in the buffer; the sink has accepted {bytes} bytes")
         }
         None => format!("{errno} creating the buffer"),
     };
     let help = match (errno, directory) {
         (Errno::ENOSPC | Errno::EDQUOT, Some(_)) => {
-            "free some space there, or give another directory or a smaller --buffer"
+            "free some space there, or use another directory or a smaller --buffer"
         }
         (Errno::ENOSPC | Errno::ENOMEM, None) => "use --buffer-file, or a smaller --buffer",
         (Errno::EFBIG, _) => "the file size limit is reached (ulimit -f)",
         (Errno::EMFILE, _) => "raise the limit of open files (ulimit -n)",
         (Errno::ENOENT, Some(_)) => "create the directory first (mkdir -p)",
-        (Errno::ENOTDIR, Some(_)) => "--buffer-file needs a directory, in which files are made",
+        (Errno::ENOTDIR, Some(_)) => "--buffer-file needs a directory",
         (Errno::EACCES | Errno::EROFS | Errno::EPERM, Some(_)) => {
-            "files must be creatable in the directory: give another one"
+            "use a directory in which files can be created"
         }
         (Errno::EIO, _) => "the device or its link failed: see dmesg",
-        (_, Some(_)) => "give another directory",
+        (_, Some(_)) => "use another directory",
         (_, None) => "use --buffer-file",
     };
     Problem::unsided(operand, errno, text).help(help)
@@ -49,6 +50,6 @@ mod tests {
         assert!(in_memory.contains("the buffer: ") && in_memory.contains("--buffer-file"));
         let on_disk = full(Some(OsStr::new("/spool")));
         assert!(on_disk.contains("/spool: ") && on_disk.contains("free some space"));
-        assert!(on_disk.contains("ENOSPC") && on_disk.contains("after 7 bytes"));
+        assert!(on_disk.contains("ENOSPC") && on_disk.contains("accepted 7 bytes"));
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use super::live::Live;
 
-/// Bytes of records that wait, at most: no command is carried out behind them.
+/// The number of bytes of waiting records from which no further command is carried out.
 const ENOUGH: usize = 1024;
 const SHORTEST: Duration = Duration::from_millis(10);
 
@@ -20,10 +20,10 @@ pub struct Client {
     pub socket: Arc<OwnedFd>,
     commands: Commands,
     output: Vec<u8>,
-    /// The commands that it has not given up (`Limit::Commands`), a bit each.
+    /// The allowed commands, one bit each (`Limit::Commands`).
     allowed: u32,
     progress: Option<(Duration, Instant)>,
-    /// It has closed its end, or sends no more.
+    /// The peer has closed its end, or sends no more commands.
     pub is_closed: bool,
 }
 
@@ -39,17 +39,17 @@ impl Client {
         }
     }
 
-    /// Whether it waits for commands, and for room for records.
+    /// Returns whether it waits for commands, and for room for records.
     pub fn interest(&self) -> (bool, bool) {
         (self.output.len() < ENOUGH, !self.output.is_empty())
     }
 
-    /// When its next report of progress is due.
+    /// Returns the time of the next report of progress.
     pub fn next_report(&self) -> Option<Instant> {
         self.progress.map(|(_, next)| next)
     }
 
-    /// Carries out what has arrived, and sends what is due.
+    /// Carries out the commands that have arrived, and sends the records that are due.
     pub fn advance(&mut self, live: &Live) {
         if let Some((every, next)) = self.progress
             && Instant::now() >= next
@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// `false`: nothing has arrived.
+    /// Reads commands. Returns whether any bytes have arrived.
     fn receive(&mut self) -> bool {
         let mut bytes = [0; 512];
         let room = self.commands.room().min(bytes.len());
@@ -104,7 +104,7 @@ impl Client {
             Command::Status => self.put(&Record::Status(live.status())),
             Command::Pause => control.pause(),
             Command::Resume => control.resume(),
-            // As a signal to stop does it: the account is printed.
+            // The same as a signal to stop: the command prints its account.
             Command::Cancel => stop(getpid()),
             Command::Auto(aim) => control.set_schedule(Schedule::Auto(aim)),
             Command::Rate(rate) => control.set_schedule(Schedule::rate(rate)),
@@ -128,7 +128,7 @@ impl Client {
             }
             Command::Limit(Limit::Commands(allowed)) => self.allowed &= allowed,
             Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
-            // What is copied was decided on the command line.
+            // The operands of the command line determine the transfers.
             _ => return Err(Errno::EOPNOTSUPP),
         }
         Ok(())

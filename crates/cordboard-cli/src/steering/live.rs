@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cordboard::cue::{State, Status};
 use cordboard::{Control, DataPath};
 
-/// The progress of the command. The thread that moves bytes stores it, another one
+/// The progress of the command. The thread that moves bytes stores it, and another thread
 /// reads it.
 #[derive(Debug)]
 pub struct Live {
@@ -25,7 +25,7 @@ struct Moved {
 }
 
 impl Live {
-    /// Nothing has moved.
+    /// Creates the progress before any byte has moved.
     pub fn new(control: &'static Control) -> Live {
         Live {
             control,
@@ -60,18 +60,18 @@ impl Live {
         }
     }
 
-    /// The control of all transfers.
+    /// Returns the control of all transfers.
     pub fn control(&self) -> &'static Control {
         self.control
     }
 
-    /// The time since the command has begun.
+    /// Returns the time since the start of the command.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// The status as a record has it. The bytes read are those written and those in a
-    /// buffer: without a buffer, the command counts one of the two.
+    /// Returns the status for a record. The bytes read are the sum of the bytes written and
+    /// those in a buffer: without a buffer, the command counts only one of the two.
     pub fn status(&self) -> Status {
         let mut status = Status::idle();
         let Ok(moved) = self.moved.lock() else {

@@ -18,7 +18,7 @@ use crate::endpoint::{self, SocketFile};
 use crate::problem::Problem;
 use crate::sys;
 
-/// Connections at a time; one more is closed at once.
+/// The maximum number of connections at a time. A further one is closed at once.
 const MOST: usize = 16;
 
 /// The control socket of the command. Dropping it removes its file.
@@ -29,8 +29,8 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Listens at this path, or with `@NAME` at this abstract name. Only the same
-    /// user, and root, may connect.
+    /// Listens at this path, or with `@NAME` at this abstract name. Only the same user and
+    /// root may connect.
     pub fn begin(path: &OsStr, control: &'static Control) -> Result<Steering, Problem> {
         // The file of the socket gets mode 0600.
         let before = umask(rustix::fs::Mode::from_raw_mode(0o177));
@@ -45,7 +45,7 @@ impl Steering {
             _file: file,
         };
         let serve = move || while serve(&listener, &clients, &live).is_ok() {};
-        // Signals are for the main thread.
+        // Only the main thread handles signals.
         let started = sys::without_signals(|| {
             let thread = std::thread::Builder::new().name("cordboard-steer".to_owned());
             thread.stack_size(128 << 10).spawn(serve)
@@ -60,12 +60,12 @@ impl Steering {
         }
     }
 
-    /// What the thread that moves bytes stores.
+    /// Returns the progress, which the thread that moves bytes stores.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }
 
-    /// Tells all clients how the command has ended.
+    /// Reports the end of the command to all clients.
     pub fn end(&self, report: &Report) {
         let Ok(mut clients) = self.clients.lock() else {
             return;
@@ -119,7 +119,7 @@ fn serve(
     Ok(())
 }
 
-/// Whether the peer is the same user, or root.
+/// Returns whether the peer is the same user, or root.
 fn may_steer(socket: &OwnedFd) -> bool {
     sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
 }

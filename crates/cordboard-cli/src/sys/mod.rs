@@ -1,4 +1,4 @@
-//! The calls without a safe wrapper elsewhere. This room and `entry.rs` are the
+//! The calls without a safe wrapper elsewhere. This module and `entry.rs` are the
 //! only ones of the command with `unsafe`, each block with its SAFETY line.
 
 mod descriptors;

@@ -140,8 +140,8 @@ fn a_list_that_may_not_grow_stops_nothing() {
     assert_eq!(run.json()["errno"], "EFBIG");
 }
 
-/// A process that reads the audio to its end before the video must not wait for
-/// ever, though the video's pipe is full meanwhile.
+/// A process that reads the audio to its end before the video must not wait forever,
+/// although the video's pipe is full.
 #[test]
 fn the_end_of_the_audio_shows_while_the_video_is_stuck() {
     let film = Film::new(100 * FRAME);

@@ -7,8 +7,8 @@ use super::client::Client;
 use super::common::bytes;
 use super::server::Server;
 
-/// A client with a transfer that cannot end by itself: the data is larger than all
-/// buffers in between.
+/// A client with a transfer that cannot complete: the client does not read, and the data
+/// exceed all buffers.
 fn stuck(server: &Server) -> (Client, TcpStream) {
     let file = std::fs::File::create(server.path("large")).unwrap();
     file.set_len(1 << 30).unwrap();
@@ -19,7 +19,7 @@ fn stuck(server: &Server) -> (Client, TcpStream) {
     (client, data)
 }
 
-/// Reads to the end; returns whether it was a reset.
+/// Reads to the end. Returns whether the connection was reset.
 pub fn is_reset(mut data: TcpStream) -> bool {
     let mut block = vec![0; 1 << 16];
     loop {
@@ -34,7 +34,7 @@ pub fn is_reset(mut data: TcpStream) -> bool {
 #[test]
 fn an_abort_ends_the_transfer_and_resets_its_connection() {
     let server = Server::start(&[]);
-    // As telnet requires: interrupt, then a mark as urgent data.
+    // Without and with the interrupt and the mark of Telnet, which here is not urgent data.
     for bytes in [&b"ABOR\r\n"[..], b"\xff\xf4\xff\xf2ABOR\r\n", b"abor\r\n"] {
         let (mut client, data) = stuck(&server);
         client.send_bytes(bytes);
@@ -48,7 +48,7 @@ fn an_abort_ends_the_transfer_and_resets_its_connection() {
     client.ask("ABOR", 226);
 }
 
-/// The mark as real urgent data.
+/// The mark is sent as urgent data.
 #[test]
 fn an_abort_arrives_with_urgent_data() {
     let server = Server::start(&[]);
@@ -63,14 +63,14 @@ fn an_abort_arrives_with_urgent_data() {
 }
 
 #[test]
-fn the_state_of_a_transfer_is_told_and_other_commands_wait() {
+fn the_state_of_a_transfer_is_reported_and_other_commands_wait() {
     let server = Server::start(&[]);
     let (mut client, data) = stuck(&server);
     client.send("STAT");
     assert!(client.expect(213).contains("bytes so far"));
     client.send("STAT");
     client.expect(213);
-    // A command behind which ABOR waits too.
+    // ABOR after this command also waits.
     client.send("NOOP");
     drop(data);
     client.expect(426);
@@ -94,7 +94,7 @@ fn an_upload_is_aborted() {
 }
 
 /// With a rate of one byte a second, a file of ten bytes does not arrive at once; the
-/// abort takes effect all the same.
+/// abort still takes effect.
 #[test]
 fn a_rate_paces_each_transfer() {
     let server = Server::start(&["--rate", "1"]);
@@ -113,7 +113,7 @@ fn a_rate_paces_each_transfer() {
     }
 }
 
-/// A listing is a transfer too.
+/// A listing is also a transfer.
 #[test]
 fn a_listing_is_aborted() {
     let server = Server::start(&["--rate", "10"]);
@@ -128,9 +128,9 @@ fn a_listing_is_aborted() {
     assert!(is_reset(data));
 }
 
-/// A file that is truncated while it is read is not sent whole.
+/// The transfer of a file that is truncated while it is read fails.
 #[test]
-fn a_truncated_file_is_no_whole_file() {
+fn a_truncated_file_is_not_sent_as_whole() {
     let server = Server::start(&[]);
     let (mut client, data) = stuck(&server);
     let file = std::fs::File::options()

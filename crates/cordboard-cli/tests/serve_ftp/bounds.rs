@@ -44,16 +44,16 @@ fn many_clients_read_at_once() {
     });
     let log = server.log();
     assert_eq!(log.matches("RETR /data 500000 bytes").count(), 64);
-    // Nothing is left over, but what the library keeps: 8 pipes and 8 socket pairs, and
-    // the descriptors by which its threads wait and wake each other.
+    // No descriptors are left, except for those that the library keeps: 8 pipes, 8 socket
+    // pairs, and the descriptors by which its threads wait and wake each other.
     until("the descriptors closed", || {
         (server.descriptors() <= before + 40).then_some(())
     });
 }
 
-/// Without descriptors, the answer says that the error is temporary, and the server goes on.
+/// Without descriptors, the reply states a temporary error, and the server continues.
 #[test]
-fn without_descriptors_it_goes_on() {
+fn without_descriptors_the_server_continues() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let server = Server::start(&[]);
     server.write("f", b"f");
@@ -70,7 +70,7 @@ fn without_descriptors_it_goes_on() {
     limit(3);
     client.ask("RETR f", 451);
     client.ask("EPSV", 425);
-    // It is accepted once there is a descriptor again.
+    // The client is accepted once a descriptor is free.
     let waits = TcpStream::connect(server.address).unwrap();
     server.logs(&["no client can be accepted"]);
     limit(1000);
@@ -88,9 +88,9 @@ fn an_idle_client_is_disconnected() {
     let mut client = server.connect();
     client.send_bytes(b"NOO");
     client.expect(421);
-    // Nor is a transfer that does not move.
+    // A transfer that does not move is idle, too.
     let (mut client, _data) = server.in_a_download();
-    assert!(client.expect(426).contains("too long"));
+    assert!(client.expect(426).contains("Idle timeout"));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_long_line_is_refused_and_the_next_one_taken() {
 }
 
 #[test]
-fn an_address_for_other_machines_has_to_be_allowed() {
+fn an_address_for_other_machines_needs_a_flag() {
     let run = call(["serve", "ftp", "--root", ".", "--listen", "0.0.0.0:0"]);
     run.fails(2, &["0.0.0.0:0", "other machines", "--public"]);
     let run = call(["serve", "ftp", "--root", "/none/such"]);

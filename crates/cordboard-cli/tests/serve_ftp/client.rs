@@ -8,7 +8,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use super::common::deadline;
 
-/// A reply: its code, and all of its lines.
+/// A reply: its code and all its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub code: u16,
@@ -167,7 +167,7 @@ impl Client {
         with_timeout(TcpStream::connect(address).unwrap())
     }
 
-    /// Listens for an active data connection; returns the command too.
+    /// Listens for an active data connection. Also returns the command for it.
     pub fn active(&self) -> (TcpListener, String) {
         let listener = TcpListener::bind((self.socket.local_addr().unwrap().ip(), 0)).unwrap();
         let address = listener.local_addr().unwrap();

@@ -63,7 +63,7 @@ fn paths_and_symlinks_do_not_lead_out() {
     assert_eq!(client.fetch("RETR link"), b"inside");
 }
 
-/// The symlink that leads out has no facts of the file outside.
+/// The facts of a symlink that leads out are not those of the file outside.
 #[test]
 fn a_listing_shows_no_facts_of_outside() {
     let server = Server::start(&[]);
@@ -123,8 +123,8 @@ fn a_swap_meanwhile_does_not_lead_out() {
     assert_eq!(std::fs::read(outside.join("f")).unwrap(), b"secret");
 }
 
-/// A file that is replaced during its transfer is still sent whole: the descriptor is
-/// that of the old one.
+/// A file that is replaced during its transfer is still sent whole: the descriptor refers
+/// to the old file.
 #[test]
 fn a_file_that_is_replaced_meanwhile_is_sent_whole() {
     let server = Server::start(&[]);
@@ -142,7 +142,7 @@ fn a_file_that_is_replaced_meanwhile_is_sent_whole() {
     assert!(got == data);
 }
 
-/// FIFOs, sockets and devices are neither read nor written, nor waited for.
+/// FIFOs, sockets and devices are refused, and opening them does not block.
 #[test]
 fn only_regular_files_are_served() {
     let server = Server::start(&[]);

@@ -1,4 +1,4 @@
-//! Data connections: whose they are, and who makes them.
+//! Data connections: active, passive, and their peers.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
@@ -53,7 +53,7 @@ fn no_connection_goes_elsewhere() {
     assert!(victim.accept().is_err());
 }
 
-/// Another host neither gets the file nor takes the place of the client.
+/// Another host does not get the file, and does not use up the data connection.
 #[test]
 fn a_connection_from_elsewhere_gets_nothing() {
     let server = Server::start(&[]);
@@ -74,7 +74,7 @@ fn a_connection_from_elsewhere_gets_nothing() {
 }
 
 #[test]
-fn after_epsv_all_nothing_else_is_taken() {
+fn after_epsv_all_only_epsv_is_accepted() {
     let server = Server::start(&[]);
     server.write("f", b"f");
     let mut client = server.anonymous();
@@ -126,7 +126,7 @@ fn ipv6_works_and_pasv_says_why_not() {
     client.expect(226);
 }
 
-/// A client that makes no data connection can still abort, and leave.
+/// A client that makes no data connection can still abort and disconnect.
 #[test]
 fn the_wait_for_a_connection_ends_with_the_client() {
     let server = Server::start(&["--clients", "1"]);
@@ -140,7 +140,7 @@ fn the_wait_for_a_connection_ends_with_the_client() {
     client.epsv();
     client.send("RETR f");
     drop(client);
-    // Its place is free again at once.
+    // The client is no longer counted.
     super::common::until("the place", || {
         let mut next = Client::new(TcpStream::connect(server.address).unwrap());
         (next.reply().code == 220).then_some(())

@@ -20,14 +20,14 @@ fn a_signal_ends_idle_clients_at_once() {
             client.expect(421);
             assert_eq!(client.next(), None);
         }
-        // 421 if the signal comes before LIST is read.
+        // 421 if the signal arrives before LIST is read.
         assert!(matches!(waits.reply().code, 425 | 421));
         assert_eq!(server.end().code(), 0);
         server.logs(&["ended"]);
     }
 }
 
-/// A transfer ends whole within the grace; new clients are refused meanwhile.
+/// A transfer completes within the time of grace. New clients are refused.
 #[test]
 fn a_running_transfer_may_end() {
     let mut server = Server::start(&["--grace", "1000"]);
@@ -65,7 +65,7 @@ fn a_second_signal_ends_it_at_once() {
     let _download = server.in_a_download();
     server.signal(Signal::TERM);
     let pid = server.pid();
-    // Within a quarter of a second, a signal counts as the same one.
+    // Two signals within a quarter of a second count as one.
     super::common::until("its end", || {
         super::common::signal(pid, Signal::TERM);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

@@ -19,7 +19,7 @@ fn garbage_harms_nothing() {
     let seed = seed.as_nanos() as u64;
     eprintln!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    // Without QUIT: the client could not send what follows it.
+    // Without QUIT, after which the server would not read.
     const VERBS: [&str; 23] = [
         "USER", "CWD", "LIST", "RETR", "STOR", "REST", "PORT", "EPRT", "EPSV", "PASV", "TYPE",
         "MLSD", "MFMT", "RNFR", "RNTO", "ABOR", "STAT", "OPTS", "SIZE", "AUTH", "PROT", "NLST",
@@ -39,7 +39,7 @@ fn garbage_harms_nothing() {
             line.extend_from_slice(b"\r\n");
             client.send_bytes(&line);
         }
-        // Not all of them are answered by one reply; that each is, is tested by others.
+        // The number of replies is not checked here.
         client.send("QUIT");
         let mut last = 0;
         while let Some(reply) = client.next() {
@@ -57,7 +57,7 @@ fn garbage_harms_nothing() {
     assert_eq!(server.anonymous().fetch("RETR f"), b"f");
 }
 
-/// Clients that are gone, in each state, leave nothing behind.
+/// Clients that are killed, in each state, leave no descriptors in the server.
 #[test]
 fn killed_clients_leave_nothing() {
     let server = Server::start(&[]);
@@ -85,7 +85,7 @@ fn killed_clients_leave_nothing() {
             2 => client.send("LIST"),
             _ => {}
         }
-        // The data connection stays open: the end of the control connection is enough.
+        // The data connection stays open: the end of the control connection is sufficient.
         drop(client);
         if round % 3 == 0 {
             let mut block = vec![0; 1 << 16];
@@ -97,7 +97,7 @@ fn killed_clients_leave_nothing() {
     });
 }
 
-/// A client that has sent all its commands closes its half: they are carried out.
+/// If a client shuts down writing after its commands, they are still carried out.
 #[test]
 fn a_half_closed_client_gets_its_replies() {
     let server = Server::start(&[]);
@@ -107,7 +107,7 @@ fn a_half_closed_client_gets_its_replies() {
     client.expect(200);
     client.expect(257);
     assert_eq!(client.next(), None);
-    // During a transfer, it is taken for the client's end.
+    // During a transfer, the shutdown counts as the end of the client.
     let (mut client, data) = server.in_a_download();
     client.socket.shutdown(Shutdown::Write).unwrap();
     client.expect(426);

@@ -1,4 +1,4 @@
-//! Logins, right and wrong.
+//! Logins with correct and wrong passwords.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use super::common::{call, cordboard, end, feed};
 use super::server::{PASSWORD, Server};
 
 #[test]
-fn nothing_is_told_before_the_login() {
+fn nothing_is_revealed_before_the_login() {
     let server = Server::start(&[]);
     server.write("f", b"f");
     let mut client = server.connect();
@@ -56,9 +56,9 @@ fn a_wrong_password_is_refused_and_the_third_disconnects() {
     client.ask("MKD d", 257);
 }
 
-/// An unknown name is asked for a password as well, and gets the same answers.
+/// An unknown name is also requested to send a password, and gets the same replies.
 #[test]
-fn an_unknown_name_is_like_a_wrong_password() {
+fn an_unknown_name_gets_the_replies_of_a_wrong_password() {
     let server = Server::start(&["--no-anonymous"]);
     let mut answers = Vec::new();
     for name in ["ann", "eve", "anonymous"] {
@@ -73,7 +73,7 @@ fn an_unknown_name_is_like_a_wrong_password() {
 }
 
 #[test]
-fn a_line_of_a_user_is_made() {
+fn hash_password_prints_the_line_of_a_user() {
     let run = |name: &str| {
         let mut child = cordboard()
             .args(["serve", "ftp", "--hash-password", name])
@@ -93,6 +93,6 @@ fn a_line_of_a_user_is_made() {
     );
     assert!(!line.contains("secret"));
     assert_ne!(first.stdout(), second.stdout(), "salted");
-    // Reads nothing, so nothing is fed.
+    // The command does not read standard input here.
     call(["serve", "ftp", "--hash-password", "a:b"]).fails(2, &["a:b"]);
 }

@@ -124,7 +124,7 @@ fn the_directory_is_changed_within_the_root() {
 }
 
 #[test]
-fn facts_and_settings_are_told() {
+fn facts_and_settings_are_reported() {
     let server = Server::start(&[]);
     server.write("a", b"123");
     let file = std::fs::File::options()

@@ -125,7 +125,7 @@ impl Server {
         signal(self.pid(), number);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the server.
     pub fn end(&mut self) -> Run {
         end(self.child.take().unwrap())
     }
@@ -140,7 +140,7 @@ impl Drop for Server {
     }
 }
 
-/// The lines of the users, hashed once: that takes time by intention.
+/// The lines of the users. They are hashed once, because argon2 is slow by design.
 fn users() -> &'static str {
     static USERS: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     USERS.get_or_init(|| {

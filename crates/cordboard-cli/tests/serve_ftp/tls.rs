@@ -85,7 +85,7 @@ fn files_are_read_and_written_encrypted() {
         let mut stream = certificate.data(&mut client);
         client.ask("STOR up", 150);
         stream.write_all(&data).unwrap();
-        // Without data, nothing else begins the handshake.
+        // If there are no data, the handshake begins only here.
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock).unwrap();
         }
@@ -107,8 +107,8 @@ fn files_are_read_and_written_encrypted() {
     ]);
 }
 
-/// A client that only writes reads nothing, not even what TLS adds. The kernel would answer
-/// the close of such a connection with a reset, by which the server loses bytes.
+/// A client that only writes does not read, not even session tickets. If there were unread
+/// bytes, the kernel would reset the connection at its close, and the server would lose bytes.
 #[test]
 fn a_client_that_only_writes_may_close_at_once() {
     let certificate = Certificate::new();
@@ -128,7 +128,7 @@ fn a_client_that_only_writes_may_close_at_once() {
 }
 
 #[test]
-fn without_encryption_nothing_is_taken_if_it_is_required() {
+fn without_encryption_logins_and_data_are_refused_if_it_is_required() {
     let certificate = Certificate::new();
     let server = certificate.server(&["--require-tls"]);
     server.write("f", b"f");
@@ -145,7 +145,7 @@ fn without_encryption_nothing_is_taken_if_it_is_required() {
     client.ask("AUTH TLS", 503);
 }
 
-/// TLS is offered, not required; a login before it does not hold behind it.
+/// TLS is offered, not required. AUTH TLS ends an earlier login.
 #[test]
 fn encryption_may_begin_later() {
     let certificate = Certificate::new();
@@ -160,9 +160,9 @@ fn encryption_may_begin_later() {
     assert_eq!(client.fetch("RETR f"), b"f", "PROT C");
 }
 
-/// What another host has inserted behind AUTH TLS is not carried out.
+/// Commands that another host has inserted after AUTH TLS are not carried out.
 #[test]
-fn commands_in_front_of_the_encryption_are_dropped() {
+fn plaintext_commands_after_auth_tls_are_dropped() {
     let certificate = Certificate::new();
     let server = certificate.server(&[]);
     let mut client = server.connect();
@@ -176,7 +176,7 @@ fn commands_in_front_of_the_encryption_are_dropped() {
     assert_eq!(&reply, b"503 ", "there is no USER");
 }
 
-/// The end of TCP without the end of TLS may be the work of another host.
+/// Another host may have caused an end of TCP without the end of TLS.
 #[test]
 fn an_upload_that_is_cut_is_not_complete() {
     let certificate = Certificate::new();
@@ -191,8 +191,8 @@ fn an_upload_that_is_cut_is_not_complete() {
     assert!(!server.logs(&["STOR /up"]).ends_with("complete"));
 }
 
-/// A client that does not take the last bytes can still abort. The sizes are such that
-/// the rest is in one buffer or another.
+/// A client that does not read the last bytes can still abort. The sizes are chosen so that
+/// these bytes are in different buffers.
 #[test]
 fn a_client_that_does_not_read_can_abort() {
     let certificate = Certificate::new();
@@ -223,9 +223,9 @@ fn a_client_that_does_not_read_can_abort() {
     assert!(cut > 0);
 }
 
-/// A part of a record, and no TLS at all.
+/// The client sends a part of a record, or no TLS at all.
 #[test]
-fn half_a_record_does_not_hold_the_server() {
+fn half_a_record_does_not_block_the_server() {
     let certificate = Certificate::new();
     let server = certificate.server(&["--idle", "0.3", "--clients", "1"]);
     for sent in [
@@ -246,7 +246,7 @@ fn half_a_record_does_not_hold_the_server() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_is_told() {
+fn an_invalid_certificate_is_reported() {
     let certificate = Certificate::new();
     let (cert, key) = (
         certificate.cert.to_str().unwrap(),

@@ -1,4 +1,4 @@
-//! Users that may write, and those that may not.
+//! Users that may write, and users that may not.
 
 use std::io::Read;
 
@@ -27,7 +27,7 @@ fn files_are_written_appended_and_continued() {
 }
 
 #[test]
-fn a_unique_name_is_told() {
+fn a_unique_name_is_reported() {
     let server = Server::start(&[]);
     server.write("upload.1", b"old");
     let mut client = server.ann();
@@ -71,7 +71,7 @@ fn the_tree_is_changed() {
 
 /// Neither an anonymous client nor a user with :ro changes anything.
 #[test]
-fn others_change_nothing() {
+fn users_without_the_right_to_write_change_nothing() {
     let server = Server::start(&[]);
     server.write("f", b"f");
     for (name, password) in [("anonymous", "x"), ("bob", PASSWORD)] {
@@ -99,7 +99,7 @@ fn others_change_nothing() {
 
 /// A file keeps its contents if no data connection is made.
 #[test]
-fn a_file_is_not_emptied_before_the_data_comes() {
+fn a_file_is_not_truncated_before_the_data_connection() {
     let server = Server::start(&[]);
     server.write("precious", b"precious");
     let mut client = server.ann();
@@ -114,7 +114,7 @@ fn a_file_is_not_emptied_before_the_data_comes() {
 
 /// An upload that ends with a reset is not complete.
 #[test]
-fn a_reset_is_no_end() {
+fn an_upload_that_ends_with_a_reset_is_not_complete() {
     let server = Server::start(&[]);
     let mut client = server.ann();
     let mut data = client.passive();
@@ -128,7 +128,7 @@ fn a_reset_is_no_end() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     if !super::common::root("a small tmpfs") {
         return;
     }

@@ -27,9 +27,9 @@ pub enum Place {
 
 /// A transfer with a large buffer.
 ///
-/// The bytes of the source are taken as fast as it gives them, as long as no more than
-/// the size of the buffer are read and not yet written. The sink takes them at its own
-/// pace. When the buffer is full, the source waits.
+/// The source is read as fast as it provides bytes, until the number of bytes that were
+/// read and not yet written reaches the size of the buffer. The source is then not read
+/// until the sink has accepted bytes. The sink accepts bytes at its own rate.
 ///
 /// ```
 /// use cordboard::{Buffered, Request};
@@ -53,12 +53,12 @@ pub struct Buffered<'a> {
 }
 
 impl<'a> Buffered<'a> {
-    /// Examines the descriptors. Nothing moves yet. A size of 0 counts as 1.
+    /// Examines the descriptors. No byte moves yet. A size of 0 counts as 1.
     ///
     /// # Errors
     ///
-    /// As [`Transfer::new`](crate::Transfer::new); `EINVAL` also if source and sink are
-    /// one file, device or pipe, or if both have message boundaries.
+    /// As [`Transfer::new`](crate::Transfer::new). In addition, `EINVAL` if source and
+    /// sink are the same file, device or pipe, or if both have message boundaries.
     pub fn new(
         source: BorrowedFd<'a>,
         sink: BorrowedFd<'a>,
@@ -87,16 +87,17 @@ impl<'a> Buffered<'a> {
         Ok(Buffered { parts, place })
     }
 
-    /// Sets where bytes are kept that do not fit into the private pipes (1 MiB each). The
-    /// default is [`Place::Memory`].
+    /// Sets the place for bytes that do not fit into the private pipes (up to 1 MiB each).
+    /// The default is [`Place::Memory`].
     #[must_use]
     pub fn place(mut self, place: Place) -> Buffered<'a> {
         self.place = place;
         self
     }
 
-    /// Attaches a handle that can cancel or pause the transfer, or set a schedule. It
-    /// acts on the sink's side: while it is paused, the buffer still fills.
+    /// Attaches a handle that can cancel or pause the transfer, or set a schedule. The
+    /// handle acts on the transfer to the sink: during a pause, the source is read until
+    /// the buffer is full.
     #[must_use]
     pub fn control(mut self, control: &Control) -> Buffered<'a> {
         self.parts.control = Some(control.clone());
@@ -119,12 +120,12 @@ impl<'a> Buffered<'a> {
         self
     }
 
-    /// Moves the bytes, on the caller's thread and the engine's.
+    /// Moves the bytes, on the caller's thread and a thread of the engine.
     ///
     /// # Errors
     ///
-    /// A refusal: no private pipe, no engine, or [`Refusal::NoBuffer`]. Nothing has
-    /// moved.
+    /// A refusal: no private pipe or no engine is available, or [`Refusal::NoBuffer`].
+    /// No byte has moved.
     pub fn run(self) -> Result<BufferedOutcome, Refused> {
         let files = match &self.place {
             Place::Memory => Ok(Files::Memory),

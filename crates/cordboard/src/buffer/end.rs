@@ -11,7 +11,7 @@ use crate::errno::Errno;
 use crate::report::{Ended, Outcome};
 use crate::request::Request;
 
-/// What was taken from the source.
+/// The result of the transfer from the source.
 pub(super) struct Taken {
     /// The outcome of the transfer from the source.
     pub(super) outcome: Outcome,
@@ -21,12 +21,13 @@ pub(super) struct Taken {
     pub(super) most: u64,
 }
 
-/// What the transfer to the sink has left.
+/// The result of the transfer to the sink.
 pub(super) struct Drained {
     /// The outcome of the transfer to the sink.
     pub(super) outcome: Outcome,
-    /// The content of the pipes.
+    /// The content of the first pipe.
     pub(super) first: Vec<Vec<u8>>,
+    /// The content of the second pipe.
     pub(super) second: Vec<Vec<u8>>,
 }
 
@@ -79,8 +80,8 @@ pub(super) fn outcome(
     }
 }
 
-/// Rewinds a seekable source over bytes that the sink did not get. `false`: the source
-/// cannot seek, or another process has moved its position.
+/// Rewinds a seekable source over bytes that the sink has not accepted. Returns `false` if
+/// the source cannot seek, or if another process has moved its position.
 fn rewind(source: &Endpoint<'_>, request: &Request, read: u64, back: u64) -> bool {
     let facts = source.facts();
     let Some(start) = facts.position.filter(|_| facts.kind.is_cached()) else {

@@ -1,9 +1,9 @@
-//! A large buffer between a source and a sink, for sources that give their bytes in
+//! A large buffer between a source and a sink, for sources that provide their bytes in
 //! bursts. It composes transfers and adds no data path.
 //!
-//! One transfer moves the source's bytes into a private pipe, a transfer on the engine
-//! moves another pipe's content to the sink. Bytes that do not fit into the second pipe
-//! wait in a queue of unlinked files, in memory or in a directory.
+//! One transfer moves bytes from the source into a private pipe. A transfer on the engine
+//! moves the content of a second pipe to the sink. Bytes that do not fit into the second
+//! pipe wait in a queue of unlinked files, in memory or in a directory.
 
 mod buffered;
 mod end;

@@ -19,7 +19,7 @@ use crate::request::{DataPath, Request, Schedule, Switches};
 use crate::sys::{SignalGuard, again};
 use crate::transfer::{Control, Observer};
 
-/// The least and the most bytes of one file.
+/// The limits of the size of a file.
 const SHORTEST: u64 = 1 << 20;
 const LONGEST: u64 = 64 << 20;
 
@@ -50,7 +50,7 @@ pub(super) fn run(
         .map_err(|errno| Refusal::NoBuffer { errno })?;
     let first = Channel::new(false).map_err(no_descriptor)?;
     let second = Channel::new(false).map_err(no_descriptor)?;
-    // No other thread has the handle, so nothing needs to wake this one.
+    // No other thread has the handle, so this one needs no wakeup.
     let paced = (parts.intake != Schedule::Unlimited).then(|| {
         let control = Control::without_descriptor().interrupting();
         control.set_schedule(parts.intake);
@@ -109,11 +109,11 @@ struct Pump<'a, 'o> {
     written: u64,
     /// Bytes in the first pipe.
     held: usize,
-    /// Pages may be passed from pipe to pipe.
+    /// Pages may be spliced from pipe to pipe.
     passes: bool,
-    /// A page of the store cannot be read.
+    /// A page of the store cannot be read, or `poll(2)` has failed.
     broken: Option<Errno>,
-    /// When the wait of the source times out.
+    /// The time at which the wait for the source times out.
     until: Option<Duration>,
 }
 
@@ -158,7 +158,7 @@ impl<'o> Pump<'_, 'o> {
         }
     }
 
-    /// Bytes that may be taken from the source.
+    /// Returns the number of bytes that may be taken from the source.
     fn room(&self) -> u64 {
         let level = self.intake.read().saturating_sub(self.written);
         self.size.saturating_sub(level)
@@ -183,7 +183,7 @@ impl<'o> Pump<'_, 'o> {
         }
     }
 
-    /// Passes pages from the first pipe to the second.
+    /// Splices pages from the first pipe to the second.
     fn pass(&mut self) -> Result<usize, Errno> {
         let (from, into) = (self.first.reader(), self.second.writer());
         let flags = SpliceFlags::NONBLOCK;
@@ -205,7 +205,7 @@ impl<'o> Pump<'_, 'o> {
         }
     }
 
-    /// Takes bytes from the source into the first pipe.
+    /// Takes bytes from the source into the first pipe. Returns whether bytes have moved.
     fn take_in(&mut self) -> bool {
         if self.intake.halt() == Halt::Channel && self.held == 0 {
             self.intake.resume(PollFlags::OUT);
@@ -220,7 +220,8 @@ impl<'o> Pump<'_, 'o> {
         arrived > 0 || self.intake.read() != before
     }
 
-    /// Moves what the second pipe has no room for into the store.
+    /// Moves bytes for which the second pipe has no room into the store. Returns whether
+    /// bytes have moved.
     fn keep(&mut self, full: bool) -> bool {
         let mut moved = false;
         while self.held > 0 && (full || !self.passes || !self.store.is_empty()) {
@@ -233,7 +234,7 @@ impl<'o> Pump<'_, 'o> {
         moved
     }
 
-    /// Takes no more from the source.
+    /// Stops reading the source.
     fn stop(&mut self) {
         if !self.intake.has_ended() {
             self.intake.stop(Ended::Cancelled);
@@ -241,8 +242,8 @@ impl<'o> Pump<'_, 'o> {
         self.held += self.intake.arrived() as usize;
     }
 
-    /// Waits until the source has bytes, the sink has accepted bytes, or a time has
-    /// passed.
+    /// Waits until the source has bytes, the sink has accepted bytes, or a timeout
+    /// expires.
     fn wait(&mut self, waiter: &mut dyn Waiter, full: bool) -> Result<(), Errno> {
         let now = waiter.now();
         let (mut fds, mut timeout) = (Vec::with_capacity(4), None);

@@ -1,9 +1,9 @@
-//! The queue of files that hold what does not fit into the pipes.
+//! The queue of files that hold bytes that do not fit into the pipes.
 //!
 //! A file is filled from its start to its length, then the next one is filled. It is
-//! closed when all of it is taken, and its space is free again. No byte of it is
-//! overwritten, and no hole is punched: pages that `splice(2)` has passed on may still
-//! be unread in a pipe or in a socket, and would change.
+//! closed when all its bytes are taken, which frees its space. No byte is overwritten and
+//! no hole is punched: pages that `splice(2)` has passed on may still be unread in a pipe
+//! or in a socket, and would change.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::sys::{again, beyond, pread, pwrite};
 
 /// Bytes of one read or write through user space.
 const PIECE: usize = 64 << 10;
-/// Names that are tried in a directory that has no unnamed files.
+/// The number of names that are tried if the file system does not support `O_TMPFILE`.
 const TRIES: u32 = 100;
 
 /// Where files are made.
@@ -59,7 +59,8 @@ fn in_memory() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// `O_TMPFILE`, or a file that is unlinked at once if the file system lacks it.
+/// Creates a file by `O_TMPFILE`. If the file system does not support that, creates a
+/// named file and unlinks it.
 fn unnamed(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
@@ -98,10 +99,10 @@ struct Segment {
 #[derive(Debug)]
 pub(super) struct Store {
     files: Files,
-    /// Bytes of a file.
+    /// The length of a file in bytes.
     length: u64,
     segments: VecDeque<Segment>,
-    /// Bytes that a file has not accepted. They follow those of the files.
+    /// Bytes that a file has not accepted. They come after the bytes in the files.
     refused: Vec<u8>,
     copies_in: bool,
     copies_out: bool,
@@ -112,7 +113,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// `length`: the bytes of a file. `by_splice`: whether `splice(2)` may be used.
+    /// `length`: the length of a file in bytes. `by_splice`: whether `splice(2)` may be
+    /// used.
     pub(super) fn new(files: Files, length: u64, by_splice: bool) -> Store {
         Store {
             files,
@@ -126,7 +128,7 @@ impl Store {
         }
     }
 
-    /// Makes the first file, to find out whether that is possible.
+    /// Checks that files can be created, by creating one.
     ///
     /// # Errors
     ///
@@ -139,8 +141,8 @@ impl Store {
         self.segments.is_empty() && self.refused.is_empty()
     }
 
-    /// Moves up to `most` bytes from the pipe, which holds as many, to the end of the
-    /// queue. Returns their number; it may be 0 if the store has failed.
+    /// Moves up to `most` bytes from the pipe, which holds at least that many, to the end
+    /// of the queue. Returns their number; 0 means that the store has failed.
     pub(super) fn fill(&mut self, pipe: BorrowedFd<'_>, most: usize) -> usize {
         if self.failed.is_some() {
             return 0;
@@ -211,7 +213,8 @@ impl Store {
         Ok(self.drop_empty(n))
     }
 
-    /// Removes a last file that has nothing: the queue is empty only without files.
+    /// Removes the last file if it contains no bytes: `is_empty` requires that no empty
+    /// file is in the queue.
     fn drop_empty(&mut self, n: usize) -> usize {
         if self
             .segments
@@ -252,7 +255,7 @@ impl Store {
             done => done?,
         };
         if n == 0 {
-            // The file was shorter than what was written to it.
+            // The file is shorter than the bytes that were written to it.
             return Err(Errno::EIO);
         }
         first.taken += n as u64;
@@ -267,7 +270,7 @@ impl Store {
         self.refused.extend_from_slice(bytes);
     }
 
-    /// Returns what is left.
+    /// Returns the bytes that are left.
     pub(super) fn into_parts(self) -> Vec<Part> {
         let file = |segment: Segment| Part::File {
             at: segment.taken,
@@ -280,8 +283,7 @@ impl Store {
     }
 }
 
-/// Writes all bytes to the end of the file. `Err`: how many were written, and why not
-/// the rest.
+/// Writes all bytes to the end of the file. `Err`: how many were written, and the errno.
 fn write_all(segment: &mut Segment, bytes: &[u8]) -> Result<(), (usize, Errno)> {
     let mut done = 0;
     while done < bytes.len() {

@@ -1,4 +1,4 @@
-//! The bytes of a buffer that the sink did not get.
+//! The bytes of a buffer that the sink has not accepted.
 
 use std::collections::VecDeque;
 use std::io::{Error, Read, Result};
@@ -27,12 +27,12 @@ impl Part {
     }
 }
 
-/// The bytes that were read from the source and that the sink did not get, in their
-/// order. Those in the files of the buffer are still there, and are read from there.
+/// The bytes that were read from the source and not accepted by the sink, in their order.
+/// Bytes in files of the buffer stay there until they are read.
 #[derive(Debug)]
 pub struct Unwritten {
     parts: VecDeque<Part>,
-    /// Bytes of the first part, if it is in memory, that were read.
+    /// The number of bytes of the first part that were read, if that part is in memory.
     read: usize,
     left: u64,
 }
@@ -51,7 +51,7 @@ impl Unwritten {
         self.left
     }
 
-    /// Returns whether nothing is left to read.
+    /// Returns whether no bytes are left to read.
     pub fn is_empty(&self) -> bool {
         self.left == 0
     }

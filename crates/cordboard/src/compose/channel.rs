@@ -1,4 +1,4 @@
-//! A private channel: a pipe, or for datagrams a pair of sockets that keeps their
+//! A private channel: a pipe, or for datagrams a pair of sockets, which preserves their
 //! boundaries.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use crate::pipe::{self, Channel as _, LARGEST, OwnedPipe};
 use crate::sys::beyond;
 
 /// The memory that each socket of a pair may use for messages, in bytes. The longest
-/// UDP datagram has 65507.
+/// UDP datagram has 65507 bytes.
 const MESSAGES: usize = 4 << 20;
 
 /// The capacity of an ordinary pipe, in bytes.
@@ -25,7 +25,7 @@ pub(crate) enum Channel {
 }
 
 impl Channel {
-    /// Makes a channel.
+    /// Creates a channel.
     ///
     /// # Errors
     ///
@@ -37,14 +37,15 @@ impl Channel {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let (reader, writer) = (beyond(reader)?, beyond(writer)?);
-        // The limit `wmem_max` holds unless the process is privileged (socket(7)).
+        // `SO_SNDBUFFORCE` needs CAP_NET_ADMIN. Otherwise `wmem_max` is the limit
+        // (socket(7)).
         if sockopt::set_socket_send_buffer_size_force(&writer, MESSAGES).is_err() {
             let _ = sockopt::set_socket_send_buffer_size(&writer, MESSAGES);
         }
         Ok(Channel::Messages(reader, writer))
     }
 
-    /// Makes a pipe of the capacity of an ordinary one.
+    /// Creates a pipe with the default capacity.
     ///
     /// # Errors
     ///
@@ -53,7 +54,7 @@ impl Channel {
         Ok(Channel::Pipe(pipe::acquire(SMALL)?))
     }
 
-    /// Makes a channel in front of a sink of this kind.
+    /// Creates a channel in front of a sink of this kind.
     pub(crate) fn towards(kind: Kind, messages: bool) -> Result<Channel, Errno> {
         Channel::new(messages && kind.is_datagram())
     }
@@ -76,7 +77,8 @@ impl Channel {
         matches!(self, Channel::Messages(..))
     }
 
-    /// Closes the write end, so that the end follows the content. Returns the read end.
+    /// Closes the write end, so that the end of file follows the content. Returns the
+    /// read end.
     pub(crate) fn close_writer(self) -> OwnedFd {
         match self {
             Channel::Pipe(pipe) => pipe.into_read_end(),

@@ -1,4 +1,4 @@
-//! Reads what private channels hold.
+//! Reads the content of private channels.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,7 +8,7 @@ use crate::errno::Errno;
 use crate::report::Stranded;
 use crate::sys;
 
-/// Reads so many bytes, which are in the pipe.
+/// Reads `length` bytes, which the pipe contains.
 pub(crate) fn read_exactly(pipe: BorrowedFd<'_>, length: usize) -> Result<Vec<u8>, Errno> {
     let (mut bytes, mut done) = (vec![0; length], 0);
     while done < length {
@@ -22,7 +22,7 @@ pub(crate) fn read_exactly(pipe: BorrowedFd<'_>, length: usize) -> Result<Vec<u8
     Ok(bytes)
 }
 
-/// Receives one datagram, which may be empty. `None`: none has arrived.
+/// Receives one datagram, which may be empty. Returns `None` if none has arrived.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> {
     let now = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
     let length = match sys::peek(socket, now) {
@@ -34,7 +34,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> 
     Ok(Some(bytes))
 }
 
-/// Returns stranded bytes of a transfer.
+/// Returns the stranded bytes of a transfer.
 pub(crate) fn bytes_of(stranded: Option<Stranded>) -> Vec<Vec<u8>> {
     match stranded {
         None => Vec::new(),
@@ -44,8 +44,8 @@ pub(crate) fn bytes_of(stranded: Option<Stranded>) -> Vec<Vec<u8>> {
     }
 }
 
-/// Reads what a channel holds. Its write end is closed, or its descriptor does not
-/// block.
+/// Reads the content of a channel. Its write end is closed, or its read end is
+/// non-blocking.
 pub(crate) fn content(reader: &OwnedFd, messages: bool) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     if messages && let Some(datagrams) = datagrams(reader.as_fd()) {
@@ -62,7 +62,7 @@ pub(crate) fn content(reader: &OwnedFd, messages: bool) -> Vec<Vec<u8>> {
     }
 }
 
-/// Receives all datagrams; `None` for a pipe.
+/// Receives all datagrams. Returns `None` for a pipe.
 fn datagrams(reader: BorrowedFd<'_>) -> Option<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     loop {

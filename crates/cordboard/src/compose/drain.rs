@@ -1,4 +1,4 @@
-//! The transfer on the engine that empties a private channel into the sink.
+//! The transfer on the engine that moves the content of a private channel to the sink.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::request::{Request, Size};
 use crate::sys::EventFd;
 use crate::transfer::{Control, Observer, Progress};
 
-/// The interval at which something is tried that cannot be waited for.
+/// The interval of polling if no descriptor is available to wait for.
 pub(crate) const RETRY: Duration = Duration::from_millis(5);
 
 /// The transfer from a private channel to the sink, and the observer of both sides.
@@ -44,7 +44,8 @@ impl Wake {
         })
     }
 
-    /// Requests to be woken. `false`: more than `known` bytes were accepted by now.
+    /// Requests a wakeup. Returns `false` if the sink has already accepted more than
+    /// `known` bytes.
     pub(crate) fn request(&self, known: u64) -> bool {
         self.wanted.store(true, Ordering::SeqCst);
         self.written.load(Ordering::SeqCst) <= known
@@ -79,8 +80,8 @@ impl Observer for Signal {
 }
 
 impl<'o> Drain<'o> {
-    /// Starts the transfer. Sizes, source offsets and snapshots of the request concern
-    /// the sources, and the idle limit and the handle concern this transfer.
+    /// Starts the transfer. The size, the source offset and the snapshot of the request
+    /// apply to the sources. The idle limit and the handle apply to this transfer.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl<'o> Drain<'o> {
         self.running.status().written.max(seen)
     }
 
-    /// Reports the progress. `read`: the bytes taken from the sources.
+    /// Reports the progress. `read`: the number of bytes taken from the sources.
     pub(crate) fn observe(&mut self, read: u64) {
         let written = self.written();
         if let Some(observer) = &mut self.observer {
@@ -143,13 +144,13 @@ impl<'o> Drain<'o> {
         }
     }
 
-    /// Returns the longest wait without a call of the observer.
+    /// Returns the longest interval without a call of the observer.
     fn interval(&self) -> Option<Duration> {
         self.observer.as_ref().and_then(|its| its.interval())
     }
 
-    /// Waits for `fds`, for the end of the transfer, and for the observer's interval.
-    /// `fds` keeps its order.
+    /// Waits for `fds`, for the end of the transfer, and for the observer's interval. The
+    /// order of `fds` does not change.
     pub(crate) fn wait<'f>(
         &'f self,
         waiter: &mut dyn Waiter,
@@ -167,8 +168,8 @@ impl<'o> Drain<'o> {
         done
     }
 
-    /// Waits until the sink has everything, and returns the outcome. The write end of
-    /// the channel is closed. `read` as in [`Drain::observe`].
+    /// Waits for the end of the transfer, and returns the outcome. The write end of the
+    /// channel is already closed. `read` is as in [`Drain::observe`].
     pub(crate) fn finish(mut self, waiter: &mut dyn Waiter, read: u64) -> Outcome {
         while !self.running.status().ended {
             self.observe(read);

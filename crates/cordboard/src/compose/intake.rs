@@ -21,9 +21,10 @@ pub(crate) struct Intake<'a> {
     stepper: Stepper,
     poll: Poll,
     next: Next,
-    /// Bytes that it may take from the source before it halts. `None`: no limit.
+    /// The number of bytes that it may take from the source before it halts. `None`: no
+    /// limit.
     turn: Option<u64>,
-    /// Bytes of the channel that [`Intake::arrived`] has returned.
+    /// The number of bytes that [`Intake::arrived`] has returned.
     taken: u64,
     outcome: Option<Outcome>,
 }
@@ -31,9 +32,9 @@ pub(crate) struct Intake<'a> {
 /// Why a transfer takes no step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Halt {
-    /// It can take the next one.
+    /// It can take the next step.
     No,
-    /// Its turn is used up: [`Intake::grant`].
+    /// Its turn is used up. [`Intake::grant`] starts the next one.
     Turn,
     /// It waits for its source, or for a time.
     Source,
@@ -43,7 +44,7 @@ pub(crate) enum Halt {
     End,
 }
 
-/// Returns the longest wait. `has_fd`: a descriptor ends the wait earlier.
+/// Returns the timeout of a wait. `has_fd`: a descriptor can end the wait earlier.
 pub(crate) fn longest(wait: &Wait, has_fd: bool) -> Option<Duration> {
     match wait.target {
         WaitFor::Side(_) if !has_fd => Some(wait.timeout.map_or(RETRY, |time| time.min(RETRY))),
@@ -58,8 +59,8 @@ pub(crate) fn refusal(failure: Failure, side: Side) -> Refusal {
 }
 
 impl<'a> Intake<'a> {
-    /// Examines the source. The request's sink, sync and idle limit concern another
-    /// transfer. `control`: its schedule applies to what is read.
+    /// Examines the source. The sink offset, the sync and the idle limit of the request
+    /// apply to another transfer. `control`: its schedule applies to the bytes read.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl<'a> Intake<'a> {
         })
     }
 
-    /// Lets it take at most so many bytes from now on, and then halt. A record that
+    /// Allows the transfer to take `bytes` bytes, after which it halts. A record that
     /// cannot be divided is taken whole.
     pub(crate) fn grant(&mut self, bytes: u64) {
         let was_over = self.halt() == Halt::Turn;
@@ -107,7 +108,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Takes steps until bytes have arrived in the channel, or it has to halt.
+    /// Takes steps until bytes have arrived in the channel, or the transfer halts.
     pub(crate) fn advance(&mut self) {
         let Some(transfer) = &mut self.transfer else {
             return;
@@ -128,7 +129,7 @@ impl<'a> Intake<'a> {
         self.settle_at_end();
     }
 
-    /// Returns why it takes no step.
+    /// Returns why the transfer takes no step.
     pub(crate) fn halt(&self) -> Halt {
         match &self.next {
             _ if self.has_ended() => Halt::End,
@@ -154,31 +155,31 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Ends the transfer early. Bytes that it has read go into the channel as far as
-    /// there is room, and back to the source otherwise.
+    /// Ends the transfer early. Bytes that it has read and not written go into the
+    /// channel as far as there is room, and back to the source otherwise.
     pub(crate) fn stop(&mut self, ended: Ended) {
         self.settle(&Turn::Done(ended));
     }
 
-    /// Returns its wait, if it waits, and the descriptor of the side that it waits for.
+    /// Returns the wait of the transfer, if it waits, and the descriptor to poll.
     pub(crate) fn wait(&self) -> Option<(Wait, Option<BorrowedFd<'_>>)> {
         let (Next::Wait(wait), Some(transfer)) = (&self.next, &self.transfer) else {
             return None;
         };
         let interest = wait.interest(transfer);
-        // An error that persists would end each wait at once.
+        // A persistent error would end each wait at once.
         let ready = interest.ready.filter(|_| !interest.edge_triggered[0]);
         Some((*wait, ready.map(|(fd, _)| fd)))
     }
 
-    /// Continues after a wait. `shown`: what `poll(2)` has shown for the descriptor.
+    /// Continues after a wait. `shown`: the events of the descriptor from `poll(2)`.
     pub(crate) fn resume(&mut self, shown: PollFlags) {
         let (Next::Wait(wait), Some(transfer)) = (self.next.clone(), &mut self.transfer) else {
             return;
         };
         let wakeup = Wakeup {
             ready: !shown.is_empty(),
-            // More than an error.
+            // There are events other than an error.
             open: !(shown - PollFlags::ERR).is_empty(),
             ..Wakeup::default()
         };
@@ -190,7 +191,7 @@ impl<'a> Intake<'a> {
         self.transfer.is_none()
     }
 
-    /// Returns the outcome; that of nothing if it has not ended.
+    /// Returns the outcome, or an empty one if the transfer has not ended.
     pub(crate) fn into_outcome(self) -> Outcome {
         self.outcome.unwrap_or_else(|| Outcome {
             report: Report::default(),
@@ -198,12 +199,12 @@ impl<'a> Intake<'a> {
         })
     }
 
-    /// Returns the outcome, if it has ended.
+    /// Returns the outcome, if the transfer has ended.
     pub(crate) fn ending(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
     }
 
-    /// Bytes read from the source.
+    /// Returns the number of bytes read from the source.
     pub(crate) fn read(&self) -> u64 {
         match (&self.transfer, &self.outcome) {
             (Some(transfer), _) => transfer.counts().0,
@@ -212,7 +213,7 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Returns how many bytes have arrived in the channel since the last call.
+    /// Returns the number of bytes that have arrived in the channel since the last call.
     pub(crate) fn arrived(&mut self) -> u64 {
         let arrived = match (&self.transfer, &self.outcome) {
             (Some(transfer), _) => transfer.counts().1,

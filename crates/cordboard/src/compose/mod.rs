@@ -1,5 +1,6 @@
-//! What compositions of transfers share: private channels between transfers, a
-//! transfer that its composition steps, and waits for several descriptors.
+//! Shared by the compositions of transfers (fan-in, fan-out, buffer): private channels
+//! between transfers, a transfer that its composition steps, and waits for several
+//! descriptors.
 
 mod channel;
 mod content;

@@ -1,4 +1,4 @@
-//! The control descriptor, as its holder sees it.
+//! The control descriptor of the caller.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -15,17 +15,18 @@ use crate::transfer::Control;
 
 /// A control descriptor: commands are written to it, and records are read from it.
 ///
-/// Nothing moves before a command says so. The descriptor can be polled, duplicated and
-/// passed to another process. `docs/cue-protocol.md` describes the bytes; this type
-/// encodes and decodes them. Once all copies of it are closed, the transfers that end by
-/// themselves are still carried out: those with a size, and those from a file. All
-/// others are cancelled. The source and the sink are then closed.
+/// No byte moves before a transfer is commanded. The descriptor can be polled, duplicated
+/// and passed to another process. `docs/cue-protocol.md` describes the bytes; this type
+/// encodes and decodes them. Once all copies of the descriptor are closed, transfers that
+/// end by themselves are still carried out: those with a size, those from a file or a block
+/// device, and those of a link. All other transfers are cancelled. The source and the sink
+/// are then closed.
 ///
-/// Up to 32 transfers wait for the one that runs. Behind them, further commands stay in
-/// the socket, except that a [`Command::Cancel`] among the next 1024 bytes takes effect
-/// at once. While about 1 KiB of records cannot be sent because the holder does not read
-/// them, no command is carried out; reports of progress are left out and counted. So a
-/// writer that does not read is blocked, and no record is lost.
+/// Up to 32 transfers wait for the running one. Further commands stay in the socket, except
+/// that a [`Command::Cancel`] in the next 1024 bytes takes effect at once. While 1 KiB of
+/// records waits to be read, no command is carried out. Reports of progress are left out and
+/// counted while any record waits; no other record is lost. A process that writes and does
+/// not read is therefore blocked.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,12 +53,12 @@ pub struct Cue {
 }
 
 impl Cue {
-    /// Creates a control descriptor for transfers from `source` to `sink`, of which it
-    /// has copies (`dup(2)`).
+    /// Creates a control descriptor for transfers from `source` to `sink`. It uses
+    /// duplicates of both (`dup(2)`).
     ///
-    /// If `sink` is a control descriptor of this process, the source, a socket, is
-    /// linked with it: transfers from the source are commands to it, and its records go
-    /// back to the source.
+    /// If `sink` is a control descriptor of this process, the two are linked: the bytes of
+    /// the source, which is usually a socket, are commands to `sink`, and the records of
+    /// `sink` go back to the source.
     ///
     /// # Errors
     ///

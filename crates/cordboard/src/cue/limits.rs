@@ -1,4 +1,4 @@
-//! What commands may ask for: the only place that enforces it.
+//! The limits of commands. No other module decides whether a command is allowed.
 //!
 //! A schedule is limited by [`Control::limit_schedule`](crate::Control::limit_schedule)
 //! instead, which no schedule can exceed.
@@ -14,8 +14,8 @@ use crate::request::Size;
 pub(super) struct Limits {
     /// Bytes that further transfers may take; `None`: no limit.
     bytes: Option<u64>,
-    /// Counts the changes of `bytes`: what a transfer has reserved before a change is
-    /// not returned after it.
+    /// Counts the changes of `bytes`: bytes that a transfer has reserved before a change
+    /// are not returned after it.
     changes: u32,
     range: Option<(u64, u64)>,
     /// Bit `n`: the command of code `n` is allowed.
@@ -44,7 +44,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Tightens a limit. Those of a schedule are not stored here.
+    /// Tightens a limit. Limits of schedules are not stored here.
     pub(super) fn tighten(&mut self, limit: Limit, now: Duration) {
         match limit {
             Limit::Bytes(bytes) => {
@@ -85,13 +85,13 @@ impl Limits {
         self.until
     }
 
-    /// Whether the time is up.
+    /// Returns whether the time limit has passed.
     pub(super) fn is_over(&self, now: Duration) -> bool {
         self.until.is_some_and(|until| now >= until)
     }
 
-    /// Reserves the bytes of a transfer, and returns its size: a transfer to the end
-    /// gets all that are left.
+    /// Reserves the bytes of a transfer, and returns its size. A transfer to the end gets
+    /// all bytes that are left.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Limits {
         Ok((Size::Bytes(bytes), Reserved { bytes, change }))
     }
 
-    /// Returns what a transfer has reserved and not read.
+    /// Returns bytes that a transfer has reserved and not read to the limit.
     pub(super) fn release(&mut self, reserved: Reserved, read: u64) {
         if let Some(left) = &mut self.bytes
             && reserved.change == self.changes

@@ -1,14 +1,14 @@
-//! Transfers that are steered by a descriptor: the `cue()` of Bhatia and Bharadwaj's
-//! paper.
+//! Control descriptors, which start and steer transfers: the `cue()` of Bhatia and
+//! Bharadwaj's paper.
 //!
 //! [`Cue::new`] returns a control descriptor. Commands are written to it, and records
 //! are read from it ([`Command`], [`Record`]). One thread of the process reads the
 //! commands of all control descriptors and starts transfers on the engine. It sleeps
 //! while nothing happens.
 //!
-//! A control descriptor is itself an endpoint. `Cue::new(socket, &cue)` passes what
-//! comes from the socket to `cue` as commands, and returns the records of `cue` to the
-//! socket. So a remote peer steers a transfer.
+//! A control descriptor is itself an endpoint. `Cue::new(socket, &cue)` passes the bytes
+//! from the socket to `cue` as commands, and returns the records of `cue` to the socket.
+//! By such a link, a remote peer can steer transfers.
 
 mod handle;
 mod limits;

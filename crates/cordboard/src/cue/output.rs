@@ -1,4 +1,4 @@
-//! Records that are not read yet.
+//! Records that wait to be sent.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,13 +6,13 @@ use rustix::net::{SendFlags, send};
 
 use super::protocol::Record;
 
-/// Bytes of records up to which further commands are carried out.
+/// The number of bytes of waiting records from which no further command is carried out.
 const ENOUGH: usize = 1024;
 
-/// The records of one control descriptor that its socket has not taken yet.
+/// The records of one control descriptor that its socket has not accepted yet.
 ///
-/// Each command has at most one answer, and each transfer two records, so the memory
-/// is bounded: nothing is carried out while [`Output::is_full`].
+/// Each command has at most one answer, and each transfer two records. No command is
+/// carried out while [`Output::is_full`], so the memory is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Whether nothing may be carried out that has an answer.
+    /// Returns whether no further command may be carried out.
     pub(super) fn is_full(&self) -> bool {
         self.bytes.len() - self.sent >= ENOUGH
     }
@@ -49,12 +49,12 @@ impl Output {
         }
     }
 
-    /// Returns and forgets how many reports were left out.
+    /// Returns the number of reports that were left out, and resets it.
     pub(super) fn take_left_out(&mut self) -> u32 {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as many bytes as the socket accepts.
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>) {
         while self.sent < self.bytes.len() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -69,7 +69,7 @@ impl Output {
         (self.bytes, self.sent) = (Vec::new(), 0);
     }
 
-    /// Drops all records, and all that follow.
+    /// Drops all records, and all later ones.
     pub(super) fn close(&mut self) {
         (self.bytes, self.sent) = (Vec::new(), 0);
         self.is_closed = true;

@@ -251,8 +251,8 @@ impl Engine {
         }
         let mut thread = (self.reactor.lock()).unwrap_or_else(PoisonError::into_inner);
         let first = thread.take();
-        // Unlocked before the wait: a child of fork(2) would wait for the lock for
-        // ever.
+        // Unlocked before the wait: a child of fork(2) would wait forever for
+        // the lock.
         drop(thread);
         match first {
             // The thread may sleep, and nothing can wake it.

@@ -8,14 +8,14 @@ use crate::compose::bytes_of;
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome, Report, Stranded};
 
-/// Why a fan-in ended, if not by the ends of the sources.
+/// Why a fan-in ended before the ends of all sources.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     pub(super) failed_source: Option<usize>,
     pub(super) errno: Option<Errno>,
 }
 
-/// A source that gives nothing more.
+/// A source that has ended.
 pub(super) struct Closed {
     report: Report,
     ended: SourceEnded,
@@ -36,7 +36,7 @@ impl Closed {
 /// Takes the outcome of a source that has ended.
 pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
     let errno = inlet.failure();
-    // Only if its channel has failed it runs until now.
+    // The transfer still runs only if its channel has failed.
     inlet.intake.stop(Ended::Cancelled);
     let is_stopped = inlet.is_stopped();
     let Outcome { report, stranded } = inlet.intake.into_outcome();
@@ -61,8 +61,8 @@ pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
     }
 }
 
-/// Collects the account. `drained`: the outcome of the transfer to the sink. `left`: what
-/// it has left in the channel.
+/// Collects the account. `drained`: the outcome of the transfer to the sink. `left`: the
+/// bytes that it has left in the channel.
 pub(super) fn outcome(
     drained: Outcome,
     left: Vec<Vec<u8>>,
@@ -104,7 +104,8 @@ pub(super) fn outcome(
     }
 }
 
-/// `share`: its bytes that have entered the channel and that the sink has not accepted.
+/// `share`: the bytes of this source that have entered the channel and that the sink has
+/// not accepted.
 fn source_report(
     closed: Closed,
     mut share: Vec<Vec<u8>>,
@@ -113,7 +114,7 @@ fn source_report(
 ) -> SourceReport {
     share.extend(closed.left);
     let read = closed.report.read;
-    // Pages that cannot be read count, though they are not handed back.
+    // Pages that cannot be read are counted, although they cannot be handed back.
     let stranded = read.saturating_sub(written);
     let unwritten = match messages {
         _ if stranded == 0 => None,

@@ -14,7 +14,7 @@ use crate::report::Refusal;
 use crate::request::Request;
 use crate::transfer::{Control, Observer};
 
-/// The longest record that is kept together, by default.
+/// The default length of the longest record that is not divided.
 const LONGEST: usize = 1 << 20;
 
 /// Several sources and one sink.
@@ -46,14 +46,14 @@ pub struct FanIn<'a> {
 }
 
 impl<'a> FanIn<'a> {
-    /// Examines the descriptors. Nothing moves yet. The request holds for each source
-    /// and for the sink; its size is that of each source.
+    /// Examines the descriptors. No byte moves yet. The request applies to each source
+    /// and to the sink; its size is the size of each source.
     ///
     /// # Errors
     ///
-    /// As [`Transfer::new`](crate::Transfer::new), for each source; `EINVAL` also if a
-    /// source is the sink, if two sources are one file, device or pipe, or if there is
-    /// no source.
+    /// As [`Transfer::new`](crate::Transfer::new), for each source. In addition,
+    /// `EINVAL` if a source is also the sink, if two sources are the same file, device or
+    /// pipe, or if there is no source.
     pub fn new(
         sources: &[BorrowedFd<'a>],
         sink: BorrowedFd<'a>,
@@ -104,7 +104,8 @@ impl<'a> FanIn<'a> {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: [`Turn::ByDatagram`], and a source has no message boundaries.
+    /// `EINVAL`: a source has no message boundaries, and the turns are
+    /// [`Turn::ByDatagram`].
     pub fn turn(mut self, turn: Turn) -> Result<FanIn<'a>, Refused> {
         // The read end of a pipe does not show whether it holds packets.
         let is_stream = |(end, _): &(Endpoint<'_>, OnFailure)| {
@@ -124,8 +125,9 @@ impl<'a> FanIn<'a> {
         Ok(self)
     }
 
-    /// Sets the bytes of the longest record that [`Turn::ByRecord`] keeps together. The
-    /// default is 1 MiB. A source needs that much memory while its record is incomplete.
+    /// Sets the length in bytes of the longest record that [`Turn::ByRecord`] does not
+    /// divide. The default is 1 MiB. An incomplete record is kept in memory, so each
+    /// source can need this amount.
     #[must_use]
     pub fn longest_record(mut self, bytes: usize) -> FanIn<'a> {
         self.parts.longest = bytes;
@@ -153,28 +155,29 @@ impl<'a> FanIn<'a> {
         self
     }
 
-    /// Attaches a handle that can cancel or pause the fan-in, or set a schedule. It acts
-    /// on the sink's side: while it is paused, the channel in front of the sink still
-    /// fills.
+    /// Attaches a handle that can cancel or pause the fan-in, or set a schedule. The
+    /// handle acts on the transfer to the sink: during a pause, the sources are read
+    /// until the channel in front of the sink is full.
     #[must_use]
     pub fn control(mut self, control: &Control) -> FanIn<'a> {
         self.parts.control = Some(control.clone());
         self
     }
 
-    /// Attaches an observer, which is called on the caller's thread. What it is told as
-    /// read is the sum of the sources, and the path is that of the sink's transfer.
+    /// Attaches an observer, which is called on the caller's thread. The bytes read in
+    /// its progress are the sum of all sources, and the path is that of the transfer to
+    /// the sink.
     #[must_use]
     pub fn observe(mut self, observer: impl Observer + Send + 'a) -> FanIn<'a> {
         self.parts.observer = Some(Box::new(observer));
         self
     }
 
-    /// Moves the bytes, on the caller's thread and the engine's.
+    /// Moves the bytes, on the caller's thread and a thread of the engine.
     ///
     /// # Errors
     ///
-    /// A refusal: no private channel, or no engine. Nothing has moved.
+    /// A refusal: no private channel or no engine is available. No byte has moved.
     pub fn run(self) -> Result<FanInOutcome, Refused> {
         run::run(self.parts, &mut Poll::new())
     }

@@ -12,11 +12,11 @@ use crate::report::Ended;
 /// The result of a turn, or of a part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gave {
-    /// The channel in front of the sink is full: the turn goes on when it has room.
+    /// The channel in front of the sink is full: the turn continues when it has room.
     Full,
-    /// The turn is over, and the source may have more.
+    /// The turn is over, and the source may have more bytes.
     All,
-    /// The source has nothing more for now, or has ended.
+    /// The source is silent, or has ended.
     Less,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Sorter<'a> {
     pub(super) records: Records,
     /// Bytes at the front of `records` that are being written.
     due: usize,
-    /// Bytes left of the turn.
+    /// Bytes that remain in the turn.
     left: u64,
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Inlet<'a> {
     in_turn: bool,
     has_given: bool,
     pub(super) turns: u64,
-    /// It was stopped: an incomplete record is not written.
+    /// The source was stopped early: an incomplete record is not written.
     is_stopped: bool,
-    /// The private channels cannot be used.
+    /// The error of a private channel.
     pub(super) broken: Option<Errno>,
-    /// When its wait times out.
+    /// The time at which the wait for the source times out.
     pub(super) until: Option<Duration>,
 }
 
@@ -77,8 +77,8 @@ impl<'a> Inlet<'a> {
         }
     }
 
-    /// Takes its turn of so many bytes, or goes on with it. `entered` is called with
-    /// the number of bytes that have entered the channel.
+    /// Begins a turn of `turn` bytes, or continues it. `entered` is called with the
+    /// number of bytes that have entered the channel.
     pub(super) fn give(
         &mut self,
         channel: &Channel,
@@ -160,7 +160,7 @@ impl<'a> Inlet<'a> {
         }
     }
 
-    /// Ends the reading early. `entered` as in [`Inlet::give`].
+    /// Stops reading early. `entered` is as in [`Inlet::give`].
     pub(super) fn stop(&mut self, entered: &mut dyn FnMut(u64)) {
         if self.intake.has_ended() {
             return;
@@ -175,7 +175,7 @@ impl<'a> Inlet<'a> {
         }
     }
 
-    /// Returns whether it has given all that it will give.
+    /// Returns whether no more bytes come from the source.
     pub(super) fn is_over(&mut self) -> bool {
         if self.broken.is_some() || !self.intake.has_ended() {
             return self.broken.is_some();
@@ -185,7 +185,7 @@ impl<'a> Inlet<'a> {
         left.is_none_or(|sorter| sorter.due == 0 && sorter.records.ready(1, whole) == 0)
     }
 
-    /// Whether it was stopped before its end.
+    /// Returns whether the source was stopped before its end.
     pub(super) fn is_stopped(&self) -> bool {
         self.is_stopped
     }
@@ -199,7 +199,8 @@ impl<'a> Inlet<'a> {
     }
 }
 
-/// Takes steps until the source has given bytes or has ended. `false`: it has neither.
+/// Takes steps until the source has given bytes or has ended. Returns `false` if neither
+/// has happened.
 fn fetch(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<Errno>) -> bool {
     loop {
         intake.advance();
@@ -212,7 +213,7 @@ fn fetch(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<E
     }
 }
 
-/// Reads what has arrived in the private pipe.
+/// Reads the bytes that have arrived in the private pipe. Returns whether there were any.
 fn collect(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<Errno>) -> bool {
     match intake.arrived() {
         0 => return false,

@@ -1,9 +1,9 @@
-//! Which source each byte in the channel is from. The channel and the sink keep the
-//! order, so counts are enough.
+//! Records which source each byte in the channel comes from. The channel and the sink
+//! preserve the order, so counts are sufficient.
 
 use std::collections::VecDeque;
 
-/// Bytes of one source, without bytes of another in between.
+/// Contiguous bytes of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     source: usize,
@@ -17,7 +17,7 @@ pub(super) struct Ledger {
     runs: VecDeque<Run>,
     /// Bytes of each source that the sink has accepted.
     written: Vec<u64>,
-    /// The sum of those.
+    /// The sum of `written`.
     total: u64,
 }
 
@@ -48,7 +48,7 @@ impl Ledger {
         }
     }
 
-    /// Removes the first bytes, at most so many, all of one source.
+    /// Removes the first bytes, at most `most`, all of one source.
     fn take(&mut self, most: u64) -> Option<(usize, u64)> {
         let run = self.runs.front_mut().filter(|_| most > 0)?;
         let (source, bytes) = (run.source, run.bytes.min(most));
@@ -71,7 +71,7 @@ impl Ledger {
     }
 
     /// Divides the bytes that the sink has not accepted, in their order, among the
-    /// sources. A piece that is a message is one source's.
+    /// sources. A piece that is a message belongs to one source.
     pub(super) fn divide(mut self, pieces: Vec<Vec<u8>>) -> Vec<Vec<Vec<u8>>> {
         let mut shares = vec![Vec::new(); self.written.len()];
         for piece in pieces {

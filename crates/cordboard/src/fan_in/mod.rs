@@ -1,9 +1,9 @@
-//! Moves the bytes of several sources into one sink, by turn, by record or by datagram.
-//! It composes transfers and adds no data path.
+//! Moves the bytes of several sources into one sink, in turns of bytes, records or
+//! datagrams. It composes transfers and adds no data path.
 //!
 //! One transfer for each source moves its bytes into a private channel, for the length
-//! of a turn. A transfer on the engine moves the channel's content to the sink. The
-//! order in the channel is the order of the sink, so an account of each source needs
+//! of a turn. A transfer on the engine moves the content of the channel to the sink. The
+//! bytes reach the sink in the order of the channel, so the account of each source needs
 //! only counts.
 
 mod end;

@@ -1,4 +1,4 @@
-//! Whose turn it is. Round-robin: every source is asked once in a round.
+//! Determines whose turn it is, by round-robin: every source has one turn in a round.
 
 use super::inlet::Gave;
 
@@ -6,9 +6,9 @@ use super::inlet::Gave;
 #[derive(Debug)]
 pub(super) struct Order {
     count: usize,
-    /// The source whose turn it is, or goes on.
+    /// The source whose turn begins or continues.
     next: usize,
-    /// Sources that were asked in this round.
+    /// The number of sources that have had their turn in this round.
     asked: usize,
     /// A source has used up its turn.
     more: bool,
@@ -19,7 +19,7 @@ pub(super) struct Order {
 pub(super) enum Round {
     /// The channel is full.
     Full,
-    /// A source has used up its turn and may have more.
+    /// A source has used up its turn and may have more bytes.
     More,
     /// All sources are silent or have ended.
     Silent,
@@ -35,22 +35,22 @@ impl Order {
         }
     }
 
-    /// The source whose turn it is.
+    /// Returns the source whose turn it is.
     pub(super) fn turn(&self) -> usize {
         self.next
     }
 
-    /// All sources, the one whose turn it is first.
+    /// Returns all sources, beginning with the one whose turn it is.
     pub(super) fn all(&self) -> impl Iterator<Item = usize> + use<> {
         let (next, count) = (self.next, self.count);
         (0..count).map(move |n| (next + n) % count)
     }
 
-    /// Passes the turn on, according to what the source has given. Returns the end of the
-    /// round, after which the caller looks at silent sources, or waits.
+    /// Passes the turn on, according to the result of the last one. Returns the end of the
+    /// round, after which the caller polls silent sources, or waits.
     pub(super) fn pass(&mut self, gave: Gave) -> Option<Round> {
         match gave {
-            // The turn goes on.
+            // The turn continues.
             Gave::Full => return Some(Round::Full),
             Gave::All => self.more = true,
             Gave::Less => {}
@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         /// Between two turns of one source, each other source has at most one turn, and
-        /// exactly one if it has bytes all the time. Nothing is left at the end.
+        /// exactly one if it always has bytes. No bytes are left at the end.
         #[test]
         fn no_source_waits_for_more_than_one_turn_of_each_other(
             mut backlogs in prop::collection::vec(0..50u64, 1..7),

@@ -27,7 +27,7 @@ named! {
     name
 }
 
-/// A fan-in was refused before any byte moved.
+/// The error of a fan-in that was refused before any byte moved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{refusal}")]
 #[non_exhaustive]
@@ -43,18 +43,18 @@ pub struct Refused {
 #[non_exhaustive]
 pub struct SourceReport {
     /// Bytes that were read from the source. A seekable source is rewound over bytes
-    /// that have not reached the channel in front of the sink; they do not count.
+    /// that have not reached the channel in front of the sink. These do not count.
     pub read: u64,
     /// Bytes of this source that the sink has accepted.
     pub written: u64,
-    /// Bytes that were read and not written, which are in [`SourceReport::unwritten`].
+    /// Bytes that were read and not written. They are in [`SourceReport::unwritten`].
     pub stranded: u64,
-    /// The turns in which it gave bytes.
+    /// The number of turns in which the source gave bytes.
     pub turns: u64,
-    /// Records that were longer than the longest
-    /// ([`Turn::ByRecord`](super::Turn::ByRecord)), and were divided.
+    /// The number of records that were divided, because they were longer than
+    /// [`FanIn::longest_record`](super::FanIn::longest_record).
     pub divided: u64,
-    /// Why it gave no more bytes.
+    /// Why the source gave no more bytes.
     pub ended: SourceEnded,
     /// The errno of a source that failed.
     pub errno: Option<Errno>,
@@ -74,13 +74,14 @@ pub struct FanInOutcome {
     pub written: u64,
     /// The sum of the stranded bytes.
     pub stranded: u64,
-    /// Why the fan-in ended: [`Ended::Eof`] if all sources that did not fail have
-    /// ended.
+    /// Why the fan-in ended. [`Ended::Eof`]: all sources that did not fail have ended.
+    /// [`Ended::Size`]: [`Request::size`](crate::Request::size) bytes of each source were
+    /// read.
     pub ended: Ended,
     /// The index of the source whose failure ended the fan-in
-    /// ([`OnFailure::End`](super::OnFailure::End), or all have failed).
+    /// ([`OnFailure::End`](super::OnFailure::End)). 0 if all sources have failed.
     pub failed_source: Option<usize>,
-    /// The errno of the failure: that of the failed source, or that of the sink.
+    /// The errno of the failure, of the failed source or of the sink.
     pub errno: Option<Errno>,
     /// The report of the transfer from the channel to the sink.
     pub sink: Report,
@@ -89,7 +90,7 @@ pub struct FanInOutcome {
 }
 
 impl FanInOutcome {
-    /// Returns whether the sink has every byte of every source.
+    /// Returns whether the sink has accepted every byte of every source.
     pub fn is_complete(&self) -> bool {
         let has_ended = |s: &SourceReport| matches!(s.ended, SourceEnded::Eof | SourceEnded::Size);
         self.ended != Ended::Error && self.stranded == 0 && self.sources.iter().all(has_ended)

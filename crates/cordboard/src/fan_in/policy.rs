@@ -3,21 +3,21 @@
 use crate::named::named;
 
 /// How the sources take turns. Every source that has bytes gets a turn before any other
-/// gets its next one; a source without bytes is not waited for.
+/// source gets its next one. The fan-in does not wait for a source without bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Turn {
-    /// A source gives up to so many bytes in its turn, wherever that cuts its bytes. 0
-    /// counts as 1. Records of the kernel (an eventfd's) are not divided.
+    /// A source gives at most this number of bytes in its turn. The turn may end at any
+    /// byte. 0 counts as 1. Records of the kernel (of an eventfd) are not divided.
     ByTurn {
-        /// Bytes of one turn.
+        /// The number of bytes of one turn.
         bytes: u64,
     },
     /// A source gives whole records, as many as fit into 64 KiB, but at least one. No
-    /// byte of another source comes between the bytes of a record. The rest without a
-    /// delimiter at the end of a source is a record. A record longer than
-    /// [`FanIn::longest_record`](super::FanIn::longest_record) is divided, and other
-    /// sources may come between its pieces; [`SourceReport::divided`] counts such
+    /// byte of another source comes between the bytes of a record. Bytes after the last
+    /// delimiter of a source are a record. A record longer than
+    /// [`FanIn::longest_record`](super::FanIn::longest_record) is divided, and bytes of
+    /// other sources may come between its pieces. [`SourceReport::divided`] counts such
     /// records.
     ///
     /// [`SourceReport::divided`]: super::SourceReport::divided
@@ -25,19 +25,19 @@ pub enum Turn {
         /// The last byte of each record, for example `b'\n'`.
         delimiter: u8,
     },
-    /// A source gives its datagrams one after the other, up to 64 KiB of them, but at
-    /// least one. Each stays whole; a sink that keeps message boundaries receives it as
-    /// one message. All sources must be datagram or sequenced-packet sockets, or pipes.
-    /// Packets of a pipe (pipe(2), `O_DIRECT`) are datagrams; other bytes in a pipe
-    /// become datagrams of any length.
+    /// A source gives datagrams, up to 64 KiB of them, but at least one. Each datagram
+    /// stays whole: a sink that preserves message boundaries receives it as one message.
+    /// All sources must be datagram or sequenced-packet sockets, or pipes. Packets of a
+    /// pipe (pipe(2), `O_DIRECT`) are datagrams. Other bytes in a pipe become datagrams
+    /// of any length.
     ByDatagram,
 }
 
 impl Turn {
-    /// Bytes of a turn, if the policy says nothing else.
+    /// The default number of bytes of a turn.
     pub const BYTES: u64 = 64 << 10;
 
-    /// Returns the bytes of a turn.
+    /// Returns the number of bytes of a turn.
     pub(super) fn bytes(self) -> u64 {
         match self {
             Turn::ByTurn { bytes } => bytes.max(1),
@@ -57,11 +57,12 @@ named! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     #[non_exhaustive]
     pub enum OnFailure {
-        /// The fan-in ends with its error, as a transfer from this source does. The sink
-        /// gets every byte that was read.
+        /// The fan-in ends with the error of the source, as a transfer from this source
+        /// does. The sink gets every byte that was read, except for incomplete records
+        /// of the other sources ([`Turn::ByRecord`]).
         #[default]
         End = "end",
-        /// The others continue without it.
+        /// The fan-in continues with the other sources.
         Detach = "detach",
     }
     /// All policies.

@@ -4,14 +4,14 @@
 #[derive(Debug)]
 pub(super) struct Records {
     delimiter: u8,
-    /// The longest record that is kept together.
+    /// The length of the longest record that is not divided.
     longest: usize,
     bytes: Vec<u8>,
     /// The index of the first byte that is not written.
     start: usize,
-    /// The bytes after `start` in which there is no delimiter.
+    /// The number of bytes after `start` that are known to contain no delimiter.
     searched: usize,
-    /// Records that were longer than the longest.
+    /// The number of records that were divided.
     pub(super) divided: u64,
     /// The last piece did not end its record.
     inside: bool,
@@ -39,15 +39,15 @@ impl Records {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The bytes that are not written yet.
+    /// Returns the bytes that are not written yet.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
     /// Returns how many bytes are to be written together: whole records, as many as
     /// fit into `most`, but at least one; or a piece of a record that is too long.
-    /// 0: the next record is incomplete. `ended`: the source has ended, and what is
-    /// left is a record.
+    /// 0: the next record is incomplete. `ended`: the source has ended, and the bytes
+    /// after the last delimiter are a record.
     pub(super) fn ready(&mut self, most: usize, ended: bool) -> usize {
         let bytes = &self.bytes[self.start..];
         let is_end = |byte: &u8| *byte == self.delimiter;
@@ -91,7 +91,7 @@ mod tests {
         let mut records = Records::new(b'\n', 100);
         records.push(b"one\ntwo\nthr");
         assert_eq!(records.ready(100, false), 8);
-        // At least one, however little fits.
+        // At least one record, even if it does not fit.
         assert_eq!(records.ready(2, false), 4);
         records.written(4);
         assert_eq!(records.ready(2, false), 4);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     proptest! {
-        /// Records that arrive in pieces of any length leave whole.
+        /// Records that arrive in pieces of any length stay whole.
         #[test]
         fn records_stay_whole_across_reads(
             text in prop::collection::vec(prop_oneof![Just(b'\n'), b'a'..=b'd'], 0..300),

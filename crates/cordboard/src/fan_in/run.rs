@@ -122,7 +122,8 @@ impl<'o> Rounds<'_, 'o> {
         loop {
             let status = self.drain.status();
             self.ledger.accepted(status.written);
-            // The sink has failed, was cancelled or idle: the channel is still open.
+            // The transfer to the sink has failed, was cancelled or has reached the idle
+            // limit: it cannot have reached the end, because the channel is still open.
             if status.ended {
                 return self.stop();
             }
@@ -154,7 +155,7 @@ impl<'o> Rounds<'_, 'o> {
         }
     }
 
-    /// After a source with [`OnFailure::End`] has failed, no more is read.
+    /// Stops reading after a source with [`OnFailure::End`] has failed.
     fn end_after_failure(&mut self, at: usize) {
         let inlet = &self.inlets[at];
         if inlet.policy == OnFailure::End
@@ -166,7 +167,7 @@ impl<'o> Rounds<'_, 'o> {
         }
     }
 
-    /// Reads no more.
+    /// Stops reading all sources.
     fn stop(&mut self) {
         for at in self.order.all() {
             let ledger = &mut self.ledger;
@@ -174,8 +175,8 @@ impl<'o> Rounds<'_, 'o> {
         }
     }
 
-    /// Waits until the channel has room, a source has bytes, the sink's transfer has
-    /// ended, or a time has passed.
+    /// Waits until the channel has room, a source has bytes, the transfer to the sink has
+    /// ended, or a timeout expires.
     fn wait(&mut self, waiter: &mut dyn Waiter, round: Round) -> Result<(), Errno> {
         let now = waiter.now();
         let mut timeout = (round == Round::More).then_some(Duration::ZERO);

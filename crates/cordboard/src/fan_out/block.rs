@@ -46,7 +46,7 @@ impl Block {
 ///
 /// # Errors
 ///
-/// The source's: a page cannot be read.
+/// A page of the source cannot be read.
 pub(super) fn next(intake: &mut Intake<'_>, first: &Channel) -> Result<Option<Block>, Errno> {
     if first.keeps_messages() {
         let message = receive(first.reader())?;

@@ -15,7 +15,7 @@ use crate::report::Refusal;
 use crate::request::Request;
 use crate::transfer::Control;
 
-/// How long other sinks wait for a sink that is to be detached, by default.
+/// The default time for which other sinks wait before a sink is detached.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One source and several sinks.
@@ -44,14 +44,14 @@ pub struct FanOut<'a> {
 }
 
 impl<'a> FanOut<'a> {
-    /// Examines the descriptors. Nothing moves yet. The request holds for the source and
-    /// for each sink.
+    /// Examines the descriptors. No byte moves yet. The request applies to the source and
+    /// to each sink.
     ///
     /// # Errors
     ///
-    /// As [`Transfer::new`](crate::Transfer::new), for each sink; `EINVAL` also if a
-    /// sink is the source, if two sinks are one file, device or pipe, or if there is no
-    /// sink.
+    /// As [`Transfer::new`](crate::Transfer::new), for each sink. In addition, `EINVAL` if
+    /// a sink is also the source, if two sinks are the same file, device or pipe, or if
+    /// there is no sink.
     pub fn new(
         source: BorrowedFd<'a>,
         sinks: &[BorrowedFd<'a>],
@@ -111,8 +111,8 @@ impl<'a> FanOut<'a> {
         self
     }
 
-    /// Sets how long other sinks wait for a sink with [`OnSlow::Detach`], in all since
-    /// it last had room when bytes arrived. The default is one second.
+    /// Sets the total time for which other sinks wait for a sink with [`OnSlow::Detach`],
+    /// since it last had room when bytes arrived. The default is one second.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> FanOut<'a> {
         self.parts.patience = patience;
@@ -126,12 +126,12 @@ impl<'a> FanOut<'a> {
         self
     }
 
-    /// Moves the bytes, on the caller's thread and the engine's.
+    /// Moves the bytes, on the caller's thread and a thread of the engine.
     ///
     /// # Errors
     ///
-    /// A refusal: no private pipe, or no engine for a sink that needs it. Nothing has
-    /// moved.
+    /// A refusal: no private pipe, or no engine for a sink that needs one, is available.
+    /// No byte has moved.
     pub fn run(self) -> Result<FanOutOutcome, Refused> {
         run::run(self.parts, &mut Poll::new())
     }

@@ -1,12 +1,11 @@
-//! Moves the bytes of one source to several sinks, each with an account and a
-//! policy of its own. It composes transfers and adds no data path.
+//! Moves the bytes of one source to several sinks. Each sink has its own account and
+//! policy. It composes transfers and adds no data path.
 //!
 //! One transfer moves the source's bytes into a private pipe. `tee(2)` duplicates
 //! its pages into each sink that is a pipe. Every other sink has a private pipe,
 //! and a transfer on the engine from that pipe to the sink.
 
 mod block;
-
 mod end;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod fan_out;

@@ -44,7 +44,7 @@ named! {
     name
 }
 
-/// A fan-out was refused before any byte moved.
+/// The error of a fan-out that was refused before any byte moved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{refusal}")]
 #[non_exhaustive]
@@ -59,8 +59,8 @@ pub struct Refused {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SinkReport {
-    /// Bytes that were read from the source for this sink. A sink that has failed or
-    /// was detached does not count those that were read later.
+    /// Bytes that were read from the source for this sink. Bytes that were read after the
+    /// sink had failed or was detached do not count.
     pub read: u64,
     /// Bytes that the sink has accepted.
     pub written: u64,
@@ -69,7 +69,7 @@ pub struct SinkReport {
     pub dropped: u64,
     /// The number of contiguous ranges of dropped bytes.
     pub gaps: u64,
-    /// Bytes that were read and neither written nor dropped, which are in
+    /// Bytes that were read and neither written nor dropped. They are in
     /// [`SinkReport::unwritten`].
     pub stranded: u64,
     /// Why it received no more bytes.
@@ -92,7 +92,7 @@ pub struct SinkReport {
 #[non_exhaustive]
 pub struct FanOutOutcome {
     /// Bytes that were read from the source for the sinks. A seekable source is rewound
-    /// over bytes that were read for none.
+    /// over bytes that have not reached the first private pipe. These do not count.
     pub read: u64,
     /// Why the fan-out ended.
     pub ended: Ended,

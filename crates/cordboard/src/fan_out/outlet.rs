@@ -50,7 +50,7 @@ pub(super) struct Outlet<'a> {
     /// Why no pages are passed to it.
     pub(super) declined: Option<Errno>,
     pub(super) ended: Option<SinkEnded>,
-    /// Nothing more happens to it, and this was seen.
+    /// The end of the sink was seen: [`end::has_ended`](super::end::has_ended).
     pub(super) settled: bool,
     pub(super) errno: Option<Errno>,
     /// How long other sinks have waited for it.

@@ -243,7 +243,8 @@ impl Running<'_> {
                 end::complete(outlet);
             }
         }
-        // Each is asked: a wait follows for those that have not ended.
+        // Not `all()`: `has_ended` records the end of each sink, and a wait follows for
+        // the others.
         let mut all = true;
         for outlet in &mut self.outlets {
             all &= end::has_ended(outlet);
@@ -368,9 +369,9 @@ impl Running<'_> {
     }
 }
 
-/// Returns the descriptors that a sink is waited for by. A transfer to a sink is waited for
-/// until its end was seen. It may have ended since the last look. Without it the wait could
-/// be for no descriptor, and last for ever.
+/// Returns the descriptors to poll for a sink. The descriptor of a transfer is included
+/// until its end was seen, because the transfer may have ended since the last check.
+/// Otherwise the wait could have no descriptor, and never end.
 fn interests<'a>(outlet: &'a Outlet<'_>) -> Vec<(BorrowedFd<'a>, PollFlags)> {
     let mut all = Vec::new();
     if outlet.is_live() && !outlet.is_ready() {

@@ -19,7 +19,8 @@ fn descriptors(file: &std::fs::File) -> usize {
     names.filter(|name| link(name.clone()) == own).count()
 }
 
-/// Before each look at the clock, the engine has time to end the transfer to the sink.
+/// A [`Waiter`] that lets the engine end the transfer to the sink before it returns the
+/// time.
 struct Late<'a> {
     inner: Poll,
     sink: &'a std::fs::File,
@@ -29,7 +30,7 @@ impl Waiter for Late<'_> {
     fn now(&mut self) -> Duration {
         for _ in 0..200 {
             if descriptors(self.sink) == 1 {
-                // It reports its end after it has closed its descriptors.
+                // A transfer reports its end after it has closed its descriptors.
                 for _ in 0..200 {
                     std::thread::yield_now();
                 }
@@ -43,13 +44,13 @@ impl Waiter for Late<'_> {
     fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
         assert!(
             !fds.is_empty() || timeout.is_some(),
-            "it would sleep for ever"
+            "the wait would never end"
         );
         self.inner.wait(fds, timeout)
     }
 }
 
-/// A transfer to a sink that ends just before the wait for it.
+/// The transfer to the sink ends just before the wait for it.
 #[test]
 fn an_end_that_comes_before_the_wait_is_seen() {
     for _ in 0..20 {

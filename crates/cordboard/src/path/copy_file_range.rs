@@ -177,7 +177,7 @@ mod tests {
         assert!(refused(Errno::EIO, false).is_some());
         assert!(refused(Errno::EIO, true).is_none());
         assert!(refused(Errno::EXDEV, true).is_some());
-        // A retry could give the same for ever.
+        // A retry could give the same forever.
         assert!(refused(Errno::EAGAIN, true).is_some());
         // Perhaps caused by the source.
         assert!(refused(Errno::ENOSPC, true).is_some());

@@ -41,8 +41,8 @@ pub(crate) fn within(
 }
 
 /// Checks a pipe spliced onto itself. A size no larger than the pipe's contents
-/// goes through once, by read/write. A larger one would read its own output for
-/// ever, and end of file never comes because this process holds the write end.
+/// goes through once, by read/write. A larger one would read its own output forever:
+/// end of file never comes, because this process holds the write end.
 ///
 /// In a full pipe, a read of part of a page frees no slot, so a write finds no
 /// room. Then the size must be all of the contents, which frees every page, or 0.
@@ -96,7 +96,7 @@ fn within_file(
     let endless = source.kind != Kind::BlockDevice && !bounded && to.saturating_add(length) > end;
     if endless && to > from {
         let help = match request.size {
-            Size::Eof => "which would grow for ever: give a size, or write to another file",
+            Size::Eof => "which would grow forever: give a size, or write to another file",
             // The rest of the source would be the bytes written, or a hole before
             // them.
             Size::Bytes(_) if to >= from.saturating_add(length) => {

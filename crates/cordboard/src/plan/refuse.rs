@@ -24,7 +24,7 @@ pub(super) fn probe<'a>(
 }
 
 /// Refuses a file that can be opened but has no read or write operation. It may
-/// never poll ready either, so a transfer would wait for ever. Checked only for
+/// never poll ready either, so a transfer would wait forever. Checked only for
 /// kinds that can lack one.
 pub(super) fn without_operation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Result<(), Refusal> {
     for (side, end) in [(Side::Source, source), (Side::Sink, sink)] {

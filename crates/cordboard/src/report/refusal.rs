@@ -69,8 +69,8 @@ pub enum Refusal {
     /// mix.
     #[error("two sinks are the same file or pipe: name it once")]
     SameSinks,
-    /// Two sources of a fan-in are one file, device or pipe: which of the two takes a
-    /// byte would be left to chance.
+    /// Two sources of a fan-in are the same file, device or pipe: the division of its
+    /// bytes among the two would be undefined.
     #[error("two sources are the same file or pipe: name it once")]
     SameSources,
     /// A fan-in by datagram has a source without message boundaries.
@@ -78,19 +78,19 @@ pub enum Refusal {
         "the source is a {kind}, which has no message boundaries: take turns by bytes or by record"
     )]
     NoMessages {
-        /// What it is.
+        /// The kind of the source.
         kind: crate::endpoint::Kind,
     },
-    /// A buffer is between two endpoints that have message boundaries.
+    /// Source and sink of a buffer have message boundaries.
     #[error("the source is a {kind}, and a buffer would merge its messages: omit the buffer")]
     BufferedMessages {
-        /// What it is.
+        /// The kind of the source.
         kind: crate::endpoint::Kind,
     },
-    /// The file of a buffer cannot be created.
+    /// A file of the buffer cannot be created.
     #[error("the buffer cannot be created: {errno}")]
     NoBuffer {
-        /// That of `memfd_create(2)` or of `open(2)` in the directory.
+        /// The errno of `memfd_create(2)`, or of `open(2)` in the directory.
         errno: Errno,
     },
     /// An offset was given for a descriptor that cannot seek.

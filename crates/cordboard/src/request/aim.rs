@@ -1,4 +1,4 @@
-//! What an automatic schedule aims at.
+//! The aims of automatic schedules.
 
 use std::num::NonZeroU32;
 
@@ -6,21 +6,21 @@ use std::num::NonZeroU32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Aim {
-    /// As many bytes a second as both sides permit. The block and the number of blocks
-    /// in flight follow from measurements where a path has a choice.
+    /// Move as many bytes a second as both sides permit. If a path can choose the length
+    /// and the number of blocks in flight, it determines them by measurements.
     #[default]
     Throughput,
-    /// Use the processors and the disks that other work leaves idle. The transfer takes
-    /// fewer bytes as soon as other work waits for a processor or a disk, and more when
-    /// there is idle time again.
+    /// Use only the processors and the disks that other work leaves idle. The rate falls
+    /// while other work uses all of a processor or a disk, and rises while there is idle
+    /// time.
     Background,
-    /// Divide the rate between the transfers of this process that have this aim, in
+    /// Divide the throughput among the transfers of this process that have this aim, in
     /// proportion to their weights.
     Share(NonZeroU32),
 }
 
 impl Aim {
-    /// Returns the aim to share with this weight; `None` if it is 0.
+    /// Returns the aim to share with this weight. `None`: the weight is 0.
     pub fn share(weight: u32) -> Option<Aim> {
         NonZeroU32::new(weight).map(Aim::Share)
     }

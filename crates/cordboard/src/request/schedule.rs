@@ -7,11 +7,10 @@ use super::Aim;
 
 /// When bytes may be taken from the source.
 ///
-/// A schedule limits the bytes taken, by whichever path they move; the path stays the
-/// same. It is an upper bound at each moment. One record or datagram, which cannot be
-/// divided, may exceed it; the excess is paid for by a longer wait. A hole that is
-/// skipped counts nothing. Time in which the source has no bytes or the sink has no
-/// room is not made up for later.
+/// A schedule limits the bytes taken, on every path, and does not change the path. It is
+/// an upper bound at each moment. One record or datagram, which cannot be divided, may
+/// exceed it; the next wait is then longer. A skipped hole does not count. Time in which
+/// the source has no bytes, or the sink has no room, is not made up for later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Schedule {
@@ -30,8 +29,7 @@ pub enum Schedule {
         /// The time between two bursts.
         rest: Duration,
     },
-    /// The library determines the schedule from what it measures while the transfer
-    /// runs.
+    /// The library determines the schedule from measurements while the transfer runs.
     Auto(Aim),
 }
 

@@ -1,4 +1,4 @@
-//! How busy the processors and a disk are: procfs and sysfs.
+//! The load of the processors and of disks, from procfs and sysfs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,20 +6,22 @@ use std::time::Duration;
 /// Ticks of `/proc/stat` in a second (`USER_HZ`, the same on all architectures of
 /// Linux that Rust supports).
 const TICKS: u64 = 100;
-/// The length of a sector in the statistics of block devices, whatever the device has.
+/// The length of a sector in the statistics of block devices. It does not depend on the
+/// device.
 const SECTOR: u64 = 512;
 
 /// The idle time of the processors that the calling thread may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Idle {
-    /// Of all of them together, since the system has started. In steps of 10 ms.
+    /// The sum over all these processors since the start of the system, in steps of
+    /// 10 ms.
     pub(crate) time: Duration,
-    /// Their number.
+    /// The number of these processors.
     pub(crate) processors: u32,
 }
 
-/// Returns the idle time, in which a processor may have waited for a disk. `None`: procfs
-/// is not mounted.
+/// Returns the idle time, including the time in which a processor waited for a disk
+/// (`iowait`). `None`: procfs is not mounted.
 pub(crate) fn idle() -> Option<Idle> {
     let allowed = rustix::thread::sched_getaffinity(None).ok();
     let is_allowed = |cpu: usize| allowed.as_ref().is_none_or(|set| set.is_set(cpu));
@@ -34,7 +36,7 @@ fn idle_of(text: &str, is_allowed: impl Fn(usize) -> bool) -> Option<Idle> {
             continue;
         };
         let mut words = line.split_ascii_whitespace();
-        // The first line, of all processors, has no number.
+        // The first line is the sum of all processors, and has no number.
         let Some(cpu) = words.next().filter(|_| !line.starts_with(' ')) else {
             continue;
         };
@@ -50,20 +52,20 @@ fn idle_of(text: &str, is_allowed: impl Fn(usize) -> bool) -> Option<Idle> {
     })
 }
 
-/// The traffic of a block device since the system has started.
+/// The traffic of a block device since the start of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traffic {
     /// Bytes read.
     pub(crate) read: u64,
     /// Bytes written.
     pub(crate) written: u64,
-    /// The time in which it had requests.
+    /// The time in which the device had requests.
     pub(crate) busy: Duration,
 }
 
-/// Returns the traffic of the disk with this device number, or of the whole disk of a
-/// partition: Documentation/block/stat.rst of the kernel. `None`: it is no block device
-/// (tmpfs, a file server, btrfs), or sysfs is not mounted.
+/// Returns the traffic of the disk with this device number; for a partition, of its whole
+/// disk (Documentation/block/stat.rst of the kernel). `None`: the number is not that of a
+/// block device (tmpfs, a file server, btrfs), or sysfs is not mounted.
 pub(crate) fn traffic(device: u64) -> Option<Traffic> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     if major == 0 {

@@ -38,7 +38,7 @@ struct Shared {
     paused: AtomicBool,
     /// There is a schedule or a limit.
     paced: AtomicBool,
-    /// The schedule depends on what steps cost.
+    /// The schedule depends on the cost of steps.
     metered: AtomicBool,
     pacers: Lock<Pacers>,
     /// Transfers that have begun to use the wakeup.
@@ -205,7 +205,7 @@ impl Control {
         }
     }
 
-    /// Returns whether the schedule depends on what steps cost.
+    /// Returns whether the schedule depends on the cost of steps.
     pub(super) fn is_metered(&self) -> bool {
         self.shared.metered.load(Ordering::Acquire)
     }
@@ -219,7 +219,7 @@ impl Control {
         pacers.is_some_and(|pacers| pacers.needs_load(now))
     }
 
-    /// Adapts the schedule to what the machine does: [`Pacers::observe`].
+    /// Adapts the schedule to the load of the machine: [`Pacers::observe`].
     pub(super) fn observe(&self, now: Duration, load: Option<&Load>) {
         if let Some(mut pacers) = self.shared.pacers.lock() {
             pacers.observe(now, load);

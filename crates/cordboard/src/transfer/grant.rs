@@ -50,7 +50,8 @@ impl Transfer<'_> {
         (control.is_paced() && control.is_metered()).then(thread_time)
     }
 
-    /// Records what a step has cost. `waits`: for the source or the sink.
+    /// Records the cost of a step. `waits`: the transfer then waits for its source or its
+    /// sink.
     pub(super) fn stop_meter(&self, before: Duration, waits: bool, clock: &mut dyn Clock) {
         if let Some(control) = &self.control {
             let spent = thread_time().saturating_sub(before);
@@ -65,7 +66,7 @@ impl Transfer<'_> {
         let most = self.flow.allowance.remaining().min(turn);
         let block = self.flow.options.block.map(|block| block as u64);
         Need {
-            // At its size a source is read once more: to find its end, or to go on.
+            // At its size, a source is read once more, to find its end or more bytes.
             most: left
                 .filter(|left| *left > 0)
                 .map_or(most, |left| left.min(most)),
@@ -78,7 +79,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Returns the device of a regular file's file system, or the block device.
+    /// Returns the number of the block device, or of the device of a regular file's file
+    /// system.
     fn device(&self, side: Side) -> Option<u64> {
         let facts = self.flow.end(side).facts();
         let is_on_disk = matches!(facts.kind, Kind::File | Kind::BlockDevice);

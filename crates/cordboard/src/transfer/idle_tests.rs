@@ -57,7 +57,7 @@ impl<F: FnMut(bool) -> Duration> Waiter for Wakes<F> {
         timeout: Option<Duration>,
     ) -> Result<Wakeup, Errno> {
         self.waits += 1;
-        assert!(self.waits < 10_000, "it waits for ever");
+        assert!(self.waits < 10_000, "it waits forever");
         let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
         if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
             return Ok(wakeup);
@@ -294,7 +294,7 @@ impl<F: FnMut(usize)> Waiter for Sleeps<F> {
         self.for_sink.push(timeout);
         let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
         if wakeup == Wakeup::default() {
-            self.now += timeout.expect("it would wait for ever");
+            self.now += timeout.expect("it would wait forever");
         }
         Ok(wakeup)
     }

@@ -1,14 +1,14 @@
-//! What a transfer asks its schedule for.
+//! A request for a grant.
 
-/// What a transfer asks for.
+/// A transfer's request for a grant of its schedule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
-    /// Bytes that it can still use; `u64::MAX` if unknown.
+    /// The number of bytes that it can still use; `u64::MAX` if unknown.
     pub(crate) most: u64,
-    /// The least that its path can move: fewer are of no use to it.
+    /// The smallest number of bytes that its path can move.
     pub(crate) unit: u64,
     /// The length of its blocks.
     pub(crate) block: u64,
-    /// Granted bytes that are in flight.
+    /// The number of granted bytes that are in flight.
     pub(crate) in_flight: u64,
 }

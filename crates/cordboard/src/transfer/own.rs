@@ -14,7 +14,7 @@ impl Transfer<'_> {
     /// Returns whether the descriptors that it owns still refer to the same files,
     /// as far as can be determined. An open file's inode number may change on an
     /// overlay (by a copy up) and on a file system whose server assigns it, and
-    /// querying a server may block for ever.
+    /// querying a server may block forever.
     pub(crate) fn has_its_descriptors(&self) -> bool {
         let owned = self.owned.iter().flatten();
         let walks = (self.walk.as_deref()).and_then(holes::Walk::own);

@@ -21,8 +21,8 @@ const BURST: Duration = Duration::from_millis(40);
 /// The shortest rest between two bursts of blocks.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 
-/// A schedule, and any number of schedules that limit it. A grant needs the consent of
-/// all.
+/// A schedule, and any number of schedules that limit it. A grant is the smallest one of
+/// all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Pacers {
     own: Pacer,
@@ -67,7 +67,7 @@ impl Pacers {
         ) || !self.limits.is_empty()
     }
 
-    /// Whether the schedule depends on what steps cost.
+    /// Returns whether the schedule depends on the cost of steps.
     pub(crate) fn is_metered(&self) -> bool {
         matches!(
             self.schedule(),
@@ -75,13 +75,13 @@ impl Pacers {
         )
     }
 
-    /// Whether it is time for [`Pacers::observe`].
+    /// Returns whether it is time for [`Pacers::observe`].
     pub(crate) fn needs_load(&self, now: Duration) -> bool {
         let auto = self.own.auto.as_ref();
         auto.is_some_and(|auto| auto.needs_load(now))
     }
 
-    /// Adapts an automatic schedule to what the machine does.
+    /// Adapts an automatic schedule to the load of the machine.
     pub(crate) fn observe(&mut self, now: Duration, load: Option<&Load>) {
         if let Some(auto) = &mut self.own.auto {
             auto.observe(now, load);
@@ -95,8 +95,8 @@ impl Pacers {
         }
     }
 
-    /// Grants as many bytes as are allowed now, or returns the time until there are
-    /// enough for a piece. Without a schedule it grants `u64::MAX`.
+    /// Grants as many bytes as are allowed now, or returns the time until a piece is
+    /// allowed. Without a schedule it grants `u64::MAX`.
     pub(crate) fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
         let mut all: Vec<&mut Pacer> = std::iter::once(&mut self.own)
             .chain(&mut self.limits)
@@ -106,7 +106,7 @@ impl Pacers {
             let most = need.most.min(granted);
             let answer = all[index].grant(now, Need { most, ..need });
             let less = answer.map_or(0, |bytes| bytes.min(granted));
-            // What one pacer has granted and a later one has not goes back.
+            // Bytes that a later pacer has not granted go back to the earlier ones.
             for before in &mut all[..index] {
                 before.give_back(granted - less, 0);
             }
@@ -116,8 +116,8 @@ impl Pacers {
         Ok(granted)
     }
 
-    /// Takes back what a step has not used. `overdrawn`: bytes that it has taken beyond
-    /// its grant.
+    /// Takes back the unused bytes of a step. `overdrawn`: bytes that the step has taken
+    /// beyond its grant.
     pub(crate) fn give_back(&mut self, unused: u64, overdrawn: u64) {
         for pacer in std::iter::once(&mut self.own).chain(&mut self.limits) {
             pacer.give_back(unused, overdrawn);
@@ -129,9 +129,9 @@ impl Pacers {
 #[derive(Debug, Default)]
 struct Pacer {
     schedule: Schedule,
-    /// The schedule from the next grant on.
+    /// The schedule that is in effect from the next grant on.
     next: Option<Schedule>,
-    /// The length of its blocks, if the request's does not count.
+    /// The length of its blocks, if it is not that of the request.
     block: Option<u64>,
     state: State,
     auto: Option<Box<Auto>>,
@@ -169,7 +169,7 @@ impl Pacer {
         };
         self.state = match (schedule, self.state) {
             (_, State::Fresh) => State::Fresh,
-            // A background schedule is one of rates.
+            // A background schedule is a rate.
             (Schedule::Rate(_) | Schedule::Auto(Aim::Background), state) => State::Credit {
                 at: now,
                 credit: match state {

@@ -116,7 +116,7 @@ impl Stepper {
             Turn::HeldBack if self.next_grant.is_some() => {
                 Next::Wait(self.new_wait(transfer, WaitFor::Grant, waiter))
             }
-            // The grant was used up: the next step asks for another one.
+            // The grant is used up: the next step requests another one.
             Turn::HeldBack => Next::Step,
             Turn::Done(_) if self.source_ended => Next::End(Turn::Done(Ended::Eof)),
             Turn::Done(_) if self.flushing => Next::End(Turn::Done(Ended::Idle)),

@@ -42,7 +42,7 @@ impl Waiter for Fake {
         timeout: Option<Duration>,
     ) -> Result<Wakeup, Errno> {
         self.waits.push((timeout, interest.ready.is_some()));
-        assert!(self.waits.len() < 10_000, "it waits for ever");
+        assert!(self.waits.len() < 10_000, "it waits forever");
         let ready = self.claims_ready && interest.ready.is_some();
         if !ready {
             self.now += timeout.expect("nothing would wake it");

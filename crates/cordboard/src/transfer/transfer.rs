@@ -63,7 +63,8 @@ pub struct Transfer<'a> {
     pub(super) used: Vec<DataPath>,
     pub(super) declined: Vec<Declined>,
     pub(crate) control: Option<Control>,
-    /// Bytes that it may take before its composition grants more. `None`: no limit.
+    /// The number of bytes that it may take before its composition grants more. `None`: no
+    /// limit.
     pub(super) turn: Option<u64>,
     /// It measures other ways once it has become long.
     pub(super) tunes: bool,
@@ -221,8 +222,8 @@ impl<'a> Transfer<'a> {
         (self.flow.read(), self.flow.written())
     }
 
-    /// Limits the bytes that the next step may take from the source, beside a schedule.
-    /// With 0, a step waits for a grant.
+    /// Limits the number of bytes that the next step may take from the source, in addition
+    /// to a schedule. With 0, a step waits for a grant.
     pub(crate) fn set_turn(&mut self, bytes: Option<u64>) {
         self.turn = bytes;
     }

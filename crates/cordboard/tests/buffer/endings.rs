@@ -60,7 +60,7 @@ fn a_cancelled_transfer_strands_what_it_holds_in_order() {
             let running = buffered(&source, &sink, 32 << 20).control(&control);
             let running = running.place(place.clone());
             let outcome = scope.spawn(|| running.run().unwrap());
-            // Into the sink, both pipes and several files.
+            // The bytes fill the sink, both pipes and several files.
             feed.write_all(&data).unwrap();
             until("all was taken", || {
                 rustix::io::ioctl_fionread(&source).unwrap() == 0
@@ -78,7 +78,7 @@ fn a_cancelled_transfer_strands_what_it_holds_in_order() {
     }
 }
 
-/// The level that an observer was told last.
+/// Stores the last level that was reported to an observer.
 struct Level<'a>(&'a AtomicU64);
 
 impl Observer for Level<'_> {
@@ -136,7 +136,7 @@ fn a_full_file_system_ends_the_reading_and_what_was_taken_is_written() {
     let fed = data.clone();
     let feeder = std::thread::spawn(move || {
         let mut feed = std::fs::File::from(OwnedFd::from(feed));
-        // Fails when the source is closed.
+        // Fails once the source is closed.
         let _ = feed.write_all(&fed);
     });
     let mut outcome = std::thread::scope(|scope| {
@@ -200,7 +200,7 @@ fn a_directory_that_is_missing_is_refused() {
     for (path, errno) in [
         (directory.path().join("none"), Some(Errno::ENOENT)),
         ("/dev/null".into(), Some(Errno::ENOTDIR)),
-        // No file can be made there.
+        // No file can be created in this directory.
         ("/proc/self".into(), None),
     ] {
         let running = buffered(&source, &sink, 10).place(Place::Directory(path));

@@ -1,4 +1,4 @@
-//! How much the buffer takes, and when.
+//! The level of the buffer: how many bytes it takes, and when.
 
 use std::io::{Read, Write};
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use cordboard::{Control, DataPath, Ended, Observer, Progress, Request, Schedule,
 use crate::common::{MIB, content, content_of, file_with, pattern, position, watchdog};
 use crate::runs::{audit, buffered, request, until};
 
-/// A burst goes into the buffer while the sink takes nothing, whatever the place.
+/// A burst goes into the buffer while the sink accepts no bytes, in each place.
 #[test]
 fn a_burst_is_taken_while_the_sink_waits() {
     let _dog = watchdog("a_burst_is_taken_while_the_sink_waits");
@@ -28,7 +28,7 @@ fn a_burst_is_taken_while_the_sink_waits() {
             let running = buffered(&source, &sink, size as u64).control(&control);
             let running = running.place(place.clone());
             let outcome = scope.spawn(|| running.run().unwrap());
-            // Returns although nothing is written.
+            // Returns although no byte is written.
             feed.write_all(&data).unwrap();
             drop(feed);
             control.resume();
@@ -39,7 +39,7 @@ fn a_burst_is_taken_while_the_sink_waits() {
         });
         assert_eq!((outcome.ended, outcome.errno), (Ended::Eof, None));
         assert_eq!(outcome.written, size as u64);
-        // What the pipes did not hold.
+        // The bytes for which the pipes had no room.
         assert!(
             outcome.stored >= size as u64 - 3 * MIB as u64,
             "{outcome:?}"
@@ -50,7 +50,7 @@ fn a_burst_is_taken_while_the_sink_waits() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// The levels that an observer was told.
+/// Stores all progress that was reported to an observer.
 struct Levels<'a>(&'a Mutex<Vec<Progress>>);
 
 impl Observer for Levels<'_> {
@@ -80,7 +80,7 @@ fn no_more_than_its_size_is_taken() {
             });
             assert_eq!(position(&source), size as u64);
             control.resume();
-            // One byte at a time would take long.
+            // A small buffer would take long for the rest.
             if size < 4096 {
                 let mut some = vec![0; 5000];
                 (&reader).read_exact(&mut some).unwrap();
@@ -149,7 +149,7 @@ fn pages_in_the_sink_stay_after_the_files_are_closed() {
             (got, reader)
         };
         let (mut got, mut reader) = stored(&data);
-        // The memory is used again.
+        // The freed memory is reused.
         stored(&other);
         reader.read_to_end(&mut got).unwrap();
         assert!(got == data, "{place:?}");
@@ -171,7 +171,7 @@ fn the_two_ends_have_schedules_of_their_own() {
         .unwrap();
     assert_eq!(outcome.ended, Ended::Eof);
     assert!(content(&sink) == data);
-    // The source is twice as fast.
+    // The schedule of the source is twice as fast.
     assert!(outcome.most > 0);
     audit(&mut outcome);
 }

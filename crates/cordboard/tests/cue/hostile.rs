@@ -12,7 +12,7 @@ use super::steps::{bytes_of, file_with, send, status};
 const LIMIT: u64 = 50_000;
 
 /// A limited transfer that is steered by what `peer` sends: it never moves more than
-/// the limit, and the process goes on serving others.
+/// the limit, and the process continues to serve others.
 fn is_withstood(seed: u64, peer: impl FnOnce(UnixStream)) {
     let data = noise(200_000);
     let (source, sink) = (file_with(&data), file_with(b""));
@@ -112,7 +112,7 @@ fn garbage_moves_no_more_than_the_limits() {
     }
 }
 
-/// A peer that asks for ever and reads nothing is not read from any more, and blocks
+/// A peer that sends commands endlessly and reads no records is no longer read, and blocks
 /// itself only.
 #[test]
 fn a_peer_that_reads_nothing_blocks_itself() {

@@ -114,7 +114,7 @@ fn changes_at_random_moments_on_each_path() {
         };
         Engine::new(options).ok()
     });
-    // The rest of the test goes on without that engine.
+    // The rest of the test continues without that engine.
     needs::missing(
         "random changes on the engine with io_uring",
         &[Need::IoUring],

@@ -81,7 +81,7 @@ fn stranded_datagrams_are_handed_back_by_source() {
     let (sources, feeds): (Vec<_>, Vec<_>) = (0..2).map(|_| pair(Sort::Seqpacket)).unzip();
     let (sink, _end) = pair(Sort::Unix);
     let control = Control::new().unwrap();
-    // The channel in front of the sink takes them.
+    // The datagrams stay in the channel in front of the sink.
     control.pause();
     let outcome = std::thread::scope(|scope| {
         let running = fan(&sources, &sink).turn(Turn::ByDatagram).unwrap();

@@ -127,7 +127,7 @@ fn a_pause_acts_on_the_sink_and_a_cancel_strands() {
     let outcome = std::thread::scope(|scope| {
         let running = fan(&sources, &writer).control(&control);
         let outcome = scope.spawn(|| running.run().unwrap());
-        // The channel fills meanwhile.
+        // The sources are read until the channel is full.
         until("the sources are read", || {
             files.iter().all(|file| position(file) > 100_000)
         });

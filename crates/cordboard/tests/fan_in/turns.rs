@@ -1,4 +1,4 @@
-//! Sources take turns, and none holds up another.
+//! Sources take turns, and none delays another.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -58,8 +58,8 @@ fn the_path_of_a_pair_stays_in_the_kernel() {
 }
 
 #[test]
-fn a_silent_source_holds_up_no_other() {
-    let _dog = watchdog("a_silent_source_holds_up_no_other");
+fn a_silent_source_delays_no_other() {
+    let _dog = watchdog("a_silent_source_delays_no_other");
     let (silent, mut quiet) = pipe_with(b"");
     let sources = [
         silent,
@@ -76,7 +76,7 @@ fn a_silent_source_holds_up_no_other() {
         }
         assert!(of(1, &got) == marked(1, 3 * MIB));
         assert!(of(2, &got) == marked(2, 2 * MIB));
-        // Only now the first one speaks.
+        // Only now the first source provides bytes.
         quiet.write_all(b"at last").unwrap();
         let mut last = [0; 7];
         assert_eq!(rustix::io::read(&reader, &mut last).unwrap(), 7);
@@ -92,7 +92,7 @@ fn a_silent_source_holds_up_no_other() {
 #[test]
 fn a_busy_source_starves_no_other() {
     let _dog = watchdog("a_busy_source_starves_no_other");
-    // It never ends, nor is it ever silent.
+    // This source never ends and is never silent.
     let busy = std::fs::File::open("/dev/zero").unwrap();
     let (slow, mut feed) = pipe_with(b"");
     let sources = [OwnedFd::from(busy), slow];

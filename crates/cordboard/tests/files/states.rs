@@ -197,7 +197,7 @@ fn one_file_on_both_sides() {
         said.contains("whose end moves") && said.contains("what is left before its end"),
         "{said}"
     );
-    assert!(!said.contains("for ever"), "{said}");
+    assert!(!said.contains("forever"), "{said}");
     let left = refusal(&read(), &write(), at(188_440, 1_237_016, 111_560));
     assert_eq!(left, None);
     // No size would avoid that.

@@ -1,5 +1,5 @@
 //! A transfer moves between the reactor and a worker while another thread cancels
-//! it: the reactor does not sleep on it for ever.
+//! it: the reactor does not sleep on it forever.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -87,7 +87,7 @@ enum FileState {
 }
 
 /// Runs work for one file. A panic, which is a bug, would end the thread, and
-/// the walk would wait for its slot for ever. It is a failure of this file
+/// the walk would wait for its slot forever. It is a failure of this file
 /// instead, and the result is `None`.
 pub fn catch_panic<T>(
     at: &FileRef,

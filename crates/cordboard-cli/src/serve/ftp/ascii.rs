@@ -1,13 +1,13 @@
-//! TYPE A: lines end with CR LF on the network, and with LF in files.
+//! TYPE A: lines end in CR LF on the network, and in LF in files.
 
 use cordboard::stage::{Fault, Finished, Passed, Transform};
 
 /// From files to the network: LF becomes CR LF.
 #[derive(Debug, Default)]
 pub struct ToNetwork {
-    /// The last byte was CR: the LF behind it has one already.
+    /// The last byte was CR: no CR is inserted before a following LF.
     after_cr: bool,
-    /// The CR of an LF is made, and its LF is not.
+    /// The inserted CR is written, and its LF is not.
     owes_lf: bool,
 }
 

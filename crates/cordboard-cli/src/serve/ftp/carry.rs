@@ -1,4 +1,4 @@
-//! Moves the bytes of one data connection, and follows the control connection meanwhile.
+//! Moves the bytes of one data connection, and meanwhile handles the control connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -20,17 +20,18 @@ const TICK_MILLIS: u32 = 1000;
 pub struct Carried {
     /// Bytes that the sink has accepted.
     pub written: u64,
-    /// The source has ended, and all of it is written.
+    /// The source has ended, and all its bytes are written.
     pub complete: bool,
+    /// The client has sent ABOR.
     pub aborted: bool,
-    /// The client has sent nothing, or taken nothing, for too long.
+    /// No byte has moved for the idle time.
     pub idle: bool,
     pub failed: Option<Side>,
     pub errno: Option<Errno>,
     pub path: Option<DataPath>,
 }
 
-/// What moves the bytes.
+/// The transfer that moves the bytes.
 enum Mover {
     /// A control descriptor, and the records that have arrived.
     Cue(Cue, Records),
@@ -74,7 +75,7 @@ impl Mover {
     }
 }
 
-/// Moves all bytes from source to sink. The client can abort it.
+/// Moves all bytes from source to sink. The client can abort the transfer.
 pub fn carry(
     server: &Server,
     lines: &mut Lines,
@@ -116,14 +117,15 @@ enum Why {
     Shutdown,
 }
 
-/// What is watched while bytes move.
+/// The state of the control connection and of the progress while bytes move.
 struct Watch {
     /// The client has closed the control connection.
     closed: bool,
-    /// The server ends at this time.
+    /// The server is shutting down: the transfer is cancelled at this time.
     until: Option<Instant>,
-    /// The bytes when they last changed.
+    /// The last change of `written`: the number, and its time.
     progress: (u64, Instant),
+    /// The number of bytes that the sink has accepted.
     written: u64,
 }
 
@@ -135,7 +137,7 @@ impl Watch {
             Mover::Staged(running) => running.fd().ok(),
         };
         fds.extend(moves.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // Commands behind the present one wait.
+        // Commands that follow the present one wait.
         let control = lines.awaited().filter(|_| !self.closed).map(|fd| {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             fds.len() - 1
@@ -158,7 +160,7 @@ impl Watch {
         }
     }
 
-    /// Returns why the transfer is to be cancelled, once.
+    /// Handles STAT and ABOR. Returns the reason if the transfer must be cancelled.
     fn cancels(&mut self, server: &Server, lines: &mut Lines) -> Option<Why> {
         let now = Instant::now();
         if self.written != self.progress.0 {
@@ -181,7 +183,7 @@ impl Watch {
     }
 }
 
-/// Takes in what the mover reports. Returns whether it has ended.
+/// Reads the reports of the mover. Returns whether the transfer has ended.
 fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool {
     let (cue, records) = match mover {
         Mover::Cue(cue, records) => (cue, records),
@@ -243,7 +245,7 @@ fn settle(mover: Mover, carried: &mut Carried) {
     match mover {
         Mover::Cue(cue, mut records) => {
             let _ = shutdown(&cue, Shutdown::Write);
-            // The end of file comes when the service has closed both ends.
+            // The end of file means that the service has closed source and sink.
             while !matches!(
                 receive(&cue, &mut records, RecvFlags::empty()),
                 Received::End

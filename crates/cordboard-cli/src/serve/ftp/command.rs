@@ -1,8 +1,8 @@
-//! The commands of a client, from a line.
+//! Parses the commands of a client.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// A command, with its arguments as bytes: names of files have any bytes.
+/// A command. Its arguments are bytes, because file names may contain any bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     User(Vec<u8>),
@@ -17,9 +17,7 @@ pub enum Command {
     Help,
     Stat(Vec<u8>),
     Opts(Vec<u8>),
-    Type {
-        ascii: bool,
-    },
+    Type { ascii: bool },
     Structure(u8),
     Mode(u8),
     Allo,
@@ -27,7 +25,6 @@ pub enum Command {
     Cwd(Vec<u8>),
     Cdup,
     Pasv,
-    /// Only this protocol, or EPSV from now on.
     Epsv(Epsv),
     Port(SocketAddr),
     Rest(u64),
@@ -38,10 +35,7 @@ pub enum Command {
     MachineFact(Vec<u8>),
     Size(Vec<u8>),
     ModifiedAt(Vec<u8>),
-    SetModified {
-        seconds: i64,
-        path: Vec<u8>,
-    },
+    SetModified { seconds: i64, path: Vec<u8> },
     Retrieve(Vec<u8>),
     Store(Vec<u8>),
     StoreUnique,
@@ -60,16 +54,16 @@ pub enum Epsv {
     Any,
     /// 1: IPv4, 2: IPv6.
     Protocol(u32),
-    /// No other command for data connections is used from now on.
+    /// PASV, PORT and EPRT are refused from now on.
     All,
 }
 
-/// Why a line is no command.
+/// Why a line is not a valid command, with the code of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bad {
     /// 500: unknown.
     Unknown,
-    /// 501: its argument is wrong.
+    /// 501: the argument is invalid.
     Argument,
     /// 504: the argument is not supported.
     Unsupported,

@@ -9,10 +9,10 @@ use super::waiting::Waited;
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// The longest wait for the client's connection, or for one to the client.
+/// The longest wait for a connection from the client or to the client.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// An active connection to a lower port is refused: a server of the client's machine
-/// might listen there (RFC 2577).
+/// An active connection to a lower port is refused, because a server on the client's
+/// machine might listen there (RFC 2577).
 const FIRST_PORT: u16 = 1024;
 
 /// How the next data connection is made.
@@ -30,7 +30,7 @@ pub fn listen(address: IpAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListe
         return TcpListener::bind((address, 0));
     };
     let count = u32::from(last - first) + 1;
-    // Where to begin: the ports are used in turn.
+    // The first port to try: the ports are used in turn.
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let start = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let mut refused = io::ErrorKind::AddrInUse.into();
@@ -44,8 +44,8 @@ pub fn listen(address: IpAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListe
     Err(refused)
 }
 
-/// Listens at a port at which no other socket listens. Connections of before that wait for
-/// their end (TIME_WAIT) do not matter.
+/// Listens at a port at which no other socket listens. Earlier connections in TIME_WAIT do
+/// not prevent this (`SO_REUSEADDR`).
 fn bind_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket(address, SocketFlags::CLOEXEC)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -67,8 +67,8 @@ fn socket(address: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Returns whether an active connection to this address is allowed: it is that of the
-/// client itself, and no other host can be attacked through the server.
+/// Returns whether an active connection to this address is allowed. The address must be
+/// that of the client, so that no other host can be attacked through the server.
 pub fn may_connect(to: SocketAddr, client: IpAddr) -> bool {
     to.ip().to_canonical() == client.to_canonical() && to.port() >= FIRST_PORT
 }
@@ -76,7 +76,7 @@ pub fn may_connect(to: SocketAddr, client: IpAddr) -> bool {
 /// Why there is no data connection.
 #[derive(Debug)]
 pub enum NoConnection {
-    /// Neither PASV nor PORT.
+    /// The client has sent neither PASV nor PORT, nor their extended forms.
     Unset,
     Failed(io::Error),
     /// The wait has ended without a connection.
@@ -97,12 +97,12 @@ pub fn connect(
         Mode::Active(to) => open(to, local, wait)?,
         Mode::Passive(listener) => accept(&listener, client, wait)?,
     };
-    // The last bytes are not held back.
+    // The last bytes are sent without delay.
     let _ = socket.set_nodelay(true);
     Ok(socket)
 }
 
-/// Connects to the client, from the address to which the client has connected.
+/// Connects to the client, from the local address of the control connection.
 fn open(to: SocketAddr, local: IpAddr, wait: &mut Wait<'_>) -> Result<TcpStream, NoConnection> {
     let failed = |errno: rustix::io::Errno| NoConnection::Failed(errno.into());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -136,8 +136,8 @@ fn ready(fd: BorrowedFd<'_>, events: PollFlags, wait: &mut Wait<'_>) -> Result<(
     }
 }
 
-/// Accepts a connection of the client. Those of others are closed: another host could
-/// otherwise take a file, or give one (RFC 2577).
+/// Accepts a connection from the client. Connections from other hosts are closed: another
+/// host could otherwise receive the file, or replace it (RFC 2577).
 fn accept(
     listener: &TcpListener,
     client: IpAddr,

@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// A listing over the control connection.
+    /// Sends a listing over the control connection.
     fn listed(&mut self, path: &[u8]) -> Step {
         let place = self.here.join(path);
         match listing::listing(&self.server.root, &place, listing::Kind::Long, false) {

@@ -12,7 +12,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 const LONGEST: usize = 4096;
 /// Bytes of one read. A record of TLS has at most 16 KiB.
 const READ: usize = 32 << 10;
-/// Telnet's escape (RFC 854), and the first of its commands with an option.
+/// The escape byte of Telnet (RFC 854), and its commands that have an option.
 const IAC: u8 = 255;
 const WITH_OPTION: std::ops::RangeInclusive<u8> = 251..=254;
 
@@ -20,12 +20,12 @@ const WITH_OPTION: std::ops::RangeInclusive<u8> = 251..=254;
 enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ServerConnection, NoWait>>),
-    /// While it changes from one to the other.
+    /// During the change from plain to TLS.
     Changing,
 }
 
-/// A socket that is read without waiting. A client that sends a part of a TLS record and
-/// then nothing would otherwise block the session for ever.
+/// A socket that is read without blocking. A client that sends only a part of a TLS record
+/// would otherwise block the session forever.
 struct NoWait(TcpStream);
 
 impl Read for NoWait {
@@ -48,7 +48,7 @@ impl Write for NoWait {
 pub struct Lines {
     stream: Stream,
     bytes: Vec<u8>,
-    /// The rest of a line that is too long is passed over.
+    /// The rest of a line that is too long is discarded.
     skipping: bool,
 }
 
@@ -85,8 +85,8 @@ impl Lines {
         matches!(self.stream, Stream::Tls(_))
     }
 
-    /// Encrypts the connection from now on. What has arrived unencrypted behind the
-    /// command is dropped: another host may have inserted it.
+    /// Encrypts the connection from now on. Bytes that have arrived unencrypted after the
+    /// command are discarded: another host may have inserted them.
     pub fn encrypt(&mut self, config: &Arc<ServerConfig>) -> io::Result<()> {
         let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         self.bytes.clear();
@@ -99,7 +99,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Returns the next whole line, if it has arrived.
+    /// Removes and returns the next whole line, if it has arrived.
     pub fn next(&mut self) -> Option<Line> {
         loop {
             let end = self.bytes.iter().position(|byte| *byte == b'\n');
@@ -128,14 +128,14 @@ impl Lines {
         }
     }
 
-    /// Returns the next line without taking it.
+    /// Returns the next line without removing it.
     pub fn peek(&self) -> Option<Vec<u8>> {
         let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
         let line = &self.bytes[..end];
         Some(without_telnet(line.strip_suffix(b"\r").unwrap_or(line)))
     }
 
-    /// Takes the next line, if it is this command.
+    /// Removes the next line, if it is this command. Returns whether it is.
     pub fn take(&mut self, command: &[u8]) -> bool {
         let is_it = |line: Vec<u8>| line.eq_ignore_ascii_case(command);
         let is_next = self.peek().is_some_and(is_it);
@@ -152,8 +152,8 @@ impl Lines {
         self.fd().filter(|_| awaits)
     }
 
-    /// Reads what has arrived, which may be a part of a TLS record only. `false`: the client
-    /// has closed the connection.
+    /// Reads the bytes that have arrived, which may be only a part of a TLS record. Returns
+    /// `false` if the client has closed the connection.
     pub fn fill(&mut self) -> io::Result<bool> {
         let mut bytes = vec![0; READ];
         loop {
@@ -223,7 +223,7 @@ impl Lines {
     }
 }
 
-/// Appends text that stays one line: names of files may contain any byte.
+/// Appends text without line breaks, which file names may contain.
 fn put(line: &mut Vec<u8>, text: &[u8]) {
     line.extend(text.iter().map(|byte| match byte {
         b'\r' | b'\n' | 0 => b'?',
@@ -231,7 +231,7 @@ fn put(line: &mut Vec<u8>, text: &[u8]) {
     }));
 }
 
-/// Removes commands of telnet, which clients send before ABOR.
+/// Removes the commands of Telnet that clients send before ABOR.
 fn without_telnet(line: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(line.len());
     let mut bytes = line.iter().copied();

@@ -14,7 +14,7 @@ pub enum Kind {
     Long,
     /// Names only.
     Names,
-    /// Facts for programs (RFC 3659).
+    /// Machine-readable facts (RFC 3659).
     Machine,
 }
 
@@ -30,7 +30,7 @@ pub fn listing(root: &Root, place: &Place, kind: Kind, writes: bool) -> io::Resu
         lines.push((name.to_vec(), line(kind, name, &about, writes)));
     } else {
         root.list(place, |name, about| {
-            // A name with a line feed would be two lines.
+            // A name with a line break would become two lines.
             if !name.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
                 lines.push((name.to_vec(), line(kind, name, about, writes)));
             }

@@ -1,5 +1,5 @@
 //! Confines the process to the served directory (landlock(7), since Linux 5.13), in
-//! addition to how names are resolved.
+//! addition to the resolution of names beneath the root.
 
 use std::path::Path;
 
@@ -8,10 +8,11 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
 
-/// The newest rights that are asked for; older kernels restrict fewer.
+/// The version of the restricted rights. An older kernel restricts fewer of them.
 const RIGHTS: ABI = ABI::V3;
 
-/// Restricts all threads that are started from now on. Returns what to log.
+/// Restricts this thread, and all threads that it starts from now on. Returns the result
+/// for the log.
 pub fn confine(root: &Path) -> String {
     match restrict(root) {
         Ok(RulesetStatus::FullyEnforced) => "confined by landlock".to_owned(),
@@ -28,11 +29,11 @@ fn restrict(root: &Path) -> Result<RulesetStatus, RulesetError> {
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)?
         .create()?;
-    // The library looks at descriptors, limits and devices there.
+    // The library reads facts about descriptors, limits and devices there.
     let others = ["/proc", "/sys", "/dev"];
     let folders = std::iter::once((root, all)).chain(others.map(|path| (Path::new(path), read)));
     for (folder, rights) in folders {
-        // One that does not exist needs no rule.
+        // A folder that does not exist needs no rule.
         if let Ok(fd) = PathFd::new(folder) {
             rules = rules.add_rule(PathBeneath::new(fd, rights))?;
         }

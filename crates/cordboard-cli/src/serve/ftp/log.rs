@@ -1,4 +1,4 @@
-//! The log: a line for each transfer and each login.
+//! The log: a line for each transfer, each change and each failed login.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,11 +8,11 @@ use std::sync::Mutex;
 use super::time::{Utc, now};
 use crate::output::one_line;
 
-/// Where lines are written.
+/// The output for log lines.
 pub struct Log(Mutex<Option<File>>);
 
 impl Log {
-    /// Appends to this file, or writes to standard error.
+    /// Opens a log that appends to this file, or writes to standard error.
     pub fn open(path: Option<&Path>) -> std::io::Result<Log> {
         let file = match path {
             Some(path) => Some(File::options().append(true).create(true).open(path)?),
@@ -21,8 +21,8 @@ impl Log {
         Ok(Log(Mutex::new(file)))
     }
 
-    /// Writes a line. Control characters of names are escaped. An error is ignored: there
-    /// is no other output to report it to.
+    /// Writes a line. Control characters in names are escaped. Ignores an error: there is no
+    /// other output to report it to.
     pub fn line(&self, text: &str) {
         let line = format!("{} {}\n", Utc::of(now()).rfc3339(), one_line(text));
         let Ok(mut file) = self.0.lock() else {

@@ -35,7 +35,7 @@ use crate::problem::Problem;
 use crate::{print, signals, sys};
 use server::{Clients, Server};
 
-/// The time in which cancelled transfers end.
+/// The time that cancelled transfers have to end.
 const LAST: Duration = Duration::from_secs(5);
 
 /// Runs the server, and returns its exit status.
@@ -52,7 +52,10 @@ pub fn run(flags: &Ftp) -> u8 {
 
 fn hash_password(name: &str) -> Result<(), Problem> {
     if name.is_empty() || name.contains([':', '\n', '#']) {
-        return Err(Problem::usage(name, "a name has no ':', '#' or line feed"));
+        return Err(Problem::usage(
+            name,
+            "a name is not empty, and contains no ':', '#' or line feed",
+        ));
     }
     let mut password = Vec::new();
     std::io::stdin()
@@ -77,7 +80,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     if !flags.listen.ip().is_loopback() && !flags.public {
         let text = "other machines can reach this address";
         return Err(Problem::usage(shown, text).help(
-            "--public allows it; without TLS (--tls-cert, --tls-key) passwords and bytes are not encrypted",
+            "to allow this, add --public; FTP without TLS (--tls-cert, --tls-key) is unencrypted",
         ));
     }
     let failed = |operand: &Path, error: &std::io::Error, doing: &str| {
@@ -112,7 +115,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     sys::ignore(libc::SIGPIPE);
     let (ending, hang_up) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| {
-            Problem::unsided(&shown, errno.into(), format!("{errno} making a pipe"))
+            Problem::unsided(&shown, errno.into(), format!("{errno} creating a pipe"))
         })?;
     let server = Arc::new(Server {
         root,
@@ -138,14 +141,15 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Accepts clients until a signal comes.
+/// Accepts clients until a signal arrives.
 fn accept(server: &Arc<Server>, listener: &TcpListener) {
     // Another process may take the connection between poll and accept.
     let _ = listener.set_nonblocking(true);
     let mut is_short = false;
     while signals::stop().is_none() {
         let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
-        // The handler of a signal to stop interrupts it until it is noticed.
+        // The handler of a signal to stop interrupts the call again and again, until the
+        // loop sees the signal.
         if poll(&mut fds, None).is_err() {
             continue;
         }
@@ -155,7 +159,7 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
                 admit(server, socket, peer);
             }
             Err(error) if is_out_of_descriptors(&error) => {
-                // Logged once: the next attempt comes soon.
+                // Logged once, because the next attempt follows soon.
                 if !std::mem::replace(&mut is_short, true) {
                     let text = format!("no client can be accepted: {error}");
                     server.log.line(&text);
@@ -164,14 +168,14 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
                 let soon = Instant::now() + Duration::from_millis(100);
                 server.clients.wait_for_all(soon);
             }
-            // The connection has ended, or another error of its own.
+            // An error of this connection only.
             Err(_) => {}
         }
     }
 }
 
-/// Raises the limit of descriptors to the most that is allowed: a client with a transfer
-/// has about twelve.
+/// Raises the limit of descriptors to the hard limit. A client with a transfer uses about
+/// twelve.
 fn allow_all_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -179,7 +183,7 @@ fn allow_all_descriptors() {
         current: maximum,
         maximum,
     };
-    // With the old limit, fewer clients are served.
+    // If this fails, the server accepts fewer clients.
     let _ = setrlimit(Resource::Nofile, all);
 }
 
@@ -207,11 +211,12 @@ fn admit(server: &Arc<Server>, socket: TcpStream, peer: SocketAddr) {
         }
     };
     let thread = std::thread::Builder::new().name("cordboard-ftp".to_owned());
-    // Signals are for the main thread.
+    // Only the main thread handles signals.
     let started = sys::without_signals(|| thread.stack_size(512 << 10).spawn(body));
     if let (Err(error), Ok(socket)) = (started, copy) {
-        server.log.line(&format!("{address} -: no thread: {error}"));
-        refuse(&socket, "No thread");
+        let text = format!("{address} -: cannot create a thread: {error}");
+        server.log.line(&text);
+        refuse(&socket, "No thread can be created");
     }
 }
 
@@ -222,7 +227,7 @@ fn refuse(socket: &TcpStream, why: &str) {
     let _ = socket.write_all(format!("421 {why}\r\n").as_bytes());
 }
 
-/// Ends the sessions. Running transfers may end by themselves within the time of grace.
+/// Ends the sessions. Running transfers may complete within the time of grace.
 fn end(server: &Server, hang_up: OwnedFd, grace: Duration) {
     server.ended.store(true, Ordering::Release);
     drop(hang_up);

@@ -1,6 +1,6 @@
 //! The served directory. Every name is resolved beneath it by `openat2(2)` with
-//! `RESOLVE_BENEATH`, or one component at a time where that call is missing (`cap-std`),
-//! so no symlink and no renaming meanwhile leads out of it.
+//! `RESOLVE_BENEATH`, or one component at a time if that call is missing (`cap-std`), so
+//! no symlink and no concurrent rename leads out of it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,7 +17,7 @@ use cap_std::fs::{Dir, Metadata, OpenOptions, OpenOptionsExt};
 pub struct Place(Vec<OsString>);
 
 impl Place {
-    /// Returns the place that a path names from here. `..` of the root is the root.
+    /// Returns the place of a path, relative to this one. `..` of the root is the root.
     pub fn join(&self, path: &[u8]) -> Place {
         let mut parts = match path.first() {
             Some(b'/') => Vec::new(),
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-/// What an upload does with a file that exists.
+/// What an upload does with an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upload {
     /// Replaces its content.
@@ -85,7 +85,7 @@ impl Root {
     /// Opens a regular file for reading, at an offset.
     pub fn read(&self, place: &Place, offset: u64) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        // Does not wait for the writer of a FIFO.
+        // `O_NONBLOCK`: the call does not wait for the writer of a FIFO.
         options
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
@@ -112,7 +112,7 @@ impl Root {
         };
         let mut file = regular(self.0.open_with(place.path(), &options)?.into_std())?;
         match upload {
-            // Only after it is known to be a regular file.
+            // After the check that it is a regular file.
             Upload::Replace => file.set_len(0)?,
             Upload::From(offset) => drop(file.seek(SeekFrom::Start(offset))?),
             Upload::Append | Upload::New => {}
@@ -120,13 +120,13 @@ impl Root {
         Ok(file)
     }
 
-    /// Returns what is known about a file, or about the target of a symlink.
+    /// Returns the metadata of a file, or of the target of a symlink.
     pub fn metadata(&self, place: &Place) -> io::Result<Metadata> {
         self.0.metadata(place.path())
     }
 
-    /// Calls `each` with the names of a directory and what is known about them, until it
-    /// fails. A symlink that leads out of the root has the metadata of itself.
+    /// Calls `each` with each name in a directory and its metadata, until a call fails. A
+    /// symlink that leads out of the root has its own metadata.
     pub fn list(
         &self,
         place: &Place,
@@ -139,7 +139,7 @@ impl Root {
             let about = folder
                 .metadata(&name)
                 .or_else(|_| folder.symlink_metadata(&name));
-            // It may have been removed meanwhile.
+            // The file may have been removed in the meantime.
             if let Ok(about) = about {
                 each(name.as_bytes(), &about)?;
             }

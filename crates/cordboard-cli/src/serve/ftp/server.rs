@@ -20,19 +20,19 @@ pub struct Server {
     pub log: Log,
     pub tls: Option<Arc<ServerConfig>>,
     pub require_tls: bool,
-    /// Bytes a second of each transfer; 0: no limit.
+    /// The rate limit of each transfer in bytes a second; 0: no limit.
     pub rate: u64,
     pub idle: Duration,
     pub grace: Duration,
     pub passive_ports: Option<(u16, u16)>,
-    /// The read end of a pipe that hangs up when the server ends.
+    /// The read end of a pipe that hangs up when the server shuts down.
     pub ending: OwnedFd,
     pub ended: AtomicBool,
     pub clients: Arc<Clients>,
 }
 
 impl Server {
-    /// Whether the server ends.
+    /// Returns whether the server is shutting down.
     pub fn is_ending(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -46,7 +46,7 @@ pub struct Clients {
     most_of_address: usize,
 }
 
-/// One client, until it is dropped.
+/// The count of one client. Its drop removes the client.
 pub struct Seat {
     clients: Arc<Clients>,
     address: IpAddr,
@@ -62,7 +62,7 @@ impl Clients {
         }
     }
 
-    /// Counts a client, unless there are too many.
+    /// Counts a client. Returns `None` if there are too many.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let mut all = self.by_address.lock().ok()?;
         let of_address = all.get(&address).copied().unwrap_or(0);
@@ -76,8 +76,8 @@ impl Clients {
         })
     }
 
-    /// Waits until all clients have left, or until this time. Returns the number of those
-    /// that have not.
+    /// Waits until all clients have left, or until this time. Returns the number of clients
+    /// that remain.
     pub fn wait_for_all(&self, until: Instant) -> usize {
         let Ok(mut all) = self.by_address.lock() else {
             return 0;

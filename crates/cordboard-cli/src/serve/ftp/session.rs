@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait for a client that does not read its replies.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// What follows a command.
+/// What the session does after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Continue,
@@ -44,23 +44,23 @@ pub(super) struct Session {
     failures: u32,
     pub(super) here: Place,
     pub(super) ascii: bool,
-    /// The offset of the next transfer. Other commands may precede it: an offset that is
-    /// lost would replace the file that an upload is to continue.
+    /// The offset of the next transfer. Other commands may come before the transfer: if
+    /// they discarded the offset, an upload would replace the file that it continues.
     pub(super) rest: u64,
     rename: Option<Place>,
     pub(super) mode: Mode,
-    /// EPSV ALL: no other command for data connections is taken.
+    /// EPSV ALL was sent: PASV, PORT and EPRT are refused.
     epsv_only: bool,
     /// PROT P: data connections are encrypted.
     pub(super) private: bool,
 }
 
-/// Serves a client until it leaves.
+/// Serves a client until the session ends.
 pub(super) fn serve(server: Arc<Server>, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
     let local = socket.local_addr()?.ip();
     socket.set_write_timeout(Some(UNREAD))?;
     socket.set_nodelay(true)?;
-    // ABOR arrives with urgent data.
+    // Clients send urgent data before ABOR.
     let _ = sockopt::set_socket_oobinline(&socket, true);
     let mut session = Session {
         server,
@@ -105,7 +105,8 @@ impl Session {
         Ok(Next::Continue)
     }
 
-    /// Returns the next line. `None`: the client has left, is idle, or the server ends.
+    /// Returns the next line. `None`: the client has closed the connection or is idle, or
+    /// the server is shutting down.
     fn line(&mut self) -> io::Result<Option<Line>> {
         let until = Instant::now() + self.server.idle;
         loop {
@@ -113,12 +114,12 @@ impl Session {
                 return Ok(Some(line));
             }
             if self.server.is_ending() {
-                self.say(421, "The server ends")?;
+                self.say(421, "The server is shutting down")?;
                 return Ok(None);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.say(421, "Nothing was sent for too long")?;
+                self.say(421, "Idle timeout")?;
                 return Ok(None);
             }
             let Some(fd) = self.lines.fd() else {
@@ -139,9 +140,9 @@ impl Session {
     fn execute(&mut self, line: &[u8]) -> Step {
         let command = match command::parse(line) {
             Ok(command) => command,
-            Err(Bad::Unknown) => return self.say(500, "The command is unknown"),
-            Err(Bad::Argument) => return self.say(501, "The argument is wrong"),
-            Err(Bad::Unsupported) => return self.say(504, "The argument is not supported"),
+            Err(Bad::Unknown) => return self.say(500, "Unknown command"),
+            Err(Bad::Argument) => return self.say(501, "Invalid argument"),
+            Err(Bad::Unsupported) => return self.say(504, "Unsupported argument"),
             Err(Bad::Protocol) => return self.say(522, "Use protocol (1,2)"),
         };
         let rename = self.rename.take();
@@ -173,27 +174,27 @@ impl Session {
         }
     }
 
-    /// Commands before the login. `None`: it is another one.
+    /// Carries out commands that need no login. `None`: the command needs one.
     fn without_login(&mut self, command: &Command) -> Option<Step> {
         Some(match command {
             Command::User(name) => self.user(name),
             Command::Pass(password) => self.pass(password),
             Command::Auth(how) => self.auth(how),
             Command::Pbsz if self.lines.is_encrypted() => self.say(200, "PBSZ=0"),
-            Command::Pbsz => self.say(503, "AUTH TLS first"),
+            Command::Pbsz => self.say(503, "Send AUTH TLS first"),
             Command::Prot(level) => self.prot(*level),
             Command::Quit => self.say(221, "Goodbye").map(|_| Next::Quit),
-            Command::Noop => self.say(200, "Nothing was done"),
+            Command::Noop => self.say(200, "OK"),
             Command::Syst => self.say(215, "UNIX Type: L8"),
             Command::Feat => self.feat(),
             Command::Help => self.help(),
             Command::Opts(what) if what.starts_with(b"UTF8") => {
-                self.say(200, "Names are bytes, as they are stored")
+                self.say(200, "File names are sent as they are stored")
             }
             Command::Opts(what) if what.starts_with(b"MLST") => {
                 self.say(200, "MLST OPTS type;size;modify;perm;unique;")
             }
-            Command::Opts(_) => self.say(501, "The option is unknown"),
+            Command::Opts(_) => self.say(501, "Unknown option"),
             Command::Abort => self.say(226, "No transfer is running"),
             Command::Type { ascii } => {
                 self.ascii = *ascii;
@@ -203,9 +204,7 @@ impl Session {
                 self.say(
                     200,
                     match ascii {
-                        true => {
-                            "ASCII: lines are converted, which passes the bytes through user space"
-                        }
+                        true => "ASCII: line ends are converted, and bytes pass through user space",
                         false => "Binary",
                     },
                 )
@@ -213,7 +212,7 @@ impl Session {
             Command::Structure(b'F') => self.say(200, "Files"),
             Command::Mode(b'S') => self.say(200, "Stream"),
             Command::Structure(_) | Command::Mode(_) => self.say(504, "Not supported"),
-            Command::Allo => self.say(202, "No space is reserved"),
+            Command::Allo => self.say(202, "No space needs to be reserved"),
             _ => return None,
         })
     }
@@ -221,12 +220,12 @@ impl Session {
     fn user(&mut self, name: &[u8]) -> Step {
         (self.user, self.rest) = (None, 0);
         if self.server.require_tls && !self.lines.is_encrypted() {
-            return self.say(530, "AUTH TLS first");
+            return self.say(530, "Send AUTH TLS first");
         }
         let name = String::from_utf8_lossy(name).into_owned();
         let text = match self.server.users.takes_anonymous(&name) {
-            true => "Any password",
-            false => "The password, please",
+            true => "Any password is accepted",
+            false => "Password required",
         };
         self.name = Some(name);
         self.say(331, text)
@@ -234,7 +233,7 @@ impl Session {
 
     fn pass(&mut self, password: &[u8]) -> Step {
         let Some(name) = self.name.take() else {
-            return self.say(503, "USER first");
+            return self.say(503, "Send USER first");
         };
         if let Some(user) = self.server.users.login(&name, password) {
             let rights = if user.writes {
@@ -253,13 +252,13 @@ impl Session {
             .line(&format!("{} {name} LOGIN: wrong password", self.client));
         self.pause();
         if self.failures < FAILURES {
-            return self.say(530, "Name or password is wrong");
+            return self.say(530, "Wrong name or password");
         }
         self.say(421, "Too many wrong passwords")
             .map(|_| Next::Quit)
     }
 
-    /// Waits before the answer to a wrong password, unless the server ends.
+    /// Delays the reply to a wrong password, unless the server is shutting down.
     fn pause(&self) {
         let mut fds = [PollFd::from_borrowed_fd(
             self.server.ending.as_fd(),
@@ -273,12 +272,12 @@ impl Session {
             return self.say(502, "The server has no certificate");
         };
         if !matches!(how, b"TLS" | b"TLS-C" | b"SSL") {
-            return self.say(504, "TLS only");
+            return self.say(504, "Only AUTH TLS is supported");
         }
         if self.lines.is_encrypted() {
-            return self.say(503, "The connection is encrypted already");
+            return self.say(503, "The connection is already encrypted");
         }
-        self.say(234, "TLS begins")?;
+        self.say(234, "Start the TLS handshake")?;
         (self.user, self.name) = (None, None);
         self.lines.encrypt(&config)?;
         Ok(Next::Continue)
@@ -286,16 +285,19 @@ impl Session {
 
     fn prot(&mut self, level: u8) -> Step {
         match level {
-            _ if !self.lines.is_encrypted() => self.say(503, "AUTH TLS first"),
+            _ if !self.lines.is_encrypted() => self.say(503, "Send AUTH TLS first"),
             b'C' if self.server.require_tls => self.say(534, "Data connections must be encrypted"),
             b'P' | b'C' => {
                 self.private = level == b'P';
-                self.say(200, match self.private {
-                    true => "Data connections are encrypted, which passes the bytes through user space",
-                    false => "Data connections are not encrypted",
-                })
+                self.say(
+                    200,
+                    match self.private {
+                        true => "Data connections are encrypted, and bytes pass through user space",
+                        false => "Data connections are not encrypted",
+                    },
+                )
             }
-            _ => self.say(536, "P or C only"),
+            _ => self.say(536, "Only PROT P and PROT C are supported"),
         }
     }
 
@@ -332,7 +334,7 @@ impl Session {
             return self.say(503, "EPSV ALL was sent");
         }
         let IpAddr::V4(address) = self.local.to_canonical() else {
-            return self.say(425, "Use EPSV: this is IPv6");
+            return self.say(425, "The connection uses IPv6: send EPSV");
         };
         match self.listen() {
             Ok(port) => {
@@ -355,7 +357,7 @@ impl Session {
         match epsv {
             Epsv::All => {
                 self.epsv_only = true;
-                return self.say(200, "Only EPSV is taken");
+                return self.say(200, "Only EPSV is accepted from now on");
             }
             Epsv::Protocol(protocol) if protocol != ours => {
                 return self.say(522, &format!("Use protocol ({ours})"));
@@ -381,11 +383,11 @@ impl Session {
             return self.say(503, "EPSV ALL was sent");
         }
         if !data::may_connect(to, self.client) {
-            let text = "Only ports from 1024 of the client itself are connected to";
+            let text = "The address must be that of the client, and the port at least 1024";
             return self.say(501, text);
         }
         self.mode = Mode::Active(to);
-        self.say(200, "The address is taken")
+        self.say(200, "Address accepted")
     }
 
     fn rename_from(&mut self, path: &[u8]) -> Step {
@@ -396,7 +398,7 @@ impl Session {
         match self.server.root.metadata(&place) {
             Ok(_) => {
                 self.rename = Some(place);
-                self.say(350, "RNTO, please")
+                self.say(350, "Send RNTO next")
             }
             Err(error) => self.failed(path, &error),
         }
@@ -407,14 +409,14 @@ impl Session {
             return step;
         }
         let Some(from) = from else {
-            return self.say(503, "RNFR first");
+            return self.say(503, "Send RNFR first");
         };
         let to = self.here.join(path);
         let done = self.server.root.rename(&from, &to);
         self.done("RNTO", path, 250, done)
     }
 
-    /// The answer to a client that may not write.
+    /// Refuses a command that writes, unless the client may write.
     pub(super) fn refuses_to_write(&mut self) -> Option<Step> {
         match self.user.as_ref().is_some_and(|user| user.writes) {
             true => None,
@@ -422,16 +424,16 @@ impl Session {
         }
     }
 
-    /// Answers with what has failed for a path.
+    /// Replies with the error of an operation on a path.
     pub(super) fn failed(&mut self, path: &[u8], error: &io::Error) -> Step {
         let why = match error.kind() {
             io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-            io::ErrorKind::InvalidInput => "the offset is behind the end".to_owned(),
+            io::ErrorKind::InvalidInput => "the offset is beyond the end of the file".to_owned(),
             _ => error.to_string(),
         };
         let code = match Errno::from_io_error(error) {
             Some(Errno::NOSPC | Errno::DQUOT) => 452,
-            // A later attempt may succeed: 550 would say that there is no such file.
+            // A later attempt may succeed. 550 would mean that the file does not exist.
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO) => 451,
             _ => 550,
         };
@@ -441,7 +443,7 @@ impl Session {
         Ok(Next::Continue)
     }
 
-    /// Answers and logs the result of a change.
+    /// Replies with the result of a change, and logs it.
     pub(super) fn done(
         &mut self,
         verb: &str,

@@ -15,7 +15,7 @@ pub struct Utc {
 }
 
 impl Utc {
-    /// Of seconds since 1970.
+    /// Converts seconds since 1970.
     pub fn of(seconds: i64) -> Utc {
         let (year, month, day) = date(seconds.div_euclid(DAY));
         let rest = seconds.rem_euclid(DAY) as u32;
@@ -37,7 +37,7 @@ impl Utc {
         )
     }
 
-    /// Returns the time as RFC 3339 has it.
+    /// Returns the time in the format of RFC 3339.
     pub fn rfc3339(self) -> String {
         format!(
             "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
@@ -45,7 +45,7 @@ impl Utc {
         )
     }
 
-    /// Returns the time as ls(1) has it: with the year if it is not recent.
+    /// Returns the time in the format of ls(1), with the year if it is not recent.
     pub fn listed(self, now: i64, seconds: i64) -> String {
         const NAMES: [&str; 12] = [
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -58,7 +58,7 @@ impl Utc {
     }
 }
 
-/// Returns the seconds since 1970 of these digits; a fraction of a second is ignored.
+/// Returns the seconds since 1970 of these digits. Ignores a fraction of a second.
 pub fn parse(digits: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(digits).ok()?;
     let text = text.split('.').next()?;
@@ -74,7 +74,7 @@ pub fn parse(digits: &[u8]) -> Option<i64> {
     (valid && in_range).then(|| days * DAY + hour * 3600 + minute * 60 + second)
 }
 
-/// The days since 1970 of a date of the Gregorian calendar ("chrono-Compatible
+/// Returns the days since 1970 of a date of the Gregorian calendar ("chrono-Compatible
 /// Low-Level Date Algorithms", Hinnant).
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
@@ -83,7 +83,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The date of days since 1970.
+/// Returns the date of a number of days since 1970.
 fn date(days: i64) -> (i64, u32, u32) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));

@@ -1,6 +1,6 @@
 //! Encrypted data connections. Their bytes pass through user space: a thread moves them
-//! between the connection and a pair of sockets, to whose other end the control
-//! descriptor belongs.
+//! between the connection and a socket pair. The control descriptor uses the other end of
+//! the pair.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -36,13 +36,14 @@ pub fn config(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
         .with_no_client_auth()
         .with_single_cert(chain, private)
         .map_err(|error| shown(cert, &error))?;
-    // A client that uploads does not read them. The kernel then answers its close with a
-    // reset, by which bytes of the upload are lost (tcp_close(), net/ipv4/tcp.c).
+    // A client that uploads does not read tickets. If it closes its socket with unread
+    // bytes, its kernel sends a reset, which loses bytes of the upload (tcp_close(),
+    // net/ipv4/tcp.c).
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     ToClient,
@@ -52,13 +53,13 @@ pub enum Direction {
 /// A thread that encrypts or decrypts.
 pub struct Pump {
     thread: JoinHandle<io::Result<()>>,
-    /// The whole file was sent: the client may be told so.
+    /// The whole file was sent: the thread may send *close notify*.
     complete: Arc<AtomicBool>,
     socket: TcpStream,
 }
 
 impl Pump {
-    /// Starts it. Returns the end of the pair that stands for the connection.
+    /// Starts the thread. Returns the end of the pair that replaces the connection.
     pub fn start(
         config: &Arc<ServerConfig>,
         socket: TcpStream,
@@ -88,13 +89,15 @@ impl Pump {
         Ok((pump, ours))
     }
 
-    /// Waits for its end. `complete`: the source has ended, and nothing is missing. The
-    /// client may not take the last bytes: `wait` waits until the descriptor hangs up,
-    /// and its result is returned. If it is not `Ready`, the connection is cut.
+    /// Waits for the end of the thread. `complete`: all bytes of the source were moved.
+    /// `wait` waits until the descriptor hangs up, which may take long if the client does
+    /// not read the last bytes. Its result is returned. If that is not `Ready`, the
+    /// connection is shut down.
     ///
     /// # Errors
     ///
-    /// The connection has failed, or ended without the end of TLS: bytes may be missing.
+    /// The connection has failed, or has ended without the end of TLS: bytes may be
+    /// missing.
     pub fn finish(
         self,
         ours: UnixStream,
@@ -132,7 +135,7 @@ fn encrypt(
         }
     }
     if complete.load(Ordering::Acquire) {
-        // An empty file needs the handshake too.
+        // The handshake is also needed for an empty file.
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }

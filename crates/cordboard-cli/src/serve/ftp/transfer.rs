@@ -20,7 +20,7 @@ use super::session::{Next, Session, Step};
 use super::tls::{Direction, Pump};
 use super::waiting::{self, Waited};
 
-/// Names that STOU tries.
+/// The number of names that STOU tries.
 const TRIES: u32 = 1000;
 
 /// What a data connection is for.
@@ -28,7 +28,7 @@ struct Job<'a> {
     verb: &'static str,
     path: &'a [u8],
     direction: Direction,
-    /// The ends of lines are converted.
+    /// Line ends are converted.
     converts: bool,
 }
 
@@ -62,11 +62,11 @@ impl Session {
         self.server.tls.clone().filter(|_| self.private)
     }
 
-    /// Makes the data connection; or answers why not.
+    /// Makes the data connection, or replies with the reason for its failure.
     fn data(&mut self) -> io::Result<Result<TcpStream, Step>> {
         let mode = std::mem::take(&mut self.mode);
         if self.server.require_tls && !self.private {
-            return Ok(Err(self.say(521, "PROT P first")));
+            return Ok(Err(self.say(521, "Send PROT P first")));
         }
         let server = Arc::clone(&self.server);
         let until = Instant::now() + data::PATIENCE.min(server.idle);
@@ -76,14 +76,14 @@ impl Session {
         let done = data::connect(mode, (self.local, self.client), &mut wait);
         let why = match done {
             Ok(socket) => return Ok(Ok(socket)),
-            Err(NoConnection::Unset) => "PASV, EPSV, PORT or EPRT first".to_owned(),
+            Err(NoConnection::Unset) => "Send PASV, EPSV, PORT or EPRT first".to_owned(),
             Err(NoConnection::Failed(error)) => error.to_string(),
             Err(NoConnection::Waited(Waited::Aborted)) => {
-                self.say(425, "Aborted before the data connection")?;
+                self.say(425, "Aborted before the data connection was made")?;
                 return Ok(Err(self.say(226, "Aborted")));
             }
             Err(NoConnection::Waited(Waited::Closed)) => return Ok(Err(Ok(Next::Quit))),
-            Err(NoConnection::Waited(Waited::Ending)) => "The server ends".to_owned(),
+            Err(NoConnection::Waited(Waited::Ending)) => "The server is shutting down".to_owned(),
             Err(NoConnection::Waited(_)) => "No data connection was made in time".to_owned(),
         };
         Ok(Err(self.say(425, &why)))
@@ -126,8 +126,8 @@ impl Session {
         self.upload("STOU", name, Upload::New)
     }
 
-    /// Writes a file. It is opened after the data connection is made: a file is not
-    /// replaced by nothing because no data can come. If it exists, and must not, the
+    /// Writes a file. It is opened after the data connection is made, so that a failed
+    /// connection does not truncate it. If a new file is required and the name exists, the
     /// next name is tried.
     fn upload(
         &mut self,
@@ -159,10 +159,10 @@ impl Session {
                 Err(error) => return self.failed(&path, &error),
             }
         }
-        self.say(450, "No free name was found")
+        self.say(450, "No unused name was found")
     }
 
-    /// Moves the bytes of a file over a data connection, and answers.
+    /// Moves the bytes of a file over a data connection, and replies.
     fn transfer(&mut self, job: &Job<'_>, file: File, socket: TcpStream) -> Step {
         let shown = self.here.join(job.path).shown();
         let through = match (job.converts, self.encryption().is_some()) {
@@ -187,7 +187,7 @@ impl Session {
         if complete {
             let _ = socket.shutdown(Shutdown::Write);
         } else {
-            // A reset: the client must not take this for the end of the file.
+            // A reset, because a normal close would mean the end of the file.
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         drop(socket);
@@ -206,7 +206,7 @@ impl Session {
         ));
         if carried.aborted {
             self.say(code, &text)?;
-            // An ABOR may come too late.
+            // ABOR may arrive after the end of the transfer.
             let text = if complete {
                 "No transfer is running"
             } else {
@@ -229,7 +229,8 @@ impl Session {
         };
         let server = Arc::clone(&self.server);
         let Some(config) = self.encryption() else {
-            // So that pages are spliced: a call on a blocking socket could not be cancelled.
+            // Pages are spliced only to a non-blocking socket: a call on a blocking one
+            // could not be cancelled.
             socket.set_nonblocking(true)?;
             let network = OwnedFd::from(socket.try_clone()?);
             return Ok(carry(&server, &mut self.lines, ends(file, network), stage));
@@ -252,7 +253,7 @@ impl Session {
                     Direction::FromClient => Side::Source,
                 });
                 let errno = rustix::io::Errno::from_io_error(&error);
-                // Without a number: the end of the connection without the end of TLS.
+                // No errno: the connection ended without the end of TLS.
                 carried.errno = Some(errno.map_or(Errno::ECONNRESET, Errno::from));
             }
         }
@@ -260,7 +261,8 @@ impl Session {
     }
 }
 
-/// Returns a file in memory that has this text: a listing is moved as any file is.
+/// Returns a file in memory with this content, so that a listing is sent like any other
+/// file.
 fn in_memory(text: &[u8]) -> io::Result<File> {
     let fd = rustix::fs::memfd_create("listing", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut file = File::from(fd);
@@ -284,14 +286,11 @@ fn answer(carried: &io::Result<Carried>, elapsed: Duration, through: &str) -> (u
         return (426, format!("Aborted after {written} bytes"));
     }
     if carried.idle {
-        return (
-            426,
-            format!("Nothing has moved for too long, after {written} bytes"),
-        );
+        return (426, format!("Idle timeout after {written} bytes"));
     }
     let text = match carried.errno {
         Some(errno) => format!("{errno}, after {written} bytes"),
-        None => format!("Ended after {written} bytes"),
+        None => format!("The transfer ended after {written} bytes"),
     };
     let code = match carried.errno {
         Some(Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG) => 452,

@@ -8,20 +8,20 @@ use argon2::Argon2;
 use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 
-/// Who a client is.
+/// A user that has logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub name: String,
     pub writes: bool,
 }
 
-/// The users of the file, by name.
+/// The users from the file, by name.
 pub struct Users {
     known: HashMap<String, (String, bool)>,
     anonymous: bool,
-    /// Verified for unknown names, which then take as long as known ones.
+    /// A hash that is verified for unknown names, so that they take as long as known ones.
     decoy: String,
-    /// One password at a time: each takes 19 MiB.
+    /// Held while a password is verified, because each verification takes 19 MiB.
     verifying: Mutex<()>,
 }
 
@@ -58,7 +58,7 @@ impl Users {
                 _ => return Err(bad("a line is NAME:HASH or NAME:HASH:ro")),
             };
             if PasswordHash::new(hash).is_err() {
-                return Err(bad("not a hash of --hash-password"));
+                return Err(bad("not a hash from --hash-password"));
             }
             if name.is_empty() || is_anonymous(name) {
                 return Err(bad("this name cannot have a password"));
@@ -70,7 +70,7 @@ impl Users {
                 return Err(bad("the user is listed twice"));
             }
         }
-        // Without users there is nothing to guess.
+        // Without users, no name needs to be hidden.
         let decoy = match known.is_empty() {
             true => String::new(),
             false => hash(b"")?,
@@ -83,12 +83,12 @@ impl Users {
         })
     }
 
-    /// Returns whether a user of this name needs a password.
+    /// Returns whether this name logs in anonymously, with any password.
     pub fn takes_anonymous(&self, name: &str) -> bool {
         self.anonymous && is_anonymous(name)
     }
 
-    /// Returns the user, if name and password are right.
+    /// Returns the user, if name and password are correct.
     pub fn login(&self, name: &str, password: &[u8]) -> Option<User> {
         if self.takes_anonymous(name) {
             return Some(User {
@@ -113,7 +113,7 @@ fn is_anonymous(name: &str) -> bool {
     name.eq_ignore_ascii_case("anonymous") || name.eq_ignore_ascii_case("ftp")
 }
 
-/// Returns the hash of a password, as the file of users has it.
+/// Returns the hash of a password, in the format of the file of users.
 pub fn hash(password: &[u8]) -> Result<String, String> {
     let salt = SaltString::generate(&mut OsRng);
     let hash = Argon2::default().hash_password(password, &salt);

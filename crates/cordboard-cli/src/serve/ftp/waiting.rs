@@ -1,4 +1,4 @@
-//! Waits for a descriptor, and follows the control connection meanwhile.
+//! Waits for a descriptor, and meanwhile handles the control connection.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -16,13 +16,13 @@ pub enum Waited {
     Aborted,
     /// The client has closed the control connection.
     Closed,
-    /// The server ends.
+    /// The server is shutting down.
     Ending,
     TimedOut,
 }
 
 /// Waits until `fd` has one of these events, or until this time. Commands other than ABOR
-/// stay unread.
+/// are not carried out.
 pub fn wait(
     server: &Server,
     lines: &mut Lines,

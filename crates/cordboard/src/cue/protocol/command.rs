@@ -1,4 +1,4 @@
-//! Commands: what is written to a control descriptor.
+//! Commands, which are written to a control descriptor.
 
 use super::words::{aim_of, aim_words, first, number, put, put_long, split};
 use crate::request::Aim;
@@ -6,11 +6,10 @@ use crate::request::Aim;
 /// The letter in the first word of a command: `C`.
 pub(super) const SORT: u8 = b'C';
 
-/// A command for a transfer.
+/// A command of a control descriptor.
 ///
-/// Offsets, the block and a size concern the transfers that are started after them.
-/// Transfers are carried out one after the other; all other commands take effect at
-/// once.
+/// Offsets and the block apply to transfers that are commanded after them. Transfers are
+/// carried out one after the other. All other commands take effect at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Command {
@@ -18,36 +17,36 @@ pub enum Command {
     Write(u64),
     /// Transfer all bytes up to the end of the source.
     WriteToEnd,
-    /// The next transfer reads from this offset. Without it a transfer continues where
-    /// the one before has ended.
+    /// The next transfer reads from this offset. Without it, a transfer continues where
+    /// the previous one has ended.
     SourceOffset(u64),
     /// The next transfer writes at this offset.
     SinkOffset(u64),
-    /// The length of a block, in bytes; 0: one that suits the pair.
+    /// Set the length of a block, in bytes. 0: the library chooses it for the pair.
     Block(u32),
-    /// Blocks between two rests of this many milliseconds: the paper's (k, t).
+    /// Set the schedule (k, t) of the paper: k blocks, then a rest of t milliseconds.
     Schedule {
-        /// Blocks; 0: no schedule.
+        /// The number of blocks; 0: no schedule.
         count: u32,
-        /// Milliseconds.
+        /// The rest in milliseconds.
         rest: u32,
     },
-    /// Bytes a second; 0: no schedule.
+    /// Limit the rate to this many bytes a second; 0: no schedule.
     Rate(u64),
     /// Determine the schedule automatically, for this aim.
     Auto(Aim),
-    /// Take nothing more from the source.
+    /// Take no more bytes from the source.
     Pause,
-    /// Go on.
+    /// Continue after a pause.
     Resume,
-    /// End the running transfer and those that wait.
+    /// End the running transfer and all waiting ones.
     Cancel,
     /// Answer with a [`Status`](super::Status).
     Status,
-    /// Send a [`Status`](super::Status) every so many milliseconds while a transfer
+    /// Send a [`Status`](super::Status) at this interval in milliseconds while a transfer
     /// runs; 0: send none.
     Progress(u32),
-    /// Limit what further commands may ask for.
+    /// Limit further commands.
     Limit(Limit),
 }
 
@@ -64,23 +63,24 @@ pub enum Limit {
         /// The offset after the last one.
         end: u64,
     },
-    /// No schedule is faster than this many bytes a second.
+    /// No transfer is faster than this many bytes a second.
     Rate(u64),
-    /// No schedule is more aggressive than this many blocks between rests of this many
-    /// milliseconds. The length of a block is the present one.
+    /// No schedule has more than this many blocks between two rests, or shorter rests. The
+    /// length of a block is the present one.
     Schedule {
-        /// Blocks.
+        /// The number of blocks.
         count: u32,
-        /// Milliseconds.
+        /// The rest in milliseconds.
         rest: u32,
     },
-    /// Only commands whose bit is set: bit `n` is that of code `n`.
+    /// Only commands whose bit is set are allowed: bit `n` is that of code `n`.
     Commands(u32),
-    /// Nothing moves after this many milliseconds.
+    /// All transfers end after this many milliseconds, and no other one starts.
     Time(u32),
 }
 
-/// A word that begins no command, or a command with the wrong number of words.
+/// A word that does not begin a command, or a command with a wrong number of words or an
+/// invalid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadCommand {
     /// The first word.

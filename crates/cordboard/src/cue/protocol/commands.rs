@@ -1,4 +1,4 @@
-//! Commands from bytes that arrive in any pieces.
+//! Decodes commands from bytes that arrive in pieces.
 
 use super::command::{BadCommand, Command, SORT};
 use super::record::SORT as RECORD;
@@ -6,30 +6,31 @@ use super::words::{MOST, WORD, split, words};
 
 /// A decoder of commands. It holds the bytes of at most a few commands.
 ///
-/// A word that begins no command is passed over, and so is a command with a wrong number
-/// of words, as a whole. A record is passed over in silence.
+/// A word that does not begin a command is skipped and reported as [`BadCommand`]. A
+/// command with a wrong number of words is skipped as a whole and reported. A record is
+/// skipped without a report.
 #[derive(Debug, Default)]
 pub struct Commands {
     bytes: Vec<u8>,
 }
 
 impl Commands {
-    /// The most bytes that are held: room for several commands, and for any whole one.
+    /// The maximum number of bytes that are held. Any whole command fits.
     pub const ROOM: usize = 1024;
 
-    /// Returns how many more bytes it takes.
+    /// Returns how many more bytes the decoder accepts.
     pub fn room(&self) -> usize {
         Self::ROOM.saturating_sub(self.bytes.len())
     }
 
-    /// Takes bytes in, as many as there is [room](Commands::room) for. Returns how many.
+    /// Accepts bytes, as many as there is [room](Commands::room) for. Returns their number.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room());
         self.bytes.extend_from_slice(&bytes[..taken]);
         taken
     }
 
-    /// Returns the next command, if all of its bytes are here.
+    /// Returns the next command, if all its bytes have arrived.
     #[expect(clippy::should_implement_trait, reason = "`None` is not the end")]
     pub fn next(&mut self) -> Option<Result<Command, BadCommand>> {
         loop {
@@ -39,7 +40,7 @@ impl Commands {
                 self.bytes = Vec::new();
             }
             match found {
-                // Otherwise two control descriptors could answer each other for ever.
+                // Otherwise two control descriptors could answer each other forever.
                 Err(bad) if split(RECORD, bad.word).is_some() => {}
                 found => return Some(found),
             }

@@ -1,4 +1,4 @@
-//! Records: what is read from a control descriptor.
+//! Records, which are read from a control descriptor.
 
 use std::time::Duration;
 
@@ -26,10 +26,11 @@ pub enum Record {
     Status(Status),
     /// A command was not carried out, and nothing has changed.
     Refused {
-        /// Its first word.
+        /// The first word of the command. With `ENODATA`, the number of bytes of the
+        /// incomplete command.
         word: u32,
-        /// Why: `EINVAL`, it is none, or its numbers are not valid; `EPERM`, a limit
-        /// forbids it; `ENODATA`, an incomplete command at the end.
+        /// The reason. `EINVAL`: no command, a wrong number of words, or an invalid value.
+        /// `EPERM`: a limit forbids it. `ENODATA`: the input ended within a command.
         errno: Errno,
     },
 }
@@ -52,13 +53,13 @@ pub struct Done {
     pub written: u64,
     /// Bytes that were read and not written. The next transfer writes them first.
     pub stranded: u64,
-    /// The time that it took.
+    /// The duration of the transfer.
     pub elapsed: Duration,
     /// The last path that moved bytes.
     pub path: Option<DataPath>,
 }
 
-/// What a control descriptor is doing.
+/// The state of a control descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum State {
@@ -75,11 +76,11 @@ pub enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// What it is doing.
+    /// The state.
     pub state: State,
-    /// The number of the transfer that runs, or of the last one; 0 before the first.
+    /// The number of the running transfer, or of the last one; 0 before the first.
     pub transfer: u32,
-    /// Transfers that wait.
+    /// The number of waiting transfers.
     pub queued: u32,
     /// The path in use, if a transfer runs.
     pub path: Option<DataPath>,
@@ -91,15 +92,15 @@ pub struct Status {
     pub elapsed: Duration,
     /// Its schedule, without the limits.
     pub schedule: Schedule,
-    /// Reports of progress that were left out since the last one, because those before
-    /// had not been read.
+    /// The number of reports of progress that were left out since the last one, because
+    /// earlier records had not been read.
     pub left_out: u32,
-    /// The bytes to move in all, if that is known.
+    /// The total number of bytes to move, if it is known.
     pub total: Option<u64>,
 }
 
 impl Record {
-    /// Returns the answer to a command that was not carried out.
+    /// Returns the record for a command that was refused.
     pub fn refused(command: Command, errno: Errno) -> Record {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
@@ -295,7 +296,7 @@ impl Status {
     }
 }
 
-/// Returns the word of a path: its place in the list, from 1.
+/// Returns the word of a path: its index in the list, from 1.
 fn path_word(path: Option<DataPath>) -> u32 {
     path.map_or(0, |path| path as u32 + 1)
 }

@@ -1,22 +1,22 @@
-//! Records from bytes that arrive in any pieces.
+//! Decodes records from bytes that arrive in pieces.
 
 use super::record::{Record, SORT};
 use super::words::{WORD, split, words};
 
-/// A decoder of records. Bytes that begin no record, and records of a later version,
-/// are passed over.
+/// A decoder of records. Words that do not begin a record, and records with an unknown
+/// code, are skipped.
 #[derive(Debug, Default)]
 pub struct Records {
     bytes: Vec<u8>,
 }
 
 impl Records {
-    /// Takes bytes in.
+    /// Accepts bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the next record, if all of its bytes are here.
+    /// Returns the next record, if all its bytes have arrived.
     #[expect(clippy::should_implement_trait, reason = "`None` is not the end")]
     pub fn next(&mut self) -> Option<Record> {
         loop {

@@ -25,12 +25,13 @@ use crate::report::Ended;
 use crate::request::{Schedule, Size};
 use crate::transfer::Control;
 
-/// Transfers that wait, at most. Further commands stay unread until one has started.
+/// The maximum number of waiting transfers. Further commands stay unread until a transfer
+/// has started.
 const QUEUE: usize = 32;
 /// The shortest interval of reports of progress.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// The interval at which the end of a link is checked: how much of the target's
-/// records is still to be returned.
+/// The interval at which the end of a link is checked: all records of the target must have
+/// been returned.
 const UNLINK: Duration = Duration::from_millis(20);
 
 /// One control descriptor.
@@ -61,9 +62,9 @@ pub(super) struct Stream {
     /// The interval of progress, and the time of the next report.
     progress: Option<(Duration, Duration)>,
     link: Option<Link>,
-    /// The time limit has ended what ran then.
+    /// The time limit has passed, and all transfers were cancelled.
     is_expired: bool,
-    /// No more commands come.
+    /// No more commands arrive.
     is_closed: bool,
     /// No process has the other end.
     is_hung_up: bool,
@@ -112,7 +113,7 @@ impl Stream {
         (reads, !self.output.is_empty())
     }
 
-    /// No process has the other end: nothing is reported any more.
+    /// No process has the other end: records are no longer sent.
     pub(super) fn hang_up(&mut self) {
         self.is_hung_up = true;
         self.output.close();
@@ -122,35 +123,35 @@ impl Stream {
         self.is_hung_up
     }
 
-    /// Whether nothing runs or waits and all records are sent.
+    /// Returns whether no transfer runs or waits, and all records are sent.
     fn is_idle(&self) -> bool {
         self.active.is_none() && self.queue.is_empty() && self.output.is_empty()
     }
 
-    /// Whether it is idle, and no command has arrived.
+    /// Returns whether it is idle, and no command has arrived.
     pub(super) fn has_nothing_to_do(&self) -> bool {
         let unread = rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0);
         self.is_idle() && !unread
     }
 
-    /// Whether no more commands come, and all are carried out.
+    /// Returns whether no more commands arrive, and all are carried out.
     pub(super) fn is_done(&self) -> bool {
         self.is_closed && self.is_idle()
     }
 
-    /// Returns the descriptor whose records it returns to its source.
+    /// Returns the linked control descriptor, whose records go to the source.
     pub(super) fn target(&self) -> Option<u64> {
         self.link.as_ref().map(|link| link.target)
     }
 
-    /// Whether the service of a descriptor that is done is over. `target_is_idle`: the
-    /// descriptor that it is linked to has nothing to do.
+    /// Returns whether the service of a descriptor that is done can end. `target_is_idle`:
+    /// the linked descriptor has nothing to do.
     pub(super) fn is_over(&self, target_is_idle: bool) -> bool {
         let link = self.link.as_ref();
         link.is_none_or(|link| link.is_over(&self.ends[1], target_is_idle))
     }
 
-    /// Returns the time at which it has something to do by itself.
+    /// Returns the time of the next action without a command or an event.
     pub(super) fn timer(&self, now: Duration) -> Option<Duration> {
         let progress = self.progress.filter(|_| self.active.is_some());
         let ends = !self.queue.is_empty() || self.active.is_some();
@@ -161,7 +162,7 @@ impl Stream {
         progress.into_iter().chain(until).chain(unlink).min()
     }
 
-    /// Reads what has arrived, carries it out, and sends the records.
+    /// Reads the commands that have arrived, carries them out, and sends the records.
     pub(super) fn advance(&mut self, now: Duration) {
         if self.limits.is_over(now) && !std::mem::replace(&mut self.is_expired, true) {
             self.cancel();
@@ -186,7 +187,7 @@ impl Stream {
         self.output.send(self.socket.as_fd());
     }
 
-    /// Reads commands, as far as there is room. Returns whether anything has arrived.
+    /// Reads commands, as far as there is room. Returns whether bytes have arrived.
     fn read(&mut self) -> bool {
         let room = self.commands.room();
         if self.is_closed || room == 0 {
@@ -237,8 +238,8 @@ impl Stream {
         self.output.put(&Record::refused(command, errno));
     }
 
-    /// Whether a cancellation has arrived behind commands that cannot be carried out
-    /// yet, and no limit before it that might forbid it.
+    /// Returns whether a cancellation has arrived after commands that cannot be carried out
+    /// yet, without a limit before it that might forbid it.
     fn cancel_is_ahead(&self) -> bool {
         let mut at = 0;
         while let Some((command, length)) = self.commands.peek(at) {
@@ -287,7 +288,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Limits the schedules. No schedule at all is not a limit.
+    /// Limits the schedules. `EINVAL`: no schedule is not a limit.
     fn limit(&self, schedule: Schedule) -> Result<(), Errno> {
         if schedule == Schedule::Unlimited {
             return Err(Errno::EINVAL);
@@ -297,8 +298,8 @@ impl Stream {
         Ok(())
     }
 
-    /// No more commands come. What ends by itself is carried out: a transfer with a
-    /// size, from a file, or of a peer's commands. Others are cancelled.
+    /// Handles the end of the commands. Transfers that end by themselves are carried out:
+    /// those with a size, those from a file, and those of a link. All others are cancelled.
     fn end_input(&mut self) {
         if self.commands.is_incomplete() {
             let errno = Errno::ENODATA;
@@ -373,9 +374,9 @@ impl Stream {
         }
     }
 
-    /// Closes nothing: the host has closed the descriptors, and their numbers may refer
-    /// to other files. Also the wakeup of the control stays open: the host may close it
-    /// just after a check that it still is the library's.
+    /// Closes no descriptor: the host has closed them, and their numbers may refer to
+    /// other files. The wakeup descriptor of the control also stays open. A check of its
+    /// identity is not sufficient, because the host may close it just after the check.
     pub(super) fn forget(mut self) {
         self.cancel();
         drop(self.link.take());

@@ -2,8 +2,9 @@
 //! processors and disks to other work.
 //!
 //! It lowers the rate while other work takes all of a resource that the transfer also
-//! uses, first by a quarter and then by half, and raises it while there is idle time. Near the rate at which it was last too
-//! fast it raises slowly. Time and observations are passed in.
+//! uses, first by a quarter and then by half, and raises the rate while there is idle
+//! time. Near the rate that was last too fast, it raises the rate slowly. The caller
+//! passes the time and the observations.
 
 use std::time::Duration;
 
@@ -15,29 +16,30 @@ const WINDOW: Duration = Duration::from_millis(200);
 const FIRST: u64 = 32 << 20;
 /// The lowest rate.
 const FLOOR: u64 = 64 << 10;
-/// A part of this size of a resource is little: of the idle time, of other work, of a
-/// disk's traffic.
+/// One part in this number is negligible: of a processor's time, or of the traffic of a
+/// disk.
 const LITTLE: u32 = 20;
-/// Processor time of a transfer that does not disturb other work: one part in so many.
+/// A transfer that uses at most one part in this number of a processor does not disturb
+/// other work.
 const UNNOTICED: u32 = 50;
-/// A disk that is busy for so much of the time, in percent, has no time left.
+/// A disk that is busy for at least this part of the time, in percent, counts as saturated.
 const BUSY: u128 = 80;
 
 /// A rate, and the window in which it is observed.
 #[derive(Debug)]
 pub(in crate::transfer) struct Background {
     rate: u64,
-    /// The rate that was too fast last; `None`: none was.
+    /// The rate that was last too fast. `None`: no rate was too fast yet.
     too_fast: Option<u64>,
     /// The rate was too fast in the last window.
     is_slowing: bool,
     since: Option<(Duration, Load)>,
-    /// Bytes taken in this window.
+    /// Bytes taken from the source in this window.
     taken: u64,
     /// Processor time of the transfer in this window.
     spent: Duration,
-    /// Bytes given to the sink's disk and not seen there yet: they are in the page
-    /// cache.
+    /// Bytes that were written to the sink and have not reached its disk yet: they are in
+    /// the page cache.
     unwritten: u64,
 }
 
@@ -73,13 +75,13 @@ impl Background {
         self.spent += time;
     }
 
-    /// Whether it is time for an observation.
+    /// Returns whether it is time for an observation.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         let since = self.since.map(|(at, _)| at);
         since.is_none_or(|at| now.saturating_sub(at) >= WINDOW)
     }
 
-    /// Adapts the rate to what has happened since the last observation.
+    /// Adapts the rate to the load since the last observation.
     pub(super) fn observe(&mut self, now: Duration, load: Option<&Load>) {
         let before = self.since.take();
         self.since = load.map(|load| (now, *load));
@@ -91,7 +93,7 @@ impl Background {
         let elapsed = now.saturating_sub(at);
         let change = Change::new(elapsed, before, *after);
         let disturbs = self.disturbs(&change, taken, spent);
-        // The transfer was paused, or waited for one of its ends.
+        // A long window: the transfer was paused, or waited for its source or its sink.
         if elapsed > 4 * WINDOW || elapsed.is_zero() {
             return;
         }
@@ -107,7 +109,7 @@ impl Background {
                 return;
             }
             Disturbs::Unnoticed => self.rate = achieved.clamp(FLOOR, self.rate.max(FLOOR)),
-            // A higher rate would change nothing: one of the ends is slower.
+            // A higher rate would change nothing: the source or the sink is slower.
             Disturbs::No if achieved < self.rate / 10 * 7 => {}
             Disturbs::No => self.raise(),
         }
@@ -121,7 +123,7 @@ impl Background {
             Some(limit) if self.rate < limit / 4 * 5 => self.rate / 16,
             Some(_) => self.rate / 4,
         };
-        // More than any path moves; the arithmetic of credit has room for it.
+        // This is more than any path moves, and does not overflow the arithmetic of credit.
         self.rate = self.rate.saturating_add(step.max(1)).min(1 << 50);
     }
 
@@ -143,7 +145,7 @@ impl Background {
                 own += read.min(taken);
             }
             if side == 1 || one {
-                // What was written earlier reaches the disk later.
+                // Bytes that were written earlier reach the disk later.
                 self.unwritten = self.unwritten.saturating_add(taken);
                 let own_written = written.min(self.unwritten);
                 self.unwritten -= own_written;
@@ -170,8 +172,9 @@ impl Background {
 enum Disturbs {
     /// There is idle time, or no other work.
     No,
-    /// So little that it stays as it is.
+    /// Other work uses all of the resource, but the part of the transfer is negligible.
     Unnoticed,
+    /// Other work uses all of the resource, and the part of the transfer matters.
     Yes,
 }
 

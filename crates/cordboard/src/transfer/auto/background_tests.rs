@@ -24,7 +24,7 @@ struct Machine {
     disk: Option<f64>,
 }
 
-/// What the transfer and the other work got in a window.
+/// What the transfer and the other work have received in a window.
 struct Got {
     transfer: f64,
     others: f64,
@@ -42,8 +42,9 @@ impl Machine {
         }
     }
 
-    /// One window, in which the other work wants these shares of the processor and of
-    /// the disk. A scheduler that is fair gives each half if both want all.
+    /// Simulates one window, in which the other work requests these shares of the
+    /// processor and of the disk. The scheduler is fair: if both request all of a
+    /// resource, each receives half.
     fn window(&mut self, background: &mut Background, processor: f64, disk: f64) -> Got {
         let seconds = WINDOW.as_secs_f64();
         let rate = background.rate() as f64;
@@ -89,7 +90,7 @@ impl Machine {
     }
 }
 
-/// What one of two gets of a resource.
+/// Returns the share that one of two competitors receives of a resource.
 fn fair(wants: f64, other: f64) -> f64 {
     wants.min((1.0 - other).max(0.5)).min(1.0)
 }
@@ -128,14 +129,14 @@ fn a_process_that_takes_all_keeps_97_percent() {
     for speed in [50.0, 500.0, 5000.0, 40_000.0] {
         let mut machine = Machine::new(speed * MIB, None);
         let mut background = Background::default();
-        // Also if the transfer was there first.
+        // The same holds if the transfer has begun first.
         run(&mut machine, &mut background, 30, 0.0, 0.0);
         let settling = run(&mut machine, &mut background, 10, 1.0, 0.0);
         assert!(settling.others >= 0.85, "{speed}: {}", settling.others);
         let got = run(&mut machine, &mut background, 100, 1.0, 0.0);
         assert!(got.others >= 0.97, "{speed}: {}", got.others);
         assert!(got.transfer > 0.0);
-        // And the rate returns when that process has ended.
+        // The rate recovers after that process has ended.
         run(&mut machine, &mut background, 40, 0.0, 0.0);
         let got = run(&mut machine, &mut background, 100, 0.0, 0.0);
         assert!(
@@ -178,10 +179,9 @@ fn a_disk_is_left_to_others() {
     assert!(after.transfer >= 180.0 * MIB, "{}", after.transfer / MIB);
 }
 
-/// Written bytes that the page cache holds back are not other work when they reach the
-/// disk.
+/// Bytes of the transfer that the page cache writes later do not count as other work.
 #[test]
-fn own_bytes_that_reach_the_disk_later_are_no_other_work() {
+fn own_bytes_that_reach_the_disk_later_are_not_other_work() {
     let mut background = Background::default();
     let (mut now, mut written) = (Duration::from_secs(1), 0);
     let load = |written: u64, busy: Duration| Load {
@@ -235,8 +235,7 @@ fn without_observations_the_rate_stays() {
 }
 
 proptest! {
-    /// Whatever the other work does, once it is steady the transfer leaves it alone and
-    /// does not starve.
+    /// Once other work is steady, the transfer does not disturb it, and does not starve.
     #[test]
     fn it_settles(
         history in prop::collection::vec((0..=100u32, 1..30u32), 0..10),

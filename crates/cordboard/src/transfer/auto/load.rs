@@ -1,4 +1,4 @@
-//! What the whole machine does, at one moment.
+//! The load of the machine at one moment.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use crate::sys::load::{Idle, Traffic, idle, traffic};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::transfer) struct Load {
     pub(super) idle: Option<Idle>,
-    /// Of the disks of the source and of the sink. If both are on one disk, only the
-    /// first is present.
+    /// The traffic of the disks of the source and of the sink. If both are on one disk,
+    /// only the first element is present.
     pub(super) disks: [Option<Traffic>; 2],
-    /// Source and sink are on one disk.
+    /// Source and sink are on the same disk.
     pub(super) is_one_disk: bool,
 }
 
 impl Load {
-    /// Reads three small files. `None`: nothing is known.
+    /// Reads `/proc/stat` and the statistics of both disks. `None`: none is available.
     pub(in crate::transfer) fn now([source, sink]: [Option<u64>; 2]) -> Option<Load> {
         let is_one_disk = source.is_some() && source == sink;
         let sink = sink.filter(|_| !is_one_disk);
@@ -29,7 +29,7 @@ impl Load {
     }
 }
 
-/// The difference of two loads: what happened between them.
+/// The difference of two loads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change {
     pub(super) elapsed: Duration,
@@ -46,8 +46,8 @@ impl Change {
         }
     }
 
-    /// Returns the idle time and the time of work that is not this transfer's, which has
-    /// `spent` so much.
+    /// Returns the idle time, and the processor time of other work. `spent`: the processor
+    /// time of this transfer.
     pub(super) fn processors(&self, spent: Duration) -> Option<(Duration, Duration)> {
         let (before, after) = (self.before.idle?, self.after.idle?);
         let idle = after.time.saturating_sub(before.time);
@@ -55,8 +55,8 @@ impl Change {
         Some((idle, all.saturating_sub(idle + spent)))
     }
 
-    /// Returns bytes read, bytes written and the busy time of a disk: 0 is that of the
-    /// source, 1 that of the sink.
+    /// Returns the bytes read, the bytes written and the busy time of a disk. `side`: 0 is
+    /// the disk of the source, 1 the disk of the sink.
     pub(super) fn disk(&self, side: usize) -> Option<(u64, u64, Duration)> {
         let (before, after) = (self.before.disks[side]?, self.after.disks[side]?);
         Some((

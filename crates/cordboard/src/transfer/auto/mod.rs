@@ -16,7 +16,7 @@ use background::Background;
 pub(super) use load::Load;
 use share::Sharer;
 
-/// What a step has cost, and what comes next.
+/// The cost of a step, and whether a wait follows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     /// Processor time of the thread.
@@ -25,8 +25,8 @@ pub(crate) struct Step {
     pub(crate) waits: bool,
 }
 
-/// The state of an automatic schedule. [`Aim::Throughput`] has none: it takes all that it
-/// can get, and the paths adapt by themselves.
+/// The state of an automatic schedule. [`Aim::Throughput`] has none: it does not limit the
+/// transfer, and the paths adapt by themselves.
 #[derive(Debug)]
 pub(super) enum Auto {
     Background(Background),
@@ -42,12 +42,12 @@ impl Auto {
         }
     }
 
-    /// Whether it is time for [`Auto::observe`].
+    /// Returns whether it is time for [`Auto::observe`].
     pub(super) fn needs_load(&self, now: Duration) -> bool {
         matches!(self, Auto::Background(background) if background.is_due(now))
     }
 
-    /// Adapts to what the machine does, unless another transfer has just done so.
+    /// Adapts to the load of the machine, unless another transfer has just done so.
     pub(super) fn observe(&mut self, now: Duration, load: Option<&Load>) {
         if let Auto::Background(background) = self
             && background.is_due(now)
@@ -56,7 +56,7 @@ impl Auto {
         }
     }
 
-    /// Returns the rate in bytes a second of a schedule that is one of rates.
+    /// Returns the rate in bytes a second. `None`: the schedule has no rate.
     pub(super) fn rate(&self) -> Option<u64> {
         match self {
             Auto::Background(background) => Some(background.rate()),
@@ -64,7 +64,7 @@ impl Auto {
         }
     }
 
-    /// Grants bytes of a schedule without a rate.
+    /// Grants bytes, if the schedule has no rate.
     pub(super) fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
         match self {
             Auto::Background(_) => Ok(u64::MAX),
@@ -79,7 +79,8 @@ impl Auto {
         }
     }
 
-    /// Records what a step has not used, and what it has taken beyond its grant.
+    /// Records the bytes that a step has not used, and those that it has taken beyond its
+    /// grant.
     pub(super) fn give_back(&mut self, unused: u64, overdrawn: u64) {
         match self {
             Auto::Background(background) => background.give_back(unused, overdrawn),

@@ -1,10 +1,11 @@
-//! [`Aim::Share`](crate::Aim::Share): transfers of one process divide the rate by their
-//! weights.
+//! [`Aim::Share`](crate::Aim::Share): divides the throughput among transfers of one process
+//! in proportion to their weights.
 //!
 //! Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): each transfer has a
 //! virtual time, its bytes divided by its weight. A transfer whose virtual time is more
-//! than a quantum ahead of the last one waits. One that waits for its source or its sink
-//! holds up no other, and continues at the virtual time of the others.
+//! than a quantum ahead of the slowest transfer waits. A transfer that waits for its
+//! source or its sink delays no other transfer, and then continues at the virtual time of
+//! the slowest one.
 
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
@@ -12,20 +13,20 @@ use std::time::Duration;
 
 use crate::sys::Lock;
 
-/// Bytes of weight 1 by which a transfer may be ahead.
+/// The number of bytes, at weight 1, by which a transfer may be ahead.
 const QUANTUM: u64 = 256 << 10;
-/// Bytes that are granted at once if no other transfer wants any.
+/// The number of bytes that are granted at once if no other transfer is active.
 const ALONE: u64 = 4 << 20;
-/// A transfer that has not asked for so long after a step wants nothing.
+/// A transfer that has not requested a grant for this time after a step is not active.
 const FORGOTTEN: Duration = Duration::from_millis(20);
-/// A step that takes longer holds up no other transfer.
+/// A transfer whose step takes longer is not active.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
-/// The time after which a transfer that is ahead asks again.
+/// The time after which a transfer that is ahead requests a grant again.
 const RETRY: Duration = Duration::from_millis(1);
-/// The fraction bits of virtual time.
+/// The number of fraction bits of virtual time.
 const SHIFT: u32 = 20;
 
-/// All transfers that share.
+/// All transfers that share the throughput.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     entries: Vec<Entry>,
@@ -42,11 +43,11 @@ struct Entry {
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// It has not begun, or waits for one of its ends.
+    /// The transfer has not begun, or waits for its source or its sink.
     Waiting,
-    /// It was granted bytes then, and moves them.
+    /// The transfer was granted bytes at this time, and moves them.
     Stepping(Duration),
-    /// It has asked in vain then, or its step has ended.
+    /// A grant was refused, or a step has ended, at this time.
     Asking(Duration),
 }
 
@@ -66,7 +67,7 @@ impl Shares {
         self.entries.retain(|entry| entry.name != name);
     }
 
-    /// Grants bytes, or returns the time after which to ask again.
+    /// Grants bytes, or returns the time after which to request them again.
     pub(super) fn grant(&mut self, name: u64, now: Duration, most: u64) -> Result<u64, Duration> {
         let last = self.last_but(name, now);
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) else {
@@ -107,7 +108,7 @@ impl Shares {
         }
     }
 
-    /// Takes back what was not used.
+    /// Takes back unused bytes, and charges those taken beyond the grant.
     pub(super) fn give_back(&mut self, name: u64, unused: u64, overdrawn: u64) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
             entry.charge(overdrawn);
@@ -116,7 +117,7 @@ impl Shares {
         }
     }
 
-    /// Returns the least virtual time of the others that want more.
+    /// Returns the lowest virtual time of the other active transfers.
     fn last_but(&self, name: u64, now: Duration) -> Option<u128> {
         let others = self.entries.iter().filter(|entry| entry.name != name);
         let active = others.filter(|entry| entry.is_active(now));

@@ -9,13 +9,13 @@ use super::share::Shares;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A transfer that takes whatever it is granted, in steps of so many bytes, unless its
-/// ends are slower: then it waits after each step.
+/// A transfer that takes all granted bytes, in steps of a fixed length. If its source or
+/// sink is slower, it waits after each step.
 struct Member {
     name: u64,
     weight: u32,
     step: u64,
-    /// The time between two steps, if its ends are slow.
+    /// The time between two steps, if its source or sink is slow.
     every: Option<Duration>,
     next: Duration,
     taken: u64,
@@ -85,7 +85,7 @@ fn the_rate_is_divided_by_the_weights() {
 }
 
 #[test]
-fn a_transfer_with_a_slow_end_holds_up_no_other() {
+fn a_transfer_with_a_slow_end_delays_no_other() {
     let mut shares = Shares::default();
     let mut members = vec![
         member(&mut shares, 100, 4096, Some(7 * MS)),
@@ -106,7 +106,7 @@ fn a_transfer_with_a_slow_end_holds_up_no_other() {
 }
 
 #[test]
-fn one_that_comes_later_gets_its_share_and_no_more() {
+fn a_later_transfer_gets_its_share_and_no_more() {
     let mut shares = Shares::default();
     let mut members = vec![member(&mut shares, 1, 128 << 10, None)];
     compete(
@@ -122,7 +122,7 @@ fn one_that_comes_later_gets_its_share_and_no_more() {
     let (one, other) = (members[0].taken - before, members[1].taken);
     let ratio = one as f64 / other as f64;
     assert!((0.95..1.05).contains(&ratio), "{one} and {other}");
-    // One that has ended leaves everything to the other.
+    // After one transfer has ended, the other one gets everything.
     let gone = members.remove(0);
     shares.leave(gone.name);
     let before = members[0].taken;
@@ -131,8 +131,8 @@ fn one_that_comes_later_gets_its_share_and_no_more() {
 }
 
 proptest! {
-    /// At each moment at least one transfer that wants more is granted something, and
-    /// the weights hold.
+    /// At each moment at least one active transfer is granted bytes, and the throughput is
+    /// divided by the weights.
     #[test]
     fn nothing_is_stuck(weights in prop::collection::vec((1..1000u32, 1..2_000_000u64), 1..6)) {
         let mut shares = Shares::default();
