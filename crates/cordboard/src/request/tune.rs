@@ -16,6 +16,10 @@ pub enum Tune {
     On,
     /// It keeps to the first choice.
     Off,
+    /// It measures nothing and changes to another path and another size after each step.
+    /// For tests: no sequence of changes may lose a byte.
+    #[doc(hidden)]
+    EachStep,
 }
 
 impl Tune {

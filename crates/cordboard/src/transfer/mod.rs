@@ -44,6 +44,7 @@ mod transfer;
 mod tuning;
 mod turn;
 mod wait;
+mod ways;
 mod writeback;
 
 pub use call::splice;

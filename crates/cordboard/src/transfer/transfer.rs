@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use super::control::{Control, Observer};
 use super::reopened::Reopened;
 use super::thread_kind::ThreadKind;
-use super::tuning::Tuning;
+use super::ways::Tuning;
 use super::{spin, writeback};
 use crate::endpoint::resets;
 use crate::endpoint::{Endpoint, Kind, Side};

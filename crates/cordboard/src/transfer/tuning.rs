@@ -6,81 +6,24 @@ use std::time::Duration;
 use super::Transfer;
 use super::control::Control;
 use super::wait::Clock;
+use super::ways::{FIRST_PIECE, PIECES, Tuning, Ways};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::path;
 use crate::request::{Aim, DataPath, Schedule, Tune};
 use crate::sys::thread_time;
-use crate::tune::{Arm, Arms, Controller, Found, Goal, Key};
+use crate::tune::{Controller, Found, Goal, Key};
 
 /// Bytes after which a transfer is long enough.
 const LONG: u64 = 8 << 20;
-/// The bytes of a call. Smaller ones cost calls, and larger ones fill no socket's buffer.
-const PIECES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
-/// The piece that is nearest to what the paths begin with.
-const FIRST_PIECE: usize = 3;
 /// A step that takes longer was a wait for a peer that does nothing, and says nothing of
 /// the path.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// The state of a transfer that measures.
-#[derive(Debug)]
-pub(super) struct Tuning {
-    ways: Ways,
-    controller: Controller,
-    key: Key,
-    /// The time of the last step that moved bytes, and the bytes written by then.
-    last: (Duration, u64),
-    /// The path and the piece change as soon as the path holds nothing.
-    changes: bool,
-}
-
-/// Each path with each piece. An arm is the index of a path, times the number of pieces,
-/// plus the index of a piece.
-#[derive(Debug)]
-struct Ways {
-    /// The paths, and whether each can be used.
-    paths: Vec<(DataPath, bool)>,
-}
-
-impl Ways {
-    fn path(&self, arm: Arm) -> DataPath {
-        self.paths[arm / PIECES.len()].0
-    }
-
-    fn arm(&self, path: DataPath, piece: usize) -> Option<Arm> {
-        let index = self.paths.iter().position(|(other, _)| *other == path)?;
-        Some(index * PIECES.len() + piece)
-    }
-
-    fn refuse(&mut self, path: DataPath) {
-        for (other, is_possible) in &mut self.paths {
-            *is_possible &= *other != path;
-        }
-    }
-}
-
-impl Arms for Ways {
-    fn len(&self) -> usize {
-        self.paths.len() * PIECES.len()
-    }
-
-    /// Another path with the same piece, or the next piece of the same path.
-    fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
-        let off = (from % PIECES.len()).abs_diff(to % PIECES.len());
-        let same_path = from / PIECES.len() == to / PIECES.len();
-        if same_path { off == 1 } else { off == 0 }
-    }
-
-    fn is_possible(&self, arm: Arm) -> bool {
-        self.paths[arm / PIECES.len()].1
-    }
-}
 
 impl Transfer<'_> {
     /// Returns whether it measures once it has become long.
     pub(super) fn may_tune(&self, tune: Tune) -> bool {
         let [source, sink] = [Side::Source, Side::Sink].map(|side| self.flow.end(side).facts());
-        tune == Tune::On
+        tune != Tune::Off
             && self.request.block.is_none()
             // A switch, or the kinds of the ends, leave nothing to choose from.
             && self.route.choices.len() > 1
@@ -96,7 +39,8 @@ impl Transfer<'_> {
             return;
         }
         if self.tuning.is_none() {
-            if self.flow.written() < LONG {
+            let each_step = self.request.tune == Some(Tune::EachStep);
+            if self.flow.written() < LONG && !each_step {
                 return;
             }
             self.tuning = self.start_tuning(clock.now()).map(Box::new);
@@ -151,6 +95,11 @@ impl Transfer<'_> {
         };
         let (before, written_before) = std::mem::replace(&mut tuning.last, (now, written));
         if tuning.changes {
+            return;
+        }
+        if self.request.tune == Some(Tune::EachStep) {
+            tuning.controller.wander(&tuning.ways);
+            tuning.changes = true;
             return;
         }
         let arm = tuning.controller.current();

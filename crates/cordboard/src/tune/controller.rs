@@ -134,6 +134,15 @@ impl Controller {
         self.change_to(arms, self.best);
     }
 
+    /// Changes to a setting that nothing speaks for: for tests of the change.
+    pub(crate) fn wander(&mut self, arms: &dyn Arms) {
+        self.probes = self.probes.wrapping_mul(5).wrapping_add(7);
+        let possible = (0..arms.len()).filter(|arm| arms.is_possible(*arm));
+        let count = possible.clone().count().max(1);
+        let arm = possible.clone().nth((self.probes >> 3) % count);
+        self.change_to(arms, arm.unwrap_or(self.current));
+    }
+
     fn measured(&mut self, sample: Sample) {
         self.windows = self.windows.saturating_add(1);
         if self.current == self.best {

@@ -1,6 +1,6 @@
 //! One pair, one size, run once.
 
-use cordboard::{DataPath, Ended, Request, Side, Size, Stranded, Switches, Transfer};
+use cordboard::{DataPath, Ended, Request, Side, Size, Stranded, Switches, Transfer, Tune};
 use std::fmt;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -122,7 +122,7 @@ pub fn by_model(cell: &Cell) -> Run {
 }
 
 /// Runs the library.
-pub fn by_library(cell: &Cell, switches: Switches) -> Run {
+pub fn by_library(cell: &Cell, switches: Switches, tune: Tune) -> Run {
     let (source, sink) = fixtures(cell);
     let request = Request {
         size: match source.ask {
@@ -130,6 +130,7 @@ pub fn by_library(cell: &Cell, switches: Switches) -> Run {
             Ask::Bytes(n) => Size::Bytes(n),
         },
         switches: Some(switches),
+        tune: Some(tune),
         ..Request::default()
     };
     let mut run = Run {

@@ -9,14 +9,14 @@ mod rules;
 mod table;
 
 use cell::{Cell, by_library, by_model};
-use cordboard::{DataPath, Switches};
+use cordboard::{DataPath, Switches, Tune};
 use testkit::{SinkKind, SourceKind, matrix, skip, watchdog};
 
 /// Runs one cell by both and returns what is wrong with the library's result.
 fn wrong(cell: &Cell, switches: Switches) -> Option<String> {
     let _watched = watchdog::watch(cell.to_string());
     let model = by_model(cell);
-    let library = by_library(cell, switches);
+    let library = by_library(cell, switches, Tune::On);
     rules::check(cell, &model, &library)
         .err()
         .map(|wrong| format!("{cell}: {wrong}\n      model:   {model}\n      library: {library}"))
@@ -77,7 +77,7 @@ fn every_path(source: SourceKind) {
         let model = by_model(&cell);
         let mut switches = Switches::all();
         while switches.allows(DataPath::ReadWrite) {
-            let library = by_library(&cell, switches);
+            let library = by_library(&cell, switches, Tune::On);
             if let Err(wrong) = rules::check(&cell, &model, &library) {
                 found.push(format!("{cell}: {wrong} under {switches:?}: {library}"));
             }
@@ -92,13 +92,38 @@ fn every_path(source: SourceKind) {
             switches = switches.without(*last);
         }
         for path in DataPath::ALL.iter().copied() {
-            let library = by_library(&cell, Switches::only(&[path]));
+            let library = by_library(&cell, Switches::only(&[path]), Tune::On);
             if let Err(wrong) = rules::check_forced(path, &library) {
                 found.push(format!("{cell}: {wrong} with {path} forced: {library}"));
             }
         }
     }
     report(&found);
+}
+
+/// Changes the path and the size of its calls after each step.
+fn every_step(source: SourceKind) {
+    let mut found = Vec::new();
+    let mut changed = 0;
+    for sink in sinks(source) {
+        for (size, nonblocking) in [(300_001, false), (1_000_003, true)] {
+            let cell = Cell {
+                source,
+                sink,
+                size: matrix::bounded(source, sink, size),
+                nonblocking,
+            };
+            let _watched = watchdog::watch(cell.to_string());
+            let library = by_library(&cell, Switches::all(), Tune::EachStep);
+            changed += usize::from(library.path.len() > 1);
+            if let Err(wrong) = rules::check(&cell, &by_model(&cell), &library) {
+                found.push(format!("{cell}: {wrong}: {library}"));
+            }
+        }
+    }
+    report(&found);
+    let stream = matches!(source, SourceKind::Tcp | SourceKind::UnixStream);
+    assert!(!stream || changed > 2, "{changed} transfers have changed");
 }
 
 macro_rules! rows {
@@ -108,6 +133,9 @@ macro_rules! rows {
         }
         mod every_path {
             $(#[test] fn $test() { super::every_path(testkit::SourceKind::$kind); })*
+        }
+        mod every_step {
+            $(#[test] fn $test() { super::every_step(testkit::SourceKind::$kind); })*
         }
         #[test]
         fn every_source_has_its_row() {

@@ -1,7 +1,7 @@
 //! Checks `docs/paths.md`.
 
 use super::cell::{Cell, Run, by_library};
-use cordboard::Switches;
+use cordboard::{Switches, Tune};
 use testkit::needs::{self, Need};
 use testkit::table::{self, Entry};
 use testkit::{SinkKind, SourceKind, matrix, skip, watchdog};
@@ -74,7 +74,7 @@ fn the_table_of_paths_is_true() {
             nonblocking: false,
         };
         let _watched = watchdog::watch(cell.to_string());
-        let found = now(&by_library(&cell, Switches::all()));
+        let found = now(&by_library(&cell, Switches::all(), Tune::On));
         match (&entry, found) {
             (Entry::Moved { path, .. }, Ok(taken)) if *path == taken => {}
             // Another path carries everything, and the report does not name the

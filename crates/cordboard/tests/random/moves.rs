@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cordboard::{
     Control, DataPath, Ended, Engine, Observer, Outcome, Progress, Request, Running, Size,
-    Switches, Transfer,
+    Switches, Transfer, Tune,
 };
 use fastrand::Rng;
 use testkit::{Ask, Sink, SinkKind, Source, SourceKind, Spec};
@@ -96,6 +96,7 @@ fn request(rng: &mut Rng, whole: u64, to_a_file: bool) -> Request {
         stable: rng.u8(..) < 32,
         sync: to_a_file && rng.u8(..) < 64,
         switches: Some(Switches::only(&paths)),
+        tune: rng.bool().then_some(Tune::EachStep),
         ..Request::default()
     }
 }

@@ -1,0 +1,95 @@
+//! The ways of a transfer that measures: its paths, and the sizes of their calls.
+
+use std::time::Duration;
+
+use crate::request::DataPath;
+use crate::tune::{Arm, Arms, Controller, Key};
+
+/// The bytes of a call. Smaller ones cost calls, and larger ones fill no socket's buffer.
+pub(super) const PIECES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
+/// The piece that is nearest to what the paths begin with.
+pub(super) const FIRST_PIECE: usize = 3;
+/// The state of a transfer that measures.
+#[derive(Debug)]
+pub(super) struct Tuning {
+    pub(super) ways: Ways,
+    pub(super) controller: Controller,
+    pub(super) key: Key,
+    /// The time of the last step that moved bytes, and the bytes written by then.
+    pub(super) last: (Duration, u64),
+    /// The path and the piece change as soon as the path holds nothing.
+    pub(super) changes: bool,
+}
+
+/// Each path with each piece. An arm is the index of a path, times the number of pieces,
+/// plus the index of a piece.
+#[derive(Debug)]
+pub(super) struct Ways {
+    /// The paths, and whether each can be used.
+    pub(super) paths: Vec<(DataPath, bool)>,
+}
+
+impl Ways {
+    pub(super) fn path(&self, arm: Arm) -> DataPath {
+        self.paths[arm / PIECES.len()].0
+    }
+
+    pub(super) fn arm(&self, path: DataPath, piece: usize) -> Option<Arm> {
+        let index = self.paths.iter().position(|(other, _)| *other == path)?;
+        Some(index * PIECES.len() + piece)
+    }
+
+    pub(super) fn refuse(&mut self, path: DataPath) {
+        for (other, is_possible) in &mut self.paths {
+            *is_possible &= *other != path;
+        }
+    }
+}
+
+impl Arms for Ways {
+    fn len(&self) -> usize {
+        self.paths.len() * PIECES.len()
+    }
+
+    /// Another path with the same piece, or the next piece of the same path.
+    fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
+        let off = (from % PIECES.len()).abs_diff(to % PIECES.len());
+        let same_path = from / PIECES.len() == to / PIECES.len();
+        if same_path { off == 1 } else { off == 0 }
+    }
+
+    fn is_possible(&self, arm: Arm) -> bool {
+        self.paths[arm / PIECES.len()].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_change_is_a_path_or_a_step_of_the_piece() {
+        let ways = Ways {
+            paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
+        };
+        assert_eq!(ways.len(), 10);
+        let arm = |path, piece| ways.arm(path, piece).unwrap();
+        let from = arm(DataPath::Splice, 3);
+        assert!(ways.is_neighbour(from, arm(DataPath::Splice, 4)));
+        assert!(ways.is_neighbour(from, arm(DataPath::ReadWrite, 3)));
+        assert!(!ways.is_neighbour(from, arm(DataPath::ReadWrite, 4)));
+        assert!(!ways.is_neighbour(from, arm(DataPath::Splice, 1)));
+        assert_eq!(ways.path(arm(DataPath::ReadWrite, 0)), DataPath::ReadWrite);
+        assert_eq!(ways.arm(DataPath::Sendfile, 0), None);
+    }
+
+    #[test]
+    fn a_path_that_is_refused_is_not_possible() {
+        let mut ways = Ways {
+            paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
+        };
+        ways.refuse(DataPath::Splice);
+        let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));
+        assert!(possible.eq(5..10));
+    }
+}
