@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cordboard::{Control, DataPath, Ended, Report, Request, Size, Transfer};
+use cordboard::{Control, Ended, Report, Request, Size, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
@@ -21,6 +21,8 @@ use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
 use crate::{signals, units};
+
+mod progress;
 
 /// Reasons for missing attributes that are remembered, at most.
 const MOST_REASONS: usize = 64;
@@ -229,19 +231,6 @@ impl Session {
         }
     }
 
-    /// Several transfers begin that run elsewhere.
-    pub fn begin_several(&mut self) {
-        self.watch.begin(None);
-    }
-
-    /// Shows their progress: the bytes written in all, the path, and the number
-    /// of transfers under way.
-    pub fn show(&mut self, written: u64, path: Option<DataPath>, under_way: usize) {
-        let latest = || self.account.total.path.last().copied();
-        let path = path.or_else(latest).unwrap_or(DataPath::ReadWrite);
-        self.watch.show(written, path, under_way);
-    }
-
     /// Adds transfers that succeeded.
     pub fn merge(&mut self, account: &Account, transfers: u64) {
         self.transfers += transfers;
@@ -267,16 +256,6 @@ impl Session {
     /// Sets the accounts of several sources.
     pub fn set_sources(&mut self, sources: Vec<SourceLine>) {
         self.account.sources = sources;
-    }
-
-    /// Begins to show the progress of a transfer that reports to the observer which
-    /// is returned. `on_screen`: a source or the sink is the terminal.
-    pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
-        if self.watch.draws() && !self.always && on_screen {
-            self.watch.mute();
-        }
-        self.watch.begin(total);
-        &mut self.watch
     }
 
     /// Reports bytes that an idle limit has lost. `false`: none.
