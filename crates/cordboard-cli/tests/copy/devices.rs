@@ -72,7 +72,7 @@ fn progress_of_a_block_device_has_a_share() {
     let parts: [(&[&str], &str); 4] = [
         (&[], " %)  "),
         (&["--offset", &near_end], " of 4.0 MiB ("),
-        (&["--offset", &near_end, "--size", "1M"], " of 1.0 MiB ("),
+        (&["--offset", &near_end, "--size", "2M"], " of 2.0 MiB ("),
         (&["--offset", &near_end, "--size", "1T"], " of 4.0 MiB ("),
     ];
     for (command, (part, shown)) in ["splice", "copy"].into_iter().flat_map(|command| {

@@ -213,7 +213,7 @@ fn progress_is_drawn_while_it_waits_and_wiped_at_the_end() {
     stdin.write_all(&bytes(1024)).unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let mut seen = String::new();
-    while !seen.contains("1.0 KiB of 4.0 KiB  25 %") {
+    while !seen.contains("1.0 KiB of 4.0 KiB (25 %)") {
         let mut piece = [0; 256];
         let n = stderr.read(&mut piece).unwrap();
         assert!(n > 0, "{seen}");
