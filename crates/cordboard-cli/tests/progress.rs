@@ -167,7 +167,7 @@ fn a_sink_that_was_detached_is_not_counted() {
         "detach",
     ];
     let mut splice = drawing(120, cordboard().args(args));
-    splice.line_with(&["  slowest of 1 attached sinks, 2 in all"]);
+    splice.line_with(&["  slowest of 1 sink, 2 at first"]);
     signal(splice.child.id(), Signal::TERM);
     drop(splice.child.stdout.take());
     while more(&mut splice.master, &mut splice.screen) {}

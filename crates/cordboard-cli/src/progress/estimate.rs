@@ -32,9 +32,8 @@ impl Rate {
     pub fn update(&mut self, now: Duration, bytes: u64) -> u64 {
         let (then, before) = self.last.unwrap_or((Duration::ZERO, 0));
         let span = now.saturating_sub(then).as_micros();
-        if span > 0 {
-            let moved = u128::from(bytes.saturating_sub(before)) * PARTS;
-            let recent = moved.saturating_mul(SECOND) / span;
+        let moved = u128::from(bytes.saturating_sub(before)) * PARTS;
+        if let Some(recent) = moved.saturating_mul(SECOND).checked_div(span) {
             self.seen = self.seen.saturating_add(span);
             // At first the average over the whole time, later over MEMORY.
             self.value = blend(self.value, recent, span, self.seen.min(MEMORY));

@@ -130,9 +130,10 @@ impl Frame {
             pieces.push((9, format!("  buffer {level} of {size}")));
         }
         if let Some(SinksAttached { attached, all }) = self.sinks {
+            let sinks = if attached == 1 { "sink" } else { "sinks" };
             let text = match attached == all {
-                true => format!("  slowest of {all} sinks"),
-                false => format!("  slowest of {attached} attached sinks, {all} in all"),
+                true => format!("  slowest of {all} {sinks}"),
+                false => format!("  slowest of {attached} {sinks}, {all} at first"),
             };
             pieces.push((8, text));
         }

@@ -111,7 +111,7 @@ fn the_slowest_of_several_sinks() {
         "{line}"
     );
     let line = of(2, 3).line(120);
-    let end = "  slowest of 2 attached sinks, 3 in all  by splice";
+    let end = "  slowest of 2 sinks, 3 at first  by splice";
     assert!(line.ends_with(end), "{line}");
 }
 
