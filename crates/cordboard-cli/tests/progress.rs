@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::*;
 use rustix::process::Signal;
+use testkit::needs::Need;
 
 /// A command that draws on a terminal.
 struct Drawing {
@@ -78,8 +79,9 @@ fn tree(folder: &Path) -> std::path::PathBuf {
 
 #[test]
 fn a_tree_shows_its_files_and_its_share() {
-    if !own_descriptors() {
-        testkit::skip::here("no close_range(2) here: the operands are not counted");
+    // Without it, the operands are not counted.
+    if let Some(reason) = Need::CloseRange.unmet() {
+        testkit::skip::here(&reason);
         return;
     }
     for (jobs, columns) in [("1", 120), ("2", 120), ("2", 80), ("2", 40)] {
@@ -108,14 +110,6 @@ fn a_tree_shows_its_files_and_its_share() {
     }
 }
 
-/// Whether the scan can have a descriptor table of its own: `close_range(2)` is known.
-fn own_descriptors() -> bool {
-    // It is an error of the arguments, or the call does not exist.
-    // SAFETY: takes integers; the last number is below the first.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, 1u32, 0u32, 0u32) };
-    done != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
-}
-
 /// The bytes are not those of the files if they are packed, but the files are.
 #[test]
 fn files_that_are_packed_are_counted() {
@@ -138,7 +132,7 @@ fn cat_counts_its_files() {
     let folder = dir();
     let files = ["a", "b", "c"].map(|name| file(&folder, name, &bytes(10_000)));
     let mut cat = drawing(80, cordboard().args(["cat", "--rate", "2000"]).args(&files));
-    match own_descriptors() {
+    match Need::CloseRange.is_met() {
         true => cat.line_with(&[" of 29 KiB (", "0 of 3 files  "]),
         false => cat.line_with(&["0 files  "]),
     };

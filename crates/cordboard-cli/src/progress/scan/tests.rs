@@ -111,7 +111,8 @@ fn the_thread_has_descriptors_of_its_own() {
     });
     let left = wait.recv().unwrap();
     drop(writer);
-    if left {
+    if testkit::needs::Need::CloseRange.is_met() {
+        assert!(left);
         // No other table has the write end.
         let mut end = Vec::new();
         std::io::Read::read_to_end(&mut &reader, &mut end).unwrap();
