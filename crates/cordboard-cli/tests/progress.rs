@@ -144,7 +144,7 @@ fn several_sinks_show_the_slowest() {
     let args = ["splice", "/dev/zero", "/dev/null", "-", "--size", "1G"];
     let mut splice = drawing(120, cordboard().args(args));
     // Nothing is read from the pipe.
-    let texts = [" of 1.0 GiB (", "  slowest of 2 sinks  by splice"];
+    let texts = [" of 1.0 GiB (", "  slowest of 2 sinks  by "];
     let line = splice.line_with(&texts);
     assert!(!line.contains("(100 %)"), "{line}");
     splice.stop();
