@@ -407,6 +407,14 @@ pub struct Common {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub control: Option<OsString>,
     /// Draw progress; auto: on a terminal
+    ///
+    /// One line on standard error, which is drawn again each tenth of a second: the
+    /// bytes, the share of all, the files, the rate, the time that has elapsed and that
+    /// is left, the path. What does not fit into the width is omitted. Of several sinks
+    /// it shows the slowest that is attached. Several files are counted meanwhile: a
+    /// number with + is the least there can be. auto draws only if standard error is a
+    /// terminal that is neither the source nor the sink. always also draws into other
+    /// files and pipes, in 79 columns, with a carriage return before each line.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,
     /// Print the report as one line of JSON on standard error at the end; for

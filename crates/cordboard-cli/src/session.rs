@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cordboard::{Control, DataPath, Ended, Report, Request, Size, Transfer};
+use cordboard::{Control, Ended, Report, Request, Size, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
@@ -21,6 +21,8 @@ use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
 use crate::{signals, units};
+
+mod progress;
 
 /// Reasons for missing attributes that are remembered, at most.
 const MOST_REASONS: usize = 64;
@@ -229,19 +231,6 @@ impl Session {
         }
     }
 
-    /// Several transfers begin that run elsewhere.
-    pub fn begin_several(&mut self) {
-        self.watch.begin(None);
-    }
-
-    /// Shows their progress: the bytes written in all, the path, and the number
-    /// of transfers under way.
-    pub fn show(&mut self, written: u64, path: Option<DataPath>, under_way: usize) {
-        let latest = || self.account.total.path.last().copied();
-        let path = path.or_else(latest).unwrap_or(DataPath::ReadWrite);
-        self.watch.show(written, path, under_way);
-    }
-
     /// Adds transfers that succeeded.
     pub fn merge(&mut self, account: &Account, transfers: u64) {
         self.transfers += transfers;
@@ -269,6 +258,7 @@ impl Session {
         self.account.sources = sources;
     }
 
+<<<<<<< HEAD
     /// Begins to show the progress of a transfer. Returns the observer for that transfer.
     /// `on_screen`: a source or the sink is the terminal.
     pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
@@ -280,6 +270,9 @@ impl Session {
     }
 
     /// Reports bytes that an idle limit has lost. Returns whether there are any.
+=======
+    /// Reports bytes that an idle limit has lost. `false`: none.
+>>>>>>> progress
     pub fn report_idle_loss(&mut self, report: &Report, sink: &dyn Display) -> bool {
         let line = lost_by_idle_limit(report, sink);
         self.lost |= line.is_some();

@@ -13,7 +13,7 @@ use crate::pair::{self, Relation};
 use crate::plan;
 use crate::report::Refusal;
 use crate::request::Request;
-use crate::transfer::Control;
+use crate::transfer::{Control, Observer};
 
 /// The default time for which other sinks wait before a sink is detached.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -86,6 +86,7 @@ impl<'a> FanOut<'a> {
             request,
             patience: PATIENCE,
             control: None,
+            observer: None,
         };
         Ok(FanOut { parts })
     }
@@ -126,7 +127,20 @@ impl<'a> FanOut<'a> {
         self
     }
 
+<<<<<<< HEAD
     /// Moves the bytes, on the caller's thread and a thread of the engine.
+=======
+    /// Attaches an observer, which is called on the caller's thread. What it is told as
+    /// written is what the slowest sink that is still attached has accepted, and what was
+    /// dropped for it. The path is that of this sink.
+    #[must_use]
+    pub fn observe(mut self, observer: impl Observer + Send + 'a) -> FanOut<'a> {
+        self.parts.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Moves the bytes, on the caller's thread and the engine's.
+>>>>>>> progress
     ///
     /// # Errors
     ///

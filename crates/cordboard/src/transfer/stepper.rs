@@ -363,6 +363,7 @@ impl Transfer<'_> {
             written: self.flow.written(),
             path: self.path(),
             elapsed,
+            sinks: 1,
         }
     }
 }
