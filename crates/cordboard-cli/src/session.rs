@@ -258,21 +258,7 @@ impl Session {
         self.account.sources = sources;
     }
 
-<<<<<<< HEAD
-    /// Begins to show the progress of a transfer. Returns the observer for that transfer.
-    /// `on_screen`: a source or the sink is the terminal.
-    pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
-        if self.watch.draws() && !self.always && on_screen {
-            self.watch.mute();
-        }
-        self.watch.begin(total);
-        &mut self.watch
-    }
-
     /// Reports bytes that an idle limit has lost. Returns whether there are any.
-=======
-    /// Reports bytes that an idle limit has lost. `false`: none.
->>>>>>> progress
     pub fn report_idle_loss(&mut self, report: &Report, sink: &dyn Display) -> bool {
         let line = lost_by_idle_limit(report, sink);
         self.lost |= line.is_some();

@@ -127,20 +127,16 @@ impl<'a> FanOut<'a> {
         self
     }
 
-<<<<<<< HEAD
-    /// Moves the bytes, on the caller's thread and a thread of the engine.
-=======
-    /// Attaches an observer, which is called on the caller's thread. What it is told as
-    /// written is what the slowest sink that is still attached has accepted, and what was
-    /// dropped for it. The path is that of this sink.
+    /// Attaches an observer, which is called on the caller's thread. The bytes written
+    /// are those that the slowest attached sink has accepted, and those that were dropped
+    /// for it. The path is that of this sink.
     #[must_use]
     pub fn observe(mut self, observer: impl Observer + Send + 'a) -> FanOut<'a> {
         self.parts.observer = Some(Box::new(observer));
         self
     }
 
-    /// Moves the bytes, on the caller's thread and the engine's.
->>>>>>> progress
+    /// Moves the bytes, on the caller's thread and a thread of the engine.
     ///
     /// # Errors
     ///
