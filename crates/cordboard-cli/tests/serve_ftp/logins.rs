@@ -72,6 +72,26 @@ fn an_unknown_name_gets_the_replies_of_a_wrong_password() {
     );
 }
 
+/// Each verification needs 19 MiB, and each session has a thread. The memory does not grow
+/// with the number of sessions, whether their passwords are correct or not.
+#[test]
+fn all_verifications_use_the_same_memory() {
+    let server = Server::start(&[]);
+    let _first = server.ann();
+    let before = server.most_memory();
+    let _others: Vec<_> = (0..12).map(|_| server.ann()).collect();
+    let mut wrong: Vec<_> = (0..12).map(|_| server.connect()).collect();
+    for client in &mut wrong {
+        client.send("USER eve\r\nPASS wrong");
+    }
+    for client in &mut wrong {
+        client.expect(331);
+        client.expect(530);
+    }
+    let grown = server.most_memory() - before;
+    assert!(grown < 4 * 19 << 10, "{grown} KiB");
+}
+
 #[test]
 fn hash_password_prints_the_line_of_a_user() {
     let run = |name: &str| {

@@ -9,6 +9,8 @@ mod lines;
 mod listing;
 mod lock;
 mod log;
+mod login;
+mod passwords;
 mod root;
 mod server;
 mod session;
@@ -71,7 +73,7 @@ fn hash_password(name: &str) -> Result<(), Problem> {
     if password.last() == Some(&b'\n') {
         password.pop();
     }
-    let hash = users::hash(&password).map_err(|error| Problem::usage(name, error))?;
+    let hash = passwords::hash(&password).map_err(|error| Problem::usage(name, error))?;
     print::print(format!("{name}:{hash}\n").as_bytes())
 }
 
@@ -231,6 +233,7 @@ fn refuse(socket: &TcpStream, why: &str) {
 fn end(server: &Server, hang_up: OwnedFd, grace: Duration) {
     server.ended.store(true, Ordering::Release);
     drop(hang_up);
+    server.users.close();
     let left = server.clients.wait_for_all(Instant::now() + grace + LAST);
     server.log.line(&match left {
         0 => "ended".to_owned(),
