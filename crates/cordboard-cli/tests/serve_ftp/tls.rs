@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::aborts::is_reset;
 use super::client::Client;
 use super::common::{TempDir, bytes, call, dir};
 use super::server::{PASSWORD, Server};
@@ -212,8 +213,7 @@ fn a_client_that_does_not_read_can_abort() {
             226 => {}
             426 => {
                 cut += 1;
-                let mut rest = Vec::new();
-                assert!(stream.read_to_end(&mut rest).is_err(), "not the end of TLS");
+                assert!(is_reset(stream.sock));
             }
             other => panic!("{other}"),
         }
@@ -221,6 +221,22 @@ fn a_client_that_does_not_read_can_abort() {
         client.ask("NOOP", 200);
     }
     assert!(cut > 0);
+}
+
+/// The data connection is also reset during the handshake, and during an upload.
+#[test]
+fn an_encrypted_transfer_without_bytes_is_reset() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    server.write("f", b"f");
+    let mut client = certificate.ann(&server);
+    for line in ["RETR f", "STOR up"] {
+        let data = client.passive();
+        client.ask(line, 150);
+        client.ask("ABOR", 426);
+        client.expect(226);
+        assert!(is_reset(data), "{line}");
+    }
 }
 
 /// The client sends a part of a record, or no TLS at all.

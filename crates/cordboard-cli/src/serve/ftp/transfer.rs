@@ -179,16 +179,19 @@ impl Session {
         if job.verb != "STOU" {
             text.extend_from_slice(through.as_bytes());
         }
+        // A normal close would mean the end of the file. Until all bytes are moved, each close
+        // is a reset, even that by the end of the process (`tcp_close()`, net/ipv4/tcp.c).
+        if let Err(errno) = sockopt::set_socket_linger(&socket, Some(Duration::ZERO)) {
+            return self.failed(job.path, &errno.into());
+        }
         self.lines.reply(150, &text)?;
         let start = Instant::now();
         let carried = self.carry(job, file, &socket);
         let elapsed = start.elapsed();
         let complete = matches!(&carried, Ok(carried) if carried.complete);
         if complete {
+            let _ = sockopt::set_socket_linger(&socket, None);
             let _ = socket.shutdown(Shutdown::Write);
-        } else {
-            // A reset, because a normal close would mean the end of the file.
-            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         drop(socket);
         let (code, text) = answer(&carried, elapsed, through);
@@ -238,6 +241,10 @@ impl Session {
         let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction)?;
         let network = OwnedFd::from(ours.try_clone()?);
         let mut carried = carry(&server, &mut self.lines, ends(file, network), stage);
+        // ABOR may have arrived just when the last bytes were moved into the pair.
+        if job.direction == Direction::ToClient {
+            carried.complete &= !carried.aborted;
+        }
         let until = Instant::now() + server.idle;
         let lines = &mut self.lines;
         let (waited, done) = pump.finish(ours, carried.complete, |fd| {
