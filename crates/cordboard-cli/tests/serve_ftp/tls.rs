@@ -239,6 +239,27 @@ fn an_encrypted_transfer_without_bytes_is_reset() {
     }
 }
 
+/// The last bytes are sent within the time of grace, as without TLS.
+#[test]
+fn an_encrypted_transfer_may_end_after_the_signal() {
+    let certificate = Certificate::new();
+    let mut server = certificate.server(&["--grace", "1000"]);
+    server.write("f", b"all bytes");
+    let mut client = certificate.ann(&server);
+    let mut stream = certificate.data(&mut client);
+    client.ask("RETR f", 150);
+    server.signal(rustix::process::Signal::TERM);
+    super::common::until("the listener closed", || {
+        TcpStream::connect(server.address).is_err().then_some(())
+    });
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"all bytes");
+    client.expect(226);
+    client.expect(421);
+    assert_eq!(server.end().code(), 0);
+}
+
 /// The client sends a part of a record, or no TLS at all.
 #[test]
 fn half_a_record_does_not_block_the_server() {

@@ -150,9 +150,7 @@ impl Watch {
         }
         let tick = Timespec::try_from(TICK).ok();
         let done = poll(&mut fds, tick.as_ref());
-        if self.until.is_none() && server.is_ending() {
-            self.until = Some(Instant::now() + server.grace);
-        }
+        self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
         drop(fds);
         if done.is_ok() && readable && !matches!(lines.fill(), Ok(true)) {

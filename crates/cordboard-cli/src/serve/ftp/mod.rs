@@ -24,8 +24,7 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cordboard::Errno;
@@ -127,10 +126,9 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         require_tls: flags.require_tls,
         rate: flags.rate.unwrap_or(0),
         idle: flags.idle,
-        grace: flags.grace,
         passive_ports: flags.passive_ports,
         ending,
-        ended: AtomicBool::new(false),
+        deadline: OnceLock::new(),
         clients: Arc::new(Clients::new(flags.clients, flags.clients_per_address)),
     });
     let confined = lock::confine(root_path);
@@ -231,10 +229,11 @@ fn refuse(socket: &TcpStream, why: &str) {
 
 /// Ends the sessions. Running transfers may complete within the time of grace.
 fn end(server: &Server, hang_up: OwnedFd, grace: Duration) {
-    server.ended.store(true, Ordering::Release);
+    let deadline = Instant::now() + grace;
+    let _ = server.deadline.set(deadline);
     drop(hang_up);
     server.users.close();
-    let left = server.clients.wait_for_all(Instant::now() + grace + LAST);
+    let left = server.clients.wait_for_all(deadline + LAST);
     server.log.line(&match left {
         0 => "ended".to_owned(),
         left => format!("ended, with {left} clients connected"),

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,8 +71,9 @@ impl Session {
         let server = Arc::clone(&self.server);
         let until = Instant::now() + data::PATIENCE.min(server.idle);
         let lines = &mut self.lines;
-        let mut wait =
-            |fd: BorrowedFd<'_>, events| waiting::wait(&server, lines, fd, events, until);
+        let mut wait = |fd: BorrowedFd<'_>, events| {
+            waiting::wait(Some(server.ending.as_fd()), lines, fd, events, until)
+        };
         let done = data::connect(mode, (self.local, self.client), &mut wait);
         let why = match done {
             Ok(socket) => return Ok(Ok(socket)),
@@ -247,8 +248,21 @@ impl Session {
         }
         let until = Instant::now() + server.idle;
         let lines = &mut self.lines;
+        let mut wait = |fd: BorrowedFd<'_>, ending, until| {
+            waiting::wait(ending, lines, fd, PollFlags::empty(), until)
+        };
         let (waited, done) = pump.finish(ours, carried.complete, |fd| {
-            waiting::wait(&server, lines, fd, PollFlags::empty(), until)
+            let waited = wait(fd, Some(server.ending.as_fd()), until);
+            match server.deadline.get() {
+                // The last bytes, too, may be sent within the time of grace.
+                Some(deadline) if waited == Waited::Ending => {
+                    match wait(fd, None, until.min(*deadline)) {
+                        Waited::TimedOut => Waited::Ending,
+                        other => other,
+                    }
+                }
+                _ => waited,
+            }
         });
         carried.aborted |= waited == Waited::Aborted;
         carried.idle |= waited == Waited::TimedOut;
