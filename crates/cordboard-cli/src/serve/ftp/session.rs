@@ -341,7 +341,7 @@ impl Session {
     pub(super) fn failed(&mut self, path: &[u8], error: &io::Error) -> Step {
         let why = match error.kind() {
             io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-            io::ErrorKind::InvalidInput => "the offset is beyond the end of the file".to_owned(),
+            io::ErrorKind::InvalidInput => "the file system does not allow this name".to_owned(),
             _ => error.to_string(),
         };
         let code = match Errno::from_io_error(error) {
