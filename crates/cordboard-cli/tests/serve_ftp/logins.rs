@@ -89,12 +89,12 @@ fn all_verifications_use_the_same_memory() {
         client.expect(530);
     }
     let grown = server.most_memory() - before;
-    assert!(grown < 4 * 19 << 10, "{grown} KiB");
+    assert!(grown < 4 * (19 << 10), "{grown} KiB");
 }
 
 #[test]
 fn hash_password_prints_the_line_of_a_user() {
-    let run = |name: &str| {
+    let run = |name: &str, password: &str| {
         let mut child = cordboard()
             .args(["serve", "ftp", "--hash-password", name])
             .stdin(Stdio::piped())
@@ -102,10 +102,10 @@ fn hash_password_prints_the_line_of_a_user() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        feed(&mut child, b"secret\n");
+        feed(&mut child, password.as_bytes());
         end(child)
     };
-    let (first, second) = (run("ann"), run("ann"));
+    let (first, second) = (run("ann", "secret\n"), run("ann", "secret"));
     let line = String::from_utf8(first.ok().stdout().to_vec()).unwrap();
     assert!(
         line.starts_with("ann:$argon2id$") && line.ends_with('\n'),
@@ -113,6 +113,9 @@ fn hash_password_prints_the_line_of_a_user() {
     );
     assert!(!line.contains("secret"));
     assert_ne!(first.stdout(), second.stdout(), "salted");
+    for empty in ["", "\n"] {
+        run("ann", empty).fails(2, &["ann", "the password is empty"]);
+    }
     // The command does not read standard input here.
     call(["serve", "ftp", "--hash-password", "a:b"]).fails(2, &["a:b"]);
 }

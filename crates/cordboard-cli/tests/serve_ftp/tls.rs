@@ -301,10 +301,16 @@ fn an_invalid_certificate_is_reported() {
             key,
         ])
     };
-    with("/none", key).fails(2, &["/none"]);
-    with(cert, cert).fails(2, &[cert]);
+    with("/none", key).fails(2, &["--tls-cert: /none: "]);
+    with(cert, "/none").fails(2, &["--tls-key: /none: "]);
+    let no_key = format!("--tls-key: {cert}: no private key");
+    with(cert, cert).fails(2, &[&no_key]);
+    let no_certificate = format!("--tls-cert: {key}: no certificate");
+    with(key, key).fails(2, &[&no_certificate]);
     let other = Certificate::new();
-    with(cert, other.key.to_str().unwrap()).fails(2, &[cert]);
+    let other = other.key.to_str().unwrap();
+    let mismatch = format!("--tls-key: {other}: not the key of the certificate {cert}");
+    with(cert, other).fails(2, &[&mismatch]);
     assert_eq!(
         call(["serve", "ftp", "--root", ".", "--tls-cert", cert]).code(),
         2

@@ -72,6 +72,10 @@ fn hash_password(name: &str) -> Result<(), Problem> {
     if password.last() == Some(&b'\n') {
         password.pop();
     }
+    if password.is_empty() {
+        return Err(Problem::usage(name, "the password is empty")
+            .help("the password is read from standard input"));
+    }
     let hash = passwords::hash(&password).map_err(|error| Problem::usage(name, error))?;
     print::print(format!("{name}:{hash}\n").as_bytes())
 }
@@ -102,7 +106,8 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     })?;
     let tls = match (&flags.tls_cert, &flags.tls_key) {
         (Some(cert), Some(key)) => {
-            Some(tls::config(cert, key).map_err(|text| Problem::usage("--tls-cert", text))?)
+            let config = tls::config(cert, key);
+            Some(config.map_err(|(option, text)| Problem::usage(option, text))?)
         }
         _ => None,
     };

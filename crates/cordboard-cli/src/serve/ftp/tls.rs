@@ -13,9 +13,9 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{Error, ServerConfig, ServerConnection, StreamOwned};
 
 use super::waiting::Waited;
 use crate::sys;
@@ -27,17 +27,30 @@ const BLOCK: usize = 64 << 10;
 ///
 /// # Errors
 ///
-/// A message that names the file.
-pub fn config(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
-    let shown = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+/// The option, and a message that names its file.
+pub fn config(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, (&'static str, String)> {
+    let of_cert = |why: String| ("--tls-cert", format!("{}: {why}", cert.display()));
+    let of_key = |why: String| ("--tls-key", format!("{}: {why}", key.display()));
     let chain =
         CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| shown(cert, &error))?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| shown(key, &error))?;
-    let mut config = ServerConfig::builder()
+    let chain = match chain {
+        Ok(chain) if chain.is_empty() => Err(of_cert("no certificate in PEM format".to_owned())),
+        chain => chain.map_err(|error| of_cert(error.to_string())),
+    }?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
+        pem::Error::NoItemsFound => of_key("no private key in PEM format".to_owned()),
+        error => of_key(error.to_string()),
+    })?;
+    let config = ServerConfig::builder()
         .with_no_client_auth()
-        .with_single_cert(chain, private)
-        .map_err(|error| shown(cert, &error))?;
+        .with_single_cert(chain, private);
+    let mut config = config.map_err(|error| match error {
+        Error::InconsistentKeys(_) => {
+            of_key(format!("not the key of the certificate {}", cert.display()))
+        }
+        Error::InvalidCertificate(_) => of_cert(error.to_string()),
+        error => of_key(error.to_string()),
+    })?;
     // A client that uploads does not read tickets. If it closes its socket with unread
     // bytes, its kernel sends a reset, which loses bytes of the upload (tcp_close(),
     // net/ipv4/tcp.c).
