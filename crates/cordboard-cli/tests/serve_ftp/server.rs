@@ -86,6 +86,13 @@ impl Server {
         self.child.as_ref().unwrap().id()
     }
 
+    /// The most memory that the server has used so far, in KiB.
+    pub fn most_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let (_, rest) = status.split_once("VmHWM:").unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
     /// The number of descriptors of the server.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid()))

@@ -64,6 +64,13 @@ impl Mover {
         Ok(Mover::Staged(running))
     }
 
+    /// Requests a fresh count. If that fails, the next report of the progress has one.
+    fn ask(&self) {
+        if let Mover::Cue(cue, _) = self {
+            let _ = cue.send(Command::Status);
+        }
+    }
+
     fn cancel(&self) {
         let _ = match self {
             Mover::Cue(cue, _) => cue.send(Command::Cancel),
@@ -95,10 +102,17 @@ pub fn carry(
         until: None,
         progress: (0, Instant::now()),
         written: 0,
+        is_fresh: false,
+        asked: 0,
     };
-    while !advance(&mut mover, &mut carried, &mut watch) {
+    loop {
+        let has_ended = advance(&mut mover, &mut carried, &mut watch);
+        watch.answer(lines, has_ended);
+        if has_ended {
+            break;
+        }
         watch.wait(server, lines, &mover);
-        if let Some(why) = watch.cancels(server, lines) {
+        if let Some(why) = watch.cancels(server, lines, &mover) {
             carried.aborted |= why == Why::Abort;
             carried.idle |= why == Why::Idle;
             mover.cancel();
@@ -127,6 +141,10 @@ struct Watch {
     progress: (u64, Instant),
     /// The number of bytes that the sink has accepted.
     written: u64,
+    /// `written` has been updated since the last command was read.
+    is_fresh: bool,
+    /// The number of STAT commands without a reply.
+    asked: u32,
 }
 
 impl Watch {
@@ -150,9 +168,7 @@ impl Watch {
         }
         let tick = Timespec::try_from(TICK).ok();
         let done = poll(&mut fds, tick.as_ref());
-        if self.until.is_none() && server.is_ending() {
-            self.until = Some(Instant::now() + server.grace);
-        }
+        self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
         drop(fds);
         if done.is_ok() && readable && !matches!(lines.fill(), Ok(true)) {
@@ -160,15 +176,29 @@ impl Watch {
         }
     }
 
+    /// Replies to STAT if the count is fresh, or is the last one.
+    fn answer(&mut self, lines: &mut Lines, is_last: bool) {
+        if self.is_fresh || is_last {
+            for _ in 0..std::mem::take(&mut self.asked) {
+                let text = format!("{} bytes so far", self.written);
+                let _ = lines.reply(213, text.as_bytes());
+            }
+        }
+    }
+
     /// Handles STAT and ABOR. Returns the reason if the transfer must be cancelled.
-    fn cancels(&mut self, server: &Server, lines: &mut Lines) -> Option<Why> {
+    fn cancels(&mut self, server: &Server, lines: &mut Lines, mover: &Mover) -> Option<Why> {
         let now = Instant::now();
         if self.written != self.progress.0 {
             self.progress = (self.written, now);
         }
+        self.is_fresh = false;
         while lines.take(b"STAT") {
-            let text = format!("{} bytes so far", self.written);
-            let _ = lines.reply(213, text.as_bytes());
+            // One record answers all: many requests could fill the socket of the cue.
+            if self.asked == 0 {
+                mover.ask();
+            }
+            self.asked += 1;
         }
         if lines.take(b"ABOR") {
             return Some(Why::Abort);
@@ -189,7 +219,7 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
         Mover::Cue(cue, records) => (cue, records),
         Mover::Staged(running) => {
             let status = running.status();
-            watch.written = status.written;
+            (watch.written, watch.is_fresh) = (status.written, true);
             return status.ended;
         }
     };
@@ -197,9 +227,10 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
         while let Some(record) = records.next() {
             match record {
                 Record::Status(status) => {
-                    watch.written = status.written;
+                    (watch.written, watch.is_fresh) = (status.written, true);
                 }
                 Record::Done(done) => {
+                    watch.written = done.written;
                     carried.written = done.written;
                     carried.complete = done.ended == Ended::Eof && done.stranded == 0;
                     (carried.failed, carried.errno) = (done.failed, done.errno);

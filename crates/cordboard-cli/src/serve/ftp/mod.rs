@@ -9,6 +9,8 @@ mod lines;
 mod listing;
 mod lock;
 mod log;
+mod login;
+mod passwords;
 mod root;
 mod server;
 mod session;
@@ -22,8 +24,7 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cordboard::Errno;
@@ -71,7 +72,11 @@ fn hash_password(name: &str) -> Result<(), Problem> {
     if password.last() == Some(&b'\n') {
         password.pop();
     }
-    let hash = users::hash(&password).map_err(|error| Problem::usage(name, error))?;
+    if password.is_empty() {
+        return Err(Problem::usage(name, "the password is empty")
+            .help("the password is read from standard input"));
+    }
+    let hash = passwords::hash(&password).map_err(|error| Problem::usage(name, error))?;
     print::print(format!("{name}:{hash}\n").as_bytes())
 }
 
@@ -101,7 +106,8 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     })?;
     let tls = match (&flags.tls_cert, &flags.tls_key) {
         (Some(cert), Some(key)) => {
-            Some(tls::config(cert, key).map_err(|text| Problem::usage("--tls-cert", text))?)
+            let config = tls::config(cert, key);
+            Some(config.map_err(|(option, text)| Problem::usage(option, text))?)
         }
         _ => None,
     };
@@ -125,10 +131,9 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         require_tls: flags.require_tls,
         rate: flags.rate.unwrap_or(0),
         idle: flags.idle,
-        grace: flags.grace,
         passive_ports: flags.passive_ports,
         ending,
-        ended: AtomicBool::new(false),
+        deadline: OnceLock::new(),
         clients: Arc::new(Clients::new(flags.clients, flags.clients_per_address)),
     });
     let confined = lock::confine(root_path);
@@ -229,9 +234,11 @@ fn refuse(socket: &TcpStream, why: &str) {
 
 /// Ends the sessions. Running transfers may complete within the time of grace.
 fn end(server: &Server, hang_up: OwnedFd, grace: Duration) {
-    server.ended.store(true, Ordering::Release);
+    let deadline = Instant::now() + grace;
+    let _ = server.deadline.set(deadline);
     drop(hang_up);
-    let left = server.clients.wait_for_all(Instant::now() + grace + LAST);
+    server.users.close();
+    let left = server.clients.wait_for_all(deadline + LAST);
     server.log.line(&match left {
         0 => "ended".to_owned(),
         left => format!("ended, with {left} clients connected"),

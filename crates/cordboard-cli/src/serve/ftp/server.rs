@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
@@ -23,18 +22,18 @@ pub struct Server {
     /// The rate limit of each transfer in bytes a second; 0: no limit.
     pub rate: u64,
     pub idle: Duration,
-    pub grace: Duration,
     pub passive_ports: Option<(u16, u16)>,
     /// The read end of a pipe that hangs up when the server shuts down.
     pub ending: OwnedFd,
-    pub ended: AtomicBool,
+    /// The server is shutting down: at this time, running transfers are cancelled.
+    pub deadline: OnceLock<Instant>,
     pub clients: Arc<Clients>,
 }
 
 impl Server {
     /// Returns whether the server is shutting down.
     pub fn is_ending(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.deadline.get().is_some()
     }
 }
 
