@@ -3,6 +3,8 @@
 mod cat;
 mod copy_file;
 mod experiment;
+mod fan_out;
+mod figures45;
 mod flow;
 mod latency;
 mod many;
@@ -11,8 +13,10 @@ mod pacing;
 mod pairs;
 mod paper_tables;
 mod pipeline;
+mod places;
 mod relay;
 mod small_files;
+mod together;
 
 pub use experiment::Experiment;
 
@@ -30,4 +34,6 @@ pub const ALL: &[Experiment] = &[
     many::EXPERIMENT,
     latency::EXPERIMENT,
     pacing::EXPERIMENT,
+    fan_out::EXPERIMENT,
+    figures45::EXPERIMENT,
 ];

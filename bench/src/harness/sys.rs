@@ -12,7 +12,7 @@ use super::cpu::Cpu;
 
 /// The first descriptor number that [`hand_over`] uses in a child.
 pub const FIRST_INHERITED: i32 = 3;
-const LAST_INHERITED: i32 = 9;
+const LAST_INHERITED: i32 = 12;
 
 /// Waits for a child; its status, and the processor time of it and its reaped
 /// children. `wait4(2)`.
@@ -90,7 +90,7 @@ fn seconds(time: libc::timeval) -> f64 {
     time.tv_sec as f64 + time.tv_usec as f64 / 1e6
 }
 
-/// Occupies descriptors 3 to 9 until the process ends, so that [`hand_over`]
+/// Occupies descriptors 3 to 12 until the process ends, so that [`hand_over`]
 /// can use these numbers in a child without replacing another descriptor.
 pub fn reserve_low_descriptors() -> io::Result<()> {
     loop {
