@@ -80,7 +80,7 @@ fn run(bench: &mut Bench) -> Result<()> {
 /// The bytes of each transfer.
 fn size(bench: &Bench, place: Place) -> u64 {
     match place {
-        Place::Throttled(_) => bench.size(4 << 20, 256 << 10),
+        Place::Throttled(_) => bench.size(8 << 20, 256 << 10),
         _ => bench.size(16 << 20, 1 << 20),
     }
 }

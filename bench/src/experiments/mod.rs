@@ -9,6 +9,7 @@ mod flow;
 mod latency;
 mod many;
 mod one_byte;
+mod overhead;
 mod pacing;
 mod pairs;
 mod paper_tables;
@@ -34,6 +35,7 @@ pub const ALL: &[Experiment] = &[
     many::EXPERIMENT,
     latency::EXPERIMENT,
     pacing::EXPERIMENT,
+    overhead::EXPERIMENT,
     fan_out::EXPERIMENT,
     figures45::EXPERIMENT,
 ];

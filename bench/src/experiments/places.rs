@@ -18,6 +18,8 @@ const OVERHEAD: u64 = 320 << 20;
 pub enum Place {
     /// A RAM disk, xfs, that is limited to this many bytes a second.
     Throttled(u64),
+    /// The same without a limit.
+    Ram,
     /// The directory of the bench; the files are not cached.
     Disk,
     /// The directory of the bench; the files are cached.
@@ -29,6 +31,7 @@ impl Place {
     pub fn name(self) -> &'static str {
         match self {
             Place::Throttled(_) => "throttled",
+            Place::Ram => "RAM",
             Place::Disk => "disk",
             Place::Cached => "cached",
         }
@@ -40,7 +43,7 @@ impl Place {
     ///
     /// The reason why that is not possible here.
     pub fn make(self, bench: &Bench, room: u64) -> Result<Made> {
-        let Place::Throttled(rate) = self else {
+        if matches!(self, Place::Disk | Place::Cached) {
             return Ok(Made {
                 place: self,
                 directory: bench.directory.path().to_owned(),
@@ -48,14 +51,18 @@ impl Place {
                 _throttle: None,
                 _mount: None,
             });
-        };
+        }
         let mount = LoopFs::make("xfs", room + OVERHEAD)?;
         Throttle::lift(&mount);
+        let throttle = match self {
+            Place::Throttled(rate) => Some(Throttle::new(&mount, rate)?),
+            _ => None,
+        };
         Ok(Made {
             place: self,
             directory: mount.path().to_owned(),
             everything: false,
-            _throttle: Some(Throttle::new(&mount, rate)?),
+            _throttle: throttle,
             _mount: Some(mount),
         })
     }
@@ -69,6 +76,7 @@ impl Place {
                     rate / 1_000_000
                 )
             }
+            Place::Ram => "RAM: xfs on a RAM disk, not cached".to_owned(),
             Place::Disk => format!("disk: {}, not cached", env::filesystem(directory)),
             Place::Cached => "cached: from the page cache".to_owned(),
         }
@@ -100,7 +108,7 @@ impl Made {
     pub fn prepare(&self, sources: &Sources) -> Result<()> {
         match self.place {
             Place::Cached => sources.cache(),
-            Place::Throttled(_) | Place::Disk => sources.evict(self.everything),
+            Place::Throttled(_) | Place::Ram | Place::Disk => sources.evict(self.everything),
         }
     }
 }

@@ -38,7 +38,7 @@ impl Sources {
         let contents: Vec<Content> = contents.collect::<Result<_>>()?;
         Ok(Sources {
             paths,
-            content: all(&contents),
+            content: Content::of_all(&contents),
         })
     }
 
@@ -59,15 +59,6 @@ impl Sources {
     /// Removes them.
     pub fn remove(&self) {
         self.paths.iter().for_each(|path| files::remove(path));
-    }
-}
-
-/// The length of all contents, and the digest of their digests.
-pub fn all(contents: &[Content]) -> Content {
-    let fold = |sum: u64, one: &Content| sum.rotate_left(9) ^ one.digest;
-    Content {
-        bytes: contents.iter().map(|one| one.bytes).sum(),
-        digest: contents.iter().fold(0, fold),
     }
 }
 
@@ -120,6 +111,17 @@ pub fn run(jobs: Vec<Job>) -> Result<Ends> {
     Ok(Ends { each, wall })
 }
 
+/// The process that reads a connection to its end: `count` makes the kernel
+/// discard the bytes, `digest` reads them.
+pub fn sink(bench: &Path, far: TcpStream, how: &str) -> Result<Job> {
+    let words = ["baseline", "relay-sink", how].map(OsString::from);
+    let words: Vec<OsString> = [bench.as_os_str().to_owned()]
+        .into_iter()
+        .chain(words)
+        .collect();
+    Ok(Job::new(&words)?.keep_output().hand_over(vec![far.into()]))
+}
+
 /// Moves each source to a connection, whose other end is read by a process of
 /// its own. The sink of a contestant is its standard output. Returns the sample
 /// and the seconds of each transfer.
@@ -134,15 +136,7 @@ pub fn to_sockets(
     let mut movers = Vec::new();
     for path in &sources.paths {
         let (near, far) = connection()?;
-        let words = ["baseline", "relay-sink", how].map(OsString::from);
-        let words: Vec<OsString> = [bench.as_os_str().to_owned()]
-            .into_iter()
-            .chain(words)
-            .collect();
-        let sink = Job::new(&words)?
-            .keep_output()
-            .hand_over(vec![far.into()])
-            .start()?;
+        let sink = sink(bench, far, how)?.start()?;
         sinks.push(sink);
         let job = Job::new(&turn.command_line(&[("src", path.into())]))?;
         movers.push(job.stdout(OwnedFd::from(near)));
@@ -162,7 +156,7 @@ pub fn to_sockets(
     }
     let wall = started.elapsed().as_secs_f64();
     let ends = ends?;
-    let content = all(&contents);
+    let content = Content::of_all(&contents);
     let sample = Sample {
         wall,
         cpu: ends.cpu(),
@@ -173,6 +167,44 @@ pub fn to_sockets(
     };
     let seconds = ends.each.iter().map(|(_, seconds)| *seconds).collect();
     Ok((sample, seconds))
+}
+
+/// Copies each source to a file of its own in `directory`.
+pub fn to_files(
+    directory: &Path,
+    sources: &Sources,
+    turn: &Turn<'_>,
+    start: impl FnOnce(Vec<Job>) -> Result<Ends>,
+) -> Result<(Sample, Vec<f64>)> {
+    let sinks: Vec<PathBuf> = (0..sources.paths.len())
+        .map(|n| directory.join(format!("sink{n}")))
+        .collect();
+    let pairs = sources.paths.iter().zip(&sinks);
+    let jobs = pairs.map(|(source, sink)| {
+        let fill = [("src", source.into()), ("dst", sink.into())];
+        Job::new(&turn.command_line(&fill))
+    });
+    let result = jobs.collect::<Result<_>>().and_then(start);
+    let result = result.and_then(|ends| {
+        let contents = sinks.iter().map(|sink| match turn.verifies() {
+            true => files::content(sink),
+            false => Ok(Content {
+                bytes: std::fs::metadata(sink)?.len(),
+                digest: 0,
+            }),
+        });
+        let content = Content::of_all(&contents.collect::<Result<Vec<_>>>()?);
+        let sample = Sample {
+            wall: ends.wall,
+            cpu: ends.cpu(),
+            bytes: content.bytes,
+            digest: Some(content.digest),
+            ..Sample::default()
+        };
+        Ok((sample, ends.each.iter().map(|(_, s)| *s).collect()))
+    });
+    sinks.iter().for_each(|sink| files::remove(sink));
+    result
 }
 
 impl Bench {

@@ -51,6 +51,17 @@ pub fn voluntary_switches() -> io::Result<i64> {
     Ok(usage.ru_nvcsw)
 }
 
+/// The seconds since the epoch. `gettimeofday(2)`, which the paper on `cue()`
+/// calls in a loop.
+pub fn time_of_day() -> i64 {
+    let mut time = std::mem::MaybeUninit::<libc::timeval>::zeroed();
+    // SAFETY: the pointer is valid for writing a value of its type; no time zone
+    // is asked for.
+    unsafe { libc::gettimeofday(time.as_mut_ptr(), std::ptr::null_mut()) };
+    // SAFETY: a zeroed timeval is valid.
+    unsafe { time.assume_init() }.tv_sec
+}
+
 /// The capacity of a pipe; `None` if the descriptor is not a pipe. `fcntl(2)`.
 pub fn pipe_capacity(number: i32) -> Option<usize> {
     // SAFETY: F_GETPIPE_SZ takes and returns integers, and fails with EBADF if
