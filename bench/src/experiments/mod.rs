@@ -2,6 +2,7 @@
 
 mod cat;
 mod copy_file;
+mod cue_table1;
 mod experiment;
 mod fan_out;
 mod figures45;
@@ -35,6 +36,7 @@ pub const ALL: &[Experiment] = &[
     many::EXPERIMENT,
     latency::EXPERIMENT,
     pacing::EXPERIMENT,
+    cue_table1::EXPERIMENT,
     overhead::EXPERIMENT,
     fan_out::EXPERIMENT,
     figures45::EXPERIMENT,

@@ -105,6 +105,20 @@ impl Tools {
         version(&path)?.contains("uutils").then_some(path)
     }
 
+    /// The server of pyftpdlib, by the first Python on the path that has it.
+    pub fn pyftpdlib(&self, args: &str) -> Option<Contestant> {
+        let pythons = all_on_path("python3");
+        let has_it = |python: &PathBuf| {
+            let mut import = Command::new(python);
+            import.args(["-c", "import pyftpdlib"]);
+            let ran = import.stdin(Stdio::null()).output();
+            ran.is_ok_and(|output| output.status.success())
+        };
+        let python = pythons.into_iter().find(has_it)?;
+        let args = format!("-W ignore -m pyftpdlib {args}");
+        Some(Contestant::new("pyftpdlib", Role::Peer, python, &args))
+    }
+
     /// The help text of a subcommand of the command.
     pub fn help_of(&self, subcommand: &str) -> String {
         let ran = Command::new(&self.cordboard)
@@ -153,10 +167,16 @@ fn build(target: &Path) -> Result<()> {
 }
 
 fn on_path(tool: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(tool))
-        .find(|candidate| candidate.is_file())
+    all_on_path(tool).into_iter().next()
+}
+
+/// All programs of this name, and those where only root looks.
+fn all_on_path(tool: &str) -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    directories.push("/usr/sbin".into());
+    let candidates = directories.iter().map(|directory| directory.join(tool));
+    candidates.filter(|path| path.is_file()).collect()
 }
 
 /// The first line that `--version` (or `-V`) prints.
