@@ -142,21 +142,6 @@ pub fn percent_more(factor: f64) -> f64 {
     (factor - 1.0) * 100.0
 }
 
-/// The share by which a metering process makes more calls than during user-driven
-/// transfers, in the time of those: section 4.3 of the paper on `cue()`, which
-/// subtracts the calls that the process makes alone in the time that a slower transfer
-/// takes longer. `idle` is its rate alone. `None` without calls.
-pub fn metering_gain(
-    calls: f64,
-    seconds: f64,
-    idle: f64,
-    user_driven: f64,
-    user_driven_seconds: f64,
-) -> Option<f64> {
-    let comparable = calls + idle * (user_driven_seconds - seconds);
-    (user_driven > 0.0).then(|| comparable / user_driven - 1.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,18 +226,6 @@ mod tests {
             seconds: 9.0,
         };
         assert_eq!(slow.improvement_over(cp), Some(1.0));
-    }
-
-    #[test]
-    fn the_gain_of_the_metering_process_comes_out() {
-        // 60 transfers, 1.7 % longer; 2 million calls more are 5 %, of which half a
-        // million fall into the 16 seconds. "Approximately 4 %".
-        let (seconds, idle) = (16.0 / 0.017, 0.032);
-        let gain = metering_gain(42.0, seconds + 16.0, idle, 40.0, seconds).unwrap();
-        assert!((0.035..0.045).contains(&gain), "{gain}");
-        // After a faster transfer the process runs alone.
-        assert_eq!(metering_gain(1.0, 1.0, 2.0, 2.0, 2.0), Some(0.5));
-        assert_eq!(metering_gain(1.0, 1.0, 2.0, 0.0, 2.0), None);
     }
 
     #[test]

@@ -133,13 +133,27 @@ impl Tools {
     /// versions.
     pub fn versions(&self) -> Vec<(String, String)> {
         let mut all = vec![("cordboard".to_owned(), version(&self.cordboard))];
-        for tool in ["cat", "cp", "dd", "pv", "perf", "mkfs.xfs", "mkfs.btrfs"] {
+        for tool in [
+            "cat",
+            "cp",
+            "tee",
+            "dd",
+            "pv",
+            "perf",
+            "mkfs.xfs",
+            "mkfs.btrfs",
+        ] {
             all.push((tool.to_owned(), on_path(tool).as_deref().and_then(version)));
         }
         all.push((
             "socat".to_owned(),
             on_path("socat").as_deref().and_then(socat_version),
         ));
+        all.push(("vsftpd".to_owned(), vsftpd_version()));
+        let module = self
+            .pyftpdlib("")
+            .and_then(|c| pyftpdlib_version(&c.program));
+        all.push(("pyftpdlib".to_owned(), module));
         for tool in ["cat", "cp"] {
             let found = self.uutils_path(tool).as_deref().and_then(version);
             all.push((format!("uutils {tool}"), found));
@@ -204,4 +218,25 @@ fn socat_version(program: &Path) -> Option<String> {
     text.lines()
         .find(|line| line.starts_with("socat version"))
         .map(str::to_owned)
+}
+
+/// vsftpd prints its version on standard input.
+fn vsftpd_version() -> Option<String> {
+    let program = on_path("vsftpd")?;
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "\"$0\" -v 0>&1"]).arg(program);
+    first_line_of(shell)
+}
+
+fn pyftpdlib_version(python: &Path) -> Option<String> {
+    let mut command = Command::new(python);
+    command.args(["-W", "ignore", "-c"]);
+    command.arg("import pyftpdlib; print('pyftpdlib', pyftpdlib.__ver__)");
+    first_line_of(command)
+}
+
+fn first_line_of(mut command: Command) -> Option<String> {
+    let ran = command.output().ok()?;
+    let text = String::from_utf8_lossy(&ran.stdout);
+    text.lines().next().map(|line| line.trim().to_owned())
 }

@@ -19,7 +19,7 @@ use crate::harness::stats::Spread;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::workqueues::Confined;
 use crate::harness::{Bench, cores, files};
-use crate::paper;
+use crate::{paper, paper_cue};
 
 /// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -227,7 +227,7 @@ fn add_gains(bench: &mut Bench) {
     for (_, sample) in result.series.iter_mut().flat_map(|s| &mut s.samples) {
         let figure = |name: &str| sample.figures.iter().find(|(n, _)| n == name).map(|f| f.1);
         if let (Some(its), Some(idle)) = (figure(CALLS), figure(IDLE)) {
-            let gain = paper::metering_gain(its, sample.wall, idle, calls, seconds);
+            let gain = paper_cue::metering_gain(its, sample.wall, idle, calls, seconds);
             sample
                 .figures
                 .extend(gain.map(|g| (GAIN.to_owned(), g * 100.0)));
