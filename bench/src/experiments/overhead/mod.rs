@@ -76,7 +76,7 @@ impl To {
     fn size(self, bench: &Bench) -> u64 {
         match self {
             To::Sockets => bench.size(128 << 20, 6 << 20),
-            To::Files => bench.size(768 << 20, 24 << 20),
+            To::Files => bench.size(384 << 20, 24 << 20),
         }
     }
 }
