@@ -16,17 +16,22 @@ const BLOCK: usize = 128 << 10;
 #[derive(Debug, Clone, Copy)]
 enum Way {
     UserDriven,
-    /// By a control descriptor, after this command if there is one.
+    /// By a control descriptor, after this command if there is one. The connection is
+    /// non-blocking: the transfer may then use calls that cannot be interrupted while
+    /// they wait, such as `splice(2)`.
     Cue(Option<Command>),
+    /// The same without a command, for a connection that blocks.
+    Blocking,
 }
 
 impl Way {
-    /// `read-write`, `cue`, `cue-auto`, or `cue K MS`.
+    /// `read-write`, `cue`, `cue-auto`, `cue-blocking`, or `cue K MS`.
     fn parse(words: &[String]) -> Result<Way> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         Ok(match words[..] {
             ["read-write"] => Way::UserDriven,
             ["cue"] => Way::Cue(None),
+            ["cue-blocking"] => Way::Blocking,
             ["cue-auto"] => Way::Cue(Some(Command::Auto(Aim::Throughput))),
             ["cue", count, rest] => Way::Cue(Some(Command::Schedule {
                 count: count.parse()?,
@@ -37,13 +42,20 @@ impl Way {
     }
 
     fn send(self, file: &File, mut client: &TcpStream) -> Result<()> {
-        let Way::Cue(schedule) = self else {
-            let mut block = vec![0; BLOCK];
-            loop {
-                match rustix::io::read(file, &mut block)? {
-                    0 => return Ok(()),
-                    n => client.write_all(&block[..n])?,
+        let schedule = match self {
+            Way::UserDriven => {
+                let mut block = vec![0; BLOCK];
+                loop {
+                    match rustix::io::read(file, &mut block)? {
+                        0 => return Ok(()),
+                        n => client.write_all(&block[..n])?,
+                    }
                 }
+            }
+            Way::Blocking => None,
+            Way::Cue(schedule) => {
+                client.set_nonblocking(true)?;
+                schedule
             }
         };
         let mut cue = Cue::new(file, client)?;

@@ -31,6 +31,7 @@ const K4_T16: &str = "cue k=4 t=16";
 const K4_T70: &str = "cue k=4 t=70";
 const AUTOMATIC: &str = "cue automatic";
 const UNLIMITED: &str = "cue";
+const BLOCKING: &str = "cue blocking socket";
 const SERVE: &str = "cordboard serve ftp";
 const VSFTPD: &str = "vsftpd";
 const CLIENTS: &[usize] = &[1, 2, 3, 4, 16, 64];
@@ -140,6 +141,7 @@ fn contestants(bench: &mut Bench) -> Vec<Contestant> {
         (K4_T70, own(K4_T70, Role::Ours, "cue 4 70")),
         (AUTOMATIC, own(AUTOMATIC, Role::Ours, "cue-auto")),
         (UNLIMITED, own(UNLIMITED, Role::Ours, "cue")),
+        (BLOCKING, own(BLOCKING, Role::Ours, "cue-blocking")),
         (SERVE, Some(tools.ours(SERVE, serve))),
         (VSFTPD, tools.peer(VSFTPD, "{conf}")),
         (
