@@ -4,6 +4,6 @@ mod frame;
 mod screen;
 mod watch;
 
-pub use frame::fit;
+pub use frame::{Rate, fit};
 pub use screen::{Screen, is_on, width};
 pub use watch::Watch;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -15,7 +16,9 @@ use rustix::process::{geteuid, umask};
 use super::client::Client;
 use super::live::Live;
 use crate::endpoint::{self, SocketFile};
+use crate::flags::Label;
 use crate::problem::Problem;
+use crate::registry::{Directory, Entry, Registered};
 use crate::sys;
 
 /// Connections at a time; one more is closed at once.
@@ -25,13 +28,19 @@ const MOST: usize = 16;
 pub struct Steering {
     live: Arc<Live>,
     clients: Arc<Mutex<Vec<Client>>>,
+    /// Removed before the socket is.
+    _entry: Option<Registered>,
     _file: Option<SocketFile>,
 }
 
 impl Steering {
     /// Listens at this path, or with `@NAME` at this abstract name. Only the same
-    /// user, and root, may connect.
-    pub fn begin(path: &OsStr, control: &'static Control) -> Result<Steering, Problem> {
+    /// user, and root, may connect. `cordboard top` finds it by its entry.
+    pub fn begin(
+        path: &OsStr,
+        control: &'static Control,
+        label: &Label,
+    ) -> Result<Steering, Problem> {
         // The file of the socket gets mode 0600.
         let before = umask(rustix::fs::Mode::from_raw_mode(0o177));
         let bound = endpoint::control_socket(Path::new(path));
@@ -39,9 +48,10 @@ impl Steering {
         let (listener, file) = bound?;
         let live = Arc::new(Live::new(control));
         let clients = Arc::<Mutex<Vec<Client>>>::default();
-        let steering = Steering {
+        let mut steering = Steering {
             live: Arc::clone(&live),
             clients: Arc::clone(&clients),
+            _entry: None,
             _file: file,
         };
         let serve = move || while serve(&listener, &clients, &live).is_ok() {};
@@ -51,7 +61,10 @@ impl Steering {
             thread.stack_size(128 << 10).spawn(serve)
         });
         match started {
-            Ok(_) => Ok(steering),
+            Ok(_) => {
+                steering._entry = list(path, label);
+                Ok(steering)
+            }
             Err(error) => {
                 let errno = crate::output::errno_of(&error);
                 let text = format!("{errno} starting the thread of the control socket");
@@ -75,6 +88,22 @@ impl Steering {
             client.send();
         }
     }
+}
+
+/// Adds the command to the list of `cordboard top`. Without a directory for it, the
+/// command runs all the same: `top` reports what is wrong with the directory.
+fn list(path: &OsStr, label: &Label) -> Option<Registered> {
+    let socket = match path.as_bytes() {
+        [b'@', ..] => path.to_owned(),
+        _ => std::path::absolute(path).ok()?.into_os_string(),
+    };
+    let entry = Entry {
+        pid: std::process::id(),
+        command: label.command.to_owned(),
+        label: label.text.clone(),
+        socket,
+    };
+    Directory::open().ok()?.register(&entry).ok()
 }
 
 /// Waits for the next event, and handles it.

@@ -1,0 +1,8 @@
+//! The directory in which the running commands of a user are found: `cordboard top`
+//! reads it. Each command with a control socket writes an entry that names the socket.
+
+mod directory;
+mod entry;
+
+pub use directory::Directory;
+pub use entry::{Entry, Registered};

@@ -1,0 +1,78 @@
+//! The terminal is as before, however the command ends or stops.
+
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
+
+use super::Home;
+use super::common::{self, until};
+use super::tty::Tty;
+
+#[test]
+fn every_ending_restores_the_terminal() {
+    let home = Home::new();
+    for signal in [
+        Signal::TERM,
+        Signal::HUP,
+        Signal::INT,
+        Signal::QUIT,
+        Signal::USR1,
+    ] {
+        let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
+        tty.shows(&["Nothing runs here."]);
+        assert_eq!(tty.is_taken(), Some(true));
+        common::signal(tty.child.id(), signal);
+        assert_eq!(tty.ends().signal(), Some(signal.as_raw()));
+    }
+}
+
+#[test]
+fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
+    let home = Home::new();
+    let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
+    tty.shows(&["Nothing runs here."]);
+    let pid = tty.child.id();
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().chars().next()
+    };
+    // The default action of SIGTSTP does not stop an orphaned process group: the handler
+    // then takes the terminal again. SIGSTOP has no handler.
+    tty.press("\x1a");
+    until("the terminal, again", || {
+        (tty.is_taken() == Some(true)).then_some(())
+    });
+    tty.shows(&["Nothing runs here."]);
+    common::signal(pid, Signal::STOP);
+    until("a stop", || (state() == Some('T')).then_some(()));
+    common::signal(pid, Signal::CONT);
+    tty.press("?");
+    tty.shows(&["pause or resume"]);
+    tty.press("q");
+    assert_eq!(tty.ends().code(), Some(0));
+}
+
+#[test]
+fn names_cannot_affect_the_terminal() {
+    let home = Home::new();
+    let evil = home.path().join("\x1b[2J\x1b]0;title\x07\nx");
+    std::fs::write(&evil, vec![0; 100_000]).unwrap();
+    let mut child = home
+        .cordboard()
+        .arg("splice")
+        .arg(&evil)
+        .args(["/dev/null", "--rate", "1", "--control"])
+        .arg(home.path().join("s"))
+        .spawn()
+        .unwrap();
+    let mut tty = Tty::start(home.cordboard().arg("top"), 8, 200);
+    tty.shows(&[
+        "> ",
+        "\\u{1b}[2J\\u{1b}]0;title\\u{7}\\nx -> /dev/null",
+        "0 %",
+    ]);
+    tty.press("q");
+    assert_eq!(tty.ends().code(), Some(0));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
