@@ -253,7 +253,7 @@ fn help_man_pages_and_completions() {
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
     // The same pages, printed or written, and no others.
     let names = [
-        "", "splice", "copy", "cat", "play", "cue", "serve", "explain",
+        "", "splice", "copy", "cat", "play", "cue", "top", "serve", "explain",
     ];
     for name in names {
         let words = ["man", name].into_iter().filter(|word| !word.is_empty());

@@ -68,8 +68,8 @@ impl Directory {
         &self.path
     }
 
-    /// Returns a new name for a socket in the directory.
-    pub fn socket(&self) -> PathBuf {
+    /// Returns a new path for a socket in the directory.
+    pub(super) fn socket(&self) -> PathBuf {
         self.path.join(format!("{}.sock", unique()))
     }
 

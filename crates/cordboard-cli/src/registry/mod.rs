@@ -3,6 +3,8 @@
 
 mod directory;
 mod entry;
+mod listening;
 
 pub use directory::Directory;
 pub use entry::{Entry, Registered};
+pub use listening::Listening;

@@ -7,13 +7,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cordboard::cue::{Done, Record};
+use cordboard::cue::Done;
 use cordboard::{Control, Report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{SocketFlags, accept_with, sockopt};
-use rustix::process::{geteuid, umask};
+use rustix::process::umask;
 
-use super::client::Client;
+use super::clients::Clients;
 use super::live::Live;
 use crate::endpoint::{self, SocketFile};
 use crate::flags::Label;
@@ -21,13 +20,10 @@ use crate::problem::Problem;
 use crate::registry::{Directory, Entry, Registered};
 use crate::sys;
 
-/// Connections at a time; one more is closed at once.
-const MOST: usize = 16;
-
 /// The control socket of the command. Dropping it removes its file.
 pub struct Steering {
     live: Arc<Live>,
-    clients: Arc<Mutex<Vec<Client>>>,
+    clients: Arc<Mutex<Clients>>,
     /// Removed before the socket is.
     _entry: Option<Registered>,
     _file: Option<SocketFile>,
@@ -47,7 +43,7 @@ impl Steering {
         umask(before);
         let (listener, file) = bound?;
         let live = Arc::new(Live::new(control));
-        let clients = Arc::<Mutex<Vec<Client>>>::default();
+        let clients = Arc::<Mutex<Clients>>::default();
         let mut steering = Steering {
             live: Arc::clone(&live),
             clients: Arc::clone(&clients),
@@ -80,12 +76,8 @@ impl Steering {
 
     /// Tells all clients how the command has ended.
     pub fn end(&self, report: &Report) {
-        let Ok(mut clients) = self.clients.lock() else {
-            return;
-        };
-        for client in clients.iter_mut() {
-            client.put(&Record::Done(Done::of(1, report)));
-            client.send();
+        if let Ok(mut clients) = self.clients.lock() {
+            clients.end(Done::of(1, report));
         }
     }
 }
@@ -109,20 +101,11 @@ fn list(path: &OsStr, label: &Label) -> Option<Registered> {
 /// Waits for the next event, and handles it.
 fn serve(
     listener: &OwnedFd,
-    clients: &Mutex<Vec<Client>>,
+    clients: &Mutex<Clients>,
     live: &Live,
 ) -> Result<(), rustix::io::Errno> {
     let poisoned = |_| rustix::io::Errno::CANCELED;
-    let mut sockets = Vec::new();
-    let mut due: Option<Instant> = None;
-    for client in clients.lock().map_err(poisoned)?.iter() {
-        let (reads, writes) = client.interest();
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, reads);
-        flags.set(PollFlags::OUT, writes);
-        sockets.push((Arc::clone(&client.socket), flags));
-        due = due.into_iter().chain(client.next_report()).min();
-    }
+    let (sockets, due) = clients.lock().map_err(poisoned)?.interest();
     let mut fds = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
     let each = sockets.iter();
     fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
@@ -134,21 +117,9 @@ fn serve(
     }
     let connects = !fds[0].revents().is_empty();
     let mut clients = clients.lock().map_err(poisoned)?;
-    clients.iter_mut().for_each(|client| client.advance(live));
-    clients.retain(|client| !client.is_closed);
+    clients.advance(live);
     if connects {
-        // An error concerns one connection only.
-        if let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC)
-            && may_steer(&socket)
-            && clients.len() < MOST
-        {
-            clients.push(Client::new(socket));
-        }
+        clients.accept(listener);
     }
     Ok(())
-}
-
-/// Whether the peer is the same user, or root.
-fn may_steer(socket: &OwnedFd) -> bool {
-    sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
 }

@@ -11,9 +11,10 @@ use landlock::{
 /// The newest rights that are asked for; older kernels restrict fewer.
 const RIGHTS: ABI = ABI::V3;
 
-/// Restricts all threads that are started from now on. Returns what to log.
-pub fn confine(root: &Path) -> String {
-    match restrict(root) {
+/// Restricts all threads that are started from now on to the root, and to the directory
+/// in which transfers are listed. Returns what to log.
+pub fn confine(root: &Path, list: Option<&Path>) -> String {
+    match restrict(root, list) {
         Ok(RulesetStatus::FullyEnforced) => "confined by landlock".to_owned(),
         Ok(RulesetStatus::PartiallyEnforced) => "partly confined by landlock".to_owned(),
         Ok(RulesetStatus::NotEnforced) => "not confined by landlock: no support".to_owned(),
@@ -21,7 +22,7 @@ pub fn confine(root: &Path) -> String {
     }
 }
 
-fn restrict(root: &Path) -> Result<RulesetStatus, RulesetError> {
+fn restrict(root: &Path, list: Option<&Path>) -> Result<RulesetStatus, RulesetError> {
     let all = AccessFs::from_all(RIGHTS);
     let read = AccessFs::from_read(RIGHTS);
     let mut rules = Ruleset::default()
@@ -30,7 +31,15 @@ fn restrict(root: &Path) -> Result<RulesetStatus, RulesetError> {
         .create()?;
     // The library looks at descriptors, limits and devices there.
     let others = ["/proc", "/sys", "/dev"];
-    let folders = std::iter::once((root, all)).chain(others.map(|path| (Path::new(path), read)));
+    let entries = AccessFs::MakeSock
+        | AccessFs::MakeReg
+        | AccessFs::WriteFile
+        | AccessFs::RemoveFile
+        | AccessFs::ReadFile
+        | AccessFs::ReadDir;
+    let folders = std::iter::once((root, all))
+        .chain(list.map(|path| (path, entries)))
+        .chain(others.map(|path| (Path::new(path), read)));
     for (folder, rights) in folders {
         // One that does not exist needs no rule.
         if let Ok(fd) = PathFd::new(folder) {

@@ -12,6 +12,7 @@ use rustls::ServerConfig;
 use super::log::Log;
 use super::root::Root;
 use super::users::Users;
+use crate::registry::Directory;
 
 /// What all sessions share.
 pub struct Server {
@@ -25,6 +26,8 @@ pub struct Server {
     pub idle: Duration,
     pub grace: Duration,
     pub passive_ports: Option<(u16, u16)>,
+    /// Where transfers are listed for `cordboard top`. Without it, none is listed.
+    pub list: Option<Directory>,
     /// The read end of a pipe that hangs up when the server ends.
     pub ending: OwnedFd,
     pub ended: AtomicBool,
