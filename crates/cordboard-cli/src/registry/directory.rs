@@ -106,7 +106,7 @@ impl Directory {
                 all.push((name.to_owned(), entry));
             }
         }
-        // By the time of the start, within one process.
+        // By the time of the start.
         all.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(all)
     }

@@ -8,7 +8,7 @@ use super::tty::Tty;
 
 #[test]
 fn a_person_watches_pauses_paces_and_cancels() {
-    let home = Home::new();
+    let home = Home::make();
     let mut moving = home.moving("one", &["--rate", "1M"]);
     let mut tty = Tty::start(home.cordboard().arg("top"), 12, 80);
     let line = tty.shows(&["> /dev/zero -> /dev/null", "running", "MiB/s"]);
@@ -56,7 +56,7 @@ fn a_person_watches_pauses_paces_and_cancels() {
 
 #[test]
 fn forty_columns_have_all_that_matters() {
-    let home = Home::new();
+    let home = Home::make();
     let moving = home.moving("one", &["--rate", "1M"]);
     let mut tty = Tty::start(home.cordboard().arg("top"), 8, 40);
     tty.shows(&["> /dev/zero -> /dev/null", "running"]);
@@ -86,7 +86,7 @@ fn forty_columns_have_all_that_matters() {
 
 #[test]
 fn one_of_two_is_selected() {
-    let home = Home::new();
+    let home = Home::make();
     let first = home.moving("one", &["--rate", "1M"]);
     let second = home.moving("two", &["--rate", "2M"]);
     let mut tty = Tty::start(home.cordboard().arg("top"), 12, 120);
@@ -118,7 +118,7 @@ fn one_of_two_is_selected() {
 fn a_refusal_is_reported() {
     use std::io::Write;
     use std::os::unix::net::UnixListener;
-    let home = Home::new();
+    let home = Home::make();
     let socket = home.path().join("s");
     let listener = UnixListener::bind(&socket).unwrap();
     let mut tty = Tty::start(home.cordboard().arg("top").arg(&socket), 8, 80);

@@ -13,7 +13,7 @@ fn once(home: &Home) -> String {
 
 #[test]
 fn a_table_for_scripts() {
-    let home = Home::new();
+    let home = Home::make();
     let header = "PID  STATE  RATE  DONE  TIME  PATH  SCHEDULE  TRANSFER\n";
     assert_eq!(once(&home), header);
     let moving = home.moving("one", &["--rate", "1M"]);
@@ -39,7 +39,7 @@ fn a_table_for_scripts() {
 
 #[test]
 fn the_entry_of_a_killed_process_goes() {
-    let home = Home::new();
+    let home = Home::make();
     let killed = home.moving("one", &[]);
     let lives = home.moving("two", &[]);
     let pid = killed.child.id().to_string();
@@ -64,7 +64,7 @@ fn the_entry_of_a_killed_process_goes() {
 /// A process that is stopped answers nothing, and keeps its entry.
 #[test]
 fn a_stopped_process_is_listed() {
-    let home = Home::new();
+    let home = Home::make();
     let moving = home.moving("one", &[]);
     common::signal(moving.child.id(), rustix::process::Signal::STOP);
     assert!(once(&home).contains("waiting"));
@@ -74,7 +74,7 @@ fn a_stopped_process_is_listed() {
 
 #[test]
 fn all_commands_with_a_control_socket_are_listed() {
-    let home = Home::new();
+    let home = Home::make();
     let file = home.path().join("file");
     std::fs::write(&file, vec![1; 100_000]).unwrap();
     let name = file.to_str().unwrap();
@@ -106,7 +106,7 @@ fn all_commands_with_a_control_socket_are_listed() {
 
 #[test]
 fn a_directory_that_others_can_change_is_refused() {
-    let home = Home::new();
+    let home = Home::make();
     std::fs::create_dir(home.list()).unwrap();
     std::fs::set_permissions(home.list(), PermissionsExt::from_mode(0o777)).unwrap();
     let refused = run(home.cordboard().arg("top"));
@@ -138,7 +138,7 @@ fn a_directory_that_others_can_change_is_refused() {
 
 #[test]
 fn a_wrong_socket_is_reported() {
-    let home = Home::new();
+    let home = Home::make();
     let none = home.path().join("none");
     run(home.cordboard().arg("top").arg(none)).fails(1, &["ENOENT", "--control"]);
 }

@@ -17,7 +17,7 @@ use common::{TempDir, cordboard, until};
 pub struct Home(TempDir);
 
 impl Home {
-    pub fn new() -> Home {
+    pub fn make() -> Home {
         Home(common::dir())
     }
 

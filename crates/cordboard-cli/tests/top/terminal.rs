@@ -10,7 +10,7 @@ use super::tty::Tty;
 
 #[test]
 fn every_ending_restores_the_terminal() {
-    let home = Home::new();
+    let home = Home::make();
     for signal in [
         Signal::TERM,
         Signal::HUP,
@@ -28,7 +28,7 @@ fn every_ending_restores_the_terminal() {
 
 #[test]
 fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
-    let home = Home::new();
+    let home = Home::make();
     let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
     tty.shows(&["Nothing runs here."]);
     let pid = tty.child.id();
@@ -54,7 +54,7 @@ fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
 
 #[test]
 fn names_cannot_affect_the_terminal() {
-    let home = Home::new();
+    let home = Home::make();
     let evil = home.path().join("\x1b[2J\x1b]0;title\x07\nx");
     std::fs::write(&evil, vec![0; 100_000]).unwrap();
     let mut child = home
