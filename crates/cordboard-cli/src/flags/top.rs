@@ -14,4 +14,7 @@ pub struct TopFlags {
     /// Print one table and exit; the rate is the average since the start
     #[arg(long)]
     pub once: bool,
+    /// Print a line of JSON for each transfer and exit
+    #[arg(long)]
+    pub json: bool,
 }

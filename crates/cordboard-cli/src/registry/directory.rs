@@ -164,11 +164,8 @@ fn unique() -> String {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!(
-        "{}-{:x}-{number}",
-        getpid().as_raw_nonzero(),
-        now.as_nanos()
-    )
+    let process = getpid().as_raw_nonzero();
+    format!("{:016x}-{process}-{number}", now.as_nanos() as u64)
 }
 
 #[cfg(test)]

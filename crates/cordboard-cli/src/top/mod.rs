@@ -38,8 +38,8 @@ fn top(flags: &TopFlags) -> Result<(), Problem> {
         true => Fleet::of(Directory::open()?),
         false => Fleet::named(named(flags)?),
     };
-    match flags.once || !isatty(stdin()) || !isatty(stdout()) {
-        true => once::show(fleet),
+    match flags.once || flags.json || !isatty(stdin()) || !isatty(stdout()) {
+        true => once::show(fleet, flags.json),
         false => live::show(fleet),
     }
 }

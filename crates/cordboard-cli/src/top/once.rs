@@ -8,6 +8,7 @@ use super::fleet::Fleet;
 use super::has_utf_8;
 use super::row::Row;
 use super::text::{clean, width};
+use crate::cue;
 use crate::print;
 use crate::problem::Problem;
 use crate::units;
@@ -16,7 +17,7 @@ use crate::units;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Prints a line for each transfer.
-pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
+pub fn show(mut fleet: Fleet, json: bool) -> Result<(), Problem> {
     fleet.scan().map_err(unreadable)?;
     fleet.ask();
     let until = Instant::now() + PATIENCE;
@@ -33,7 +34,21 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
         let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
     }
     let unicode = has_utf_8(|name| std::env::var_os(name));
-    print::print(table(&fleet.rows(), unicode).as_bytes())
+    let text = match json {
+        true => fleet.rows().into_iter().map(object).collect(),
+        false => table(&fleet.rows(), unicode),
+    };
+    print::print(text.as_bytes())
+}
+
+/// The members of `cordboard cue status --json`, and whose they are.
+fn object(row: &Row) -> String {
+    let status = row.status.as_ref();
+    let mut line = status.map_or_else(|| serde_json::json!({}), cue::value);
+    line["state"] = row.state().into();
+    line["pid"] = row.pid.into();
+    line["transfer"] = row.label.as_str().into();
+    format!("{line}\n")
 }
 
 pub fn unreadable(errno: cordboard::Errno) -> Problem {
@@ -96,6 +111,24 @@ fn line(row: &Row, unicode: bool) -> [String; 8] {
 mod tests {
     use super::super::row::tests::status;
     use super::*;
+
+    #[test]
+    fn json_has_the_members_of_a_status() {
+        let mut row = Row::new(1, "a\n".to_owned(), Some(42));
+        let silent: serde_json::Value = serde_json::from_str(&object(&row)).unwrap();
+        let expected = serde_json::json!({"state": "waiting", "pid": 42, "transfer": "a\n"});
+        assert_eq!(silent, expected);
+        row.update(status(2, 1000));
+        let line: serde_json::Value = serde_json::from_str(&object(&row)).unwrap();
+        assert_eq!(
+            (&line["state"], &line["written"]),
+            (&"running".into(), &1000.into())
+        );
+        assert_eq!(
+            (&line["pid"], &line["path"]),
+            (&42.into(), &"splice".into())
+        );
+    }
 
     #[test]
     fn a_table() {

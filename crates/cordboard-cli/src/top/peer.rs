@@ -12,6 +12,8 @@ use crate::endpoint;
 
 /// Bytes of commands that wait, at most: the other side reads nothing.
 const MOST: usize = 1024;
+/// Reads in a row, at most: one that sends without end does not hold up the others.
+const READS: u32 = 16;
 
 /// A connection.
 #[derive(Debug)]
@@ -75,11 +77,11 @@ impl Peer {
         }
     }
 
-    /// Returns what has come. Nothing follows `Closed`.
+    /// Returns what has come, as much as a few reads. Nothing follows `Closed`.
     pub fn receive(&mut self) -> Vec<Event> {
         self.flush();
         let mut events = Vec::new();
-        loop {
+        for _ in 0..READS {
             let mut bytes = [0; 1024];
             let closed = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((_, n @ 1..)) => {
@@ -95,9 +97,10 @@ impl Peer {
             }
             if closed {
                 events.push(Event::Closed);
-                return events;
+                break;
             }
         }
+        events
     }
 
     fn event(&mut self, record: Record) -> Option<Event> {

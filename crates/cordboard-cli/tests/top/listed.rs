@@ -33,6 +33,13 @@ fn a_table_for_scripts() {
             "{table}"
         );
     }
+    let json = run(home.cordboard().args(["top", "--json"]));
+    let line: serde_json::Value = serde_json::from_slice(json.stdout()).unwrap();
+    assert_eq!(
+        (&line["state"], &line["pid"].to_string()),
+        (&"paused".into(), &pid)
+    );
+    assert_eq!(line["transfer"], "/dev/zero -> /dev/null");
     let list = std::fs::metadata(home.list()).unwrap().permissions().mode();
     assert_eq!(list & 0o777, 0o700);
 }
