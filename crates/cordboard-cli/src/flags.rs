@@ -92,8 +92,8 @@ Keys: j and k or the arrows select a transfer, p pauses it, r resumes it, Space
 does either. + and - raise and lower its rate (1, 2, 5, 10 and so on), = or R
 types in a rate, 0 removes rate and schedule, a lets it use what other work leaves
 idle, c cancels it after a question. ? shows the keys, q quits.
-The commands are found in $XDG_RUNTIME_DIR/cordboard, /run/user/UID/cordboard or
-/tmp/cordboard-UID: the first whose parent belongs to the user.";
+The commands are found in the directory cordboard of $XDG_RUNTIME_DIR, or of
+/run/user/UID, if that belongs to the user; otherwise in /tmp/cordboard-UID.";
 
 /// Moves bytes unchanged between any two endpoints, by the fastest path that
 /// this kernel has for the pair, and reports exactly what was moved.
