@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::Home;
 use super::common::{self, run, until};
+use super::{Home, Moving};
 
 fn once(home: &Home) -> String {
     let run = run(home.cordboard().arg("top"));
@@ -74,6 +74,15 @@ fn a_stopped_process_is_listed() {
     let home = Home::make();
     let moving = home.moving("one", &[]);
     common::signal(moving.child.id(), rustix::process::Signal::STOP);
+    until("a stop", || {
+        let all = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            stat.rsplit(") ").next().unwrap().starts_with('T')
+        };
+        // Each thread stops by itself.
+        let tasks = format!("/proc/{}/task", moving.child.id());
+        std::fs::read_dir(tasks).unwrap().all(all).then_some(())
+    });
     assert!(once(&home).contains("waiting"));
     assert_eq!(home.entries().len(), 1);
     common::signal(moving.child.id(), rustix::process::Signal::CONT);
@@ -86,14 +95,19 @@ fn all_commands_with_a_control_socket_are_listed() {
     std::fs::write(&file, vec![1; 100_000]).unwrap();
     let name = file.to_str().unwrap();
     let to = home.path().join("to");
+    let name_of_socket = format!("@cordboard-top-{}", std::process::id());
     for args in [&["copy", name, to.to_str().unwrap()][..], &["cat", name]] {
-        let mut child = home
+        let child = home
             .cordboard()
             .args(args)
-            .args(["--rate", "1", "--control", "@cordboard-top-test"])
+            .args(["--rate", "1", "--control", &name_of_socket])
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
+        let moving = Moving {
+            child,
+            socket: std::path::PathBuf::from(&name_of_socket),
+        };
         let table = until("a row", || {
             let table = once(&home);
             (table.contains("running") && !table.contains(" - ")).then_some(table)
@@ -102,8 +116,7 @@ fn all_commands_with_a_control_socket_are_listed() {
             table.contains(&format!("  {} {name} -> ", args[0])),
             "{table}"
         );
-        child.kill().unwrap();
-        child.wait().unwrap();
+        drop(moving);
     }
     // Without one, a command writes no entry.
     once(&home);

@@ -47,7 +47,13 @@ impl Home {
 
     /// Starts a transfer without an end, and waits until it is listed.
     pub fn moving(&self, socket: &str, args: &[&str]) -> Moving {
-        let before = self.entries().len();
+        let whole = || {
+            self.entries()
+                .iter()
+                .filter(|name| name.ends_with(".json"))
+                .count()
+        };
+        let before = whole();
         let socket = self.path().join(socket);
         let child = self
             .cordboard()
@@ -58,7 +64,7 @@ impl Home {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        until("an entry", || (self.entries().len() > before).then_some(()));
+        until("an entry", || (whole() > before).then_some(()));
         Moving { child, socket }
     }
 }
