@@ -1,5 +1,6 @@
 //! The directory, which only its owner may write to.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -94,6 +95,9 @@ impl Directory {
     }
 
     /// Returns all entries with their names. What is no entry is passed over.
+    ///
+    /// Of several with the same socket, all but the last were left by processes that were
+    /// killed: these are removed.
     pub fn entries(&self) -> Result<Vec<(OsString, Entry)>, Errno> {
         let mut all = Vec::new();
         for item in Dir::read_from(&self.fd)? {
@@ -107,7 +111,17 @@ impl Directory {
             }
         }
         // By the time of the start.
-        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.sort_by(|a: &(OsString, Entry), b| a.0.cmp(&b.0));
+        let last: HashMap<OsString, OsString> = (all.iter())
+            .map(|(name, entry)| (entry.socket.clone(), name.clone()))
+            .collect();
+        all.retain(|(name, entry)| {
+            let stays = last.get(&entry.socket) == Some(name);
+            if !stays {
+                let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+            }
+            stays
+        });
         Ok(all)
     }
 
@@ -174,12 +188,12 @@ mod tests {
 
     use super::*;
 
-    fn entry() -> Entry {
+    fn entry(socket: &[u8]) -> Entry {
         Entry {
             pid: 7,
             command: "splice".to_owned(),
             label: "a -> b".to_owned(),
-            socket: OsStr::from_bytes(b"/tmp/\xff").to_owned(),
+            socket: OsStr::from_bytes(socket).to_owned(),
         }
     }
 
@@ -189,15 +203,30 @@ mod tests {
         let directory = Directory::at(base.path().join("cordboard")).unwrap();
         let mode = std::fs::metadata(directory.path()).unwrap().permissions();
         assert_eq!(mode.mode() & 0o777, 0o700);
-        let first = directory.register(&entry()).unwrap();
-        let second = directory.register(&entry()).unwrap();
+        let first = directory.register(&entry(b"/tmp/\xff")).unwrap();
+        let second = directory.register(&entry(b"@name")).unwrap();
         let all = directory.entries().unwrap();
         assert_eq!(all.len(), 2);
-        assert_eq!(all[0].1, entry());
+        assert_eq!(all[0].1, entry(b"/tmp/\xff"));
         drop(first);
         assert_eq!(directory.entries().unwrap().len(), 1);
         drop(second);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    /// A process was killed, and another one uses its socket.
+    #[test]
+    fn of_entries_with_one_socket_the_last_one_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Directory::at(base.path().join("cordboard")).unwrap();
+        std::mem::forget(directory.register(&entry(b"@name")).unwrap());
+        let mut later = entry(b"@name");
+        later.pid = 8;
+        let _later = directory.register(&later).unwrap();
+        let all = directory.entries().unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].1, later);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
@@ -205,7 +234,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let directory = Directory::at(base.path().join("cordboard")).unwrap();
         let other = base.path().join("other");
-        std::fs::write(&other, serde_json::to_vec(&entry()).unwrap()).unwrap();
+        std::fs::write(&other, serde_json::to_vec(&entry(b"/s")).unwrap()).unwrap();
         std::os::unix::fs::symlink(&other, directory.path().join("1.json")).unwrap();
         std::fs::write(directory.path().join("2.json"), "{").unwrap();
         std::fs::create_dir(directory.path().join("3.json")).unwrap();
