@@ -86,13 +86,13 @@ fn each_kind_of_transfer_is_steered() {
         assert_eq!(status["total"].as_u64(), total, "{kind}");
         assert_eq!(status["schedule"]["rate"], 1);
         assert_eq!(cue(&socket, &["pause"])["state"], "paused");
+        // No schedule is faster from now on: the transfer does not end.
+        cue(&socket, &["limit", "rate", "2"]);
         assert_eq!(cue(&socket, &["resume"])["state"], "running");
         assert_eq!(
             cue(&socket, &["auto", "background"])["schedule"]["auto"],
             "background"
         );
-        // No schedule is faster.
-        cue(&socket, &["limit", "rate", "2"]);
         cue(&socket, &["rate", "1G"]);
         cue(&socket, &["cancel"]);
         assert_eq!(client.reply().code, 426, "{kind}");
@@ -109,9 +109,11 @@ fn without_a_directory_nothing_is_listed() {
     let list = home.path().join("cordboard");
     std::fs::create_dir(&list).unwrap();
     std::fs::set_permissions(&list, PermissionsExt::from_mode(0o777)).unwrap();
-    let server = Server::with("127.0.0.1:0", &[], home.path());
-    server.write("file", b"bytes");
-    let mut client = server.anonymous();
-    assert_eq!(client.fetch("RETR file"), b"bytes");
+    let server = Server::with("127.0.0.1:0", &["--rate", "1M"], home.path());
+    let (mut client, _data) = server.in_a_download();
+    // The first report of progress comes later than an entry would.
+    until("progress", || {
+        (!client.ask("STAT", 213).contains(" 0 bytes")).then_some(())
+    });
     assert_eq!(std::fs::read_dir(&list).unwrap().count(), 0);
 }
