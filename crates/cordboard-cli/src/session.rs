@@ -13,7 +13,7 @@ use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
 use crate::files::kind;
-use crate::flags::{Common, When};
+use crate::flags::{Common, Label, When};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
 use crate::progress::{Watch, is_on};
@@ -107,12 +107,13 @@ impl Session {
 
     /// Opens the control socket of `--control`. Transfers then do not sleep inside
     /// calls, from which only a signal could wake them.
-    pub fn steer(&mut self, common: &Common) -> Result<(), Problem> {
+    /// It is listed for `cordboard top` by the label.
+    pub fn steer(&mut self, common: &Common, label: &Label) -> Result<(), Problem> {
         let Some(path) = &common.control else {
             return Ok(());
         };
         self.control = signals::polled();
-        let steering = Steering::begin(path, self.control)?;
+        let steering = Steering::begin(path, self.control, label)?;
         self.watch.report_to(Arc::clone(steering.live()));
         self.steering = Some(steering);
         Ok(())

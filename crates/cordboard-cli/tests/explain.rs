@@ -269,6 +269,7 @@ fn help_man_pages_and_completions() {
         "cue-limit",
         "cue-limit-rate",
         "cue-limit-schedule",
+        "top",
         "serve",
         "serve-ftp",
         "explain",

@@ -7,6 +7,7 @@ mod scan;
 mod screen;
 mod watch;
 
+pub use estimate::Rate;
 pub use frame::fit;
 pub use scan::Operands;
 pub use screen::{Screen, is_on, width};

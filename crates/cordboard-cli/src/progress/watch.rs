@@ -232,7 +232,7 @@ impl Watch {
         path: DataPath,
         under_way: usize,
     ) -> Frame {
-        let paused = (self.live.as_ref()).is_some_and(|live| live.control().is_paused());
+        let paused = (self.live.as_ref()).is_some_and(|live| live.is_paused());
         let rate = self.rate.update(elapsed, bytes);
         let total_bytes = total.and_then(Known::complete).filter(|_| !paused);
         let left = match total_bytes {

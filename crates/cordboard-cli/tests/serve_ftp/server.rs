@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
@@ -27,6 +27,13 @@ impl Server {
     }
 
     pub fn at(address: &str, flags: &[&str]) -> Server {
+        // Not the one of the user who runs the tests.
+        let home = dir();
+        Server::with(address, flags, home.path())
+    }
+
+    /// A server with this runtime directory.
+    pub fn with(address: &str, flags: &[&str], home: &Path) -> Server {
         let folder = dir();
         std::fs::create_dir(folder.path().join("root")).unwrap();
         std::fs::write(folder.path().join("users"), users()).unwrap();
@@ -39,6 +46,7 @@ impl Server {
             .arg("--log")
             .arg(&log)
             .args(flags)
+            .env("XDG_RUNTIME_DIR", home)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -6,6 +6,7 @@ mod command;
 mod data;
 mod files;
 mod lines;
+mod listed;
 mod listing;
 mod lock;
 mod log;
@@ -33,6 +34,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::flags::Ftp;
 use crate::output::errno_of;
 use crate::problem::Problem;
+use crate::registry::Directory;
 use crate::{print, signals, sys};
 use server::{Clients, Server};
 
@@ -132,11 +134,13 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         rate: flags.rate.unwrap_or(0),
         idle: flags.idle,
         passive_ports: flags.passive_ports,
+        list: Directory::open().ok(),
         ending,
         deadline: OnceLock::new(),
         clients: Arc::new(Clients::new(flags.clients, flags.clients_per_address)),
     });
-    let confined = lock::confine(root_path);
+    let list = server.list.as_ref().map(Directory::path);
+    let confined = lock::confine(root_path, list);
     server
         .log
         .line(&format!("listening at {address}, {confined}"));

@@ -11,6 +11,7 @@ use rustls::ServerConfig;
 use super::log::Log;
 use super::root::Root;
 use super::users::Users;
+use crate::registry::Directory;
 
 /// What all sessions share.
 pub struct Server {
@@ -23,6 +24,9 @@ pub struct Server {
     pub rate: u64,
     pub idle: Duration,
     pub passive_ports: Option<(u16, u16)>,
+    /// The directory in which transfers are listed for `cordboard top`. `None`: none is
+    /// listed.
+    pub list: Option<Directory>,
     /// The read end of a pipe that hangs up when the server shuts down.
     pub ending: OwnedFd,
     /// The server is shutting down: at this time, running transfers are cancelled.

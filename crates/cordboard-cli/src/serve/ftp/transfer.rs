@@ -226,6 +226,12 @@ impl Session {
             Direction::ToClient => Stage::transforming(ToNetwork::default()),
             Direction::FromClient => Stage::transforming(FromNetwork::default()),
         });
+        let shown = self.here.join(job.path).shown();
+        let (shown, client) = (String::from_utf8_lossy(&shown), self.client.to_canonical());
+        let label = match job.direction {
+            Direction::ToClient => format!("{shown} -> {client}"),
+            Direction::FromClient => format!("{client} -> {shown}"),
+        };
         let file = OwnedFd::from(file);
         let ends = |file: OwnedFd, network: OwnedFd| match job.direction {
             Direction::ToClient => (file, network),
@@ -237,11 +243,17 @@ impl Session {
             // could not be cancelled.
             socket.set_nonblocking(true)?;
             let network = OwnedFd::from(socket.try_clone()?);
-            return Ok(carry(&server, &mut self.lines, ends(file, network), stage));
+            return Ok(carry(
+                &server,
+                &mut self.lines,
+                ends(file, network),
+                stage,
+                label,
+            ));
         };
         let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction)?;
         let network = OwnedFd::from(ours.try_clone()?);
-        let mut carried = carry(&server, &mut self.lines, ends(file, network), stage);
+        let mut carried = carry(&server, &mut self.lines, ends(file, network), stage, label);
         // ABOR may have arrived just when the last bytes were moved into the pair.
         if job.direction == Direction::ToClient {
             carried.complete &= !carried.aborted;
