@@ -9,6 +9,7 @@ mod cli;
 mod experiments;
 mod harness;
 mod paper;
+mod paper_cue;
 
 use std::process::ExitCode;
 

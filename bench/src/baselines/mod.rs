@@ -6,6 +6,7 @@ mod copy_loops;
 mod direct_copy;
 mod engine;
 pub mod flow;
+mod ftp;
 pub mod latency;
 mod library;
 pub mod many;
@@ -69,6 +70,11 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
             args.word(2)?.parse()?,
             flow_control(&args)?,
         ),
+        "ftp-server" => ftp::server::run(args.word(0)?.parse()?, &args.0[1..]),
+        "ftp-client" => {
+            let verify = args.word(2)? == "verify";
+            ftp::client::run(args.word(0)?.parse()?, args.number(1)?, verify)
+        }
         "latency" => latency::run(args.word(0)?, args.number(1)?),
         "many-files" => {
             let sync = args.0.get(3).is_some_and(|word| word == "sync");

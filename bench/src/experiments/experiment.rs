@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use crate::harness::Bench;
 use crate::harness::contestant::Contestant;
+use crate::harness::tools::Tools;
 
 /// One experiment.
 #[derive(Debug, Clone, Copy)]
@@ -26,4 +27,18 @@ pub fn available(bench: &mut Bench, all: Vec<(&str, Option<Contestant>)>) -> Vec
         }
     }
     found
+}
+
+/// The same contestant, with `fsync` of the copy within its measured time.
+pub fn synced(tools: &Tools, contestant: Contestant) -> Contestant {
+    let mut args: Vec<String> = ["baseline", "then-fsync", "{dst}"]
+        .map(str::to_owned)
+        .into();
+    args.push(contestant.program.to_string_lossy().into_owned());
+    args.extend(contestant.args);
+    Contestant {
+        program: tools.bench.clone(),
+        args,
+        ..contestant
+    }
 }

@@ -2,17 +2,23 @@
 
 mod cat;
 mod copy_file;
+mod cue_table1;
 mod experiment;
+mod fan_out;
+mod figures45;
 mod flow;
 mod latency;
 mod many;
 mod one_byte;
+mod overhead;
 mod pacing;
 mod pairs;
 mod paper_tables;
 mod pipeline;
+mod places;
 mod relay;
 mod small_files;
+mod together;
 
 pub use experiment::Experiment;
 
@@ -30,4 +36,8 @@ pub const ALL: &[Experiment] = &[
     many::EXPERIMENT,
     latency::EXPERIMENT,
     pacing::EXPERIMENT,
+    cue_table1::EXPERIMENT,
+    overhead::EXPERIMENT,
+    fan_out::EXPERIMENT,
+    figures45::EXPERIMENT,
 ];

@@ -17,6 +17,17 @@ pub struct Content {
     pub digest: u64,
 }
 
+impl Content {
+    /// The length of all of these, and a digest of their digests in this order.
+    pub fn of_all(all: &[Content]) -> Content {
+        let fold = |sum: u64, one: &Content| sum.rotate_left(9) ^ one.digest;
+        Content {
+            bytes: all.iter().map(|one| one.bytes).sum(),
+            digest: all.iter().fold(0, fold),
+        }
+    }
+}
+
 /// The state of a digest.
 #[derive(Debug, Clone)]
 pub struct Digest {

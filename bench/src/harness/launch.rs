@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::cpu::Cpu;
 use super::sys;
@@ -144,6 +144,22 @@ impl Running {
             cpu,
             late,
         })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Ends it by `SIGTERM`; its processor time. For a process that does not end
+    /// by itself.
+    pub fn end(self) -> Result<Cpu> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        kill_process(pid.context("no process number")?, Signal::TERM)?;
+        let what = self.what.clone();
+        let reaped = self.reap()?;
+        ensure!(!reaped.late, "{what}: killed {PATIENCE:?} after SIGTERM");
+        Ok(reaped.cpu)
     }
 
     fn ended_in_time(&self) -> bool {

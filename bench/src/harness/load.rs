@@ -12,10 +12,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::cores;
 use super::files::Noise;
+use super::sys;
 
 /// The buffer of one operation: it fits the first-level cache and takes about
 /// 10 µs.
 const PIECE: usize = 16 << 10;
+/// The calls of one operation of the metering program: the operation takes about
+/// as long as the other's.
+const CALLS: u64 = 256;
 /// The interval of polling for its start.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -56,6 +60,16 @@ pub struct LoadDelta {
 impl Load {
     /// Starts the test program on this core.
     pub fn start(core: usize) -> Result<Load> {
+        Load::running(core, work)
+    }
+
+    /// Starts the metering program of the paper on `cue()` on this core. It calls
+    /// `gettimeofday(2)`, and each call counts as an operation.
+    pub fn metering(core: usize) -> Result<Load> {
+        Load::running(core, ask_for_the_time)
+    }
+
+    fn running(core: usize, work: fn(&Shared)) -> Result<Load> {
         let shared = Arc::new(Shared::default());
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -132,12 +146,27 @@ fn work(shared: &Shared) {
     while !shared.stop.load(Ordering::Relaxed) {
         noise.fill(&mut piece);
         black_box(&piece);
-        shared.operations.fetch_add(1, Ordering::Relaxed);
-        // The system call is part of every operation, for each contestant.
+        shared.done(1);
+    }
+}
+
+fn ask_for_the_time(shared: &Shared) {
+    while !shared.stop.load(Ordering::Relaxed) {
+        for _ in 0..CALLS {
+            black_box(sys::time_of_day());
+        }
+        shared.done(CALLS);
+    }
+}
+
+impl Shared {
+    /// Counts operations. The system call is a part of them, for each contestant.
+    fn done(&self, operations: u64) {
+        self.operations.fetch_add(operations, Ordering::Relaxed);
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let nanoseconds = time.tv_sec * 1_000_000_000 + time.tv_nsec;
         let nanoseconds = u64::try_from(nanoseconds).unwrap_or(0);
-        shared.processor.store(nanoseconds, Ordering::Relaxed);
+        self.processor.store(nanoseconds, Ordering::Relaxed);
     }
 }
 
@@ -160,6 +189,16 @@ mod tests {
         let shared = Arc::clone(&load.shared);
         drop(load);
         assert_eq!(Arc::strong_count(&shared), 1, "the thread has ended");
+    }
+
+    #[test]
+    fn the_metering_program_counts_its_calls() {
+        let load = Load::metering(cores::allowed().unwrap()[0]).unwrap();
+        let before = load.mark();
+        while load.mark().operations < before.operations + 10 * CALLS {
+            std::thread::yield_now();
+        }
+        assert_eq!(load.mark().operations % CALLS, 0);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::cpu::Cpu;
 
 /// The first descriptor number that [`hand_over`] uses in a child.
 pub const FIRST_INHERITED: i32 = 3;
-const LAST_INHERITED: i32 = 9;
+const LAST_INHERITED: i32 = 12;
 
 /// Waits for a child; its status, and the processor time of it and its reaped
 /// children. `wait4(2)`.
@@ -49,6 +49,17 @@ pub fn voluntary_switches() -> io::Result<i64> {
     // SAFETY: a zeroed rusage is valid, and getrusage has written it.
     let usage = unsafe { usage.assume_init() };
     Ok(usage.ru_nvcsw)
+}
+
+/// The seconds since the epoch. `gettimeofday(2)`, which the paper on `cue()`
+/// calls in a loop.
+pub fn time_of_day() -> i64 {
+    let mut time = std::mem::MaybeUninit::<libc::timeval>::zeroed();
+    // SAFETY: the pointer is valid for writing a value of its type; no time zone
+    // is asked for.
+    unsafe { libc::gettimeofday(time.as_mut_ptr(), std::ptr::null_mut()) };
+    // SAFETY: a zeroed timeval is valid.
+    unsafe { time.assume_init() }.tv_sec
 }
 
 /// The capacity of a pipe; `None` if the descriptor is not a pipe. `fcntl(2)`.
@@ -90,7 +101,7 @@ fn seconds(time: libc::timeval) -> f64 {
     time.tv_sec as f64 + time.tv_usec as f64 / 1e6
 }
 
-/// Occupies descriptors 3 to 9 until the process ends, so that [`hand_over`]
+/// Occupies descriptors 3 to 12 until the process ends, so that [`hand_over`]
 /// can use these numbers in a child without replacing another descriptor.
 pub fn reserve_low_descriptors() -> io::Result<()> {
     loop {

@@ -124,6 +124,10 @@ impl Target {
     /// What it is compared with, as text.
     fn others(&self) -> String {
         match &self.against {
+            // A sweep has a contestant for each of its points.
+            Against::Best(names) if names.len() > 8 => {
+                format!("the best of {} contestants", names.len())
+            }
             Against::Best(names) => format!("the best of {}", names.join(", ")),
             _ => "the best baseline".to_owned(),
         }

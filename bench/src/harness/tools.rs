@@ -105,6 +105,20 @@ impl Tools {
         version(&path)?.contains("uutils").then_some(path)
     }
 
+    /// The server of pyftpdlib, by the first Python on the path that has it.
+    pub fn pyftpdlib(&self, args: &str) -> Option<Contestant> {
+        let pythons = all_on_path("python3");
+        let has_it = |python: &PathBuf| {
+            let mut import = Command::new(python);
+            import.args(["-c", "import pyftpdlib"]);
+            let ran = import.stdin(Stdio::null()).output();
+            ran.is_ok_and(|output| output.status.success())
+        };
+        let python = pythons.into_iter().find(has_it)?;
+        let args = format!("-W ignore -m pyftpdlib {args}");
+        Some(Contestant::new("pyftpdlib", Role::Peer, python, &args))
+    }
+
     /// The help text of a subcommand of the command.
     pub fn help_of(&self, subcommand: &str) -> String {
         let ran = Command::new(&self.cordboard)
@@ -119,13 +133,27 @@ impl Tools {
     /// versions.
     pub fn versions(&self) -> Vec<(String, String)> {
         let mut all = vec![("cordboard".to_owned(), version(&self.cordboard))];
-        for tool in ["cat", "cp", "dd", "pv", "perf", "mkfs.xfs", "mkfs.btrfs"] {
+        for tool in [
+            "cat",
+            "cp",
+            "tee",
+            "dd",
+            "pv",
+            "perf",
+            "mkfs.xfs",
+            "mkfs.btrfs",
+        ] {
             all.push((tool.to_owned(), on_path(tool).as_deref().and_then(version)));
         }
         all.push((
             "socat".to_owned(),
             on_path("socat").as_deref().and_then(socat_version),
         ));
+        all.push(("vsftpd".to_owned(), vsftpd_version()));
+        let module = self
+            .pyftpdlib("")
+            .and_then(|c| pyftpdlib_version(&c.program));
+        all.push(("pyftpdlib".to_owned(), module));
         for tool in ["cat", "cp"] {
             let found = self.uutils_path(tool).as_deref().and_then(version);
             all.push((format!("uutils {tool}"), found));
@@ -153,10 +181,16 @@ fn build(target: &Path) -> Result<()> {
 }
 
 fn on_path(tool: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(tool))
-        .find(|candidate| candidate.is_file())
+    all_on_path(tool).into_iter().next()
+}
+
+/// All programs of this name, and those where only root looks.
+fn all_on_path(tool: &str) -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    directories.push("/usr/sbin".into());
+    let candidates = directories.iter().map(|directory| directory.join(tool));
+    candidates.filter(|path| path.is_file()).collect()
 }
 
 /// The first line that `--version` (or `-V`) prints.
@@ -184,4 +218,25 @@ fn socat_version(program: &Path) -> Option<String> {
     text.lines()
         .find(|line| line.starts_with("socat version"))
         .map(str::to_owned)
+}
+
+/// vsftpd prints its version on standard input.
+fn vsftpd_version() -> Option<String> {
+    let program = on_path("vsftpd")?;
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "\"$0\" -v 0>&1"]).arg(program);
+    first_line_of(shell)
+}
+
+fn pyftpdlib_version(python: &Path) -> Option<String> {
+    let mut command = Command::new(python);
+    command.args(["-W", "ignore", "-c"]);
+    command.arg("import pyftpdlib; print('pyftpdlib', pyftpdlib.__ver__)");
+    first_line_of(command)
+}
+
+fn first_line_of(mut command: Command) -> Option<String> {
+    let ran = command.output().ok()?;
+    let text = String::from_utf8_lossy(&ran.stdout);
+    text.lines().next().map(|line| line.trim().to_owned())
 }

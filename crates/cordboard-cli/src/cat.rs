@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use cordboard::{Ended, Errno, Request, Side, Size, Sparse};
 
@@ -36,7 +37,11 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
         files => files,
     };
     let sink = endpoint::sink(&Name::Standard, "-", false)?;
-    for file in files {
+    if let Some(paths) = several(files) {
+        session.count_operands(paths, false, flags.range.size);
+    }
+    for (ended, file) in (0..).zip(files) {
+        session.files_ended(ended);
         if session.stopped() {
             break;
         }
@@ -60,6 +65,23 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
         }
     }
     sink.close()
+}
+
+/// Returns the paths of several files. `None`: there is only one, or one of them is
+/// standard input, whose size would be that of its path.
+fn several(files: &[OsString]) -> Option<Vec<PathBuf>> {
+    if files.len() < 2 {
+        return None;
+    }
+    let mut paths = Vec::with_capacity(files.len());
+    for file in files {
+        match endpoint::file(file, Side::Source) {
+            Ok(Name::Path(path)) => paths.push(path),
+            // What is wrong with it is reported when it is opened.
+            _ => return None,
+        }
+    }
+    Some(paths)
 }
 
 /// Writes one file, and returns its ending. With a problem, also returns

@@ -12,6 +12,7 @@ use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
 use crate::problem::{Action, Problem, transfer_failed};
+use crate::progress::is_on;
 use crate::report::SinkLine;
 use crate::request;
 use crate::session::Session;
@@ -122,9 +123,13 @@ fn transfer(
         sink.empty()?;
         endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
+    let total = request::total(source.as_fd(), &request);
     let fan = FanOut::new(source.as_fd(), &fds, request).map_err(refused)?;
     let fan = fan.on_slow(policy).control(session.control());
-    fan.run().map_err(refused)
+    let on_screen = is_on(source) || sinks.iter().any(is_on);
+    let watch = session.watch(on_screen, total);
+    watch.show_sinks(sinks.len());
+    fan.observe(watch).run().map_err(refused)
 }
 
 /// The account of the source: the bytes that were read, and passed on to the sinks.

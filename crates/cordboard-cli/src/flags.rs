@@ -13,15 +13,19 @@ use crate::units;
 
 mod buffer;
 mod fan_out;
+mod label;
 mod serve;
 mod splice;
 mod steering;
+mod top;
 
 pub use buffer::Buffering;
 pub use fan_out::{Failing, FanIn, Slow, Turns};
+pub use label::Label;
 pub use serve::{Ftp, Protocol, Serve};
 pub use splice::Splice;
 pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
+pub use top::TopFlags;
 
 const ENDPOINTS: &str = "\
 An endpoint is one of:
@@ -83,6 +87,14 @@ resets the speed, q quits. The audio is not paused: its sink has its own clock.
 The modes of the terminal are restored while the command is stopped (Ctrl-Z),
 and at its end, also by a signal (Ctrl-\\).";
 
+const KEYS: &str = "\
+Keys: j and k or the arrows select a transfer, p pauses it, r resumes it, Space
+does either. + and - raise and lower its rate (1, 2, 5, 10 and so on), = or R
+types in a rate, 0 removes rate and schedule, a lets it use what other work leaves
+idle, c cancels it after a question. ? shows the keys, q quits.
+The commands are found in the directory cordboard of $XDG_RUNTIME_DIR, or of
+/run/user/UID, if that belongs to the user; otherwise in /tmp/cordboard-UID.";
+
 /// Moves bytes unchanged between any two endpoints, by the fastest path that
 /// this kernel has for the pair, and reports exactly what was moved.
 #[derive(Debug, Parser)]
@@ -123,6 +135,14 @@ pub enum Command {
     /// cancelled command ends as after SIGTERM.
     #[command(after_help = EXIT)]
     Cue(CueFlags),
+    /// Show running transfers live, and steer them by keys
+    ///
+    /// Shows the commands of this user that were started with --control, and the
+    /// transfers of `serve ftp`: rate, a graph of the last rates, path, share done,
+    /// schedule. If standard input or standard output is no terminal, one table is
+    /// printed.
+    #[command(after_help = KEYS)]
+    Top(TopFlags),
     /// Serve files over the network
     Serve(Serve),
     /// Print which paths would be tried, and why, without moving a byte
@@ -404,9 +424,18 @@ pub struct Common {
     ///
     /// PATH is the file of a UNIX socket, which the command creates and removes, or
     /// the abstract name @NAME. Only the same user and root can connect.
+    /// cordboard top shows the command.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub control: Option<OsString>,
     /// Draw progress; auto: on a terminal
+    ///
+    /// One line on standard error, which is drawn again each tenth of a second: the
+    /// bytes, the share of all, the files, the rate, the time that has elapsed and that
+    /// is left, the path. What does not fit into the width is omitted. Of several sinks
+    /// it shows the slowest that is attached. Several files are counted meanwhile: a
+    /// number with + is the least there can be. auto draws only if standard error is a
+    /// terminal that is neither the source nor the sink. always also draws into other
+    /// files and pipes, in 79 columns, with a carriage return before each line.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub progress: When,
     /// Print the report as one line of JSON on standard error at the end; for

@@ -61,24 +61,30 @@ struct Page {
     text: Vec<u8>,
 }
 
-/// All pages, the main page first.
+/// All pages, the main page first. A page names those of its subcommands, which may have
+/// subcommands too.
 fn all_pages() -> Vec<Page> {
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
+    let mut pages = Vec::new();
+    add_pages(&whole, None, &mut pages);
+    pages
+}
+
+/// Adds the page of a command and those of its subcommands. `of`: its name behind that of
+/// the program, with `-` between the words.
+fn add_pages(command: &clap::Command, of: Option<String>, pages: &mut Vec<Page>) {
     let package = format!("cordboard {}", env!("CARGO_PKG_VERSION"));
-    let page = |command: &clap::Command, of: Option<&str>| {
-        let man = clap_mangen::Man::new(command.clone()).source(&package);
-        let mut text = Vec::new();
-        man.render(&mut text).expect("writing to memory");
-        Page {
-            of: of.map(str::to_owned),
-            file: man.get_filename(),
-            text,
-        }
-    };
-    let commands = whole.get_subcommands().filter(|sub| !sub.is_hide_set());
-    let of_commands = commands.map(|sub| page(sub, Some(sub.get_name())));
-    std::iter::once(page(&whole, None))
-        .chain(of_commands)
-        .collect()
+    let man = clap_mangen::Man::new(command.clone()).source(&package);
+    let mut text = Vec::new();
+    man.render(&mut text).expect("writing to memory");
+    let above = of.as_ref().map_or_else(String::new, |of| format!("{of}-"));
+    pages.push(Page {
+        of,
+        file: man.get_filename(),
+        text,
+    });
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        add_pages(sub, Some(format!("{above}{}", sub.get_name())), pages);
+    }
 }

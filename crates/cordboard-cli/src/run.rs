@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
-use crate::flags::{Command, Common};
+use crate::flags::{Command, Common, Label};
 use crate::session::{CAT, Session};
 use crate::{
     buffer, cat, copy, explain, fan_in, fan_out, man, output, play, serve, signals, splice, sys,
-    usage,
+    top, usage,
 };
 
 /// Runs the command of these words, and returns its exit status.
@@ -19,19 +19,32 @@ pub fn run(words: Vec<OsString>) -> u8 {
     };
     let status = match cli.command {
         Command::Splice(flags) if flags.buffering.buffer.is_some() => {
-            transfer(&flags.common, "moved", |s| buffer::run(&flags, s))
+            transfer(&flags.common, "moved", &flags.label(), |s| {
+                buffer::run(&flags, s)
+            })
         }
         Command::Splice(flags) if flags.fan_in.fan_in.is_some() => {
-            transfer(&flags.common, "moved", |s| fan_in::run(&flags, s))
+            transfer(&flags.common, "moved", &flags.label(), |s| {
+                fan_in::run(&flags, s)
+            })
         }
         Command::Splice(flags) if !flags.more_sinks.is_empty() => {
-            transfer(&flags.common, "moved", |s| fan_out::run(&flags, s))
+            transfer(&flags.common, "moved", &flags.label(), |s| {
+                fan_out::run(&flags, s)
+            })
         }
-        Command::Splice(flags) => transfer(&flags.common, "moved", |s| splice::run(&flags, s)),
-        Command::Copy(flags) => transfer(&flags.common, "copied", |s| copy::run(&flags, s)),
-        Command::Cat(flags) => transfer(&flags.common, CAT, |s| cat::run(&flags, s)),
+        Command::Splice(flags) => transfer(&flags.common, "moved", &flags.label(), |s| {
+            splice::run(&flags, s)
+        }),
+        Command::Copy(flags) => transfer(&flags.common, "copied", &flags.label(), |s| {
+            copy::run(&flags, s)
+        }),
+        Command::Cat(flags) => {
+            transfer(&flags.common, CAT, &flags.label(), |s| cat::run(&flags, s))
+        }
         Command::Play(flags) => play::run(&flags),
         Command::Cue(flags) => crate::cue::run(&flags),
+        Command::Top(flags) => top::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Completions { shell } => man::completions(shell),
@@ -56,9 +69,14 @@ fn leave(status: u8) -> u8 {
 
 /// Runs a command that moves bytes, from installing the signal handlers to
 /// printing the report.
-fn transfer(common: &Common, verb: &'static str, run: impl FnOnce(&mut Session)) -> u8 {
+fn transfer(
+    common: &Common,
+    verb: &'static str,
+    label: &Label,
+    run: impl FnOnce(&mut Session),
+) -> u8 {
     let mut session = Session::begin(common, verb);
-    match session.steer(common) {
+    match session.steer(common, label) {
         Ok(()) => run(&mut session),
         Err(problem) => session.problem(&problem),
     }

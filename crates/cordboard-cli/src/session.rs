@@ -8,12 +8,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cordboard::{Control, DataPath, Ended, Report, Request, Size, Transfer};
+use cordboard::{Control, Ended, Report, Request, Size, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
 use crate::files::kind;
-use crate::flags::{Common, When};
+use crate::flags::{Common, Label, When};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
 use crate::progress::{Watch, is_on};
@@ -21,6 +21,8 @@ use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
 use crate::{signals, units};
+
+mod progress;
 
 /// Reasons for missing attributes that are remembered, at most.
 const MOST_REASONS: usize = 64;
@@ -105,12 +107,13 @@ impl Session {
 
     /// Opens the control socket of `--control`. Transfers then do not sleep inside
     /// calls, from which only a signal could wake them.
-    pub fn steer(&mut self, common: &Common) -> Result<(), Problem> {
+    /// It is listed for `cordboard top` by the label.
+    pub fn steer(&mut self, common: &Common, label: &Label) -> Result<(), Problem> {
         let Some(path) = &common.control else {
             return Ok(());
         };
         self.control = signals::polled();
-        let steering = Steering::begin(path, self.control)?;
+        let steering = Steering::begin(path, self.control, label)?;
         self.watch.report_to(Arc::clone(steering.live()));
         self.steering = Some(steering);
         Ok(())
@@ -229,19 +232,6 @@ impl Session {
         }
     }
 
-    /// Several transfers begin that run elsewhere.
-    pub fn begin_several(&mut self) {
-        self.watch.begin(None);
-    }
-
-    /// Shows their progress: the bytes written in all, the path, and the number
-    /// of transfers under way.
-    pub fn show(&mut self, written: u64, path: Option<DataPath>, under_way: usize) {
-        let latest = || self.account.total.path.last().copied();
-        let path = path.or_else(latest).unwrap_or(DataPath::ReadWrite);
-        self.watch.show(written, path, under_way);
-    }
-
     /// Adds transfers that succeeded.
     pub fn merge(&mut self, account: &Account, transfers: u64) {
         self.transfers += transfers;
@@ -267,16 +257,6 @@ impl Session {
     /// Sets the accounts of several sources.
     pub fn set_sources(&mut self, sources: Vec<SourceLine>) {
         self.account.sources = sources;
-    }
-
-    /// Begins to show the progress of a transfer. Returns the observer for that transfer.
-    /// `on_screen`: a source or the sink is the terminal.
-    pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
-        if self.watch.draws() && !self.always && on_screen {
-            self.watch.mute();
-        }
-        self.watch.begin(total);
-        &mut self.watch
     }
 
     /// Reports bytes that an idle limit has lost. Returns whether there are any.

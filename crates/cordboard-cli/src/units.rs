@@ -138,6 +138,12 @@ pub fn jobs(text: &str) -> Result<std::num::NonZeroUsize, String> {
     })
 }
 
+/// Parses the number of clients at a time.
+pub fn clients(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("a number of clients is between 1 and {}", usize::MAX))
+}
+
 /// Parses a time in seconds, with fractions.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()

@@ -476,7 +476,7 @@ fn progress_of_all_that_are_under_way() {
         .unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let mut seen = String::new();
-    while !seen.contains("by read/write  2 at once") {
+    while !seen.contains("by read/write  2 files at once") {
         let mut piece = [0; 256];
         let n = std::io::Read::read(&mut stderr, &mut piece).unwrap();
         assert!(n > 0, "{seen}");

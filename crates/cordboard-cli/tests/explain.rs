@@ -253,7 +253,26 @@ fn help_man_pages_and_completions() {
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
     // The same pages, printed or written, and no others.
     let names = [
-        "", "splice", "copy", "cat", "play", "cue", "serve", "explain",
+        "",
+        "splice",
+        "copy",
+        "cat",
+        "play",
+        "cue",
+        "cue-status",
+        "cue-pause",
+        "cue-resume",
+        "cue-rate",
+        "cue-schedule",
+        "cue-auto",
+        "cue-cancel",
+        "cue-limit",
+        "cue-limit-rate",
+        "cue-limit-schedule",
+        "top",
+        "serve",
+        "serve-ftp",
+        "explain",
     ];
     for name in names {
         let words = ["man", name].into_iter().filter(|word| !word.is_empty());
@@ -271,6 +290,29 @@ fn help_man_pages_and_completions() {
     for name in ["nonsense", "help", "man"] {
         call(["man", name]).fails(2, &[name, "neither"]);
     }
+}
+
+/// Every page that a page names exists, and all are named by the page above.
+#[test]
+fn every_man_page_that_is_named_exists() {
+    let dir = dir();
+    call(["man".as_ref(), dir.path().as_os_str()]).ok();
+    let mut named = 0;
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let page = String::from_utf8(read(&path)).unwrap().replace("\\-", "-");
+        for (end, _) in page.match_indices("(1)") {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            let start = page[..end].rfind(|c| !is_part(c)).map_or(0, |at| at + 1);
+            let name = &page[start..end];
+            if name.starts_with("cordboard") {
+                let file = dir.path().join(format!("{name}.1"));
+                assert!(file.exists(), "{} names {name}", path.display());
+                named += 1;
+            }
+        }
+    }
+    assert!(named >= std::fs::read_dir(dir.path()).unwrap().count() - 1);
 }
 
 /// A word that is not text names no command, and may name a directory.

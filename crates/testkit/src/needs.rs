@@ -28,6 +28,8 @@ pub enum Need {
     Eventfd,
     /// `statx(2)`, since Linux 4.11.
     Statx,
+    /// `close_range(2)`, since Linux 5.9.
+    CloseRange,
     /// `splice(2)` from and to `/dev/zero`, which Linux 5.10 to 6.6 do not have.
     ZeroPages,
     /// Datagrams that stay joined on the loopback device (`UDP_GRO`), since Linux
@@ -49,6 +51,7 @@ impl Need {
             Need::Cachestat => "no cachestat(2) here (since Linux 6.5)",
             Need::Eventfd => "no eventfd2(2) here",
             Need::Statx => "no statx(2) here",
+            Need::CloseRange => "no close_range(2) here (since Linux 5.9)",
             Need::ZeroPages => "no splice(2) from and to /dev/zero here (since Linux 6.7)",
             Need::JoinedDatagrams => {
                 "the loopback device joins no datagrams here (since Linux 5.11)"
@@ -68,6 +71,7 @@ impl Need {
             Need::NoAppend => no_append(),
             Need::Cachestat => cachestat(),
             Need::Statx => statx(),
+            Need::CloseRange => close_range(),
             Need::ZeroPages => zero_pages(),
             Need::JoinedDatagrams => joined_datagrams(),
             Need::Eventfd => {
@@ -112,6 +116,12 @@ fn splice() -> Result<(), Errno> {
 fn statx() -> Result<(), Errno> {
     let flags = rustix::fs::AtFlags::EMPTY_PATH;
     rustix::fs::statx(file()?, c"", flags, rustix::fs::StatxFlags::BASIC_STATS).map(drop)
+}
+
+/// Closes the range of the highest number only, which no process can have.
+fn close_range() -> Result<(), Errno> {
+    let highest = u32::MAX as usize;
+    call(libc::SYS_close_range, [highest, highest, 0, 0, 0]).map(drop)
 }
 
 fn vmsplice() -> Result<(), Errno> {
@@ -249,6 +259,7 @@ mod tests {
             (Need::Cachestat, crate::refuse::CACHESTAT),
             (Need::Eventfd, libc::SYS_eventfd2),
             (Need::Statx, libc::SYS_statx),
+            (Need::CloseRange, libc::SYS_close_range),
             (Need::ZeroPages, libc::SYS_splice),
             (Need::JoinedDatagrams, libc::SYS_setsockopt),
         ] {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::devices::Setup;
-use crate::experiments::experiment::available;
+use crate::experiments::experiment::{available, synced};
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::interleave::Turn;
 use crate::harness::tools::Tools;
@@ -70,20 +70,6 @@ fn by_hand(tools: &Tools, method: &str) -> Contestant {
 fn direct(tools: &Tools, name: &str, block: usize, depth: usize) -> Contestant {
     let args = format!("copy-direct {{src}} {{dst}} {block} {depth}");
     synced(tools, tools.baseline(name, &args))
-}
-
-/// The same contestant, with `fsync` of the copy within its measured time.
-fn synced(tools: &Tools, contestant: Contestant) -> Contestant {
-    let mut args: Vec<String> = ["baseline", "then-fsync", "{dst}"]
-        .map(str::to_owned)
-        .into();
-    args.push(contestant.program.to_string_lossy().into_owned());
-    args.extend(contestant.args);
-    Contestant {
-        program: tools.bench.clone(),
-        args,
-        ..contestant
-    }
 }
 
 /// Evicts the source, removes the copy and syncs the file system. The programs

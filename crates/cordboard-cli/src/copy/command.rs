@@ -86,6 +86,9 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         true => 1,
         false => slots(flags.jobs, flags.recursive),
     };
+    if !only {
+        session.count_operands(sources.clone(), flags.recursive, None);
+    }
     let mut dispatch = Dispatch::new(session, job, slots, only);
     let mut taken = BTreeSet::new();
     for source in sources {

@@ -5,3 +5,4 @@ mod run;
 mod show;
 
 pub use run::run;
+pub use show::value;

@@ -64,8 +64,13 @@ pub fn ended(json: bool) -> String {
     }
 }
 
-/// Returns the status as JSON.
+/// Returns the status as one line of JSON.
 pub fn json(status: &Status) -> String {
+    format!("{}\n", value(status))
+}
+
+/// The members of the line.
+pub fn value(status: &Status) -> serde_json::Value {
     let schedule = match status.schedule {
         Schedule::Rate(rate) => serde_json::json!({"rate": rate.get()}),
         Schedule::Blocks { count, rest } => {
@@ -74,7 +79,7 @@ pub fn json(status: &Status) -> String {
         Schedule::Auto(aim) => serde_json::json!({"auto": units::aim_name(aim)}),
         _ => serde_json::Value::Null,
     };
-    let line = serde_json::json!({
+    serde_json::json!({
         "state": name(status.state),
         "read": status.read,
         "written": status.written,
@@ -82,8 +87,7 @@ pub fn json(status: &Status) -> String {
         "seconds": (status.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
         "path": status.path.map(|path| path.name()),
         "schedule": schedule,
-    });
-    format!("{line}\n")
+    })
 }
 
 fn name(state: State) -> &'static str {

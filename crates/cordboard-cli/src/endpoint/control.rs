@@ -64,6 +64,15 @@ pub fn control_connection(name: &OsStr) -> Result<OwnedFd, Problem> {
     Ok(socket)
 }
 
+/// Connects to the control socket of a command without waiting. `EAGAIN`: too many
+/// connections wait there.
+pub fn connect_at_once(name: &OsStr) -> Result<OwnedFd, Errno> {
+    let address = unix::address(Path::new(name))?;
+    let socket = super::sockets::unix_socket::socket(SocketType::STREAM)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
 /// The same problem, of neither side.
 fn unsided(problem: Problem, doing: &str) -> Problem {
     match problem.errno {

@@ -15,7 +15,7 @@ pub use alias::{
     check_alias, check_append_to_itself, check_not_emptied, is_alias, is_directory_alias,
     is_kept_alias,
 };
-pub use control::{control_connection, control_socket};
+pub use control::{connect_at_once, control_connection, control_socket};
 pub use discard::discard_sink;
 pub use name::{Name, file, names_other_endpoint, parse};
 pub use open::{check_appendable, sink, source};

@@ -61,10 +61,10 @@ pub struct Ftp {
     #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
     pub rate: Option<u64>,
     /// The maximum number of clients at a time
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", value_parser = units::clients, default_value = "256")]
     pub clients: usize,
     /// The maximum number of clients at a time from one address
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", value_parser = units::clients, default_value = "128")]
     pub clients_per_address: usize,
     /// Disconnect a client that is idle for this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds, default_value = "300")]

@@ -9,11 +9,12 @@ use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, isatty, tcgetattr};
 
 use super::show::Order;
+use crate::keyboard::{Decoder, Key};
 use crate::signals::terminal;
 
 /// A terminal in a mode that reports each key at once, until this is dropped.
 pub struct Keys {
-    parser: Parser,
+    decoder: Decoder,
     orders: VecDeque<Order>,
     hung_up: bool,
     quit: bool,
@@ -31,7 +32,7 @@ impl Keys {
         each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         terminal::take(before, each).ok()?;
         Some(Keys {
-            parser: Parser::default(),
+            decoder: Decoder::default(),
             orders: VecDeque::new(),
             hung_up: false,
             quit: false,
@@ -54,9 +55,8 @@ impl Keys {
         match rustix::io::read(stdin(), &mut buffer) {
             Ok(0) => self.hung_up = true,
             Ok(n) => {
-                let parser = &mut self.parser;
-                self.orders
-                    .extend(buffer[..n].iter().filter_map(|byte| parser.order(*byte)));
+                let keys = (buffer[..n].iter()).filter_map(|byte| self.decoder.key(*byte));
+                self.orders.extend(keys.filter_map(order));
                 self.quit |= self.orders.contains(&Order::Quit);
             }
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
@@ -93,41 +93,15 @@ impl Drop for Keys {
     }
 }
 
-/// Skips the escape sequences of keys that are more than one byte: the `[` of
-/// an arrow key is not an order.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Parser {
-    #[default]
-    Plain,
-    /// After ESC.
-    Escape,
-    /// Inside a sequence, which ends with a byte from `@` on.
-    Sequence,
-}
-
-impl Parser {
-    fn order(&mut self, byte: u8) -> Option<Order> {
-        match (*self, byte) {
-            (_, 0x1b) => *self = Parser::Escape,
-            (Parser::Escape, b'[' | b'O') => *self = Parser::Sequence,
-            (Parser::Escape, _) => *self = Parser::Plain,
-            (Parser::Sequence, b'@'..=b'~') => *self = Parser::Plain,
-            (Parser::Sequence, _) => {}
-            (Parser::Plain, byte) => return plain(byte),
-        }
-        None
-    }
-}
-
-fn plain(byte: u8) -> Option<Order> {
-    Some(match byte {
-        b']' => Order::Times(1.1),
-        b'[' => Order::Times(1.0 / 1.1),
-        b'}' => Order::Times(2.0),
-        b'{' => Order::Times(0.5),
-        0x7f | 0x08 => Order::Plain,
-        b' ' => Order::Pause,
-        b'q' | b'Q' => Order::Quit,
+fn order(key: Key) -> Option<Order> {
+    Some(match key {
+        Key::Char(']') => Order::Times(1.1),
+        Key::Char('[') => Order::Times(1.0 / 1.1),
+        Key::Char('}') => Order::Times(2.0),
+        Key::Char('{') => Order::Times(0.5),
+        Key::Backspace => Order::Plain,
+        Key::Char(' ') => Order::Pause,
+        Key::Char('q' | 'Q') => Order::Quit,
         _ => return None,
     })
 }
@@ -138,9 +112,10 @@ mod tests {
 
     #[test]
     fn arrows_are_no_brackets() {
-        let mut parser = Parser::default();
+        let mut decoder = Decoder::default();
         let typed = b"]\x1b[A\x1bOP\x1b[1;5C\x1bx{\x7f z\x1b q";
-        let orders: Vec<Order> = (typed.iter()).filter_map(|b| parser.order(*b)).collect();
+        let keys = typed.iter().filter_map(|byte| decoder.key(*byte));
+        let orders: Vec<Order> = keys.filter_map(order).collect();
         assert_eq!(
             orders,
             [

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use cordboard::{DataPath, Observer, Progress};
 
-use super::frame::{Frame, Rate, requested_line};
+use super::estimate::{Left, Rate};
+use super::frame::{FilesDone, Frame, SinksAttached, requested_line};
+use super::known::Known;
+use super::scan::{Operands, Scan};
 use super::screen::{Screen, width};
 use crate::signals;
 use crate::steering::Live;
@@ -21,8 +24,16 @@ pub struct Watch {
     drawing: bool,
     screen: Screen,
     rate: Rate,
+    left: Left,
     drawn_at: Duration,
     total: Option<u64>,
+    /// Files that have ended, if there may be several.
+    files: Option<u64>,
+    /// What is counted from the first drawing on.
+    operands: Option<Operands>,
+    scan: Option<Scan>,
+    /// The sinks, if there are several.
+    sinks: Option<SinksAttached>,
     /// Bytes moved by the transfers before this one, and when this one began.
     before: (u64, Duration),
     latest: u64,
@@ -42,8 +53,13 @@ impl Watch {
             drawing,
             screen: Screen::default(),
             rate: Rate::default(),
+            left: Left::default(),
             drawn_at: Duration::ZERO,
             total: None,
+            files: None,
+            operands: None,
+            scan: None,
+            sinks: None,
             before: (0, Duration::ZERO),
             latest: 0,
             start: None,
@@ -64,6 +80,25 @@ impl Watch {
         self.buffered = Some((0, size));
     }
 
+    /// Counts the operands once it draws, and shows the files that have ended.
+    pub fn count(&mut self, operands: Operands) {
+        self.files = Some(0);
+        self.operands = Some(operands);
+    }
+
+    /// Sets the number of files that have ended.
+    pub fn files_ended(&mut self, done: u64) {
+        if let Some(files) = &mut self.files {
+            *files = done;
+        }
+    }
+
+    /// Shows how many of so many sinks are attached.
+    pub fn show_sinks(&mut self, all: usize) {
+        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        self.sinks = Some(SinksAttached { attached: all, all });
+    }
+
     /// Whether it draws.
     pub fn draws(&self) -> bool {
         self.drawing
@@ -73,13 +108,19 @@ impl Watch {
     pub fn mute(&mut self) {
         self.screen.print("");
         self.drawing = false;
+        self.operands = None;
+        self.scan = None;
     }
 
     /// Called before each transfer, with the bytes to move in all.
     pub fn begin(&mut self, total: Option<u64>) {
         let start = *self.start.get_or_insert_with(Instant::now);
         self.before = (self.latest, start.elapsed());
-        self.total = total.map(|total| self.before.0.saturating_add(total));
+        let total = total.map(|total| self.before.0.saturating_add(total));
+        if total != self.total {
+            self.total = total;
+            self.left.reset();
+        }
         if !self.ticking {
             self.timer();
         }
@@ -133,13 +174,15 @@ impl Watch {
     fn at(&mut self, bytes: u64, elapsed: Duration, path: DataPath, under_way: usize) {
         self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
+        let total = self.total();
         if let Some(live) = &self.live {
             let level = self.buffered.map_or(0, |(level, _)| level);
-            live.store((bytes, level), self.total, path, under_way);
+            let total = total.and_then(Known::complete);
+            live.store((bytes, level), total, path, under_way);
         }
         if signals::take_progress_request() {
-            self.screen
-                .print(&requested_line(bytes, elapsed, path, self.buffered));
+            let line = requested_line(bytes, elapsed, path, self.files(), self.buffered);
+            self.screen.print(&line);
             match self.drawing {
                 true => self.timer(),
                 false if signals::stop().is_none() => signals::tick(Duration::ZERO),
@@ -150,15 +193,10 @@ impl Watch {
             return;
         }
         self.drawn_at = elapsed;
-        let frame = Frame {
-            bytes,
-            total: self.total,
-            rate: self.rate.update(elapsed, bytes),
-            elapsed,
-            path,
-            under_way,
-            buffered: self.buffered,
-        };
+        if let Some(operands) = self.operands.take() {
+            self.scan = Scan::start(operands);
+        }
+        let frame = self.frame(bytes, total, elapsed, path, under_way);
         let slow = self.pace.0 != EVERY;
         if slow && signals::stop().is_none() {
             // The timer's signal ends a write that blocks.
@@ -171,6 +209,55 @@ impl Watch {
     }
 }
 
+impl Watch {
+    /// The bytes in all: those of the operands, if they are counted.
+    fn total(&self) -> Option<Known> {
+        let counted = self.scan.as_ref().and_then(Scan::bytes);
+        counted.or_else(|| self.total.map(Known::all))
+    }
+
+    fn files(&self) -> Option<FilesDone> {
+        let known = || self.scan.as_ref().and_then(Scan::files);
+        self.files.map(|done| FilesDone {
+            done,
+            known: known(),
+        })
+    }
+
+    fn frame(
+        &mut self,
+        bytes: u64,
+        total: Option<Known>,
+        elapsed: Duration,
+        path: DataPath,
+        under_way: usize,
+    ) -> Frame {
+        let paused = (self.live.as_ref()).is_some_and(|live| live.is_paused());
+        let rate = self.rate.update(elapsed, bytes);
+        let total_bytes = total.and_then(Known::complete).filter(|_| !paused);
+        let left = match total_bytes {
+            Some(total) => (self.left).update(elapsed, total.saturating_sub(bytes), rate),
+            None => {
+                self.left.reset();
+                None
+            }
+        };
+        Frame {
+            bytes,
+            total,
+            rate,
+            left,
+            elapsed,
+            paused,
+            path,
+            under_way,
+            files: self.files(),
+            sinks: self.sinks,
+            buffered: self.buffered,
+        }
+    }
+}
+
 impl Observer for Watch {
     fn progress(&mut self, progress: &Progress) {
         let bytes = self.before.0.saturating_add(progress.written);
@@ -178,10 +265,18 @@ impl Observer for Watch {
         if let Some((level, _)) = &mut self.buffered {
             *level = progress.in_transit();
         }
+        if let Some(sinks) = &mut self.sinks {
+            sinks.attached = progress.sinks;
+        }
         self.at(bytes, elapsed, progress.path, 1);
     }
 
     fn interval(&self) -> Option<Duration> {
-        self.drawing.then_some(EVERY)
+        // Of transfers on other threads, the last bytes do not wake this one. Another
+        // process may ask for the status at any time.
+        (self.drawing || self.live.is_some()).then_some(EVERY)
     }
 }
+
+#[cfg(test)]
+mod tests;

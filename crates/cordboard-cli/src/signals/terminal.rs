@@ -10,9 +10,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, write};
 use rustix::process::getpgrp;
-use rustix::stdio::stdin;
+use rustix::stdio::{stdin, stdout};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 use crate::sys;
@@ -20,15 +20,46 @@ use crate::sys;
 struct Modes {
     before: Termios,
     ours: Termios,
+    /// What is written to standard output with these modes, and at their end.
+    screen: Option<Screen>,
 }
+
+/// The bytes that enter a screen of its own, and that leave it.
+type Screen = (&'static [u8], &'static [u8]);
 
 static MODES: OnceLock<Modes> = OnceLock::new();
 /// This process sets its modes whenever it is in the foreground.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+/// The screen was entered, and not left.
+static ON_SCREEN: AtomicBool = AtomicBool::new(false);
+/// The screen was entered since the last call of [`was_entered`].
+static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Sets modes, until [`give_back`]. A process does this once.
 pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
-    if MODES.set(Modes { before, ours }).is_err() {
+    take_modes(Modes {
+        before,
+        ours,
+        screen: None,
+    })
+}
+
+/// [`take`], and enters a screen, which is left whenever the modes are restored.
+pub fn take_screen(before: Termios, ours: Termios, screen: Screen) -> Result<(), Errno> {
+    take_modes(Modes {
+        before,
+        ours,
+        screen: Some(screen),
+    })
+}
+
+/// Whether the screen was entered since the last call: it is empty then.
+pub fn was_entered() -> bool {
+    ENTERED.swap(false, Ordering::SeqCst)
+}
+
+fn take_modes(modes: Modes) -> Result<(), Errno> {
+    if MODES.set(modes).is_err() {
         return Err(Errno::BUSY);
     }
     for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
@@ -39,7 +70,7 @@ pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
         .filter(|signal| ends(*signal))
         .for_each(|signal| sys::handle(signal, on_end));
     TAKEN.store(true, Ordering::SeqCst);
-    let done = set(|modes| &modes.ours);
+    let done = enter();
     if done.is_err() {
         TAKEN.store(false, Ordering::SeqCst);
     }
@@ -59,7 +90,7 @@ pub fn give_back() {
 /// process, unless it still has the modes of this one.
 pub(super) fn leave() {
     if is_foreground() || has_ours() {
-        let _ = set(|modes| &modes.before);
+        let _ = restore();
     }
 }
 
@@ -101,26 +132,47 @@ pub fn is_foreground() -> bool {
     }
 }
 
-fn set_in_foreground(which: impl Fn(&Modes) -> &Termios) -> Result<(), Errno> {
-    match is_foreground() {
-        true => set(which),
-        // Setting the modes would stop the process (SIGTTOU).
-        false => Ok(()),
+/// Runs this in the foreground: in the background, setting the modes would stop the
+/// process (SIGTTOU).
+fn in_foreground(set: impl Fn() -> Result<(), Errno>) {
+    if is_foreground() {
+        let _ = set();
     }
 }
 
-fn set(which: impl Fn(&Modes) -> &Termios) -> Result<(), Errno> {
-    match MODES.get() {
-        Some(modes) => tcsetattr(stdin(), OptionalActions::Now, which(modes)),
-        None => Ok(()),
+/// Sets the modes of this process, and enters its screen.
+fn enter() -> Result<(), Errno> {
+    let Some(modes) = MODES.get() else {
+        return Ok(());
+    };
+    tcsetattr(stdin(), OptionalActions::Now, &modes.ours)?;
+    if let Some((enter, _)) = modes.screen
+        && !ON_SCREEN.swap(true, Ordering::SeqCst)
+    {
+        let _ = write(stdout(), enter);
+        ENTERED.store(true, Ordering::SeqCst);
     }
+    Ok(())
+}
+
+/// Leaves the screen, and sets the modes of before.
+fn restore() -> Result<(), Errno> {
+    let Some(modes) = MODES.get() else {
+        return Ok(());
+    };
+    if let Some((_, leave)) = modes.screen
+        && ON_SCREEN.swap(false, Ordering::SeqCst)
+    {
+        let _ = write(stdout(), leave);
+    }
+    tcsetattr(stdin(), OptionalActions::Now, &modes.before)
 }
 
 /// Stops the process as the signal would have done, which informs the shell.
 extern "C" fn on_suspend(signal: libc::c_int) {
     sys::keeping_errno(|| {
         if TAKEN.load(Ordering::SeqCst) {
-            let _ = set_in_foreground(|modes| &modes.before);
+            in_foreground(restore);
         }
         sys::raise_by_default(signal);
         // The process continues, or was never stopped, as in an orphaned
@@ -148,6 +200,6 @@ extern "C" fn on_continue(_: libc::c_int) {
 
 fn take_again() {
     if TAKEN.load(Ordering::SeqCst) {
-        let _ = set_in_foreground(|modes| &modes.ours);
+        in_foreground(enter);
     }
 }

@@ -4,16 +4,23 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cordboard::cue::{Command, Commands, Limit, Record};
-use cordboard::{Errno, Schedule};
+use cordboard::Errno;
+use cordboard::cue::{Command, Commands, Limit, Record, Status};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::process::{Pid, Signal, getpid, kill_process};
-
-use super::live::Live;
 
 /// The number of bytes of waiting records from which no further command is carried out.
 const ENOUGH: usize = 1024;
 const SHORTEST: Duration = Duration::from_millis(10);
+/// Reads in a row, at most: a client that sends without end does not hold up the others.
+const READS: u32 = 8;
+
+/// What is steered.
+pub trait Steered {
+    /// Its status.
+    fn status(&self) -> Status;
+    /// Carries out a command that concerns the transfer.
+    fn steer(&self, command: Command) -> Result<(), Errno>;
+}
 
 /// A connection to the control socket.
 pub struct Client {
@@ -50,15 +57,16 @@ impl Client {
     }
 
     /// Carries out the commands that have arrived, and sends the records that are due.
-    pub fn advance(&mut self, live: &Live) {
+    pub fn advance(&mut self, steered: &dyn Steered) {
         if let Some((every, next)) = self.progress
             && Instant::now() >= next
         {
             self.progress = Some((every, Instant::now() + every));
             if self.output.is_empty() {
-                self.put(&Record::Status(live.status()));
+                self.put(&Record::Status(steered.status()));
             }
         }
+        let mut reads = 0;
         loop {
             self.send();
             if self.is_closed || self.output.len() >= ENOUGH {
@@ -66,7 +74,7 @@ impl Client {
             }
             match self.commands.next() {
                 Some(Ok(command)) => {
-                    if let Err(errno) = self.execute(command, live) {
+                    if let Err(errno) = self.execute(command, steered) {
                         self.put(&Record::refused(command, errno));
                     }
                 }
@@ -74,7 +82,7 @@ impl Client {
                     word: bad.word,
                     errno: Errno::EINVAL,
                 }),
-                None if self.receive() => {}
+                None if reads < READS && self.receive() => reads += 1,
                 None => return,
             }
         }
@@ -94,42 +102,19 @@ impl Client {
         }
     }
 
-    fn execute(&mut self, command: Command, live: &Live) -> Result<(), Errno> {
+    fn execute(&mut self, command: Command, steered: &dyn Steered) -> Result<(), Errno> {
         if self.allowed & command.bit() == 0 {
             return Err(Errno::EPERM);
         }
-        let control = live.control();
-        let millis = |n| Duration::from_millis(u64::from(n));
         match command {
-            Command::Status => self.put(&Record::Status(live.status())),
-            Command::Pause => control.pause(),
-            Command::Resume => control.resume(),
-            // The same as a signal to stop: the command prints its account.
-            Command::Cancel => stop(getpid()),
-            Command::Auto(aim) => control.set_schedule(Schedule::Auto(aim)),
-            Command::Rate(rate) => control.set_schedule(Schedule::rate(rate)),
-            Command::Schedule { count, rest } => {
-                control.set_schedule(Schedule::blocks(count, millis(rest)));
-            }
+            Command::Status => self.put(&Record::Status(steered.status())),
             Command::Progress(0) => self.progress = None,
             Command::Progress(every) => {
-                let every = millis(every).max(SHORTEST);
+                let every = Duration::from_millis(u64::from(every)).max(SHORTEST);
                 self.progress = Some((every, Instant::now() + every));
             }
-            Command::Limit(Limit::Rate(rate @ 1..)) => {
-                control.limit_schedule(Schedule::rate(rate), Schedule::BLOCK);
-            }
-            Command::Limit(Limit::Schedule {
-                count: count @ 1..,
-                rest,
-            }) => {
-                let schedule = Schedule::blocks(count, millis(rest));
-                control.limit_schedule(schedule, Schedule::BLOCK);
-            }
             Command::Limit(Limit::Commands(allowed)) => self.allowed &= allowed,
-            Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
-            // The operands of the command line determine the transfers.
-            _ => return Err(Errno::EOPNOTSUPP),
+            command => return steered.steer(command),
         }
         Ok(())
     }
@@ -152,9 +137,4 @@ impl Client {
             }
         }
     }
-}
-
-/// Sends SIGTERM to this process.
-fn stop(process: Pid) {
-    let _ = kill_process(process, Signal::TERM);
 }

@@ -3,8 +3,11 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use cordboard::cue::{State, Status};
-use cordboard::{Control, DataPath};
+use cordboard::cue::{Command, Limit, State, Status};
+use cordboard::{Control, DataPath, Errno, Schedule};
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::client::Steered;
 
 /// The progress of the command. The thread that moves bytes stores it, and another thread
 /// reads it.
@@ -60,19 +63,21 @@ impl Live {
         }
     }
 
-    /// Returns the control of all transfers.
-    pub fn control(&self) -> &'static Control {
-        self.control
+    /// Returns whether the transfers are paused.
+    pub fn is_paused(&self) -> bool {
+        self.control.is_paused()
     }
 
     /// Returns the time since the start of the command.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
+}
 
+impl Steered for Live {
     /// Returns the status for a record. The bytes read are the sum of the bytes written and
     /// those in a buffer: without a buffer, the command counts only one of the two.
-    pub fn status(&self) -> Status {
+    fn status(&self) -> Status {
         let mut status = Status::idle();
         let Ok(moved) = self.moved.lock() else {
             return status;
@@ -89,5 +94,37 @@ impl Live {
         status.schedule = self.control.schedule();
         status.total = moved.total;
         status
+    }
+
+    fn steer(&self, command: Command) -> Result<(), Errno> {
+        let control = self.control;
+        let millis = |n| Duration::from_millis(u64::from(n));
+        match command {
+            Command::Pause => control.pause(),
+            Command::Resume => control.resume(),
+            // As a signal to stop does it: the account is printed.
+            Command::Cancel => {
+                let _ = kill_process(getpid(), Signal::TERM);
+            }
+            Command::Auto(aim) => control.set_schedule(Schedule::Auto(aim)),
+            Command::Rate(rate) => control.set_schedule(Schedule::rate(rate)),
+            Command::Schedule { count, rest } => {
+                control.set_schedule(Schedule::blocks(count, millis(rest)));
+            }
+            Command::Limit(Limit::Rate(rate @ 1..)) => {
+                control.limit_schedule(Schedule::rate(rate), Schedule::BLOCK);
+            }
+            Command::Limit(Limit::Schedule {
+                count: count @ 1..,
+                rest,
+            }) => {
+                let schedule = Schedule::blocks(count, millis(rest));
+                control.limit_schedule(schedule, Schedule::BLOCK);
+            }
+            Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
+            // What is copied was decided on the command line.
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        Ok(())
     }
 }

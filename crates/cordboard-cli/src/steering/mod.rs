@@ -2,8 +2,11 @@
 //! words are those of a control descriptor (docs/cue-protocol.md).
 
 mod client;
+mod clients;
 mod live;
 mod server;
 
+pub use client::Steered;
+pub use clients::Clients;
 pub use live::Live;
 pub use server::Steering;

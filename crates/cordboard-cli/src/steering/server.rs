@@ -2,46 +2,52 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cordboard::cue::{Done, Record};
+use cordboard::cue::Done;
 use cordboard::{Control, Report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{SocketFlags, accept_with, sockopt};
-use rustix::process::{geteuid, umask};
+use rustix::process::umask;
 
-use super::client::Client;
+use super::clients::Clients;
 use super::live::Live;
 use crate::endpoint::{self, SocketFile};
+use crate::flags::Label;
 use crate::problem::Problem;
+use crate::registry::{Directory, Entry, Registered};
 use crate::sys;
-
-/// The maximum number of connections at a time. A further one is closed at once.
-const MOST: usize = 16;
 
 /// The control socket of the command. Dropping it removes its file.
 pub struct Steering {
     live: Arc<Live>,
-    clients: Arc<Mutex<Vec<Client>>>,
+    clients: Arc<Mutex<Clients>>,
+    /// Removed before the socket is.
+    _entry: Option<Registered>,
     _file: Option<SocketFile>,
 }
 
 impl Steering {
     /// Listens at this path, or with `@NAME` at this abstract name. Only the same user and
-    /// root may connect.
-    pub fn begin(path: &OsStr, control: &'static Control) -> Result<Steering, Problem> {
+    /// root may connect. `cordboard top` finds the socket by its entry.
+    pub fn begin(
+        path: &OsStr,
+        control: &'static Control,
+        label: &Label,
+    ) -> Result<Steering, Problem> {
         // The file of the socket gets mode 0600.
         let before = umask(rustix::fs::Mode::from_raw_mode(0o177));
         let bound = endpoint::control_socket(Path::new(path));
         umask(before);
         let (listener, file) = bound?;
         let live = Arc::new(Live::new(control));
-        let clients = Arc::<Mutex<Vec<Client>>>::default();
-        let steering = Steering {
+        let clients = Arc::<Mutex<Clients>>::default();
+        let mut steering = Steering {
             live: Arc::clone(&live),
             clients: Arc::clone(&clients),
+            _entry: None,
             _file: file,
         };
         let serve = move || while serve(&listener, &clients, &live).is_ok() {};
@@ -51,7 +57,10 @@ impl Steering {
             thread.stack_size(128 << 10).spawn(serve)
         });
         match started {
-            Ok(_) => Ok(steering),
+            Ok(_) => {
+                steering._entry = list(path, label);
+                Ok(steering)
+            }
             Err(error) => {
                 let errno = crate::output::errno_of(&error);
                 let text = format!("{errno} starting the thread of the control socket");
@@ -67,33 +76,36 @@ impl Steering {
 
     /// Reports the end of the command to all clients.
     pub fn end(&self, report: &Report) {
-        let Ok(mut clients) = self.clients.lock() else {
-            return;
-        };
-        for client in clients.iter_mut() {
-            client.put(&Record::Done(Done::of(1, report)));
-            client.send();
+        if let Ok(mut clients) = self.clients.lock() {
+            clients.end(Done::of(1, report));
         }
     }
+}
+
+/// Adds the command to the list of `cordboard top`. Without a directory for it, the
+/// command runs all the same: `top` reports what is wrong with the directory.
+fn list(path: &OsStr, label: &Label) -> Option<Registered> {
+    let socket = match path.as_bytes() {
+        [b'@', ..] => path.to_owned(),
+        _ => std::path::absolute(path).ok()?.into_os_string(),
+    };
+    let entry = Entry {
+        pid: std::process::id(),
+        command: label.command.to_owned(),
+        label: label.text.clone(),
+        socket,
+    };
+    Directory::open().ok()?.register(&entry).ok()
 }
 
 /// Waits for the next event, and handles it.
 fn serve(
     listener: &OwnedFd,
-    clients: &Mutex<Vec<Client>>,
+    clients: &Mutex<Clients>,
     live: &Live,
 ) -> Result<(), rustix::io::Errno> {
     let poisoned = |_| rustix::io::Errno::CANCELED;
-    let mut sockets = Vec::new();
-    let mut due: Option<Instant> = None;
-    for client in clients.lock().map_err(poisoned)?.iter() {
-        let (reads, writes) = client.interest();
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, reads);
-        flags.set(PollFlags::OUT, writes);
-        sockets.push((Arc::clone(&client.socket), flags));
-        due = due.into_iter().chain(client.next_report()).min();
-    }
+    let (sockets, due) = clients.lock().map_err(poisoned)?.interest();
     let mut fds = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
     let each = sockets.iter();
     fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
@@ -105,21 +117,9 @@ fn serve(
     }
     let connects = !fds[0].revents().is_empty();
     let mut clients = clients.lock().map_err(poisoned)?;
-    clients.iter_mut().for_each(|client| client.advance(live));
-    clients.retain(|client| !client.is_closed);
+    clients.advance(live);
     if connects {
-        // An error concerns one connection only.
-        if let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC)
-            && may_steer(&socket)
-            && clients.len() < MOST
-        {
-            clients.push(Client::new(socket));
-        }
+        clients.accept(listener);
     }
     Ok(())
-}
-
-/// Returns whether the peer is the same user, or root.
-fn may_steer(socket: &OwnedFd) -> bool {
-    sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
 }

@@ -9,11 +9,11 @@ mod process;
 mod signals;
 mod time;
 
-pub use descriptors::{close, descriptor_flags, inherited, unsent};
+pub use descriptors::{close, descriptor_flags, inherited, leave_descriptors, unsent};
 pub use lease::WriteLease;
 pub use limits::{addresses_left, most_descriptors, share_one_heap};
 pub use loop_device::backing_file;
-pub use process::{exit_at_once, start_plain_thread};
+pub use process::{be_nice, exit_at_once, start_plain_thread};
 pub use signals::{
     Handler, blocks, handle, handle_unless_ignored, handle_with_origin, ignore, ignores,
     is_by_default, keeping_errno, pending_signals, raise_by_default, unblock, without_signals,

@@ -30,3 +30,10 @@ pub fn exit_at_once(status: libc::c_int) -> ! {
     // SAFETY: _exit(2) ends the process; it may be called anywhere.
     unsafe { libc::_exit(status) }
 }
+
+/// Lowers the priority of the calling thread, if that is permitted. On Linux it is an
+/// attribute of each thread (`setpriority(2)`, "C library/kernel differences").
+pub fn be_nice(nice: i32) {
+    let thread = rustix::thread::gettid();
+    let _ = rustix::process::setpriority_process(Some(thread), nice);
+}

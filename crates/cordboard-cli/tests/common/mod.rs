@@ -21,6 +21,8 @@ pub fn cordboard() -> Command {
     command
         .env_remove("CORDBOARD_ROUTE")
         .env_remove("CORDBOARD_WITHOUT")
+        // Entries of tests do not appear in the list of the user who runs them.
+        .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null());
     command
 }
@@ -207,4 +209,36 @@ pub fn root(what: &str) -> bool {
         testkit::skip::here(format!("{what} needs root"));
     }
     root
+}
+
+/// A terminal of this number of columns; 0 if it does not know. Its output
+/// appears on the first descriptor.
+pub fn terminal_of(columns: u16) -> (std::fs::File, std::fs::File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let size = rustix::termios::Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&master, size).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let terminal = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(name.to_str().unwrap())
+        .unwrap();
+    (std::fs::File::from(master), terminal)
+}
+
+/// The next output on a terminal; `false` once no process has it open any more
+/// (`EIO`).
+pub fn more(master: &mut std::fs::File, screen: &mut String) -> bool {
+    let mut piece = [0; 256];
+    let n = std::io::Read::read(master, &mut piece).unwrap_or(0);
+    *screen += std::str::from_utf8(&piece[..n]).unwrap();
+    n > 0
 }

@@ -67,7 +67,18 @@ fn progress_of_a_block_device_has_a_share() {
         std::os::fd::AsRawFd::as_raw_fd(&open)
     ));
     let name = name.unwrap();
-    for command in ["splice", "copy"] {
+    let size = rustix::fs::seek(&open, rustix::fs::SeekFrom::End(0)).unwrap();
+    let near_end = (size - (4 << 20)).to_string();
+    let parts: [(&[&str], &str); 4] = [
+        (&[], " %)  "),
+        (&["--offset", &near_end], " of 4.0 MiB ("),
+        (&["--offset", &near_end, "--size", "2M"], " of 2.0 MiB ("),
+        (&["--offset", &near_end, "--size", "1T"], " of 4.0 MiB ("),
+    ];
+    for (command, (part, shown)) in ["splice", "copy"].into_iter().flat_map(|command| {
+        let all = parts.into_iter();
+        all.map(move |part| (command, part))
+    }) {
         let dir = dir();
         // Slow enough to be drawn: the sink takes nothing for a while.
         let fifo = dir.path().join("fifo");
@@ -75,6 +86,7 @@ fn progress_of_a_block_device_has_a_share() {
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
         let mut child = cordboard()
             .args([command, "--progress", "always"])
+            .args(part)
             .args([name.as_path(), &fifo])
             .stderr(std::process::Stdio::piped())
             .spawn()
@@ -82,12 +94,12 @@ fn progress_of_a_block_device_has_a_share() {
         let reader = std::fs::File::open(&fifo).unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let mut seen = String::new();
-        while !seen.contains(" %  ") {
+        while !seen.contains(shown) {
             let mut piece = [0; 256];
             let n = std::io::Read::read(&mut stderr, &mut piece).unwrap();
             assert!(n > 0, "{seen}");
             seen += &String::from_utf8_lossy(&piece[..n]);
-            assert!(!seen.contains("0:01  by"), "no share: {seen}");
+            assert!(!seen.contains("elapsed 0:02"), "no share: {seen}");
         }
         drop(reader);
         drop(stderr);

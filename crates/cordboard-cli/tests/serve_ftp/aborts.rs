@@ -46,6 +46,11 @@ fn an_abort_ends_the_transfer_and_resets_its_connection() {
     }
     let mut client = server.anonymous();
     client.ask("ABOR", 226);
+    let (mut client, _data) = stuck(&server);
+    client.send("STAT\r\nABOR");
+    for code in [213, 426, 226] {
+        client.expect(code);
+    }
 }
 
 /// The mark is sent as urgent data.
@@ -66,10 +71,19 @@ fn an_abort_arrives_with_urgent_data() {
 fn the_state_of_a_transfer_is_reported_and_other_commands_wait() {
     let server = Server::start(&[]);
     let (mut client, data) = stuck(&server);
-    client.send("STAT");
-    assert!(client.expect(213).contains("bytes so far"));
-    client.send("STAT");
-    client.expect(213);
+    let so_far = |said: String| -> u64 {
+        let number = said.strip_suffix(" bytes so far").unwrap();
+        number.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    // The replies do not wait for the next report of the progress. The engine may count
+    // bytes after the client has received them.
+    let mut counts = (0..200).map(|_| so_far(client.ask("STAT", 213)));
+    assert!(counts.any(|count| count >= 1000));
+    // Each one is answered, before the reply to the transfer.
+    client.send_bytes("STAT\r\n".repeat(500).as_bytes());
+    for _ in 0..500 {
+        client.expect(213);
+    }
     // ABOR after this command also waits.
     client.send("NOOP");
     drop(data);

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use super::client::{Client, connect_from};
-use super::common::{bytes, call, until};
+use super::common::{bytes, call, cordboard, end, signal, until};
 use super::server::Server;
 
 #[test]
@@ -123,4 +123,35 @@ fn an_address_for_other_machines_needs_a_flag() {
     call(["serve", "ftp", "--root", ".", "--listen", &address]).fails(1, &[&address, "EADDRINUSE"]);
     assert_eq!(call(["serve", "ftp"]).code(), 2);
     call(["serve", "ftp", "--root", ".", "--users", "/none"]).fails(2, &["/none"]);
+    for flag in ["--clients", "--clients-per-address"] {
+        let run = call(["serve", "ftp", "--root", ".", flag, "0"]);
+        assert_eq!(run.code(), 2);
+        let says = run.stderr();
+        assert!(
+            says.contains(flag) && says.contains("between 1 and"),
+            "{says}"
+        );
+    }
+}
+
+/// The address cannot be logged either, so the server listens at a port that was free.
+#[test]
+fn a_log_that_cannot_be_written_is_reported_once() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let child = cordboard()
+        .args(["serve", "ftp", "--root", ".", "--log", "/dev/full"])
+        .args(["--listen", &address.to_string()])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut client = Client::greeted(until("the server", || TcpStream::connect(address).ok()));
+    client.login("anonymous", "x");
+    assert!(client.fetch_text("NLST").contains("Cargo.toml"));
+    signal(child.id(), rustix::process::Signal::TERM);
+    let run = end(child);
+    let says = run.ok().stderr();
+    assert_eq!(says.lines().count(), 1, "{says}");
+    assert!(says.contains("(ENOSPC) writing the log"), "{says}");
 }

@@ -1,6 +1,6 @@
 //! The end of the server: by signals, with and without transfers.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use rustix::process::Signal;
 
@@ -62,7 +62,7 @@ fn after_the_grace_a_transfer_is_cancelled() {
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(&["--grace", "1000"]);
-    let _download = server.in_a_download();
+    let (_client, data) = server.in_a_download();
     server.signal(Signal::TERM);
     let pid = server.pid();
     // Two signals within a quarter of a second count as one.
@@ -72,4 +72,40 @@ fn a_second_signal_ends_it_at_once() {
         stat.contains(") Z ").then_some(())
     });
     assert_eq!(server.end().code(), 128 + 15);
+    assert!(is_reset(data));
+}
+
+/// The end of the process does not end the file.
+#[test]
+fn a_killed_server_resets_its_data_connections() {
+    let mut server = Server::start(&[]);
+    let (_client, data) = server.in_a_download();
+    let mut other = server.ann();
+    let mut upload = other.passive();
+    other.ask("STOR up", 150);
+    upload.write_all(b"some bytes").unwrap();
+    super::common::until("the bytes", || {
+        (server.read("up") == b"some bytes").then_some(())
+    });
+    server.signal(Signal::KILL);
+    server.end();
+    assert!(is_reset(data) && is_reset(upload));
+}
+
+/// All bytes arrive after a complete transfer, even if the client reads them only after the
+/// server has closed the connection and has been killed.
+#[test]
+fn bytes_that_are_not_read_yet_survive_the_server() {
+    let mut server = Server::start(&[]);
+    let sent = super::common::bytes(200_000);
+    server.write("f", &sent);
+    let mut client = server.anonymous();
+    let mut data = client.passive();
+    client.ask("RETR f", 150);
+    client.expect(226);
+    server.signal(Signal::KILL);
+    server.end();
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    assert!(got == sent);
 }

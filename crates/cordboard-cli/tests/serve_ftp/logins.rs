@@ -72,9 +72,29 @@ fn an_unknown_name_gets_the_replies_of_a_wrong_password() {
     );
 }
 
+/// Each verification needs 19 MiB, and each session has a thread. The memory does not grow
+/// with the number of sessions, whether their passwords are correct or not.
+#[test]
+fn all_verifications_use_the_same_memory() {
+    let server = Server::start(&[]);
+    let _first = server.ann();
+    let before = server.most_memory();
+    let _others: Vec<_> = (0..12).map(|_| server.ann()).collect();
+    let mut wrong: Vec<_> = (0..12).map(|_| server.connect()).collect();
+    for client in &mut wrong {
+        client.send("USER eve\r\nPASS wrong");
+    }
+    for client in &mut wrong {
+        client.expect(331);
+        client.expect(530);
+    }
+    let grown = server.most_memory() - before;
+    assert!(grown < 4 * (19 << 10), "{grown} KiB");
+}
+
 #[test]
 fn hash_password_prints_the_line_of_a_user() {
-    let run = |name: &str| {
+    let run = |name: &str, password: &str| {
         let mut child = cordboard()
             .args(["serve", "ftp", "--hash-password", name])
             .stdin(Stdio::piped())
@@ -82,10 +102,10 @@ fn hash_password_prints_the_line_of_a_user() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        feed(&mut child, b"secret\n");
+        feed(&mut child, password.as_bytes());
         end(child)
     };
-    let (first, second) = (run("ann"), run("ann"));
+    let (first, second) = (run("ann", "secret\n"), run("ann", "secret"));
     let line = String::from_utf8(first.ok().stdout().to_vec()).unwrap();
     assert!(
         line.starts_with("ann:$argon2id$") && line.ends_with('\n'),
@@ -93,6 +113,9 @@ fn hash_password_prints_the_line_of_a_user() {
     );
     assert!(!line.contains("secret"));
     assert_ne!(first.stdout(), second.stdout(), "salted");
+    for empty in ["", "\n"] {
+        run("ann", empty).fails(2, &["ann", "the password is empty"]);
+    }
     // The command does not read standard input here.
     call(["serve", "ftp", "--hash-password", "a:b"]).fails(2, &["a:b"]);
 }

@@ -10,9 +10,13 @@ mod confinement;
 mod data;
 mod endings;
 mod hostile;
+mod listed;
 mod logins;
 mod reading;
 mod server;
 mod tls;
 mod tools;
+#[allow(dead_code)]
+#[path = "../top/tty.rs"]
+mod tty;
 mod writing;

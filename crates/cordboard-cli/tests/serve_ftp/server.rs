@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
@@ -27,6 +27,13 @@ impl Server {
     }
 
     pub fn at(address: &str, flags: &[&str]) -> Server {
+        // Not the one of the user who runs the tests.
+        let home = dir();
+        Server::with(address, flags, home.path())
+    }
+
+    /// A server with this runtime directory.
+    pub fn with(address: &str, flags: &[&str], home: &Path) -> Server {
         let folder = dir();
         std::fs::create_dir(folder.path().join("root")).unwrap();
         std::fs::write(folder.path().join("users"), users()).unwrap();
@@ -39,6 +46,7 @@ impl Server {
             .arg("--log")
             .arg(&log)
             .args(flags)
+            .env("XDG_RUNTIME_DIR", home)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -84,6 +92,13 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
+    }
+
+    /// The most memory that the server has used so far, in KiB.
+    pub fn most_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let (_, rest) = status.split_once("VmHWM:").unwrap();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
     }
 
     /// The number of descriptors of the server.

@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::aborts::is_reset;
 use super::client::Client;
 use super::common::{TempDir, bytes, call, dir};
 use super::server::{PASSWORD, Server};
@@ -212,8 +213,7 @@ fn a_client_that_does_not_read_can_abort() {
             226 => {}
             426 => {
                 cut += 1;
-                let mut rest = Vec::new();
-                assert!(stream.read_to_end(&mut rest).is_err(), "not the end of TLS");
+                assert!(is_reset(stream.sock));
             }
             other => panic!("{other}"),
         }
@@ -221,6 +221,43 @@ fn a_client_that_does_not_read_can_abort() {
         client.ask("NOOP", 200);
     }
     assert!(cut > 0);
+}
+
+/// The data connection is also reset during the handshake, and during an upload.
+#[test]
+fn an_encrypted_transfer_without_bytes_is_reset() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    server.write("f", b"f");
+    let mut client = certificate.ann(&server);
+    for line in ["RETR f", "STOR up"] {
+        let data = client.passive();
+        client.ask(line, 150);
+        client.ask("ABOR", 426);
+        client.expect(226);
+        assert!(is_reset(data), "{line}");
+    }
+}
+
+/// The last bytes are sent within the time of grace, as without TLS.
+#[test]
+fn an_encrypted_transfer_may_end_after_the_signal() {
+    let certificate = Certificate::new();
+    let mut server = certificate.server(&["--grace", "1000"]);
+    server.write("f", b"all bytes");
+    let mut client = certificate.ann(&server);
+    let mut stream = certificate.data(&mut client);
+    client.ask("RETR f", 150);
+    server.signal(rustix::process::Signal::TERM);
+    super::common::until("the listener closed", || {
+        TcpStream::connect(server.address).is_err().then_some(())
+    });
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"all bytes");
+    client.expect(226);
+    client.expect(421);
+    assert_eq!(server.end().code(), 0);
 }
 
 /// The client sends a part of a record, or no TLS at all.
@@ -264,10 +301,16 @@ fn an_invalid_certificate_is_reported() {
             key,
         ])
     };
-    with("/none", key).fails(2, &["/none"]);
-    with(cert, cert).fails(2, &[cert]);
+    with("/none", key).fails(2, &["--tls-cert: /none: "]);
+    with(cert, "/none").fails(2, &["--tls-key: /none: "]);
+    let no_key = format!("--tls-key: {cert}: no private key");
+    with(cert, cert).fails(2, &[&no_key]);
+    let no_certificate = format!("--tls-cert: {key}: no certificate");
+    with(key, key).fails(2, &[&no_certificate]);
     let other = Certificate::new();
-    with(cert, other.key.to_str().unwrap()).fails(2, &[cert]);
+    let other = other.key.to_str().unwrap();
+    let mismatch = format!("--tls-key: {other}: not the key of the certificate {cert}");
+    with(cert, other).fails(2, &[&mismatch]);
     assert_eq!(
         call(["serve", "ftp", "--root", ".", "--tls-cert", cert]).code(),
         2

@@ -58,6 +58,12 @@ fn the_tree_is_changed() {
     client.ask("NOOP", 200);
     client.ask("RNTO h", 503);
     client.ask("RNFR none", 550);
+    client.ask("RNFR d", 350);
+    let said = client.ask("RNTO d/e", 550);
+    assert!(said.contains("cannot be moved into itself"), "{said}");
+    client.ask("RNFR d", 350);
+    client.ask("RNTO a\0b", 501);
+    client.ask("MLST a\0b", 501);
     client.ask("MFMT 20010909014640 g", 213);
     assert!(client.ask("MDTM g", 213).ends_with(" 20010909014640"));
     client.ask("DELE d", 550);

@@ -213,7 +213,7 @@ fn progress_is_drawn_while_it_waits_and_wiped_at_the_end() {
     stdin.write_all(&bytes(1024)).unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let mut seen = String::new();
-    while !seen.contains("1.0 KiB of 4.0 KiB  25 %") {
+    while !seen.contains("1.0 KiB of 4.0 KiB (25 %)") {
         let mut piece = [0; 256];
         let n = stderr.read(&mut piece).unwrap();
         assert!(n > 0, "{seen}");
@@ -232,38 +232,6 @@ fn progress_is_drawn_while_it_waits_and_wiped_at_the_end() {
     assert!(summary.contains(&format!("/s) {by}")), "{rest}");
 }
 
-/// A terminal of this number of columns; 0 if it does not know. Its output
-/// appears on the first descriptor.
-fn terminal(columns: u16) -> (std::fs::File, std::fs::File) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let size = rustix::termios::Winsize {
-        ws_row: 24,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    rustix::termios::tcsetwinsize(&master, size).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let terminal = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(name.to_str().unwrap())
-        .unwrap();
-    (std::fs::File::from(master), terminal)
-}
-
-/// The next output on a terminal; `false` once no process has it open any more
-/// (`EIO`).
-fn more(master: &mut std::fs::File, screen: &mut String) -> bool {
-    let mut piece = [0; 256];
-    let n = master.read(&mut piece).unwrap_or(0);
-    *screen += std::str::from_utf8(&piece[..n]).unwrap();
-    n > 0
-}
-
 /// Moves one KiB of a longer transfer, and returns the output.
 fn moving_a_little(terminal: impl Into<Stdio>) -> (std::process::Child, std::process::ChildStdin) {
     let mut child = cordboard()
@@ -279,7 +247,7 @@ fn moving_a_little(terminal: impl Into<Stdio>) -> (std::process::Child, std::pro
 
 #[test]
 fn progress_on_a_terminal_and_not_elsewhere() {
-    let (mut master, terminal) = terminal(0);
+    let (mut master, terminal) = terminal_of(0);
     let (mut child, stdin) = moving_a_little(terminal);
     let mut screen = String::new();
     // The size is unknown: no percentage, no time left.
@@ -299,7 +267,7 @@ fn progress_on_a_terminal_and_not_elsewhere() {
 /// A line that wraps is not overwritten by the next: the screen would fill.
 #[test]
 fn progress_on_a_narrow_terminal_does_not_wrap() {
-    let (mut master, terminal) = terminal(12);
+    let (mut master, terminal) = terminal_of(12);
     let resize = master.try_clone().unwrap();
     let (mut child, mut stdin) = moving_a_little(terminal);
     let mut screen = String::new();

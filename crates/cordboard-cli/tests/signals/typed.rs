@@ -6,12 +6,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 
 use super::common::*;
-use super::{more, terminal};
+use super::{more, terminal_of};
 
 /// Drawn lines would mix with what is typed.
 #[test]
 fn no_progress_where_the_terminal_is_the_source() {
-    let (mut master, theirs) = terminal(0);
+    let (mut master, theirs) = terminal_of(0);
     let child = cordboard()
         .args(["splice", "-", "/dev/null"])
         .stdin(theirs.try_clone().unwrap())

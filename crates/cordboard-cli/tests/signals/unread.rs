@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use rustix::termios::{Action, tcflow};
 
 use super::common::*;
-use super::{settled, terminal};
+use super::{settled, terminal_of};
 
 /// A pipe without room, or a terminal that is held (Ctrl-S).
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ impl Full {
                 (reader, writer)
             }
             Full::Terminal => {
-                let (master, slave) = terminal(80);
+                let (master, slave) = terminal_of(80);
                 tcflow(&slave, Action::OOff).unwrap();
                 (master.into(), slave.into())
             }
@@ -211,7 +211,7 @@ fn no_line_that_is_drawn_stops_the_film() {
 fn a_job_in_the_background_is_not_stopped_by_its_report() {
     use rustix::process::{WaitOptions, ioctl_tiocsctty, setsid, waitpid};
     for by in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let (_master, slave) = terminal(80);
+        let (_master, slave) = terminal_of(80);
         let mut modes = rustix::termios::tcgetattr(&slave).unwrap();
         modes.local_modes |= rustix::termios::LocalModes::TOSTOP;
         let now = rustix::termios::OptionalActions::Now;

@@ -140,6 +140,7 @@ impl<'o> Drain<'o> {
                 pending_writes: status.pending_writes,
                 path: status.path,
                 elapsed: status.elapsed,
+                sinks: 1,
             });
         }
     }

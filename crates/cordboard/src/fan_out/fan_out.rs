@@ -13,7 +13,7 @@ use crate::pair::{self, Relation};
 use crate::plan;
 use crate::report::Refusal;
 use crate::request::Request;
-use crate::transfer::Control;
+use crate::transfer::{Control, Observer};
 
 /// The default time for which other sinks wait before a sink is detached.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -86,6 +86,7 @@ impl<'a> FanOut<'a> {
             request,
             patience: PATIENCE,
             control: None,
+            observer: None,
         };
         Ok(FanOut { parts })
     }
@@ -123,6 +124,15 @@ impl<'a> FanOut<'a> {
     #[must_use]
     pub fn control(mut self, control: &Control) -> FanOut<'a> {
         self.parts.control = Some(control.clone());
+        self
+    }
+
+    /// Attaches an observer, which is called on the caller's thread. The bytes written
+    /// are those that the slowest attached sink has accepted, and those that were dropped
+    /// for it. The path is that of this sink.
+    #[must_use]
+    pub fn observe(mut self, observer: impl Observer + Send + 'a) -> FanOut<'a> {
+        self.parts.observer = Some(Box::new(observer));
         self
     }
 

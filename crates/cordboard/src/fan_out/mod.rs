@@ -17,6 +17,7 @@ mod rest;
 mod run;
 #[cfg(test)]
 mod run_tests;
+mod slowest;
 
 pub use fan_out::FanOut;
 pub use outcome::{Carry, FanOutOutcome, Refused, SinkEnded, SinkReport};

@@ -141,6 +141,30 @@ impl<'a> Outlet<'a> {
             }
     }
 
+    /// Returns whether it gets the bytes, or has got all of them.
+    pub(super) fn is_attached(&self) -> bool {
+        matches!(self.ended, None | Some(SinkEnded::Complete))
+    }
+
+    /// Returns how many bytes of the source are dealt with: what the sink itself has
+    /// accepted, and what was dropped; and the path of the former.
+    pub(super) fn position(&self) -> (u64, DataPath) {
+        let (written, path) = match &self.target {
+            Target::Sink => {
+                let path = match self.carried.last() {
+                    Some(Carry::Write) => DataPath::ReadWrite,
+                    Some(Carry::Tee | Carry::Splice) | None => DataPath::Splice,
+                };
+                (self.delivered, path)
+            }
+            Target::Private(_, running) | Target::Ending(_, running) => {
+                let status = running.status();
+                (status.written, status.path)
+            }
+        };
+        (written.saturating_add(self.dropped), path)
+    }
+
     /// Counts a block of this length that the sink has no room for.
     pub(super) fn drop_block(&mut self, length: usize) {
         self.read += length as u64;

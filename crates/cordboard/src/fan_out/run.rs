@@ -11,13 +11,14 @@ use super::outcome::{FanOutOutcome, Refused, SinkEnded};
 use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest;
+use super::slowest::Watcher;
 use crate::compose::{Channel, Intake, Waiter};
 use crate::endpoint::{Endpoint, Facts};
 use crate::errno::Errno;
 use crate::report::{Ended, Refusal};
 use crate::request::{Request, Size};
 use crate::sys::SignalGuard;
-use crate::transfer::Control;
+use crate::transfer::{Control, Observer};
 
 /// Below this size, the caller's pipes are not enlarged at once.
 const LARGE: u64 = 128 << 10;
@@ -32,6 +33,7 @@ pub(super) struct Parts<'a> {
     pub(super) request: Request,
     pub(super) patience: Duration,
     pub(super) control: Option<Control>,
+    pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
 }
 
 /// Runs a fan-out to its end.
@@ -63,6 +65,7 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanOutOutco
         outlets,
         block: None,
         control,
+        watcher: Watcher::new(fan.observer, now),
         idle: fan.request.idle,
         patience: fan.patience,
         last_progress: now,
@@ -99,6 +102,7 @@ struct Running<'a> {
     /// Bytes that no sink has been given yet.
     block: Option<Block>,
     control: Option<Control>,
+    watcher: Watcher<'a>,
     idle: Option<Duration>,
     patience: Duration,
     last_progress: Duration,
@@ -119,6 +123,7 @@ impl Running<'_> {
             self.end_after_failure();
             let now = waiter.now();
             self.note_progress(now);
+            (self.watcher).observe(now, self.intake.read(), &self.outlets);
             self.charge(now);
             if self.is_idle(now) {
                 return self.cut_short(Ended::Idle, None);
@@ -313,6 +318,7 @@ impl Running<'_> {
         if let Some(control) = control {
             timeouts.extend(control.interval());
         }
+        timeouts.extend(self.watcher.interval());
         let wake = control.and_then(Control::wake_fd).map(|fd| {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             fds.len() - 1

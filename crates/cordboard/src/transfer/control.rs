@@ -318,6 +318,9 @@ pub struct Progress {
     pub path: DataPath,
     /// The time since the start.
     pub elapsed: Duration,
+    /// The sinks that are attached: of a fan-out, those that have not failed and were
+    /// not detached; otherwise 1.
+    pub sinks: u32,
 }
 
 impl Progress {

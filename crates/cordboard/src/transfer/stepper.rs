@@ -364,6 +364,7 @@ impl Transfer<'_> {
             written: self.flow.written(),
             path: self.path(),
             elapsed,
+            sinks: 1,
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Dispatch<'s> {
     /// Batches that are under way.
     under_way: usize,
     files: usize,
+    /// Symlinks that were made, and failures of the walk itself.
+    others: u64,
     /// There is only one file, whose size is the total.
     only: bool,
     cancelled: bool,
@@ -60,6 +62,7 @@ impl<'s> Dispatch<'s> {
             items: Vec::new(),
             under_way: 0,
             files: 0,
+            others: 0,
             only,
             cancelled: false,
         }
@@ -159,6 +162,7 @@ impl<'s> Dispatch<'s> {
         let well = self.report_messages(outcome.messages);
         done?;
         self.session.count(u64::from(well), 0);
+        self.others += u64::from(well);
         Ok(())
     }
 
@@ -185,6 +189,7 @@ impl<'s> Dispatch<'s> {
         if !messages.is_empty() {
             self.flush();
             self.session.count(0, u64::from(failed));
+            self.others += u64::from(failed);
             self.ledger.add(self.session, messages);
         }
         !failed
@@ -242,10 +247,11 @@ impl<'s> Dispatch<'s> {
     /// The same, with what this thread has written of a file, and by which
     /// path.
     fn report_with(&mut self, own: Option<(u64, DataPath)>) {
-        let (done, written) = {
+        let (done, written, files) = {
             let mut state = self.pool.lock();
-            (std::mem::take(&mut state.done), state.written)
+            (std::mem::take(&mut state.done), state.written, state.files)
         };
+        self.session.files_ended(files.saturating_add(self.others));
         for (number, sum) in done {
             self.under_way -= 1;
             self.ledger.end(self.session, number, sum);

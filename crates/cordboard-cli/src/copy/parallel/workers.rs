@@ -64,6 +64,8 @@ pub struct State {
     pub done: Vec<(u64, BatchTotals)>,
     /// Bytes written by all that has ended.
     pub written: u64,
+    /// Files that have ended.
+    pub files: u64,
     walk_sleeps: bool,
     closing: bool,
 }
@@ -354,6 +356,7 @@ impl Workers {
         let through = batch.ended(*index, outcome);
         let mut state = self.lock();
         state.written = state.written.saturating_add(written);
+        state.files += 1;
         if let Some(totals) = through {
             state.done.push((batch.number, totals));
             self.wake_walk(&mut state);

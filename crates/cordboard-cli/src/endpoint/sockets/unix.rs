@@ -18,7 +18,8 @@ use crate::problem::Action;
 use crate::problem::Problem;
 use crate::signals;
 
-fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
+/// The address of a path, or of the abstract name `@NAME`.
+pub fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
     match path.as_os_str().as_bytes() {
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
         _ => SocketAddrUnix::new(path),

@@ -1,15 +1,20 @@
 //! Moves the bytes of one data connection, and meanwhile handles the control connection.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use cordboard::cue::{Command, Record, Records};
-use cordboard::{Control, Cue, DataPath, Ended, Errno, Request, Running, Side, Stage, Transfer};
+use cordboard::cue::{Command, Done, Limit, Record, Records, State, Status};
+use cordboard::{
+    Control, Cue, DataPath, Ended, Errno, Request, Running, Schedule, Side, Stage, Transfer,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::lines::Lines;
+use super::listed::{self, Listed};
 use super::server::Server;
+use crate::request;
 
 /// The interval at which the progress is checked.
 const TICK: Duration = Duration::from_secs(1);
@@ -32,11 +37,11 @@ pub struct Carried {
 }
 
 /// The transfer that moves the bytes.
-enum Mover {
+pub enum Mover {
     /// A control descriptor, and the records that have arrived.
     Cue(Cue, Records),
     /// A stage changes the bytes.
-    Staged(Running),
+    Staged(Running, Control),
 }
 
 impl Mover {
@@ -57,32 +62,76 @@ impl Mover {
         };
         let errno = |failure: &cordboard::Failure| failure.report.errno.unwrap_or(Errno::EINVAL);
         let control = Control::new()?;
-        control.set_schedule(cordboard::Schedule::rate(rate));
+        control.set_schedule(Schedule::rate(rate));
         let transfer = Transfer::owning(source, sink, Request::default()).map_err(|f| errno(&f))?;
         let transfer = transfer.stage(stage).map_err(|f| errno(&f))?;
         let running = transfer.control(&control).start().map_err(|f| errno(&f))?;
-        Ok(Mover::Staged(running))
+        Ok(Mover::Staged(running, control))
+    }
+
+    /// Requests a fresh count. If that fails, the next report of the progress has one.
+    fn ask(&self) {
+        if let Mover::Cue(cue, _) = self {
+            let _ = cue.send(Command::Status);
+        }
     }
 
     fn cancel(&self) {
         let _ = match self {
             Mover::Cue(cue, _) => cue.send(Command::Cancel),
-            Mover::Staged(running) => {
+            Mover::Staged(running, _) => {
                 running.cancel();
                 Ok(())
             }
         };
     }
+
+    /// Carries out a command of a steering client.
+    pub fn steer(&self, command: Command) -> Result<(), Errno> {
+        let control = match self {
+            Mover::Cue(cue, _) => return cue.send(command),
+            Mover::Staged(_, control) => control,
+        };
+        let blocks = |count, rest| Schedule::blocks(count, Duration::from_millis(u64::from(rest)));
+        let limit = |schedule| control.limit_schedule(schedule, Schedule::BLOCK);
+        match command {
+            Command::Pause => control.pause(),
+            Command::Resume => control.resume(),
+            Command::Cancel => self.cancel(),
+            Command::Auto(aim) => control.set_schedule(Schedule::Auto(aim)),
+            Command::Rate(rate) => control.set_schedule(Schedule::rate(rate)),
+            Command::Schedule { count, rest } => control.set_schedule(blocks(count, rest)),
+            Command::Limit(Limit::Rate(rate)) => limit(Schedule::rate(rate)),
+            Command::Limit(Limit::Schedule { count, rest }) => limit(blocks(count, rest)),
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        Ok(())
+    }
+
+    /// Has the cue report its progress at this interval, and at once.
+    pub fn report_every(&self, millis: u32) {
+        if let Mover::Cue(cue, _) = self {
+            let sent = cue.send(Command::Progress(millis));
+            let _ = sent.and_then(|()| cue.send(Command::Status));
+        }
+    }
 }
 
-/// Moves all bytes from source to sink. The client can abort the transfer.
+/// Moves all bytes from source to sink. The client can abort the transfer. `label` names
+/// it for `cordboard top`.
 pub fn carry(
     server: &Server,
     lines: &mut Lines,
     (source, sink): (OwnedFd, OwnedFd),
     stage: Option<Stage>,
+    label: String,
 ) -> Carried {
     let mut carried = Carried::default();
+    // A stage counts other bytes.
+    let total = match stage {
+        None => request::total(source.as_fd(), &Request::default()),
+        Some(_) => None,
+    };
     let mut mover = match Mover::new(source, sink, stage, server.rate) {
         Ok(mover) => mover,
         Err(errno) => {
@@ -94,17 +143,29 @@ pub fn carry(
         closed: false,
         until: None,
         progress: (0, Instant::now()),
-        written: 0,
+        is_fresh: false,
+        asked: 0,
+        seen: Cell::new(Status::idle()),
+        total,
+        label: Some(label),
+        start: Instant::now(),
+        listed: None,
     };
-    while !advance(&mut mover, &mut carried, &mut watch) {
+    loop {
+        let has_ended = advance(&mut mover, &mut carried, &mut watch);
+        watch.answer(lines, has_ended);
+        if has_ended {
+            break;
+        }
         watch.wait(server, lines, &mover);
-        if let Some(why) = watch.cancels(server, lines) {
+        watch.steer(server, &mover);
+        if let Some(why) = watch.cancels(server, lines, &mover) {
             carried.aborted |= why == Why::Abort;
             carried.idle |= why == Why::Idle;
             mover.cancel();
         }
     }
-    settle(mover, &mut carried);
+    settle(mover, &mut carried, &mut watch);
     carried
 }
 
@@ -125,8 +186,17 @@ struct Watch {
     until: Option<Instant>,
     /// The last change of `written`: the number, and its time.
     progress: (u64, Instant),
-    /// The number of bytes that the sink has accepted.
-    written: u64,
+    /// `seen` has been updated since the last command was read.
+    is_fresh: bool,
+    /// The number of STAT commands without a reply.
+    asked: u32,
+    /// The last status.
+    seen: Cell<Status>,
+    total: Option<u64>,
+    /// The name for `cordboard top`, until the transfer is listed.
+    label: Option<String>,
+    start: Instant,
+    listed: Option<Listed>,
 }
 
 impl Watch {
@@ -134,7 +204,7 @@ impl Watch {
         let mut fds = Vec::new();
         let moves = match mover {
             Mover::Cue(cue, _) => Some(cue.as_fd()),
-            Mover::Staged(running) => running.fd().ok(),
+            Mover::Staged(running, _) => running.fd().ok(),
         };
         fds.extend(moves.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Commands that follow the present one wait.
@@ -148,11 +218,21 @@ impl Watch {
                 PollFlags::IN,
             ));
         }
-        let tick = Timespec::try_from(TICK).ok();
-        let done = poll(&mut fds, tick.as_ref());
-        if self.until.is_none() && server.is_ending() {
-            self.until = Some(Instant::now() + server.grace);
+        let (sockets, mut due) = match &self.listed {
+            Some(listed) => listed.interest(),
+            None => (Vec::new(), self.list_at(server)),
+        };
+        let each = sockets.iter();
+        fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
+        if let Some(listed) = &self.listed {
+            fds.push(PollFd::from_borrowed_fd(listed.listener(), PollFlags::IN));
         }
+        let now = Instant::now();
+        due = due.into_iter().chain([now + TICK]).min();
+        let left = due.map(|due| due.saturating_duration_since(now));
+        let tick = left.and_then(|left| Timespec::try_from(left).ok());
+        let done = poll(&mut fds, tick.as_ref());
+        self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
         drop(fds);
         if done.is_ok() && readable && !matches!(lines.fill(), Ok(true)) {
@@ -160,15 +240,64 @@ impl Watch {
         }
     }
 
-    /// Handles STAT and ABOR. Returns the reason if the transfer must be cancelled.
-    fn cancels(&mut self, server: &Server, lines: &mut Lines) -> Option<Why> {
-        let now = Instant::now();
-        if self.written != self.progress.0 {
-            self.progress = (self.written, now);
+    /// Stores a status that has just been read.
+    fn see(&mut self, status: Status) {
+        self.seen.set(status);
+        self.is_fresh = true;
+    }
+
+    /// Replies to STAT if the count is fresh, or is the last one.
+    fn answer(&mut self, lines: &mut Lines, is_last: bool) {
+        if self.is_fresh || is_last {
+            for _ in 0..std::mem::take(&mut self.asked) {
+                let text = format!("{} bytes so far", self.seen.get().written);
+                let _ = lines.reply(213, text.as_bytes());
+            }
         }
+    }
+
+    /// Returns the time at which the transfer is to be listed.
+    fn list_at(&self, server: &Server) -> Option<Instant> {
+        let waits = server.list.is_some() && self.label.is_some();
+        waits.then_some(self.start + listed::AFTER)
+    }
+
+    /// Lists the transfer, and carries out the commands of steering clients.
+    fn steer(&mut self, server: &Server, mover: &Mover) {
+        if let (Some(list), Some(at)) = (&server.list, self.list_at(server))
+            && Instant::now() >= at
+            && let Some(label) = self.label.take()
+        {
+            // Without room for an entry, it runs unlisted.
+            self.listed = Listed::begin(list, label);
+        }
+        if let Some(listed) = &mut self.listed {
+            listed.advance(mover, &self.seen, self.total);
+        }
+    }
+
+    /// Passes a record on to the steering clients.
+    fn tell(&mut self, record: &Record) {
+        if let Some(listed) = &mut self.listed {
+            listed.send(record);
+        }
+    }
+
+    /// Handles STAT and ABOR. Returns the reason if the transfer must be cancelled.
+    fn cancels(&mut self, server: &Server, lines: &mut Lines, mover: &Mover) -> Option<Why> {
+        let now = Instant::now();
+        let seen = self.seen.get();
+        // A pause is no idleness of the client.
+        if seen.written != self.progress.0 || seen.state == State::Paused {
+            self.progress = (seen.written, now);
+        }
+        self.is_fresh = false;
         while lines.take(b"STAT") {
-            let text = format!("{} bytes so far", self.written);
-            let _ = lines.reply(213, text.as_bytes());
+            // One record answers all: many requests could fill the socket of the cue.
+            if self.asked == 0 {
+                mover.ask();
+            }
+            self.asked += 1;
         }
         if lines.take(b"ABOR") {
             return Some(Why::Abort);
@@ -187,24 +316,30 @@ impl Watch {
 fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool {
     let (cue, records) = match mover {
         Mover::Cue(cue, records) => (cue, records),
-        Mover::Staged(running) => {
+        Mover::Staged(running, control) => {
             let status = running.status();
-            watch.written = status.written;
+            watch.see(status_of(&status, control));
             return status.ended;
         }
     };
     loop {
         while let Some(record) = records.next() {
             match record {
-                Record::Status(status) => {
-                    watch.written = status.written;
-                }
+                Record::Status(status) => watch.see(status),
                 Record::Done(done) => {
+                    let mut last = watch.seen.get();
+                    last.written = done.written;
+                    watch.see(last);
                     carried.written = done.written;
                     carried.complete = done.ended == Ended::Eof && done.stranded == 0;
                     (carried.failed, carried.errno) = (done.failed, done.errno);
                     carried.path = done.path;
+                    watch.tell(&record);
                     return true;
+                }
+                // Of a command of those that steer.
+                Record::Refused { word, .. } if word as u16 != Command::WriteToEnd.code() => {
+                    watch.tell(&record);
                 }
                 Record::Refused { errno, .. } => {
                     carried.errno = Some(errno);
@@ -219,6 +354,21 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
             Received::End => return true,
         }
     }
+}
+
+/// The status of a transfer on the engine, as a record has it.
+fn status_of(running: &cordboard::engine::Status, control: &Control) -> Status {
+    let mut status = Status::idle();
+    status.state = match control.is_paused() {
+        true => State::Paused,
+        false => State::Running,
+    };
+    status.transfer = 1;
+    status.path = Some(running.path);
+    (status.read, status.written) = (running.read, running.written);
+    status.elapsed = running.elapsed;
+    status.schedule = control.schedule();
+    status
 }
 
 enum Received {
@@ -241,7 +391,7 @@ fn receive(cue: &Cue, records: &mut Records, flags: RecvFlags) -> Received {
 }
 
 /// Closes the descriptors, and completes the account.
-fn settle(mover: Mover, carried: &mut Carried) {
+fn settle(mover: Mover, carried: &mut Carried, watch: &mut Watch) {
     match mover {
         Mover::Cue(cue, mut records) => {
             let _ = shutdown(&cue, Shutdown::Write);
@@ -253,8 +403,9 @@ fn settle(mover: Mover, carried: &mut Carried) {
                 while records.next().is_some() {}
             }
         }
-        Mover::Staged(running) => {
+        Mover::Staged(running, _) => {
             let report = running.wait().report;
+            watch.tell(&Record::Done(Done::of(1, &report)));
             carried.written = report.written;
             carried.complete = report.ended == Ended::Eof;
             (carried.failed, carried.errno) = (report.failed, report.errno);

@@ -79,9 +79,12 @@ pub fn parse(line: &[u8]) -> Result<Command, Bad> {
         None => (line, &[][..]),
     };
     let verb = verb.to_ascii_uppercase();
+    // No file name contains a zero byte.
+    if argument.contains(&0) && verb != b"PASS" {
+        return Err(Bad::Argument);
+    }
     let path = || match argument {
         [] => Err(Bad::Argument),
-        bytes if bytes.contains(&0) => Err(Bad::Argument),
         bytes => Ok(bytes.to_vec()),
     };
     let text = argument.to_vec();
@@ -210,7 +213,6 @@ fn set_modified(argument: &[u8]) -> Result<Command, Bad> {
     let seconds = super::time::parse(time).ok_or(Bad::Argument)?;
     match path {
         [] => Err(Bad::Argument),
-        bytes if bytes.contains(&0) => Err(Bad::Argument),
         bytes => Ok(Command::SetModified {
             seconds,
             path: bytes.to_vec(),
@@ -233,7 +235,14 @@ mod tests {
             Ok(Command::Retrieve(b"\xff\xfe".to_vec()))
         );
         assert_eq!(parse(b"RETR"), Err(Bad::Argument));
-        assert_eq!(parse(b"RETR a\0b"), Err(Bad::Argument));
+        for line in [
+            &b"RETR a\0b"[..],
+            b"MLST a\0b",
+            b"LIST -l a\0b",
+            b"STAT a\0b",
+        ] {
+            assert_eq!(parse(line), Err(Bad::Argument));
+        }
         assert_eq!(parse(b"LIST -la dir"), Ok(Command::List(b"dir".to_vec())));
         assert_eq!(parse(b"LIST -a"), Ok(Command::List(Vec::new())));
         assert_eq!(parse(b"TYPE l 8"), Ok(Command::Type { ascii: false }));

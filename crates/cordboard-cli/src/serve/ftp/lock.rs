@@ -11,10 +11,10 @@ use landlock::{
 /// The version of the restricted rights. An older kernel restricts fewer of them.
 const RIGHTS: ABI = ABI::V3;
 
-/// Restricts this thread, and all threads that it starts from now on. Returns the result
-/// for the log.
-pub fn confine(root: &Path) -> String {
-    match restrict(root) {
+/// Restricts this thread, and all threads that it starts from now on, to the root and to
+/// the directory in which transfers are listed. Returns the result for the log.
+pub fn confine(root: &Path, list: Option<&Path>) -> String {
+    match restrict(root, list) {
         Ok(RulesetStatus::FullyEnforced) => "confined by landlock".to_owned(),
         Ok(RulesetStatus::PartiallyEnforced) => "partly confined by landlock".to_owned(),
         Ok(RulesetStatus::NotEnforced) => "not confined by landlock: no support".to_owned(),
@@ -22,7 +22,7 @@ pub fn confine(root: &Path) -> String {
     }
 }
 
-fn restrict(root: &Path) -> Result<RulesetStatus, RulesetError> {
+fn restrict(root: &Path, list: Option<&Path>) -> Result<RulesetStatus, RulesetError> {
     let all = AccessFs::from_all(RIGHTS);
     let read = AccessFs::from_read(RIGHTS);
     let mut rules = Ruleset::default()
@@ -31,7 +31,15 @@ fn restrict(root: &Path) -> Result<RulesetStatus, RulesetError> {
         .create()?;
     // The library reads facts about descriptors, limits and devices there.
     let others = ["/proc", "/sys", "/dev"];
-    let folders = std::iter::once((root, all)).chain(others.map(|path| (Path::new(path), read)));
+    let entries = AccessFs::MakeSock
+        | AccessFs::MakeReg
+        | AccessFs::WriteFile
+        | AccessFs::RemoveFile
+        | AccessFs::ReadFile
+        | AccessFs::ReadDir;
+    let folders = std::iter::once((root, all))
+        .chain(list.map(|path| (path, entries)))
+        .chain(others.map(|path| (Path::new(path), read)));
     for (folder, rights) in folders {
         // A folder that does not exist needs no rule.
         if let Ok(fd) = PathFd::new(folder) {

@@ -6,31 +6,63 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::time::{Utc, now};
-use crate::output::one_line;
+use crate::output::{errno_of, one_line, print_line};
+use crate::problem::Problem;
 
 /// The output for log lines.
-pub struct Log(Mutex<Option<File>>);
+pub struct Log(Mutex<Output>);
+
+enum Output {
+    StandardError,
+    File {
+        file: File,
+        shown: String,
+        /// The last line was lost.
+        is_losing: bool,
+    },
+}
 
 impl Log {
     /// Opens a log that appends to this file, or writes to standard error.
     pub fn open(path: Option<&Path>) -> std::io::Result<Log> {
-        let file = match path {
-            Some(path) => Some(File::options().append(true).create(true).open(path)?),
-            None => None,
+        let output = match path {
+            Some(path) => Output::File {
+                file: File::options().append(true).create(true).open(path)?,
+                shown: path.display().to_string(),
+                is_losing: false,
+            },
+            None => Output::StandardError,
         };
-        Ok(Log(Mutex::new(file)))
+        Ok(Log(Mutex::new(output)))
     }
 
-    /// Writes a line. Control characters in names are escaped. Ignores an error: there is no
-    /// other output to report it to.
+    /// Writes a line. Control characters in names are escaped. If the line cannot be written
+    /// to the file, and the line before it could be, standard error says so.
     pub fn line(&self, text: &str) {
         let line = format!("{} {}\n", Utc::of(now()).rfc3339(), one_line(text));
-        let Ok(mut file) = self.0.lock() else {
-            return;
-        };
-        let _ = match &mut *file {
-            Some(file) => file.write_all(line.as_bytes()),
-            None => std::io::stderr().write_all(line.as_bytes()),
-        };
+        if let Some(problem) = self.write(line.as_bytes()) {
+            print_line(problem);
+        }
+    }
+
+    fn write(&self, line: &[u8]) -> Option<Problem> {
+        match &mut *self.0.lock().ok()? {
+            Output::StandardError => {
+                // There is no other output to report an error to.
+                let _ = std::io::stderr().write_all(line);
+                None
+            }
+            Output::File {
+                file,
+                shown,
+                is_losing,
+            } => {
+                let error = file.write_all(line).err();
+                let was_losing = std::mem::replace(is_losing, error.is_some());
+                let errno = errno_of(&error.filter(|_| !was_losing)?);
+                let text = format!("{errno} writing the log; lines are lost until it succeeds");
+                Some(Problem::unsided(shown.as_str(), errno, text))
+            }
+        }
     }
 }

@@ -6,9 +6,12 @@ mod command;
 mod data;
 mod files;
 mod lines;
+mod listed;
 mod listing;
 mod lock;
 mod log;
+mod login;
+mod passwords;
 mod root;
 mod server;
 mod session;
@@ -22,8 +25,7 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cordboard::Errno;
@@ -32,6 +34,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::flags::Ftp;
 use crate::output::errno_of;
 use crate::problem::Problem;
+use crate::registry::Directory;
 use crate::{print, signals, sys};
 use server::{Clients, Server};
 
@@ -71,7 +74,11 @@ fn hash_password(name: &str) -> Result<(), Problem> {
     if password.last() == Some(&b'\n') {
         password.pop();
     }
-    let hash = users::hash(&password).map_err(|error| Problem::usage(name, error))?;
+    if password.is_empty() {
+        return Err(Problem::usage(name, "the password is empty")
+            .help("the password is read from standard input"));
+    }
+    let hash = passwords::hash(&password).map_err(|error| Problem::usage(name, error))?;
     print::print(format!("{name}:{hash}\n").as_bytes())
 }
 
@@ -101,7 +108,8 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     })?;
     let tls = match (&flags.tls_cert, &flags.tls_key) {
         (Some(cert), Some(key)) => {
-            Some(tls::config(cert, key).map_err(|text| Problem::usage("--tls-cert", text))?)
+            let config = tls::config(cert, key);
+            Some(config.map_err(|(option, text)| Problem::usage(option, text))?)
         }
         _ => None,
     };
@@ -125,13 +133,14 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         require_tls: flags.require_tls,
         rate: flags.rate.unwrap_or(0),
         idle: flags.idle,
-        grace: flags.grace,
         passive_ports: flags.passive_ports,
+        list: Directory::open().ok(),
         ending,
-        ended: AtomicBool::new(false),
+        deadline: OnceLock::new(),
         clients: Arc::new(Clients::new(flags.clients, flags.clients_per_address)),
     });
-    let confined = lock::confine(root_path);
+    let list = server.list.as_ref().map(Directory::path);
+    let confined = lock::confine(root_path, list);
     server
         .log
         .line(&format!("listening at {address}, {confined}"));
@@ -229,9 +238,11 @@ fn refuse(socket: &TcpStream, why: &str) {
 
 /// Ends the sessions. Running transfers may complete within the time of grace.
 fn end(server: &Server, hang_up: OwnedFd, grace: Duration) {
-    server.ended.store(true, Ordering::Release);
+    let deadline = Instant::now() + grace;
+    let _ = server.deadline.set(deadline);
     drop(hang_up);
-    let left = server.clients.wait_for_all(Instant::now() + grace + LAST);
+    server.users.close();
+    let left = server.clients.wait_for_all(deadline + LAST);
     server.log.line(&match left {
         0 => "ended".to_owned(),
         left => format!("ended, with {left} clients connected"),

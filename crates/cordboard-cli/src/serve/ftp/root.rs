@@ -92,7 +92,7 @@ impl Root {
         let mut file = regular(self.0.open_with(place.path(), &options)?.into_std())?;
         if offset > 0 {
             if offset > file.metadata()?.len() {
-                return Err(io::ErrorKind::InvalidInput.into());
+                return Err(io::Error::other("the offset is beyond the end of the file"));
             }
             file.seek(SeekFrom::Start(offset))?;
         }
@@ -114,7 +114,10 @@ impl Root {
         match upload {
             // After the check that it is a regular file.
             Upload::Replace => file.set_len(0)?,
-            Upload::From(offset) => drop(file.seek(SeekFrom::Start(offset))?),
+            Upload::From(offset) => {
+                let sought = file.seek(SeekFrom::Start(offset));
+                sought.map_err(|_| io::Error::other("the offset is too large"))?;
+            }
             Upload::Append | Upload::New => {}
         }
         Ok(file)
@@ -165,7 +168,26 @@ impl Root {
     pub fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
         match from.is_root() || to.is_root() {
             true => Err(io::ErrorKind::PermissionDenied.into()),
-            false => self.0.rename(from.path(), &self.0, to.path()),
+            false => {
+                let done = self.0.rename(from.path(), &self.0, to.path());
+                done.map_err(|error| self.explained(error, from, to))
+            }
+        }
+    }
+
+    /// Replaces `EINVAL` by its reason: that of a directory is usually its destination
+    /// (rename(2)).
+    fn explained(&self, error: io::Error, from: &Place, to: &Place) -> io::Error {
+        let is_directory = || self.metadata(from).is_ok_and(|about| about.is_dir());
+        match error.raw_os_error() {
+            Some(libc::EINVAL) if to.0.starts_with(&from.0) => {
+                io::Error::other("a directory cannot be moved into itself")
+            }
+            // `to` may lead through a symlink.
+            Some(libc::EINVAL) if is_directory() => io::Error::other(
+                "the directory would be moved into itself, or its new name is not allowed",
+            ),
+            _ => error,
         }
     }
 
@@ -242,8 +264,23 @@ mod tests {
         }
         assert!(root.read(&place("link"), 0).is_ok());
         assert!(root.read(&place("inside"), 7).is_err(), "past its end");
+        let error = root.write(&place("inside"), Upload::From(u64::MAX));
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("offset is too large")
+        );
         assert!(root.rename(&place("inside"), &place("etc/x")).is_err());
         assert!(root.remove_directory(&place("/")).is_err());
+        root.make_directory(&place("d")).unwrap();
+        std::os::unix::fs::symlink("d", served.join("same")).unwrap();
+        for to in ["d/x", "same/x"] {
+            let error = root.rename(&place("d"), &place(to)).unwrap_err();
+            assert!(error.to_string().contains("moved into itself"), "{error}");
+        }
+        std::fs::remove_file(served.join("same")).unwrap();
+        root.remove_directory(&place("d")).unwrap();
         assert_eq!(
             std::fs::read(folder.path().join("secret")).unwrap(),
             b"secret"

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
@@ -12,6 +11,7 @@ use rustls::ServerConfig;
 use super::log::Log;
 use super::root::Root;
 use super::users::Users;
+use crate::registry::Directory;
 
 /// What all sessions share.
 pub struct Server {
@@ -23,18 +23,21 @@ pub struct Server {
     /// The rate limit of each transfer in bytes a second; 0: no limit.
     pub rate: u64,
     pub idle: Duration,
-    pub grace: Duration,
     pub passive_ports: Option<(u16, u16)>,
+    /// The directory in which transfers are listed for `cordboard top`. `None`: none is
+    /// listed.
+    pub list: Option<Directory>,
     /// The read end of a pipe that hangs up when the server shuts down.
     pub ending: OwnedFd,
-    pub ended: AtomicBool,
+    /// The server is shutting down: at this time, running transfers are cancelled.
+    pub deadline: OnceLock<Instant>,
     pub clients: Arc<Clients>,
 }
 
 impl Server {
     /// Returns whether the server is shutting down.
     pub fn is_ending(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.deadline.get().is_some()
     }
 }
 

@@ -18,9 +18,6 @@ use super::root::Place;
 use super::server::Server;
 use super::users::User;
 
-/// Wrong passwords after which a client is disconnected, and the pause after each.
-const FAILURES: u32 = 3;
-const PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait for a client that does not read its replies.
 const UNREAD: Duration = Duration::from_secs(30);
 
@@ -39,9 +36,9 @@ pub(super) struct Session {
     pub(super) lines: Lines,
     pub(super) client: IpAddr,
     pub(super) local: IpAddr,
-    name: Option<String>,
+    pub(super) name: Option<String>,
     pub(super) user: Option<User>,
-    failures: u32,
+    pub(super) failures: u32,
     pub(super) here: Place,
     pub(super) ascii: bool,
     /// The offset of the next transfer. Other commands may come before the transfer: if
@@ -217,90 +214,6 @@ impl Session {
         })
     }
 
-    fn user(&mut self, name: &[u8]) -> Step {
-        (self.user, self.rest) = (None, 0);
-        if self.server.require_tls && !self.lines.is_encrypted() {
-            return self.say(530, "Send AUTH TLS first");
-        }
-        let name = String::from_utf8_lossy(name).into_owned();
-        let text = match self.server.users.takes_anonymous(&name) {
-            true => "Any password is accepted",
-            false => "Password required",
-        };
-        self.name = Some(name);
-        self.say(331, text)
-    }
-
-    fn pass(&mut self, password: &[u8]) -> Step {
-        let Some(name) = self.name.take() else {
-            return self.say(503, "Send USER first");
-        };
-        if let Some(user) = self.server.users.login(&name, password) {
-            let rights = if user.writes {
-                "read and write"
-            } else {
-                "read-only"
-            };
-            let text = format!("Logged in, {rights}");
-            self.user = Some(user);
-            self.here = Place::default();
-            return self.say(230, &text);
-        }
-        self.failures += 1;
-        self.server
-            .log
-            .line(&format!("{} {name} LOGIN: wrong password", self.client));
-        self.pause();
-        if self.failures < FAILURES {
-            return self.say(530, "Wrong name or password");
-        }
-        self.say(421, "Too many wrong passwords")
-            .map(|_| Next::Quit)
-    }
-
-    /// Delays the reply to a wrong password, unless the server is shutting down.
-    fn pause(&self) {
-        let mut fds = [PollFd::from_borrowed_fd(
-            self.server.ending.as_fd(),
-            PollFlags::IN,
-        )];
-        let _ = poll(&mut fds, Timespec::try_from(PAUSE).ok().as_ref());
-    }
-
-    fn auth(&mut self, how: &[u8]) -> Step {
-        let Some(config) = self.server.tls.clone() else {
-            return self.say(502, "The server has no certificate");
-        };
-        if !matches!(how, b"TLS" | b"TLS-C" | b"SSL") {
-            return self.say(504, "Only AUTH TLS is supported");
-        }
-        if self.lines.is_encrypted() {
-            return self.say(503, "The connection is already encrypted");
-        }
-        self.say(234, "Start the TLS handshake")?;
-        (self.user, self.name) = (None, None);
-        self.lines.encrypt(&config)?;
-        Ok(Next::Continue)
-    }
-
-    fn prot(&mut self, level: u8) -> Step {
-        match level {
-            _ if !self.lines.is_encrypted() => self.say(503, "Send AUTH TLS first"),
-            b'C' if self.server.require_tls => self.say(534, "Data connections must be encrypted"),
-            b'P' | b'C' => {
-                self.private = level == b'P';
-                self.say(
-                    200,
-                    match self.private {
-                        true => "Data connections are encrypted, and bytes pass through user space",
-                        false => "Data connections are not encrypted",
-                    },
-                )
-            }
-            _ => self.say(536, "Only PROT P and PROT C are supported"),
-        }
-    }
-
     fn feat(&mut self) -> Step {
         let mut all = vec![
             "EPRT",
@@ -428,7 +341,7 @@ impl Session {
     pub(super) fn failed(&mut self, path: &[u8], error: &io::Error) -> Step {
         let why = match error.kind() {
             io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-            io::ErrorKind::InvalidInput => "the offset is beyond the end of the file".to_owned(),
+            io::ErrorKind::InvalidInput => "the file system does not allow this name".to_owned(),
             _ => error.to_string(),
         };
         let code = match Errno::from_io_error(error) {

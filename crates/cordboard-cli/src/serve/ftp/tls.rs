@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use rustls::pki_types::pem::PemObject;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{Error, ServerConfig, ServerConnection, StreamOwned};
 
 use super::waiting::Waited;
 use crate::sys;
@@ -25,17 +27,30 @@ const BLOCK: usize = 64 << 10;
 ///
 /// # Errors
 ///
-/// A message that names the file.
-pub fn config(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
-    let shown = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+/// The option, and a message that names its file.
+pub fn config(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, (&'static str, String)> {
+    let of_cert = |why: String| ("--tls-cert", format!("{}: {why}", cert.display()));
+    let of_key = |why: String| ("--tls-key", format!("{}: {why}", key.display()));
     let chain =
         CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| shown(cert, &error))?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| shown(key, &error))?;
-    let mut config = ServerConfig::builder()
+    let chain = match chain {
+        Ok(chain) if chain.is_empty() => Err(of_cert("no certificate in PEM format".to_owned())),
+        chain => chain.map_err(|error| of_cert(error.to_string())),
+    }?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
+        pem::Error::NoItemsFound => of_key("no private key in PEM format".to_owned()),
+        error => of_key(error.to_string()),
+    })?;
+    let config = ServerConfig::builder()
         .with_no_client_auth()
-        .with_single_cert(chain, private)
-        .map_err(|error| shown(cert, &error))?;
+        .with_single_cert(chain, private);
+    let mut config = config.map_err(|error| match error {
+        Error::InconsistentKeys(_) => {
+            of_key(format!("not the key of the certificate {}", cert.display()))
+        }
+        Error::InvalidCertificate(_) => of_cert(error.to_string()),
+        error => of_key(error.to_string()),
+    })?;
     // A client that uploads does not read tickets. If it closes its socket with unread
     // bytes, its kernel sends a reset, which loses bytes of the upload (tcp_close(),
     // net/ipv4/tcp.c).
@@ -55,7 +70,60 @@ pub struct Pump {
     thread: JoinHandle<io::Result<()>>,
     /// The whole file was sent: the thread may send *close notify*.
     complete: Arc<AtomicBool>,
+}
+
+/// A data connection whose reads and writes also end when the session shuts down its end of
+/// the pair. A shutdown of the connection would also wake the thread, but would send the
+/// end of the file.
+struct Connection {
     socket: TcpStream,
+    pair: Arc<UnixStream>,
+}
+
+impl Connection {
+    fn wait(&self, events: PollFlags) -> io::Result<()> {
+        let mut fds = [
+            PollFd::new(&self.socket, events),
+            PollFd::new(&*self.pair, PollFlags::empty()),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) if !fds[1].revents().is_empty() => Err(io::ErrorKind::ConnectionAborted.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match recv(&self.socket, &mut *bytes, RecvFlags::DONTWAIT) {
+                Ok((_, n)) => return Ok(n),
+                Err(rustix::io::Errno::AGAIN) => self.wait(PollFlags::IN)?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match send(
+                &self.socket,
+                bytes,
+                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+            ) {
+                Ok(n) => return Ok(n),
+                Err(rustix::io::Errno::AGAIN) => self.wait(PollFlags::OUT)?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Pump {
@@ -69,11 +137,12 @@ impl Pump {
         let (ours, theirs) = UnixStream::pair()?;
         let complete = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&complete);
-        let copy = socket.try_clone()?;
+        let theirs = Arc::new(theirs);
         let run = move || {
-            let stream = StreamOwned::new(connection, copy);
+            let pair = Arc::clone(&theirs);
+            let stream = StreamOwned::new(connection, Connection { socket, pair });
             match direction {
-                Direction::ToClient => encrypt(stream, theirs, &flag),
+                Direction::ToClient => encrypt(stream, &theirs, &flag),
                 Direction::FromClient => decrypt(stream, &theirs),
             }
         };
@@ -81,18 +150,13 @@ impl Pump {
             let thread = std::thread::Builder::new().name("cordboard-tls".to_owned());
             thread.stack_size(256 << 10).spawn(run)
         })?;
-        let pump = Pump {
-            thread,
-            complete,
-            socket,
-        };
-        Ok((pump, ours))
+        Ok((Pump { thread, complete }, ours))
     }
 
     /// Waits for the end of the thread. `complete`: all bytes of the source were moved.
     /// `wait` waits until the descriptor hangs up, which may take long if the client does
-    /// not read the last bytes. Its result is returned. If that is not `Ready`, the
-    /// connection is shut down.
+    /// not read the last bytes. Its result is returned. If that is not `Ready`, the thread
+    /// ends without having sent all bytes.
     ///
     /// # Errors
     ///
@@ -112,7 +176,7 @@ impl Pump {
             waited = wait(ours.as_fd());
         }
         if !complete || waited != Waited::Ready {
-            let _ = self.socket.shutdown(Shutdown::Both);
+            let _ = ours.shutdown(Shutdown::Both);
         }
         drop(ours);
         let panicked = |_| Err(io::Error::other("the thread has panicked"));
@@ -121,8 +185,8 @@ impl Pump {
 }
 
 fn encrypt(
-    mut stream: StreamOwned<ServerConnection, TcpStream>,
-    mut from: UnixStream,
+    mut stream: StreamOwned<ServerConnection, Connection>,
+    mut from: &UnixStream,
     complete: &AtomicBool,
 ) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
@@ -146,7 +210,7 @@ fn encrypt(
 }
 
 fn decrypt(
-    mut stream: StreamOwned<ServerConnection, TcpStream>,
+    mut stream: StreamOwned<ServerConnection, Connection>,
     mut to: &UnixStream,
 ) -> io::Result<()> {
     let mut block = vec![0; BLOCK];

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,8 +71,9 @@ impl Session {
         let server = Arc::clone(&self.server);
         let until = Instant::now() + data::PATIENCE.min(server.idle);
         let lines = &mut self.lines;
-        let mut wait =
-            |fd: BorrowedFd<'_>, events| waiting::wait(&server, lines, fd, events, until);
+        let mut wait = |fd: BorrowedFd<'_>, events| {
+            waiting::wait(Some(server.ending.as_fd()), lines, fd, events, until)
+        };
         let done = data::connect(mode, (self.local, self.client), &mut wait);
         let why = match done {
             Ok(socket) => return Ok(Ok(socket)),
@@ -179,16 +180,19 @@ impl Session {
         if job.verb != "STOU" {
             text.extend_from_slice(through.as_bytes());
         }
+        // A normal close would mean the end of the file. Until all bytes are moved, each close
+        // is a reset, even that by the end of the process (`tcp_close()`, net/ipv4/tcp.c).
+        if let Err(errno) = sockopt::set_socket_linger(&socket, Some(Duration::ZERO)) {
+            return self.failed(job.path, &errno.into());
+        }
         self.lines.reply(150, &text)?;
         let start = Instant::now();
         let carried = self.carry(job, file, &socket);
         let elapsed = start.elapsed();
         let complete = matches!(&carried, Ok(carried) if carried.complete);
         if complete {
+            let _ = sockopt::set_socket_linger(&socket, None);
             let _ = socket.shutdown(Shutdown::Write);
-        } else {
-            // A reset, because a normal close would mean the end of the file.
-            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         drop(socket);
         let (code, text) = answer(&carried, elapsed, through);
@@ -222,6 +226,12 @@ impl Session {
             Direction::ToClient => Stage::transforming(ToNetwork::default()),
             Direction::FromClient => Stage::transforming(FromNetwork::default()),
         });
+        let shown = self.here.join(job.path).shown();
+        let (shown, client) = (String::from_utf8_lossy(&shown), self.client.to_canonical());
+        let label = match job.direction {
+            Direction::ToClient => format!("{shown} -> {client}"),
+            Direction::FromClient => format!("{client} -> {shown}"),
+        };
         let file = OwnedFd::from(file);
         let ends = |file: OwnedFd, network: OwnedFd| match job.direction {
             Direction::ToClient => (file, network),
@@ -233,15 +243,38 @@ impl Session {
             // could not be cancelled.
             socket.set_nonblocking(true)?;
             let network = OwnedFd::from(socket.try_clone()?);
-            return Ok(carry(&server, &mut self.lines, ends(file, network), stage));
+            return Ok(carry(
+                &server,
+                &mut self.lines,
+                ends(file, network),
+                stage,
+                label,
+            ));
         };
         let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction)?;
         let network = OwnedFd::from(ours.try_clone()?);
-        let mut carried = carry(&server, &mut self.lines, ends(file, network), stage);
+        let mut carried = carry(&server, &mut self.lines, ends(file, network), stage, label);
+        // ABOR may have arrived just when the last bytes were moved into the pair.
+        if job.direction == Direction::ToClient {
+            carried.complete &= !carried.aborted;
+        }
         let until = Instant::now() + server.idle;
         let lines = &mut self.lines;
+        let mut wait = |fd: BorrowedFd<'_>, ending, until| {
+            waiting::wait(ending, lines, fd, PollFlags::empty(), until)
+        };
         let (waited, done) = pump.finish(ours, carried.complete, |fd| {
-            waiting::wait(&server, lines, fd, PollFlags::empty(), until)
+            let waited = wait(fd, Some(server.ending.as_fd()), until);
+            match server.deadline.get() {
+                // The last bytes, too, may be sent within the time of grace.
+                Some(deadline) if waited == Waited::Ending => {
+                    match wait(fd, None, until.min(*deadline)) {
+                        Waited::TimedOut => Waited::Ending,
+                        other => other,
+                    }
+                }
+                _ => waited,
+            }
         });
         carried.aborted |= waited == Waited::Aborted;
         carried.idle |= waited == Waited::TimedOut;

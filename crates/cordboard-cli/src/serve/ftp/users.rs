@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Mutex;
+use std::time::Instant;
 
-use argon2::Argon2;
-use argon2::password_hash::rand_core::OsRng;
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
+use super::passwords::{Hash, NotVerified, Verifier};
 
 /// A user that has logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,12 +15,12 @@ pub struct User {
 
 /// The users from the file, by name.
 pub struct Users {
-    known: HashMap<String, (String, bool)>,
+    known: HashMap<String, (Hash, bool)>,
     anonymous: bool,
-    /// A hash that is verified for unknown names, so that they take as long as known ones.
-    decoy: String,
-    /// Held while a password is verified, because each verification takes 19 MiB.
-    verifying: Mutex<()>,
+    /// A hash that is verified for unknown names, so that they take as long as the first
+    /// known one. Without users, no name needs to be hidden.
+    decoy: Option<Hash>,
+    verifier: Verifier,
 }
 
 impl Users {
@@ -43,6 +41,7 @@ impl Users {
 
     fn parse(text: &str, anonymous: bool) -> Result<Users, String> {
         let mut known = HashMap::new();
+        let mut decoy = None;
         for (number, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
@@ -57,29 +56,20 @@ impl Users {
                 (Some("ro"), None) => false,
                 _ => return Err(bad("a line is NAME:HASH or NAME:HASH:ro")),
             };
-            if PasswordHash::new(hash).is_err() {
-                return Err(bad("not a hash from --hash-password"));
-            }
+            let hash = Hash::parse(hash).map_err(|why| bad(&why))?;
             if name.is_empty() || is_anonymous(name) {
                 return Err(bad("this name cannot have a password"));
             }
-            if known
-                .insert(name.to_owned(), (hash.to_owned(), writes))
-                .is_some()
-            {
+            decoy.get_or_insert_with(|| hash.without_password());
+            if known.insert(name.to_owned(), (hash, writes)).is_some() {
                 return Err(bad("the user is listed twice"));
             }
         }
-        // Without users, no name needs to be hidden.
-        let decoy = match known.is_empty() {
-            true => String::new(),
-            false => hash(b"")?,
-        };
         Ok(Users {
             known,
             anonymous,
             decoy,
-            verifying: Mutex::new(()),
+            verifier: Verifier::default(),
         })
     }
 
@@ -88,24 +78,34 @@ impl Users {
         self.anonymous && is_anonymous(name)
     }
 
-    /// Returns the user, if name and password are correct.
-    pub fn login(&self, name: &str, password: &[u8]) -> Option<User> {
+    /// Returns the user, if name and password are correct. Waits until this time for the
+    /// verification.
+    pub fn login(
+        &self,
+        name: &str,
+        password: &[u8],
+        until: Instant,
+    ) -> Result<Option<User>, NotVerified> {
         if self.takes_anonymous(name) {
-            return Some(User {
+            return Ok(Some(User {
                 name: "anonymous".to_owned(),
                 writes: false,
-            });
+            }));
         }
         let found = self.known.get(name);
-        let hash = found.map_or(&self.decoy, |(hash, _)| hash);
-        let _turn = self.verifying.lock();
-        let parsed = PasswordHash::new(hash).ok()?;
-        let right = Argon2::default().verify_password(password, &parsed).is_ok();
-        let (_, writes) = found.filter(|_| right)?;
-        Some(User {
+        let Some(hash) = found.map(|(hash, _)| hash).or(self.decoy.as_ref()) else {
+            return Ok(None);
+        };
+        let right = self.verifier.verify(hash, password, until)?;
+        Ok(found.filter(|_| right).map(|(_, writes)| User {
             name: name.to_owned(),
             writes: *writes,
-        })
+        }))
+    }
+
+    /// The server is shutting down: ends the waits for verifications.
+    pub fn close(&self) {
+        self.verifier.close();
     }
 }
 
@@ -113,16 +113,9 @@ fn is_anonymous(name: &str) -> bool {
     name.eq_ignore_ascii_case("anonymous") || name.eq_ignore_ascii_case("ftp")
 }
 
-/// Returns the hash of a password, in the format of the file of users.
-pub fn hash(password: &[u8]) -> Result<String, String> {
-    let salt = SaltString::generate(&mut OsRng);
-    let hash = Argon2::default().hash_password(password, &salt);
-    hash.map(|hash| hash.to_string())
-        .map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::passwords::hash;
     use super::*;
 
     #[test]
@@ -139,16 +132,18 @@ mod tests {
                 writes,
             })
         };
-        assert_eq!(users.login("ann", b"a"), user("ann", true));
-        assert_eq!(users.login("bob", b"b"), user("bob", false));
+        let now = Instant::now();
+        assert_eq!(users.login("ann", b"a", now), Ok(user("ann", true)));
+        assert_eq!(users.login("bob", b"b", now), Ok(user("bob", false)));
         for (name, password) in [("ann", b"b"), ("eve", b"a"), ("anonymous", b"a")] {
-            assert_eq!(users.login(name, password), None);
+            assert_eq!(users.login(name, password, now), Ok(None));
         }
+        let nobody = Users::parse("", true).unwrap();
         assert_eq!(
-            Users::parse("", true).unwrap().login("FTP", b"me@"),
-            user("anonymous", false)
+            nobody.login("FTP", b"me@", now),
+            Ok(user("anonymous", false))
         );
-        assert_eq!(Users::parse("", true).unwrap().login("ann", b""), None);
+        assert_eq!(nobody.login("ann", b"", now), Ok(None));
     }
 
     #[test]
@@ -158,6 +153,10 @@ mod tests {
             ("ann".to_owned(), "line 1: a line is"),
             (format!("\nann:{hash}:rx"), "line 2: a line is"),
             ("ann:secret".to_owned(), "line 1: not a hash"),
+            (
+                format!("ann:{}", hash.replace("m=19456", "m=4000000")),
+                "line 1: this hash needs",
+            ),
             (format!("ftp:{hash}"), "line 1: this name"),
             (
                 format!("a:{hash}\na:{hash}"),

@@ -1,12 +1,11 @@
 //! Waits for a descriptor, and meanwhile handles the control connection.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lines::Lines;
-use super::server::Server;
 
 /// Why a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,10 +20,10 @@ pub enum Waited {
     TimedOut,
 }
 
-/// Waits until `fd` has one of these events, or until this time. Commands other than ABOR
-/// are not carried out.
+/// Waits until `fd` has one of these events, until `ending` hangs up, or until this time.
+/// Commands other than ABOR are not carried out.
 pub fn wait(
-    server: &Server,
+    ending: Option<BorrowedFd<'_>>,
     lines: &mut Lines,
     fd: BorrowedFd<'_>,
     events: PollFlags,
@@ -34,10 +33,8 @@ pub fn wait(
         if lines.take(b"ABOR") {
             return Waited::Aborted;
         }
-        let mut fds = vec![
-            PollFd::from_borrowed_fd(fd, events),
-            PollFd::from_borrowed_fd(server.ending.as_fd(), PollFlags::IN),
-        ];
+        let mut fds = vec![PollFd::from_borrowed_fd(fd, events)];
+        fds.extend(ending.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let control = lines.awaited();
         fds.extend(control.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let left = until.saturating_duration_since(Instant::now());
@@ -48,7 +45,7 @@ pub fn wait(
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return Waited::Closed,
             Ok(_) if has(0) => return Waited::Ready,
-            Ok(_) if has(1) => return Waited::Ending,
+            Ok(_) if ending.is_some() && has(1) => return Waited::Ending,
             Ok(_) => {}
         }
         drop(fds);

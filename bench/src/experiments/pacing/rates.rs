@@ -1,25 +1,16 @@
-//! Rates asked for against rates got, and what pacing costs.
+//! Rates asked for against rates got: a cached file, copied at a rate.
 
 use std::fs::File;
 
 use anyhow::Result;
 
-use super::experiment::{Experiment, available};
+use super::{FREE, OFF, OURS};
+use crate::experiments::experiment::available;
 use crate::harness::interleave::Setting;
 use crate::harness::launch::Job;
 use crate::harness::series::Sample;
 use crate::harness::{Bench, files};
 
-/// The entry in the list of experiments.
-pub const EXPERIMENT: Experiment = Experiment {
-    name: "pacing",
-    about: "A cached file copied at a rate: the rate got, and the processor time beside the \
-            same copy without a rate.",
-    run,
-};
-
-const OURS: &str = "cordboard --rate";
-const FREE: &str = "cordboard without a rate";
 /// Bytes a second.
 const RATES: [(&str, u64); 4] = [
     ("64 KiB/s", 64 << 10),
@@ -31,10 +22,8 @@ const ROUNDS: usize = 5;
 /// The time that a paced copy takes, in tenths of a second.
 const TENTHS: u64 = 20;
 const QUICK_TENTHS: u64 = 2;
-/// By how much the rate got differs from the one asked for.
-const OFF: &str = "% off the rate";
-
-fn run(bench: &mut Bench) -> Result<()> {
+/// Measures at each rate.
+pub fn run(bench: &mut Bench) -> Result<()> {
     for (name, rate) in RATES {
         if bench.wants(name) {
             at(bench, name, rate)?;

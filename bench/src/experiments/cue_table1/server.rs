@@ -1,0 +1,103 @@
+//! A server that runs until its clients have gone, and its processor time.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::harness::cpu::Cpu;
+use crate::harness::interleave::Turn;
+use crate::harness::launch::{Job, Running};
+
+/// How long a server may take to start, and its sessions to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A running server.
+pub struct Server {
+    /// Where it listens.
+    pub port: u16,
+    running: Running,
+    /// The processor seconds of its start.
+    start: f64,
+}
+
+impl Server {
+    /// Starts the server for the files of a directory.
+    pub fn start(turn: &Turn<'_>, directory: &Path, config: &Path) -> Result<Server> {
+        // Another process may take the port meanwhile; the turn fails then.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+            .local_addr()?
+            .port();
+        fs::write(config, of_vsftpd(directory, port))?;
+        let fill = [
+            ("port", port.to_string().into()),
+            ("dir", directory.into()),
+            ("conf", config.into()),
+        ];
+        let job = Job::new(&turn.command_line(&fill))?.directory(directory);
+        let running = job.start()?;
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            if Instant::now() > deadline || has_ended(running.pid()) {
+                let _ = running.end();
+                bail!("the server does not listen");
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        let start = of_first_thread(running.pid()).unwrap_or(0.0);
+        Ok(Server {
+            port,
+            running,
+            start,
+        })
+    }
+
+    /// Ends it after its sessions; its processor time since it listens.
+    pub fn end(self) -> Result<Cpu> {
+        // The time of a session that is a process counts once the server has waited
+        // for it.
+        let pid = self.running.pid();
+        let deadline = Instant::now() + PATIENCE;
+        while has_children(pid) && Instant::now() < deadline {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        let cpu = self.running.end()?;
+        Ok(Cpu {
+            user: 0.0,
+            system: (cpu.total() - self.start).max(0.0),
+        })
+    }
+}
+
+/// The processor seconds of the first thread. `proc_pid_schedstat(5)`, which has
+/// nanoseconds; the servers have one thread when they have started.
+fn of_first_thread(pid: u32) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
+    let nanoseconds = text.split_whitespace().next().context("empty")?;
+    Ok(nanoseconds.parse::<f64>()? / 1e9)
+}
+
+fn has_children(pid: u32) -> bool {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    children.is_ok_and(|text| !text.trim().is_empty())
+}
+
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|text| text.contains(") Z "))
+}
+
+/// The configuration of vsftpd: it serves this directory to anonymous clients. It
+/// keeps its user, because the directory may belong to root alone.
+fn of_vsftpd(directory: &Path, port: u16) -> String {
+    format!(
+        "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\n\
+         anonymous_enable=YES\nlocal_enable=NO\nanon_root={}\nrun_as_launching_user=YES\n\
+         one_process_model=YES\nseccomp_sandbox=NO\nisolate=NO\nisolate_network=NO\n\
+         max_per_ip=0\nmax_clients=0\nxferlog_enable=NO\n",
+        directory.display()
+    )
+}

@@ -1,0 +1,132 @@
+//! Keys of a terminal, from the bytes that it sends.
+
+/// A key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// A character of ASCII.
+    Char(char),
+    Enter,
+    Backspace,
+    Escape,
+    Up,
+    Down,
+    Home,
+    End,
+}
+
+/// Decodes bytes that arrive in any pieces. The escape sequences of other keys are
+/// skipped: the `[` of an arrow key is no bracket.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Decoder {
+    state: State,
+    /// The first digit of a sequence.
+    number: u8,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    #[default]
+    Plain,
+    /// After ESC.
+    Escape,
+    /// Inside a sequence, which ends with a byte from `@` on.
+    Sequence,
+}
+
+impl Decoder {
+    /// Takes a byte in. Returns the key that it completes.
+    pub fn key(&mut self, byte: u8) -> Option<Key> {
+        match (self.state, byte) {
+            (_, 0x1b) => self.state = State::Escape,
+            (State::Escape, b'[' | b'O') => {
+                *self = Decoder {
+                    state: State::Sequence,
+                    number: 0,
+                }
+            }
+            // With Alt.
+            (State::Escape, _) => self.state = State::Plain,
+            (State::Sequence, b'@'..=b'~') => {
+                self.state = State::Plain;
+                return named(byte, self.number);
+            }
+            (State::Sequence, byte) if self.number == 0 => self.number = byte,
+            (State::Sequence, _) => {}
+            (State::Plain, byte) => return plain(byte),
+        }
+        None
+    }
+
+    /// Whether the next byte tells if ESC was a key of its own.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Escape
+    }
+
+    /// No byte has followed: ESC was a key of its own.
+    pub fn close(&mut self) -> Option<Key> {
+        match std::mem::take(&mut self.state) {
+            State::Escape => Some(Key::Escape),
+            state => {
+                self.state = state;
+                None
+            }
+        }
+    }
+}
+
+fn plain(byte: u8) -> Option<Key> {
+    match byte {
+        b'\r' | b'\n' => Some(Key::Enter),
+        0x7f | 0x08 => Some(Key::Backspace),
+        b' '..=b'~' => Some(Key::Char(char::from(byte))),
+        _ => None,
+    }
+}
+
+/// The key of a sequence (`console_codes(4)`, and xterm's).
+fn named(end: u8, number: u8) -> Option<Key> {
+    match (end, number) {
+        (b'A', _) => Some(Key::Up),
+        (b'B', _) => Some(Key::Down),
+        (b'H', _) | (b'~', b'1' | b'7') => Some(Key::Home),
+        (b'F', _) | (b'~', b'4' | b'8') => Some(Key::End),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_single_keys() {
+        let mut decoder = Decoder::default();
+        let typed = b"a\x1b[A\x1bOB\x1b[1;5C\x1b[5~\x1b[4~\x1b[1~\x1bx\r\x7f\x01\xc3\xa4z";
+        let keys: Vec<Key> = typed.iter().filter_map(|byte| decoder.key(*byte)).collect();
+        let expected = [
+            Key::Char('a'),
+            Key::Up,
+            Key::Down,
+            Key::End,
+            Key::Home,
+            Key::Enter,
+            Key::Backspace,
+            Key::Char('z'),
+        ];
+        assert_eq!(keys, expected);
+    }
+
+    #[test]
+    fn escape_is_a_key_if_nothing_follows() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.key(0x1b), None);
+        assert!(decoder.is_open());
+        assert_eq!(decoder.close(), Some(Key::Escape));
+        assert!(!decoder.is_open());
+        assert_eq!(decoder.close(), None);
+        decoder.key(0x1b);
+        decoder.key(b'[');
+        assert_eq!(decoder.close(), None, "inside a sequence");
+        assert_eq!(decoder.key(b'A'), Some(Key::Up));
+    }
+}

@@ -1,0 +1,267 @@
+//! The directory, which only its owner may write to.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cordboard::Errno as Named;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdir, open, openat, stat};
+use rustix::io::Errno;
+use rustix::process::{geteuid, getpid};
+
+use super::entry::{Entry, Registered};
+use crate::problem::Problem;
+
+/// The longest entry.
+const LONGEST: usize = 64 << 10;
+/// What the name of an entry ends with.
+const SUFFIX: &str = ".json";
+
+/// The directory of this user, open.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens the directory of this user; makes it if there is none.
+    ///
+    /// A directory of another user, and one that others may write to, is refused: they
+    /// could make this user steer a process of theirs.
+    pub fn open() -> Result<Directory, Problem> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR");
+        Directory::at(place(runtime.as_deref()))
+    }
+
+    fn at(path: PathBuf) -> Result<Directory, Problem> {
+        let shown = path.to_string_lossy();
+        let failed = |errno: Errno, doing: &str| {
+            let errno = Named::from(errno);
+            Problem::unsided(&*shown, errno, format!("{errno} {doing}"))
+        };
+        match mkdir(&path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(errno, "making the directory of control sockets")),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = open(&path, flags, Mode::empty())
+            .map_err(|errno| failed(errno, "opening the directory of control sockets"))?;
+        let stat = fstat(&fd)
+            .map_err(|errno| failed(errno, "looking at the directory of control sockets"))?;
+        let others = Mode::WGRP | Mode::WOTH;
+        let refused = match () {
+            () if stat.st_uid != geteuid().as_raw() => "belongs to another user",
+            () if Mode::from_raw_mode(stat.st_mode).intersects(others) => {
+                "other users may write to it"
+            }
+            () => return Ok(Directory { fd, path }),
+        };
+        let problem = Problem::unsided(&*shown, Named::EPERM, refused);
+        Err(problem.help("remove it, or set XDG_RUNTIME_DIR to a directory of your own"))
+    }
+
+    /// The path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns a new path for a socket in the directory.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.path.join(format!("{}.sock", unique()))
+    }
+
+    /// Adds an entry, until it is dropped. The socket already listens.
+    pub fn register(&self, entry: &Entry) -> Result<Registered, Errno> {
+        let text = serde_json::to_vec(entry).map_err(|_| Errno::INVAL)?;
+        let (name, partial) = (unique() + SUFFIX, unique() + ".new");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(&self.fd, &partial, flags, Mode::RUSR | Mode::WUSR)?;
+        // A reader meets whole entries only.
+        let written = match rustix::io::write(&file, &text) {
+            Ok(n) if n == text.len() => rustix::fs::renameat(&self.fd, &partial, &self.fd, &name),
+            Ok(_) => Err(Errno::NOSPC),
+            Err(errno) => Err(errno),
+        };
+        if let Err(errno) = written {
+            let _ = rustix::fs::unlinkat(&self.fd, &partial, AtFlags::empty());
+            return Err(errno);
+        }
+        let directory = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3)?;
+        Ok(Registered::new(directory, name))
+    }
+
+    /// Returns all entries with their names. What is no entry is passed over.
+    ///
+    /// Of several with the same socket, all but the last were left by processes that were
+    /// killed: these are removed.
+    pub fn entries(&self) -> Result<Vec<(OsString, Entry)>, Errno> {
+        let mut all = Vec::new();
+        for item in Dir::read_from(&self.fd)? {
+            let item = item?;
+            let name = OsStr::from_bytes(item.file_name().to_bytes());
+            if !name.as_bytes().ends_with(SUFFIX.as_bytes()) {
+                continue;
+            }
+            if let Some(entry) = self.read(name) {
+                all.push((name.to_owned(), entry));
+            }
+        }
+        // By the time of the start.
+        all.sort_by(|a: &(OsString, Entry), b| a.0.cmp(&b.0));
+        let last: HashMap<OsString, OsString> = (all.iter())
+            .map(|(name, entry)| (entry.socket.clone(), name.clone()))
+            .collect();
+        all.retain(|(name, entry)| {
+            let stays = last.get(&entry.socket) == Some(name);
+            if !stays {
+                let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+            }
+            stays
+        });
+        Ok(all)
+    }
+
+    fn read(&self, name: &OsStr) -> Option<Entry> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.fd, name, flags, Mode::empty()).ok()?;
+        let stat = fstat(&file).ok()?;
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !regular || stat.st_uid != geteuid().as_raw() {
+            return None;
+        }
+        let mut text = vec![0; LONGEST];
+        let length = rustix::io::read(&file, &mut text[..]).ok()?;
+        serde_json::from_slice(&text[..length]).ok()
+    }
+
+    /// Removes an entry whose process has gone, and its socket if that is here.
+    pub fn remove(&self, name: &OsStr, entry: &Entry) {
+        let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+        let socket = Path::new(&entry.socket);
+        if let (Some(parent), Some(file)) = (socket.parent(), socket.file_name())
+            && parent == self.path
+        {
+            let _ = rustix::fs::unlinkat(&self.fd, file, AtFlags::empty());
+        }
+    }
+}
+
+/// The path of the directory: in the runtime directory of the user, or in `/tmp`.
+///
+/// A runtime directory of another user is passed over: `sudo` may keep the variable, and
+/// a directory made there would be in the way of its owner.
+fn place(runtime: Option<&OsStr>) -> PathBuf {
+    let user = geteuid().as_raw();
+    let is_ours = |path: &Path| stat(path).is_ok_and(|stat| stat.st_uid == user);
+    let of_login = PathBuf::from(format!("/run/user/{user}"));
+    let candidates = runtime.map(PathBuf::from).filter(|path| path.is_absolute());
+    let found = candidates
+        .into_iter()
+        .chain([of_login])
+        .find(|path| is_ours(path));
+    match found {
+        Some(path) => path.join("cordboard"),
+        None => PathBuf::from(format!("/tmp/cordboard-{user}")),
+    }
+}
+
+/// A name that no other process and no other call gets: the entry of a later process
+/// with the same number is never taken for this one.
+fn unique() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let process = getpid().as_raw_nonzero();
+    format!("{:016x}-{process}-{number}", now.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn entry(socket: &[u8]) -> Entry {
+        Entry {
+            pid: 7,
+            command: "splice".to_owned(),
+            label: "a -> b".to_owned(),
+            socket: OsStr::from_bytes(socket).to_owned(),
+        }
+    }
+
+    #[test]
+    fn entries_last_until_they_are_dropped() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Directory::at(base.path().join("cordboard")).unwrap();
+        let mode = std::fs::metadata(directory.path()).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o700);
+        let first = directory.register(&entry(b"/tmp/\xff")).unwrap();
+        let second = directory.register(&entry(b"@name")).unwrap();
+        let all = directory.entries().unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].1, entry(b"/tmp/\xff"));
+        drop(first);
+        assert_eq!(directory.entries().unwrap().len(), 1);
+        drop(second);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    /// A process was killed, and another one uses its socket.
+    #[test]
+    fn of_entries_with_one_socket_the_last_one_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Directory::at(base.path().join("cordboard")).unwrap();
+        std::mem::forget(directory.register(&entry(b"@name")).unwrap());
+        let mut later = entry(b"@name");
+        later.pid = 8;
+        let _later = directory.register(&later).unwrap();
+        let all = directory.entries().unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].1, later);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn garbage_and_links_are_no_entries() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Directory::at(base.path().join("cordboard")).unwrap();
+        let other = base.path().join("other");
+        std::fs::write(&other, serde_json::to_vec(&entry(b"/s")).unwrap()).unwrap();
+        std::os::unix::fs::symlink(&other, directory.path().join("1.json")).unwrap();
+        std::fs::write(directory.path().join("2.json"), "{").unwrap();
+        std::fs::create_dir(directory.path().join("3.json")).unwrap();
+        assert_eq!(directory.entries().unwrap(), []);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("cordboard");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o770)).unwrap();
+        let refused = Directory::at(path.clone()).unwrap_err();
+        assert!(refused.to_string().contains("other users may write to it"));
+        std::fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink(base.path(), &path).unwrap();
+        assert!(Directory::at(path).is_err(), "a symlink");
+    }
+
+    #[test]
+    fn only_an_own_runtime_directory_counts() {
+        let base = tempfile::tempdir().unwrap();
+        let own = place(Some(base.path().as_os_str()));
+        assert_eq!(own, base.path().join("cordboard"));
+        for other in ["relative", "/nonexistent/there"] {
+            let path = place(Some(OsStr::new(other)));
+            assert!(!path.starts_with(other), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A control socket in the directory itself, for transfers without a path of their own.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+
+use super::{Directory, Entry, Registered};
+
+/// Connections that wait to be accepted.
+const WAITING: i32 = 16;
+
+/// A socket that listens, and its entry. Dropping this removes both.
+pub struct Listening {
+    /// Removed before the socket is.
+    _entry: Registered,
+    file: PathBuf,
+    listener: OwnedFd,
+}
+
+impl Directory {
+    /// Listens at a new socket in the directory, and adds the entry that names it.
+    pub fn listen(&self, command: &str, label: String) -> Result<Listening, Errno> {
+        let file = self.socket();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // The file gets the mode of the socket (unix_bind_bsd, net/unix/af_unix.c). The
+        // umask belongs to all threads.
+        fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
+        bind(&listener, &SocketAddrUnix::new(&file)?)?;
+        let entry = Entry {
+            pid: std::process::id(),
+            command: command.to_owned(),
+            label,
+            socket: file.clone().into_os_string(),
+        };
+        let registered = listen(&listener, WAITING).and_then(|()| self.register(&entry));
+        match registered {
+            Ok(entry) => Ok(Listening {
+                _entry: entry,
+                file,
+                listener,
+            }),
+            Err(errno) => {
+                let _ = std::fs::remove_file(&file);
+                Err(errno)
+            }
+        }
+    }
+}
+
+impl Listening {
+    /// The socket. Accepting does not wait.
+    pub fn listener(&self) -> &OwnedFd {
+        &self.listener
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}

@@ -1,0 +1,51 @@
+//! What the session shows while transfers run.
+
+use std::path::PathBuf;
+
+use cordboard::DataPath;
+
+use super::Session;
+use crate::progress::{Operands, Watch};
+
+impl Session {
+    /// Several transfers begin that run elsewhere.
+    pub fn begin_several(&mut self) {
+        self.watch.begin(None);
+    }
+
+    /// Counts these operands while the progress of their transfers is drawn.
+    pub fn count_operands(&mut self, paths: Vec<PathBuf>, recursive: bool, most: Option<u64>) {
+        if self.watch.draws() {
+            self.watch.count(Operands {
+                paths,
+                recursive,
+                most,
+                // Stages change the number of bytes written.
+                bytes: !self.staging.stages.transform(),
+            });
+        }
+    }
+
+    /// Sets the number of files that have ended, for progress.
+    pub fn files_ended(&mut self, done: u64) {
+        self.watch.files_ended(done);
+    }
+
+    /// Shows their progress: the bytes written in all, the path, and the number
+    /// of transfers under way.
+    pub fn show(&mut self, written: u64, path: Option<DataPath>, under_way: usize) {
+        let latest = || self.account.total.path.last().copied();
+        let path = path.or_else(latest).unwrap_or(DataPath::ReadWrite);
+        self.watch.show(written, path, under_way);
+    }
+
+    /// Begins to show the progress of a transfer that reports to the observer which
+    /// is returned. `on_screen`: a source or the sink is the terminal.
+    pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
+        if self.watch.draws() && !self.always && on_screen {
+            self.watch.mute();
+        }
+        self.watch.begin(total);
+        &mut self.watch
+    }
+}

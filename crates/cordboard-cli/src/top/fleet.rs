@@ -1,0 +1,197 @@
+//! All transfers that are shown, and the connections to them. Times are given.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use cordboard::Errno;
+use cordboard::cue::Command;
+
+use super::peer::{Event, Peer};
+use super::row::{Id, Row};
+use crate::registry::{Directory, Entry};
+
+/// Connections at a time.
+const MOST: usize = 500;
+/// For this time, a transfer that has ended is shown.
+const AFTER: Duration = Duration::from_secs(3);
+
+/// The transfers.
+pub struct Fleet {
+    directory: Option<Directory>,
+    members: Vec<Member>,
+    next: Id,
+}
+
+struct Member {
+    /// The name of its entry; `None` if the socket was named by the user.
+    entry: Option<OsString>,
+    peer: Option<Peer>,
+    row: Row,
+    ended: Option<Duration>,
+}
+
+impl Fleet {
+    /// Of the commands in the directory.
+    pub fn of(directory: Directory) -> Fleet {
+        Fleet {
+            directory: Some(directory),
+            members: Vec::new(),
+            next: 1,
+        }
+    }
+
+    /// Of these control sockets.
+    pub fn named(peers: Vec<(String, Peer)>) -> Fleet {
+        let mut fleet = Fleet {
+            directory: None,
+            members: Vec::new(),
+            next: 1,
+        };
+        for (label, peer) in peers {
+            fleet.add(None, label, None, peer);
+        }
+        fleet
+    }
+
+    fn add(&mut self, entry: Option<OsString>, label: String, pid: Option<u32>, peer: Peer) {
+        self.members.push(Member {
+            entry,
+            peer: Some(peer),
+            row: Row::new(self.next, label, pid),
+            ended: None,
+        });
+        self.next += 1;
+    }
+
+    /// Looks for new commands, and removes the entries of those that have gone.
+    pub fn scan(&mut self) -> Result<(), Errno> {
+        let Some(directory) = self.directory.take() else {
+            return Ok(());
+        };
+        let entries = directory.entries();
+        let known = |members: &[Member], name: &OsString| {
+            members
+                .iter()
+                .any(|member| member.entry.as_ref() == Some(name))
+        };
+        for (name, entry) in entries.as_deref().unwrap_or_default() {
+            if known(&self.members, name) || self.members.len() >= MOST {
+                continue;
+            }
+            match Peer::connect(&entry.socket) {
+                Ok(peer) if peer.is_ours() => {
+                    let label = label_of(entry);
+                    self.add(Some(name.clone()), label, Some(entry.pid), peer);
+                }
+                // The process was killed.
+                Err(Errno::ECONNREFUSED | Errno::ENOENT) => directory.remove(name, entry),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.directory = Some(directory);
+        entries.map(drop).map_err(Errno::from)
+    }
+
+    /// Asks all for their status.
+    pub fn ask(&mut self) {
+        for member in &mut self.members {
+            if let Some(peer) = &mut member.peer {
+                peer.ask();
+                member.row.asked();
+            }
+        }
+    }
+
+    /// Sends a command, and asks for its effect.
+    pub fn send(&mut self, id: Id, command: Command) {
+        let member = self.members.iter_mut().find(|member| member.row.id == id);
+        if let Some(peer) = member.and_then(|member| member.peer.as_mut()) {
+            peer.send(command);
+            peer.send(Command::Status);
+        }
+    }
+
+    /// Takes in what has come. Returns the last refusal, as a message.
+    pub fn receive(&mut self, now: Duration) -> Option<String> {
+        let mut message = None;
+        for member in &mut self.members {
+            let events = member.peer.as_mut().map(Peer::receive);
+            for event in events.unwrap_or_default() {
+                match event {
+                    Event::Status(status) => member.row.update(status),
+                    Event::Done(done) => member.row.done(&done),
+                    Event::Refused(word, errno) => message = Some(refusal(word, errno)),
+                    Event::Closed => {
+                        member.row.closed();
+                        member.peer = None;
+                        member.ended = Some(now);
+                    }
+                }
+            }
+        }
+        let is_shown = |member: &Member| member.ended.is_none_or(|ended| now < ended + AFTER);
+        self.members.retain(is_shown);
+        message
+    }
+
+    /// The rows, in the order in which they were found.
+    pub fn rows(&self) -> Vec<&Row> {
+        self.members.iter().map(|member| &member.row).collect()
+    }
+
+    /// Whether all that can be known at once is known.
+    pub fn is_complete(&self) -> bool {
+        let waits = |member: &Member| member.peer.is_some() && member.row.status.is_none();
+        !self.members.iter().any(waits)
+    }
+
+    /// The descriptors to poll for reading.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.members
+            .iter()
+            .filter_map(|member| member.peer.as_ref())
+            .map(AsFd::as_fd)
+    }
+}
+
+fn label_of(entry: &Entry) -> String {
+    match entry.command.as_str() {
+        "splice" => entry.label.clone(),
+        command => format!("{command} {}", entry.label),
+    }
+}
+
+fn refusal(word: u32, errno: Errno) -> String {
+    let name = match word as u16 {
+        6 => "schedule",
+        7 => "rate",
+        8 => "pause",
+        9 => "resume",
+        10 => "cancel",
+        11 => "status",
+        19 => "auto",
+        _ => "command",
+    };
+    match errno {
+        Errno::EPERM => format!("{name} was refused: a limit forbids it (EPERM)"),
+        errno => format!("{name} was refused: {errno}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_the_command() {
+        assert_eq!(
+            refusal(0x4301_0007, Errno::EPERM),
+            "rate was refused: a limit forbids it (EPERM)"
+        );
+        assert_eq!(
+            refusal(0x4300_000a, Errno::EINVAL),
+            "cancel was refused: Invalid argument (EINVAL)"
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! What keys do. Nothing here reads or writes: a key and the rows give an action.
+
+use cordboard::Aim;
+use cordboard::cue::Command;
+
+use super::row::{Id, Row};
+use super::steps;
+use crate::keyboard::Key;
+use crate::units;
+
+/// What the next key means.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    #[default]
+    Normal,
+    /// Whether to cancel this transfer.
+    Cancel(Id),
+    /// A rate for this transfer is typed in.
+    Rate(Id, String),
+    /// The keys are shown.
+    Help,
+}
+
+/// What a key has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Nothing,
+    Quit,
+    Send(Id, Command),
+}
+
+/// The selection, the mode, and the last message.
+#[derive(Debug, Default)]
+pub struct Keys {
+    pub mode: Mode,
+    pub message: Option<String>,
+    selected: Option<Id>,
+    /// The place of the selected row, for when that row goes.
+    place: usize,
+}
+
+impl Keys {
+    /// Returns the selected row. If it has gone, the one in its place is selected.
+    pub fn select<'a>(&mut self, rows: &[&'a Row]) -> Option<&'a Row> {
+        let found = rows.iter().position(|row| Some(row.id) == self.selected);
+        self.place = found.unwrap_or(self.place.min(rows.len().saturating_sub(1)));
+        let row = rows.get(self.place).copied();
+        self.selected = row.map(|row| row.id);
+        let gone = |id: &Id| !rows.iter().any(|row| row.id == *id && row.end.is_none());
+        if let Mode::Cancel(id) | Mode::Rate(id, _) = &self.mode
+            && gone(id)
+        {
+            self.mode = Mode::Normal;
+        }
+        row
+    }
+
+    /// Carries out a key.
+    pub fn press(&mut self, key: Key, rows: &[&Row]) -> Action {
+        self.message = None;
+        let row = self.select(rows);
+        match std::mem::take(&mut self.mode) {
+            Mode::Cancel(id) => match key {
+                Key::Char('y' | 'Y') => Action::Send(id, Command::Cancel),
+                _ => Action::Nothing,
+            },
+            Mode::Rate(id, text) => self.type_rate(id, text, key),
+            Mode::Help if matches!(key, Key::Char('q')) => Action::Quit,
+            Mode::Help => Action::Nothing,
+            Mode::Normal => self.normal(key, rows, row),
+        }
+    }
+
+    fn normal(&mut self, key: Key, rows: &[&Row], row: Option<&Row>) -> Action {
+        let last = rows.len().saturating_sub(1);
+        let place = match key {
+            Key::Char('q' | 'Q') => return Action::Quit,
+            Key::Char('?' | 'h') => {
+                self.mode = Mode::Help;
+                return Action::Nothing;
+            }
+            Key::Up | Key::Char('k') => self.place.saturating_sub(1),
+            Key::Down | Key::Char('j') => (self.place + 1).min(last),
+            Key::Home | Key::Char('g') => 0,
+            Key::End | Key::Char('G') => last,
+            key => return self.steer(key, row),
+        };
+        self.selected = rows.get(place).map(|row| row.id);
+        self.place = place;
+        Action::Nothing
+    }
+
+    fn steer(&mut self, key: Key, row: Option<&Row>) -> Action {
+        let Key::Char(letter) = key else {
+            return Action::Nothing;
+        };
+        if !"prc+-=Ra0 ".contains(letter) {
+            return Action::Nothing;
+        }
+        let Some(row) = row else {
+            return self.say("no transfer is selected");
+        };
+        if row.end.is_some() {
+            return self.say("this transfer has ended");
+        }
+        let command = match letter {
+            ' ' if row.is_paused() => Command::Resume,
+            'r' => Command::Resume,
+            'p' | ' ' => Command::Pause,
+            'a' => Command::Auto(Aim::Background),
+            '0' => Command::Rate(0),
+            'c' => {
+                self.mode = Mode::Cancel(row.id);
+                return Action::Nothing;
+            }
+            '+' | '-' => match step(row, letter == '+') {
+                Ok(rate) => Command::Rate(rate),
+                Err(why) => return self.say(why),
+            },
+            _ => {
+                self.mode = Mode::Rate(row.id, String::new());
+                return Action::Nothing;
+            }
+        };
+        Action::Send(row.id, command)
+    }
+
+    fn type_rate(&mut self, id: Id, mut text: String, key: Key) -> Action {
+        match key {
+            Key::Escape => return Action::Nothing,
+            Key::Enter if text.is_empty() => return Action::Nothing,
+            Key::Enter => match units::size(text.strip_suffix("/s").unwrap_or(&text)) {
+                Ok(rate) => return Action::Send(id, Command::Rate(rate)),
+                Err(_) => return self.say("a rate is, for example, 64K, 10MB or 0 for no limit"),
+            },
+            Key::Backspace => drop(text.pop()),
+            // No rate is longer.
+            Key::Char(letter) if letter != ' ' && text.len() < 20 => {
+                text.push(letter);
+            }
+            _ => {}
+        }
+        self.mode = Mode::Rate(id, text);
+        Action::Nothing
+    }
+
+    fn say(&mut self, text: &str) -> Action {
+        self.message = Some(text.to_owned());
+        Action::Nothing
+    }
+}
+
+/// The next rate. Without one, `-` begins at the present speed.
+fn step(row: &Row, up: bool) -> Result<u64, &'static str> {
+    let limit = row.status.and_then(|status| match status.schedule {
+        cordboard::Schedule::Rate(rate) => Some(rate.get()),
+        _ => None,
+    });
+    match (limit, up) {
+        (Some(rate), true) => steps::above(rate).ok_or("there is no higher rate"),
+        (Some(rate), false) => Ok(steps::below(rate)),
+        (None, true) => Err("no rate is set"),
+        (None, false) => match row.rate() as u64 {
+            0 => Err("no rate is set, and nothing moves"),
+            speed => Ok(steps::below(speed)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! The connection to one control socket. No call on it waits.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use cordboard::Errno;
+use cordboard::cue::{Command, Done, Record, Records, Status};
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustix::process::geteuid;
+
+use crate::endpoint;
+
+/// Bytes of commands that wait, at most: the other side reads nothing.
+const MOST: usize = 1024;
+/// Reads in a row, at most: one that sends without end does not hold up the others.
+const READS: u32 = 16;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Peer {
+    socket: OwnedFd,
+    records: Records,
+    output: Vec<u8>,
+    /// A status was asked for, and has not come.
+    asked: bool,
+}
+
+/// What has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Status(Status),
+    Done(Done),
+    Refused(u32, Errno),
+    Closed,
+}
+
+impl Peer {
+    /// Connects. `EAGAIN`: too many connections wait there.
+    pub fn connect(name: &OsStr) -> Result<Peer, Errno> {
+        Ok(Peer {
+            socket: endpoint::connect_at_once(name)?,
+            records: Records::default(),
+            output: Vec::new(),
+            asked: false,
+        })
+    }
+
+    /// Whether the process at the other end belongs to this user.
+    pub fn is_ours(&self) -> bool {
+        sockopt::socket_peercred(&self.socket).is_ok_and(|peer| peer.uid == geteuid())
+    }
+
+    /// Asks for the status, unless the last question is not answered.
+    pub fn ask(&mut self) {
+        if !std::mem::replace(&mut self.asked, true) {
+            self.send(Command::Status);
+        }
+    }
+
+    /// Sends a command. It is left out if the other side reads nothing.
+    pub fn send(&mut self, command: Command) {
+        if self.output.len() < MOST {
+            command.encode(&mut self.output);
+        }
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while !self.output.is_empty() {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match send(&self.socket, &self.output, flags) {
+                Ok(sent) => drop(self.output.drain(..sent)),
+                Err(rustix::io::Errno::INTR) => {}
+                // An error is also that of the next read.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Returns what has come, as much as a few reads. Nothing follows `Closed`.
+    pub fn receive(&mut self) -> Vec<Event> {
+        self.flush();
+        let mut events = Vec::new();
+        for _ in 0..READS {
+            let mut bytes = [0; 1024];
+            let closed = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((_, n @ 1..)) => {
+                    self.records.push(&bytes[..n]);
+                    false
+                }
+                Err(rustix::io::Errno::INTR) => false,
+                Err(rustix::io::Errno::AGAIN) => return events,
+                Ok(_) | Err(_) => true,
+            };
+            while let Some(record) = self.records.next() {
+                events.extend(self.event(record));
+            }
+            if closed {
+                events.push(Event::Closed);
+                break;
+            }
+        }
+        events
+    }
+
+    fn event(&mut self, record: Record) -> Option<Event> {
+        match record {
+            Record::Status(status) => {
+                self.asked = false;
+                Some(Event::Status(status))
+            }
+            Record::Done(done) => Some(Event::Done(done)),
+            Record::Refused { word, errno } => {
+                // Otherwise it would not be asked again.
+                self.asked &= word as u16 != Command::Status.code();
+                Some(Event::Refused(word, errno))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,306 @@
+//! What is known of one transfer. Nothing here reads a clock: the times are those of the
+//! status records.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cordboard::cue::{Done, State, Status};
+use cordboard::{Ended, Errno, Schedule};
+
+use crate::progress::Rate;
+use crate::units;
+
+/// Samples that are kept: the columns of the widest graph.
+pub const SAMPLES: usize = 64;
+/// Questions without an answer after which a transfer is called silent.
+const PATIENCE: u32 = 4;
+
+/// Identifies a transfer on the screen.
+pub type Id = u64;
+
+/// One transfer.
+#[derive(Debug)]
+pub struct Row {
+    pub id: Id,
+    /// What it moves.
+    pub label: String,
+    pub pid: Option<u32>,
+    pub status: Option<Status>,
+    pub end: Option<End>,
+    /// Bytes a second between two records, the last one at the end.
+    pub samples: VecDeque<f64>,
+    rate: Rate,
+    /// Bytes a second, smoothed.
+    smooth: u64,
+    unanswered: u32,
+}
+
+/// How a transfer has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Done,
+    Cancelled,
+    Failed(Option<Errno>),
+    /// The connection was closed without a record of the end.
+    Unknown,
+}
+
+impl Row {
+    pub fn new(id: Id, label: String, pid: Option<u32>) -> Row {
+        Row {
+            id,
+            label,
+            pid,
+            status: None,
+            end: None,
+            samples: VecDeque::new(),
+            rate: Rate::default(),
+            smooth: 0,
+            unanswered: 0,
+        }
+    }
+
+    /// A question has been sent.
+    pub fn asked(&mut self) {
+        self.unanswered = self.unanswered.saturating_add(1);
+    }
+
+    /// A status record has come.
+    pub fn update(&mut self, status: Status) {
+        self.unanswered = 0;
+        let before = self.status.replace(status);
+        let follows = |before: &Status| {
+            before.transfer == status.transfer
+                && before.written <= status.written
+                && before.elapsed <= status.elapsed
+        };
+        let Some(before) = before.filter(follows) else {
+            // The next transfer of the same control descriptor.
+            self.rate = Rate::default();
+            self.samples.clear();
+            self.smooth = self.rate.update(status.elapsed, status.written);
+            return;
+        };
+        let span = status.elapsed.saturating_sub(before.elapsed);
+        if span.is_zero() {
+            return;
+        }
+        let moved = status.written - before.written;
+        self.smooth = self.rate.update(status.elapsed, status.written);
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(moved as f64 / span.as_secs_f64());
+    }
+
+    /// The transfer has ended.
+    pub fn done(&mut self, done: &Done) {
+        self.end = Some(match (done.ended, done.errno) {
+            (Ended::Error, errno) => End::Failed(errno),
+            (Ended::Cancelled, _) => End::Cancelled,
+            _ => End::Done,
+        });
+        if let Some(status) = &mut self.status {
+            (status.read, status.written) = (done.read, done.written);
+            status.elapsed = done.elapsed;
+        }
+    }
+
+    /// The connection was closed.
+    pub fn closed(&mut self) {
+        self.end.get_or_insert(End::Unknown);
+    }
+
+    /// The state, as a word.
+    pub fn state(&self) -> &'static str {
+        match (self.end, &self.status) {
+            (Some(End::Done), _) => "done",
+            (Some(End::Cancelled), _) => "cancelled",
+            (Some(End::Failed(_)), _) => "failed",
+            (Some(End::Unknown), _) => "ended",
+            (None, _) if self.unanswered >= PATIENCE => "silent",
+            (None, None) => "waiting",
+            (None, Some(status)) => match status.state {
+                State::Paused => "paused",
+                State::Running => "running",
+                _ => "waiting",
+            },
+        }
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.status
+            .is_some_and(|status| status.state == State::Paused)
+    }
+
+    /// Bytes a second, smoothed; 0 as soon as a pause has taken effect.
+    pub fn rate(&self) -> f64 {
+        let still = self.is_paused() && self.samples.back() == Some(&0.0);
+        if still || self.end.is_some() {
+            0.0
+        } else {
+            self.smooth as f64
+        }
+    }
+
+    pub fn written(&self) -> u64 {
+        self.status.map_or(0, |status| status.written)
+    }
+
+    /// The bytes to move in all, if that is known.
+    pub fn total(&self) -> Option<u64> {
+        self.status
+            .and_then(|status| status.total)
+            .filter(|total| *total > 0)
+    }
+
+    /// The share that is done: `45 %`; empty if the size is not known.
+    pub fn share(&self) -> String {
+        self.total().map_or_else(String::new, |total| {
+            let share = (self.written() as f64 / total as f64 * 100.0).min(100.0);
+            format!("{} %", share.floor())
+        })
+    }
+
+    /// The time left at the present rate, or the time since the start.
+    pub fn time(&self) -> String {
+        let Some(status) = &self.status else {
+            return String::new();
+        };
+        let left = self.total().map(|total| {
+            let left = total.saturating_sub(status.written) as f64 / self.rate();
+            Duration::try_from_secs_f64(left.ceil())
+        });
+        match left {
+            Some(Ok(left)) if self.end.is_none() => format!("{} left", units::clock(left)),
+            _ => units::clock(status.elapsed),
+        }
+    }
+
+    /// The bytes moved: `450 MiB of 1.0 GiB`.
+    pub fn bytes(&self) -> String {
+        let written = units::bytes(self.written());
+        match self.total() {
+            Some(total) => format!("{written} of {}", units::bytes(total)),
+            None => written,
+        }
+    }
+
+    /// The path.
+    pub fn path(&self) -> String {
+        let path = self.status.and_then(|status| status.path);
+        path.map_or_else(String::new, |path| path.to_string())
+    }
+
+    /// The schedule, short; empty if there is none.
+    pub fn schedule(&self) -> String {
+        match self.status.map(|status| status.schedule) {
+            Some(Schedule::Rate(rate)) => format!("max {}", units::rate(rate.get() as f64)),
+            Some(Schedule::Blocks { count, rest }) => {
+                format!("{count},{} ms", rest.as_millis())
+            }
+            Some(Schedule::Auto(aim)) => format!("auto {}", units::aim_name(aim)),
+            _ => String::new(),
+        }
+    }
+
+    /// Why it has failed.
+    pub fn failure(&self) -> String {
+        match self.end {
+            Some(End::Failed(Some(errno))) => format!("{errno:?}"),
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use cordboard::DataPath;
+
+    pub const S: Duration = Duration::from_secs(1);
+
+    /// A status at this second, with so many bytes.
+    pub fn status(second: u32, written: u64) -> Status {
+        let mut status = Status::idle();
+        status.state = State::Running;
+        status.transfer = 1;
+        status.path = Some(DataPath::Splice);
+        (status.read, status.written) = (written, written);
+        status.elapsed = S * second;
+        status
+    }
+
+    #[test]
+    fn samples_are_differences() {
+        let mut row = Row::new(1, "a -> b".to_owned(), None);
+        assert_eq!((row.state(), row.rate()), ("waiting", 0.0));
+        row.update(status(1, 100));
+        row.update(status(2, 300));
+        row.update(status(2, 300));
+        row.update(status(4, 300));
+        assert_eq!(row.samples, [200.0, 0.0]);
+        assert_eq!(row.state(), "running");
+        let mut paused = status(5, 300);
+        paused.state = State::Paused;
+        row.update(paused);
+        assert_eq!((row.state(), row.rate()), ("paused", 0.0));
+        let mut next = status(1, 50);
+        next.transfer = 2;
+        row.update(next);
+        assert_eq!(row.samples, [] as [f64; 0]);
+        assert_eq!(row.rate(), 50.0);
+    }
+
+    #[test]
+    fn a_silent_process_and_a_closed_one() {
+        let mut row = Row::new(1, String::new(), None);
+        (0..PATIENCE).for_each(|_| row.asked());
+        assert_eq!(row.state(), "silent");
+        row.update(status(1, 1));
+        assert_eq!(row.state(), "running");
+        row.closed();
+        assert_eq!((row.state(), row.rate()), ("ended", 0.0));
+    }
+
+    #[test]
+    fn shares_and_times() {
+        let mut row = Row::new(1, String::new(), None);
+        let with_total = |second, written| {
+            let mut status = status(second, written);
+            status.total = Some(1000);
+            status
+        };
+        row.update(with_total(1, 100));
+        row.update(with_total(2, 200));
+        assert_eq!(
+            (row.share(), row.time()),
+            ("20 %".to_owned(), "0:08 left".to_owned())
+        );
+        assert_eq!(row.bytes(), "200 bytes of 1000 bytes");
+        row.update(status(3, 300));
+        assert_eq!(
+            (row.share(), row.time()),
+            (String::new(), "0:03".to_owned())
+        );
+    }
+
+    #[test]
+    fn schedules_are_short() {
+        let mut row = Row::new(1, String::new(), None);
+        for (schedule, text) in [
+            (Schedule::Unlimited, ""),
+            (Schedule::rate(1 << 20), "max 1.0 MiB/s"),
+            (Schedule::blocks(4, Duration::from_millis(70)), "4,70 ms"),
+            (
+                Schedule::Auto(cordboard::Aim::Background),
+                "auto background",
+            ),
+        ] {
+            let mut status = status(1, 1);
+            status.schedule = schedule;
+            row.update(status);
+            assert_eq!(row.schedule(), text);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The terminal: its modes, the alternate screen, and the lines that are drawn.
+
+use std::io::Write as _;
+
+use cordboard::Errno;
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
+
+use super::has_utf_8;
+use super::text::width;
+use super::view::{Line, Size};
+use crate::output::{errno_of, write_all};
+use crate::signals::terminal;
+use crate::sys;
+
+/// The alternate screen, without the cursor; lines do not wrap. As bytes, because a signal
+/// handler writes them.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
+const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+/// The terminal, until this is dropped.
+pub struct Screen {
+    /// What is drawn.
+    lines: Vec<Line>,
+    size: Option<Size>,
+    unicode: bool,
+}
+
+impl Screen {
+    /// Takes the terminal. Any ending of the process gives it back, also a signal or a
+    /// panic.
+    pub fn open() -> Result<Screen, Errno> {
+        let before = tcgetattr(stdin()).map_err(Errno::from)?;
+        let mut each = before.clone();
+        // Keys still send signals (^C, ^Z).
+        each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        terminal::take_screen(before, each, (ENTER, LEAVE)).map_err(Errno::from)?;
+        // A change of the size interrupts a wait.
+        sys::handle(libc::SIGWINCH, on_resize);
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // The message belongs on the normal screen.
+            terminal::give_back();
+            hook(panic);
+        }));
+        Ok(Screen {
+            lines: Vec::new(),
+            size: None,
+            unicode: has_utf_8(|name| std::env::var_os(name)),
+        })
+    }
+
+    /// The present size. 80 columns and 24 rows if the terminal does not know it.
+    pub fn size(&self) -> Size {
+        let known = |count: u16, usual: usize| match count {
+            0 => usual,
+            n => usize::from(n),
+        };
+        let size = tcgetwinsize(stdout()).ok();
+        Size {
+            columns: known(size.map_or(0, |size| size.ws_col), 80),
+            rows: known(size.map_or(0, |size| size.ws_row), 24),
+            unicode: self.unicode,
+        }
+    }
+
+    /// Draws the lines that have changed; all of them after a change of the size, and
+    /// after the process was stopped. In the background, the terminal belongs to another
+    /// process.
+    pub fn draw(&mut self, size: Size, lines: Vec<Line>) -> Result<(), Errno> {
+        if !terminal::is_foreground() {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        let resized = self.size.replace(size) != Some(size);
+        let all = terminal::was_entered() || resized;
+        if all {
+            bytes.extend_from_slice(b"\x1b[2J");
+        }
+        for (row, line) in lines.iter().enumerate() {
+            if !all && self.lines.get(row) == Some(line) {
+                continue;
+            }
+            // Rows count from 1.
+            let style = if line.selected { "\x1b[7m" } else { "" };
+            let _ = write!(bytes, "\x1b[{};1H{style}{}\x1b[0m", row + 1, line.text);
+            // Behind a full line, the cursor is on its last column.
+            if width(&line.text) < size.columns {
+                bytes.extend_from_slice(b"\x1b[K");
+            }
+        }
+        self.lines = lines;
+        write_all(stdout(), &bytes).map_err(|error| errno_of(&error))
+    }
+}
+
+extern "C" fn on_resize(_: libc::c_int) {}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        terminal::give_back();
+    }
+}

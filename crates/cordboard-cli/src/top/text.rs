@@ -1,0 +1,121 @@
+//! Names in columns.
+
+use std::fmt::Write as _;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Returns the columns that a text takes.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Returns a name that cannot affect the terminal or the order of the other columns.
+/// Without UTF-8, what is not ASCII becomes `?`.
+pub fn clean(name: &str, unicode: bool) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        match c {
+            // Marks of direction, and separators of lines.
+            c if c.is_control()
+                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+            {
+                let _ = write!(out, "{}", c.escape_default());
+            }
+            c if !unicode && !c.is_ascii() => out.push('?'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Returns a text of exactly so many columns: the middle of a long one is left out, as
+/// both ends of a pair of paths say what it is.
+pub fn fixed(text: &str, columns: usize, unicode: bool) -> String {
+    let mut out = match width(text) <= columns {
+        true => text.to_owned(),
+        false => shortened(text, columns, if unicode { '…' } else { '~' }),
+    };
+    let missing = columns.saturating_sub(width(&out));
+    out.extend(std::iter::repeat_n(' ', missing));
+    out
+}
+
+fn shortened(text: &str, columns: usize, mark: char) -> String {
+    let Some(room) = columns.checked_sub(1) else {
+        return String::new();
+    };
+    let mut used = 0;
+    let mut take = |room: usize, chars: &mut dyn Iterator<Item = char>| {
+        let fits = |c: &char| {
+            used += c.width().unwrap_or(0);
+            used <= room
+        };
+        let taken: Vec<char> = chars.take_while(fits).collect();
+        used = taken.iter().filter_map(|c| c.width()).sum();
+        let columns = std::mem::take(&mut used);
+        (taken, columns)
+    };
+    let (start, columns_of_start) = take(room / 2, &mut text.chars());
+    let (end, _) = take(room - columns_of_start, &mut text.chars().rev());
+    let mut out: String = start.into_iter().collect();
+    out.push(mark);
+    out.extend(end.into_iter().rev());
+    out
+}
+
+/// Joins the pieces that fit, in order, with so many spaces between them. None is cut:
+/// half a number is a wrong one.
+pub fn join(pieces: &[String], gap: usize, columns: usize) -> String {
+    let mut line = String::new();
+    for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+        let gap = if line.is_empty() { 0 } else { gap };
+        if width(&line) + gap + width(piece) <= columns {
+            line.extend(std::iter::repeat_n(' ', gap));
+            line += piece;
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_harmless() {
+        assert_eq!(
+            clean("a\x1b[2J\n\u{202e}b", true),
+            "a\\u{1b}[2J\\n\\u{202e}b"
+        );
+        assert_eq!(clean("für", true), "für");
+        assert_eq!(clean("für", false), "f?r");
+    }
+
+    #[test]
+    fn columns_are_exact() {
+        assert_eq!(fixed("ab", 4, true), "ab  ");
+        assert_eq!(fixed("/a/long/name -> /b/x", 11, true), "/a/lo… /b/x");
+        assert_eq!(fixed("abcdef", 5, false), "ab~ef");
+        for columns in 0..12 {
+            for text in [
+                "abcdefghijklmnop",
+                "日本語の名前です",
+                "e\u{301}e\u{301}e\u{301}abcdefgh",
+            ] {
+                assert_eq!(
+                    width(&fixed(text, columns, true)),
+                    columns,
+                    "{text} {columns}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_are_whole() {
+        let pieces = ["aaa", "bbbbbb", "", "cc"].map(str::to_owned);
+        assert_eq!(join(&pieces, 2, 80), "aaa  bbbbbb  cc");
+        assert_eq!(join(&pieces, 2, 8), "aaa  cc");
+        assert_eq!(join(&pieces, 2, 2), "cc");
+    }
+}

@@ -1,0 +1,213 @@
+//! The screen, as lines of text: a pure function of the rows and the size.
+
+use super::graph::graph;
+use super::keys::{Keys, Mode};
+use super::row::Row;
+use super::text::{clean, fixed, join, width};
+use crate::units;
+
+/// Columns of the state, the rate and the share.
+const STATE: usize = 9;
+const RATE: usize = 10;
+const SHARE: usize = 5;
+/// From this number of columns on, a transfer has one line.
+const WIDE: usize = 120;
+/// From this number of columns on, rate and graph are on its first line.
+const MEDIUM: usize = 60;
+
+/// The terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    pub columns: usize,
+    pub rows: usize,
+    /// The locale has UTF-8.
+    pub unicode: bool,
+}
+
+/// One line, which has no more columns than the terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    pub text: String,
+    /// The line of the selected transfer.
+    pub selected: bool,
+}
+
+impl Line {
+    fn plain(text: String) -> Line {
+        Line {
+            text,
+            selected: false,
+        }
+    }
+}
+
+/// The keys, in the order of their importance.
+const KEYS: [(&str, &str); 10] = [
+    ("q", "quit"),
+    ("?", "help"),
+    ("p", "pause"),
+    ("r", "resume"),
+    ("c", "cancel"),
+    ("+ -", "rate"),
+    ("=", "type a rate"),
+    ("0", "no limit"),
+    ("a", "background"),
+    ("j k", "select"),
+];
+
+/// Draws all lines of the screen. The last one has the keys, a question or a message.
+pub fn frame(rows: &[&Row], keys: &mut Keys, size: Size) -> Vec<Line> {
+    let selected = keys.select(rows).map(|row| row.id);
+    let mut lines = vec![Line::plain(title(rows, size))];
+    let room = size.rows.saturating_sub(2);
+    if keys.mode == Mode::Help {
+        lines.extend(help(size).into_iter().take(room));
+    } else if rows.is_empty() {
+        let texts = [
+            "Nothing runs here.",
+            "A command with --control PATH appears.",
+        ];
+        let fit = texts.into_iter().filter(|text| text.len() <= size.columns);
+        lines.extend(fit.take(room).map(|text| Line::plain(text.to_owned())));
+    } else {
+        let each = if size.columns < WIDE { 2 } else { 1 };
+        let place = rows
+            .iter()
+            .position(|row| Some(row.id) == selected)
+            .unwrap_or(0);
+        // The selected row stays on the screen.
+        let shown = (room / each).max(1);
+        let first = (place + 1).saturating_sub(shown);
+        for row in rows.iter().skip(first).take(shown) {
+            lines.extend(row_lines(row, Some(row.id) == selected, size));
+        }
+    }
+    lines.truncate(size.rows.saturating_sub(1));
+    while lines.len() + 1 < size.rows {
+        lines.push(Line::plain(String::new()));
+    }
+    lines.push(Line::plain(bottom(rows, keys, size)));
+    lines
+}
+
+fn title(rows: &[&Row], size: Size) -> String {
+    let running = rows.iter().filter(|row| row.end.is_none()).count();
+    let count = match running {
+        1 => "1 transfer".to_owned(),
+        n => format!("{n} transfers"),
+    };
+    let rate = rows.iter().fold(0.0, |sum, row| sum + row.rate());
+    let pieces = ["cordboard top".to_owned(), count, units::rate(rate)];
+    join(&pieces, 2, size.columns)
+}
+
+/// The lines of one transfer.
+fn row_lines(row: &Row, selected: bool, size: Size) -> Vec<Line> {
+    let mark = if selected { "> " } else { "  " };
+    let label = clean(&row.label, size.unicode);
+    let state = format!("{:<STATE$}", row.state());
+    let rate = format!("{:>RATE$}", units::rate(row.rate()));
+    let share = format!("{:>SHARE$}", row.share());
+    let drawn = |columns| graph(row.samples.iter(), columns, size.unicode);
+    let pid = row.pid.map_or_else(String::new, |pid| format!("pid {pid}"));
+    let columns = size.columns;
+    let lines = if columns >= WIDE {
+        let extra = columns - WIDE;
+        let right = format!(
+            " {state} {rate} {} {share} {:>11}  {:<15} {:<19}",
+            drawn(12 + extra / 4),
+            row.time(),
+            row.path(),
+            last(row),
+        );
+        vec![with_label(mark, &label, &right, size)]
+    } else if columns >= MEDIUM {
+        let right = format!(" {state} {rate} {} {share}", drawn(columns / 8));
+        let details = [row.path(), last(row), row.bytes(), row.time(), pid];
+        let below = format!("    {}", join(&details, 2, columns - 4));
+        vec![with_label(mark, &label, &right, size), below]
+    } else {
+        let right = format!(" {state} {share}");
+        let front = format!("  {rate} {}", drawn(columns / 10));
+        let short = last(row).replace("max ", if size.unicode { "≤" } else { "<" });
+        let details = [short, row.path(), row.bytes(), row.time()];
+        let room = columns.saturating_sub(width(&front) + 1);
+        let below = format!("{front} {}", join(&details, 1, room));
+        vec![with_label(mark, &label, &right, size), below]
+    };
+    // Only a terminal that is narrower than the columns above cuts here.
+    let cut = |text: String| {
+        fixed(
+            text.trim_end(),
+            width(text.trim_end()).min(columns),
+            size.unicode,
+        )
+    };
+    let line = |(at, text)| Line {
+        text: cut(text),
+        selected: selected && at == 0,
+    };
+    lines.into_iter().enumerate().map(line).collect()
+}
+
+/// The schedule; at the end, why it has failed.
+fn last(row: &Row) -> String {
+    match row.failure() {
+        failure if failure.is_empty() => row.schedule(),
+        failure => failure,
+    }
+}
+
+/// The label has the columns that are left.
+fn with_label(mark: &str, label: &str, right: &str, size: Size) -> String {
+    let room = size.columns.saturating_sub(mark.len() + width(right));
+    format!("{mark}{}{right}", fixed(label, room, size.unicode))
+}
+
+fn bottom(rows: &[&Row], keys: &Keys, size: Size) -> String {
+    let name = |id| {
+        let row = rows.iter().find(|row| row.id == id);
+        row.map_or_else(String::new, |row| clean(&row.label, size.unicode))
+    };
+    let question = |front: &str, id, behind: &str| {
+        let room = size.columns.saturating_sub(front.len() + behind.len());
+        let name = name(id);
+        let name = fixed(&name, width(&name).min(room), size.unicode);
+        format!("{front}{name}{behind}")
+    };
+    let text = match (&keys.mode, &keys.message) {
+        (Mode::Cancel(id), _) => question("cancel ", *id, "? y/n"),
+        (Mode::Rate(id, typed), _) => question("rate of ", *id, &format!(": {typed}_")),
+        (Mode::Help, _) => "any key: back".to_owned(),
+        (Mode::Normal, Some(message)) => clean(message, size.unicode),
+        (Mode::Normal, None) => {
+            let keys = KEYS.map(|(key, does)| format!("{key} {does}"));
+            join(&keys, 2, size.columns)
+        }
+    };
+    fixed(&text, width(&text).min(size.columns), size.unicode)
+}
+
+fn help(size: Size) -> Vec<Line> {
+    const LINES: [(&str, &str); 11] = [
+        ("j k arrows", "select a transfer"),
+        ("p", "pause"),
+        ("r", "resume"),
+        ("space", "pause or resume"),
+        ("+ -", "raise or lower the rate"),
+        ("= R", "type in a rate"),
+        ("0", "remove rate and schedule"),
+        ("a", "use what other work leaves"),
+        ("c", "cancel, after a question"),
+        ("q", "quit"),
+        ("", "max: at most this rate"),
+    ];
+    let line = |(key, does): &(&str, &str)| {
+        let text = format!("{key:<11} {does}");
+        Line::plain(fixed(&text, width(&text).min(size.columns), size.unicode))
+    };
+    LINES.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests;

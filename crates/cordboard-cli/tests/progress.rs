@@ -1,0 +1,205 @@
+//! The line of progress, on terminals of several widths.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use common::*;
+use rustix::process::Signal;
+use testkit::needs::Need;
+
+/// A command that draws on a terminal.
+struct Drawing {
+    child: Child,
+    master: File,
+    screen: String,
+    columns: u16,
+}
+
+fn drawing(columns: u16, command: &mut Command) -> Drawing {
+    let (master, terminal) = terminal_of(columns);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(terminal)
+        .spawn()
+        .unwrap();
+    // A copy of the terminal, which would hide its end.
+    command.stderr(Stdio::null());
+    Drawing {
+        child,
+        master,
+        screen: String::new(),
+        columns,
+    }
+}
+
+impl Drawing {
+    /// Reads until a whole line has all of these, and returns it. No line is wider than
+    /// the terminal.
+    fn line_with(&mut self, texts: &[&str]) -> String {
+        loop {
+            let lines = self.screen.split('\r').filter_map(|line| {
+                let (line, _) = line.split_once("\x1b[K")?;
+                assert!(line.len() < usize::from(self.columns), "{line}");
+                Some(line)
+            });
+            let mut lines = lines.filter(|line| texts.iter().all(|text| line.contains(text)));
+            if let Some(line) = lines.next() {
+                return line.to_owned();
+            }
+            assert!(more(&mut self.master, &mut self.screen), "{}", self.screen);
+        }
+    }
+
+    /// Ends the command.
+    fn stop(mut self) {
+        signal(self.child.id(), Signal::TERM);
+        drop(self.child.stdout.take());
+        while more(&mut self.master, &mut self.screen) {}
+        assert_eq!(self.child.wait().unwrap().code(), Some(143));
+    }
+}
+
+/// A tree of 40 files of 10000 bytes, and a symlink.
+fn tree(folder: &Path) -> std::path::PathBuf {
+    let tree = folder.join("tree");
+    for n in 0..4 {
+        let into = tree.join(n.to_string());
+        std::fs::create_dir_all(&into).unwrap();
+        for n in 0..10 {
+            std::fs::write(into.join(n.to_string()), bytes(10_000)).unwrap();
+        }
+    }
+    std::os::unix::fs::symlink("nowhere", tree.join("link")).unwrap();
+    tree
+}
+
+#[test]
+fn a_tree_shows_its_files_and_its_share() {
+    // Without it, the operands are not counted.
+    if let Some(reason) = Need::CloseRange.unmet() {
+        testkit::skip::here(&reason);
+        return;
+    }
+    for (jobs, columns) in [("1", 120), ("2", 120), ("2", 80), ("2", 40)] {
+        let folder = dir();
+        let args = ["copy", "-r", "--rate", "2000", "--jobs", jobs];
+        let mut copy = drawing(
+            columns,
+            cordboard()
+                .args(args)
+                .arg(tree(folder.path()))
+                .arg(folder.path().join("to")),
+        );
+        match columns {
+            40 => copy.line_with(&[" of 391 KiB (", " %)  left "]),
+            80 => copy.line_with(&[" of 391 KiB (", " %)  ", " of 41 files  ", "  left "]),
+            _ => copy.line_with(&[
+                " of 391 KiB (",
+                " %)  ",
+                " of 41 files  ",
+                "  elapsed 0:0",
+                "  left ",
+                "  by ",
+            ]),
+        };
+        copy.stop();
+    }
+}
+
+/// The bytes are not those of the files if they are packed, but the files are.
+#[test]
+fn files_that_are_packed_are_counted() {
+    let folder = dir();
+    let args = ["copy", "-r", "--zstd", "--rate", "2000", "--jobs", "2"];
+    let mut copy = drawing(
+        120,
+        cordboard()
+            .args(args)
+            .arg(tree(folder.path()))
+            .arg(folder.path().join("to")),
+    );
+    let line = copy.line_with(&[" files  "]);
+    assert!(!line.contains(" %"), "{line}");
+    copy.stop();
+}
+
+#[test]
+fn cat_counts_its_files() {
+    let folder = dir();
+    let files = ["a", "b", "c"].map(|name| file(&folder, name, &bytes(10_000)));
+    let mut cat = drawing(80, cordboard().args(["cat", "--rate", "2000"]).args(&files));
+    match Need::CloseRange.is_met() {
+        true => cat.line_with(&[" of 29 KiB (", "0 of 3 files  "]),
+        false => cat.line_with(&["0 files  "]),
+    };
+    cat.stop();
+}
+
+#[test]
+fn several_sinks_show_the_slowest() {
+    let args = ["splice", "/dev/zero", "/dev/null", "-", "--size", "1G"];
+    let mut splice = drawing(120, cordboard().args(args));
+    // Nothing is read from the pipe.
+    let texts = [" of 1.0 GiB (", "  slowest of 2 sinks  by "];
+    let line = splice.line_with(&texts);
+    assert!(!line.contains("(100 %)"), "{line}");
+    splice.stop();
+}
+
+#[test]
+fn a_sink_that_was_detached_is_not_counted() {
+    let args = [
+        "splice",
+        "/dev/zero",
+        "/dev/null",
+        "-",
+        "--on-slow",
+        "detach",
+    ];
+    let mut splice = drawing(120, cordboard().args(args));
+    splice.line_with(&["  slowest of 1 sink, 2 at first"]);
+    signal(splice.child.id(), Signal::TERM);
+    drop(splice.child.stdout.take());
+    while more(&mut splice.master, &mut splice.screen) {}
+    splice.child.wait().unwrap();
+}
+
+#[test]
+fn a_pause_is_shown_and_has_no_time_left() {
+    let folder = dir();
+    let from = file(&folder, "from", &bytes(100_000));
+    let socket = folder.path().join("control");
+    let mut splice = drawing(
+        120,
+        cordboard()
+            .args(["splice", "--rate", "2000", "--control"])
+            .args([&socket, &from, Path::new("/dev/null")]),
+    );
+    splice.line_with(&["  left "]);
+    let paused = run(cordboard().arg("cue").arg(&socket).arg("pause"));
+    assert_eq!(paused.code(), 0, "{}", paused.stderr());
+    let line = splice.line_with(&["  paused  "]);
+    assert!(!line.contains("  left "), "{line}");
+    splice.stop();
+}
+
+/// The size of /dev/zero is unknown, unless a part of it is asked for.
+#[test]
+fn an_endless_device_has_no_share() {
+    for (args, share) in [(&[][..], false), (&["--size", "1T"][..], true)] {
+        let mut splice = drawing(
+            80,
+            cordboard()
+                .args(["splice", "/dev/zero", "/dev/null", "--rate", "1M"])
+                .args(args),
+        );
+        let line = splice.line_with(&["  elapsed 0:0"]);
+        assert_eq!(line.contains(" of 1.0 TiB (0 %)"), share, "{line}");
+        assert_eq!(line.contains("  left "), share, "{line}");
+        splice.stop();
+    }
+}

@@ -1,0 +1,116 @@
+//! The terminal is as before, however the command ends or stops.
+
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::Signal;
+
+use super::common::{self, until};
+use super::tty::Tty;
+use super::{Home, Moving};
+
+#[test]
+fn every_ending_restores_the_terminal() {
+    let home = Home::make();
+    for signal in [
+        Signal::TERM,
+        Signal::HUP,
+        Signal::INT,
+        Signal::QUIT,
+        Signal::USR1,
+    ] {
+        let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
+        tty.shows(&["Nothing runs here."]);
+        assert_eq!(tty.is_taken(), Some(true));
+        common::signal(tty.child.id(), signal);
+        assert_eq!(tty.ends().signal(), Some(signal.as_raw()));
+    }
+}
+
+#[test]
+fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
+    let home = Home::make();
+    let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
+    tty.shows(&["Nothing runs here."]);
+    let pid = tty.child.id();
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().chars().next()
+    };
+    // The default action of SIGTSTP does not stop an orphaned process group: the handler
+    // then takes the terminal again. SIGSTOP has no handler.
+    tty.press("\x1a");
+    until("the terminal, again", || {
+        (tty.is_taken() == Some(true)).then_some(())
+    });
+    tty.shows(&["Nothing runs here."]);
+    common::signal(pid, Signal::STOP);
+    until("a stop", || (state() == Some('T')).then_some(()));
+    common::signal(pid, Signal::CONT);
+    tty.press("?");
+    tty.shows(&["pause or resume"]);
+    tty.press("q");
+    assert_eq!(tty.ends().code(), Some(0));
+}
+
+/// Under a shell with job control, as a person uses it.
+#[test]
+fn a_shell_has_the_terminal_while_the_job_is_stopped() {
+    let home = Home::make();
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-i"])
+        .env("PS1", "ready$ ")
+        .env_remove("ENV")
+        .env("XDG_RUNTIME_DIR", home.path());
+    let mut tty = Tty::start(&mut shell, 12, 80);
+    tty.shows(&["ready$"]);
+    let program = env!("CARGO_BIN_EXE_cordboard");
+    tty.press(&format!("{program} top\n"));
+    tty.shows(&["Nothing runs here."]);
+    assert_eq!(tty.is_taken(), Some(true));
+    tty.press("\x1a");
+    tty.shows(&["Stopped"]);
+    let lines = tty.lines();
+    assert!(
+        !lines.iter().any(|line| line.contains("Nothing runs")),
+        "{lines:?}"
+    );
+    tty.press("echo $((6*7))\n");
+    tty.sees("the shell", |lines| lines.iter().any(|line| line == "42"));
+    tty.press("fg\n");
+    tty.shows(&["Nothing runs here."]);
+    assert_eq!(tty.is_taken(), Some(true));
+    tty.press("q");
+    tty.sees("the prompt", |lines| {
+        lines.iter().any(|line| line.starts_with("ready$"))
+            && !lines.iter().any(|line| line.contains("Nothing runs"))
+    });
+    tty.press("exit 7\n");
+    assert_eq!(tty.ends().code(), Some(7));
+}
+
+#[test]
+fn names_cannot_affect_the_terminal() {
+    let home = Home::make();
+    let evil = home.path().join("\x1b[2J\x1b]0;title\x07\nx");
+    std::fs::write(&evil, vec![0; 100_000]).unwrap();
+    let socket = home.path().join("s");
+    let child = home
+        .cordboard()
+        .arg("splice")
+        .arg(&evil)
+        .args(["/dev/null", "--rate", "1", "--control"])
+        .arg(&socket)
+        .spawn()
+        .unwrap();
+    // Ends at the end of the test.
+    let _moving = Moving { child, socket };
+    let mut tty = Tty::start(home.cordboard().arg("top"), 8, 200);
+    tty.shows(&[
+        "> ",
+        "\\u{1b}[2J\\u{1b}]0;title\\u{7}\\nx -> /dev/null",
+        "0 %",
+    ]);
+    tty.press("q");
+    assert_eq!(tty.ends().code(), Some(0));
+}

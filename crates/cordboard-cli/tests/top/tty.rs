@@ -1,0 +1,161 @@
+//! A terminal that draws what it gets, as a terminal emulator does.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+use super::common::until;
+
+/// A terminal with a program in its foreground.
+pub struct Tty {
+    master: File,
+    /// Keeps the terminal open after the program has ended.
+    slave: OwnedFd,
+    screen: Arc<Mutex<vt100::Parser>>,
+    pub child: Child,
+}
+
+fn winsize(rows: u16, columns: u16) -> Winsize {
+    Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
+
+fn cells(count: u16) -> std::num::NonZero<u16> {
+    count.try_into().unwrap()
+}
+
+impl Tty {
+    /// Starts a program in a session of its own, at a terminal of this size.
+    pub fn start(command: &mut Command, rows: u16, columns: u16) -> Tty {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        tcsetwinsize(&master, winsize(rows, columns)).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        use rustix::fs::{Mode, OFlags};
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+        let copy = || slave.try_clone().unwrap();
+        command.stdin(copy()).stdout(copy()).stderr(copy());
+        command.env("LC_ALL", "C.UTF-8");
+        // SAFETY: two system calls.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+                Ok(())
+            });
+        }
+        let child = command.spawn().unwrap();
+        let master = File::from(master);
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(
+            cells(rows),
+            cells(columns),
+            0,
+        )));
+        let (mut output, drawn) = (master.try_clone().unwrap(), Arc::clone(&screen));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = output.read(&mut bytes) {
+                drawn.lock().unwrap().process(&bytes[..n]);
+            }
+        });
+        Tty {
+            master,
+            slave,
+            screen,
+            child,
+        }
+    }
+
+    /// Types.
+    pub fn press(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Changes the size of the terminal.
+    pub fn resize(&self, rows: u16, columns: u16) {
+        self.screen
+            .lock()
+            .unwrap()
+            .screen_mut()
+            .set_size(cells(rows), cells(columns));
+        tcsetwinsize(&self.master, winsize(rows, columns)).unwrap();
+    }
+
+    /// The lines that are visible.
+    pub fn lines(&self) -> Vec<String> {
+        let parser = self.screen.lock().unwrap();
+        let columns = parser.screen().size().1.get();
+        parser.screen().rows(0, columns).collect()
+    }
+
+    /// Waits until the screen satisfies this.
+    #[track_caller]
+    pub fn sees(&self, what: &str, holds: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let mut last = Vec::new();
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until(what, || {
+                last = self.lines();
+                holds(&last).then(|| last.clone())
+            })
+        }));
+        found
+            .unwrap_or_else(|_| panic!("{what} is not on the screen:\n{}", self.lines().join("\n")))
+    }
+
+    /// Waits until a line has all these words.
+    #[track_caller]
+    pub fn shows(&self, words: &[&str]) -> String {
+        let has = |line: &&String| words.iter().all(|word| line.contains(word));
+        let lines = self.sees(&words.join(" "), |lines| {
+            lines.iter().any(|line| has(&line))
+        });
+        lines.iter().find(has).unwrap().clone()
+    }
+
+    /// Whether the program has the alternate screen, a hidden cursor and keys without echo;
+    /// or none of them.
+    pub fn is_taken(&self) -> Option<bool> {
+        let parser = self.screen.lock().unwrap();
+        let screen = parser.screen();
+        let modes = tcgetattr(self.slave.as_fd()).unwrap().local_modes;
+        let each = [
+            screen.alternate_screen(),
+            screen.hide_cursor(),
+            !modes.contains(LocalModes::ICANON),
+            !modes.contains(LocalModes::ECHO),
+        ];
+        each.iter()
+            .all(|taken| *taken == each[0])
+            .then_some(each[0])
+    }
+
+    /// Waits for the end of the program, after which the terminal is as before.
+    #[track_caller]
+    pub fn ends(&mut self) -> std::process::ExitStatus {
+        let status = until("the end", || self.child.try_wait().unwrap());
+        until("the terminal as before", || {
+            (self.is_taken() == Some(false)).then_some(())
+        });
+        status
+    }
+}
+
+impl Drop for Tty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
