@@ -49,8 +49,8 @@ pub(crate) struct Controller {
     best: Arm,
     current: Arm,
     window: Window,
-    /// Windows since all settings were forgotten.
-    windows: u32,
+    /// The number of times that windows are twice as long.
+    doublings: u32,
     /// Windows since the best setting was measured.
     without_best: u32,
     /// Consecutive windows in which the best setting was much slower, or much faster,
@@ -72,7 +72,7 @@ impl Controller {
             best: start,
             current: start,
             window: Window::after(arms.in_flight(start)),
-            windows: 0,
+            doublings: 0,
             without_best: 0,
             slow: 0,
             fast: 0,
@@ -109,7 +109,8 @@ impl Controller {
         let best = &self.records[self.best];
         let known = (best.is_measured() && self.current != self.best).then(|| best.rate());
         let in_flight = arms.in_flight(self.current);
-        let Some(sample) = self.window.add(now, spent, bytes, in_flight, known) else {
+        let sample = (self.window).add(now, spent, bytes, in_flight, known, self.doublings);
+        let Some(sample) = sample else {
             return false;
         };
         self.measured(sample);
@@ -144,7 +145,6 @@ impl Controller {
     }
 
     fn measured(&mut self, sample: Sample) {
-        self.windows = self.windows.saturating_add(1);
         if self.current == self.best {
             self.without_best = 0;
             self.measured_best(sample);
@@ -174,13 +174,13 @@ impl Controller {
             }
         }
         self.records[self.best].add(sample);
+        self.doublings = self.doublings.max(self.records[self.best].doublings());
     }
 
-    /// Forgets everything but which setting was the best.
+    /// Forgets everything but which setting was the best, and how much rates vary.
     fn forget(&mut self) {
         self.records.fill(Record::default());
-        (self.windows, self.without_best) = (0, 0);
-        (self.rested, self.probes) = (0, 0);
+        (self.without_best, self.rested, self.probes) = (0, 0, 0);
         (self.slow, self.fast) = (0, 0);
     }
 
@@ -197,7 +197,8 @@ impl Controller {
         let is_cheaper = has_cost && a.cost() < b.cost() / 1024 * (1024 - CHEAPER);
         match self.goal {
             Goal::Rate => {
-                let same = a.rate() >= b.rate() / 1024 * (1024 - SAME_RATE);
+                let slack = (b.rate() / 1024 * SAME_RATE).max(errors / 2);
+                let same = a.rate().saturating_add(slack) >= b.rate();
                 is_faster || (is_cheaper && same)
             }
             Goal::Time => {

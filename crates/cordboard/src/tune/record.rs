@@ -69,6 +69,13 @@ impl Record {
     pub(super) fn doubt(&mut self) {
         self.samples = self.samples.min(1);
     }
+
+    /// Returns the number of times that a window should be twice as long, so that its
+    /// rate varies less.
+    pub(super) fn doublings(&self) -> u32 {
+        let varies = |part: u64| self.samples >= 2 && self.distance > self.rate / part;
+        [10, 6, 4].into_iter().filter(|part| varies(*part)).count() as u32
+    }
 }
 
 fn mean(mean: u64, sample: u64, weight: u64) -> u64 {

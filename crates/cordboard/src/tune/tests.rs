@@ -87,7 +87,7 @@ fn the_regret_is_small() {
     assert!(mean < 0.05, "{mean:.4}: {found:?}");
     for (regret, moves) in found {
         // Two searches, if everything changes.
-        assert!(regret < 0.07 && moves <= 16, "{found:?}");
+        assert!(regret < 0.08 && moves <= 16, "{found:?}");
     }
 }
 

@@ -45,7 +45,8 @@ impl Window {
     /// Records that `bytes` have arrived by `now`. `spent` returns the processor time used
     /// since any fixed moment; it is called only at both ends of a window. Returns the sample of a window that is complete.
     /// `in_flight`: a window has no fewer bytes. `known`: the rate of the best setting;
-    /// a window that is much slower ends early.
+    /// a window that is much slower ends early. `doublings`: windows are so many times
+    /// twice as long, because rates vary much.
     pub(super) fn add(
         &mut self,
         now: Duration,
@@ -53,7 +54,9 @@ impl Window {
         bytes: u64,
         in_flight: u64,
         known: Option<u64>,
+        doublings: u32,
     ) -> Option<Sample> {
+        let (wanted, shortest) = (BYTES << doublings, SHORTEST * (1 << doublings));
         if self.skip > 0 {
             self.skip = self.skip.saturating_sub(bytes);
             return None;
@@ -64,11 +67,12 @@ impl Window {
         };
         self.bytes += bytes;
         let elapsed = now.saturating_sub(since);
-        let enough = if self.bytes >= BYTES.max(in_flight) {
-            elapsed >= SHORTEST
+        let enough = if self.bytes >= wanted.max(in_flight) {
+            elapsed >= shortest
         } else {
             // The last blocks of a slow device may have arrived together.
-            self.bytes >= in_flight && (elapsed >= LONGEST || is_much_slower(elapsed, known))
+            self.bytes >= in_flight
+                && (elapsed >= LONGEST || is_much_slower(elapsed, known, wanted, shortest))
         };
         // A rate needs a measurable time.
         if !enough || elapsed.is_zero() {
@@ -85,10 +89,10 @@ impl Window {
 }
 
 /// Whether a window already takes more than twice the time of one at a known rate.
-fn is_much_slower(elapsed: Duration, known: Option<u64>) -> bool {
+fn is_much_slower(elapsed: Duration, known: Option<u64>, wanted: u64, shortest: Duration) -> bool {
     known.is_some_and(|rate| {
-        elapsed >= SHORTEST
-            && u128::from(rate) * elapsed.as_nanos() >= u128::from(BYTES) * 2_000_000_000
+        elapsed >= shortest
+            && u128::from(rate) * elapsed.as_nanos() >= u128::from(wanted) * 2_000_000_000
     })
 }
 
@@ -119,7 +123,7 @@ mod tests {
     ) -> Option<Sample> {
         let mut spent = || Duration::from_micros(millis);
         let now = Duration::from_millis(millis);
-        window.add(now, &mut spent, bytes, in_flight, known)
+        window.add(now, &mut spent, bytes, in_flight, known, 0)
     }
 
     #[test]
@@ -153,6 +157,21 @@ mod tests {
         add(&mut window, 0, MIB, 0, known);
         assert_eq!(add(&mut window, 12, MIB, 0, known), None);
         assert!(add(&mut window, 16, MIB, 0, known).is_some());
+    }
+
+    #[test]
+    fn a_window_can_be_longer() {
+        let mut window = Window::after(0);
+        let mut spent = || Duration::ZERO;
+        let mut add = |millis, bytes| {
+            let now = Duration::from_millis(millis);
+            window.add(now, &mut spent, bytes, 0, None, 2)
+        };
+        add(0, MIB);
+        assert_eq!(add(20, 31 * MIB), None);
+        assert!(add(21, MIB).is_some());
+        assert_eq!(add(30, 64 * MIB), None);
+        assert!(add(37, MIB).is_some());
     }
 
     #[test]
