@@ -36,7 +36,7 @@ pub struct Environment {
     pub commit: String,
     /// The version of the compiler.
     pub rustc: String,
-    /// `CORDBOARD_ROUTE` and `CORDBOARD_WITHOUT`, if set.
+    /// `CORDBOARD_ROUTE`, `CORDBOARD_WITHOUT` and `CORDBOARD_TUNE`, if set.
     pub switches: BTreeMap<String, String>,
     /// The versions of the programs.
     pub versions: BTreeMap<String, String>,
@@ -63,7 +63,7 @@ impl Environment {
             command: command(),
             commit: commit(),
             rustc: first_line("rustc", &["--version"]),
-            switches: ["CORDBOARD_ROUTE", "CORDBOARD_WITHOUT"]
+            switches: ["CORDBOARD_ROUTE", "CORDBOARD_WITHOUT", "CORDBOARD_TUNE"]
                 .into_iter()
                 .filter_map(|k| Some((k.to_owned(), std::env::var(k).ok()?)))
                 .collect(),

@@ -56,7 +56,8 @@ is never 0, even if all bytes were moved. A second signal ends the command at
 once, without the report. After a signal, the command waits at most a second if
 the report is not read. The first signal does not end a call that waits for a
 file server that does not respond (NFS, FUSE); the second does.
-CORDBOARD_ROUTE and CORDBOARD_WITHOUT have the meaning of --route and --without.";
+CORDBOARD_ROUTE and CORDBOARD_WITHOUT have the meaning of --route and --without.
+CORDBOARD_TUNE=off keeps long transfers with sockets to their first path.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -42,6 +42,8 @@ mod threshold;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod transfer;
 mod tuning;
+#[cfg(test)]
+mod tuning_tests;
 mod turn;
 mod wait;
 mod ways;

@@ -7,6 +7,9 @@ use crate::tune::{Arm, Arms, Controller, Key};
 
 /// The bytes of a call. Smaller ones cost calls, and larger ones fill no socket's buffer.
 pub(super) const PIECES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
+/// The largest send buffer and receive buffer of a TCP connection, by default
+/// (`tcp_wmem`, `tcp_rmem` in tcp(7)).
+const SOCKET_BUFFERS: u64 = 10 << 20;
 /// The piece that is nearest to what the paths begin with.
 pub(super) const FIRST_PIECE: usize = 3;
 /// The state of a transfer that measures.
@@ -60,6 +63,12 @@ impl Arms for Ways {
 
     fn is_possible(&self, arm: Arm) -> bool {
         self.paths[arm / PIECES.len()].1
+    }
+
+    /// The buffers of the sockets: a faster way first fills what a slower one has left
+    /// empty.
+    fn in_flight(&self, _: Arm) -> u64 {
+        SOCKET_BUFFERS
     }
 }
 

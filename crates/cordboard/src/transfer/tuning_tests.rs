@@ -1,0 +1,164 @@
+//! When a transfer measures, and that a change of its path loses nothing.
+
+use std::io::Read;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use testkit::pattern::noise;
+use testkit::refuse::{apart, refuse};
+
+use super::turn::Turn;
+use super::{Poll, Transfer};
+use crate::request::{DataPath, Request, Switches, Tune};
+use crate::stage::Stage;
+use crate::{Ended, Outcome};
+
+const MIB: usize = 1 << 20;
+
+fn request() -> Request {
+    Request {
+        switches: Some(Switches::all()),
+        tune: Some(Tune::On),
+        ..Request::default()
+    }
+}
+
+fn file_with(bytes: &[u8]) -> OwnedFd {
+    let file = tempfile::tempfile().unwrap();
+    rustix::io::pwrite(&file, bytes, 0).unwrap();
+    file.into()
+}
+
+/// Reads all that comes, on another thread.
+fn reader(mut socket: UnixStream) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        socket.read_to_end(&mut all).unwrap();
+        all
+    })
+}
+
+#[test]
+fn only_streams_with_a_choice_are_measured() {
+    let file = file_with(b"abc");
+    let (socket, other) = UnixStream::pair().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let tunes = |source: &dyn AsFd, sink: &dyn AsFd, request: Request| {
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        transfer.tunes
+    };
+    assert!(tunes(&file, &socket, request()));
+    assert!(tunes(&reader, &socket, request()));
+    assert!(tunes(&other, &writer, request()));
+    // No socket; a file as the sink.
+    assert!(!tunes(&file, &writer, request()));
+    assert!(!tunes(&socket, &file, request()));
+    let off = Request {
+        tune: Some(Tune::Off),
+        ..request()
+    };
+    let block = Request {
+        block: NonZeroUsize::new(4096),
+        ..request()
+    };
+    let one_path = Request {
+        switches: Some(Switches::only(&[DataPath::ReadWrite])),
+        ..request()
+    };
+    for request in [off, block, one_path] {
+        assert!(!tunes(&file, &socket, request));
+    }
+}
+
+/// Takes steps until the end. Returns whether it measured after each of these numbers of
+/// bytes.
+fn measured(request: Request, bytes: usize, at: &[u64]) -> (Vec<bool>, Vec<u8>, Vec<u8>) {
+    let data = noise(bytes);
+    let (sink, peer) = UnixStream::pair().unwrap();
+    sink.set_nonblocking(true).unwrap();
+    let source = file_with(&data);
+    let got = reader(peer);
+    let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let mut clock = Poll::new();
+    let mut answers = Vec::new();
+    loop {
+        match transfer.step() {
+            Turn::Moved(_) => transfer.tune(&mut clock),
+            Turn::Done(ended) => {
+                assert_eq!(ended, Ended::Eof);
+                break;
+            }
+            Turn::Blocked(_) | Turn::HeldBack => {}
+            turn => panic!("{turn:?}"),
+        }
+        if at
+            .get(answers.len())
+            .is_some_and(|at| transfer.flow.written() >= *at)
+        {
+            answers.push(transfer.tuning.is_some());
+        }
+    }
+    drop(transfer);
+    drop(sink);
+    (answers, data, got.join().unwrap())
+}
+
+#[test]
+fn a_short_transfer_is_not_measured() {
+    let at = [4 << 20, 7 << 20, 12 << 20];
+    let (answers, data, got) = measured(request(), 16 * MIB, &at);
+    assert_eq!(answers, [false, false, true]);
+    assert!(got == data);
+}
+
+fn each_step(
+    bytes: &[u8],
+    change: impl FnOnce(Transfer<'_>) -> Transfer<'_>,
+) -> (Outcome, Vec<u8>) {
+    let (sink, peer) = UnixStream::pair().unwrap();
+    let source = file_with(bytes);
+    let got = reader(peer);
+    let request = Request {
+        tune: Some(Tune::EachStep),
+        ..request()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let outcome = change(transfer).run();
+    drop(sink);
+    (outcome, got.join().unwrap())
+}
+
+#[test]
+fn all_paths_of_the_route_are_entered() {
+    let data = noise(16 * MIB);
+    let (outcome, got) = each_step(&data, |transfer| transfer);
+    assert!(got == data);
+    let mut path = outcome.report.path;
+    path.sort_unstable();
+    let all = [DataPath::Sendfile, DataPath::Splice, DataPath::ReadWrite];
+    assert_eq!(path, all);
+    assert!(outcome.report.declined.is_empty());
+}
+
+#[test]
+fn a_stage_keeps_its_path() {
+    let data = noise(MIB);
+    let (outcome, got) = each_step(&data, |transfer| transfer.stage(Stage::count()).unwrap());
+    assert!(got == data);
+    assert_eq!(outcome.report.path, [DataPath::ReadWrite]);
+}
+
+/// A path whose calls a filter refuses is left, and the others go on.
+#[test]
+fn a_path_that_declines_is_given_up() {
+    let data = noise(16 * MIB);
+    let path = apart(|| {
+        refuse(&[libc::SYS_sendfile], libc::EPERM);
+        let (outcome, got) = each_step(&data, |transfer| transfer);
+        assert!(got == data);
+        outcome.report.path
+    });
+    assert!(!path.contains(&DataPath::Sendfile), "{path:?}");
+    assert_eq!(path.len(), 2);
+}
