@@ -196,11 +196,18 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
                 "cordboard: {}: idle limit reached, after {} bytes{lost}",
                 sink.shown, report.written
             )),
-            _ if report.dropped > 0 => session.print(&format_args!(
-                "cordboard: {}: warning: {} bytes were dropped, in {} gaps",
-                sink.shown, report.dropped, report.gaps
+            SinkEnded::Stopped if report.stranded > 0 => session.print(&format_args!(
+                "cordboard: {}: stopped after {} bytes{lost}",
+                sink.shown, report.written
             )),
             _ => {}
+        }
+        let is_reported = matches!(report.ended, SinkEnded::Failed | SinkEnded::Detached);
+        if report.dropped > 0 && !is_reported {
+            session.print(&format_args!(
+                "cordboard: {}: warning: {} bytes were dropped, in {} gaps",
+                sink.shown, report.dropped, report.gaps
+            ));
         }
     }
 }

@@ -139,3 +139,52 @@ fn stages_need_a_single_sink() {
     let run = call(["splice", "/dev/null", "/dev/null", "/dev/null", "--zstd"]);
     run.fails(2, &["single DST"]);
 }
+
+/// The reader of a FIFO does not read. The others and the FIFO lack different bytes.
+#[test]
+fn after_a_signal_each_sink_that_lacks_bytes_is_named() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    fs::write(path("s"), bytes(6_000_000)).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, path("f"), 0o600.into()).unwrap();
+    // Both ends, so that the command has a reader.
+    let fifo = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path("f"))
+        .unwrap();
+    let child = cordboard()
+        .arg("splice")
+        .args([path("s"), path("o"), path("f")])
+        .arg("--json")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a full FIFO", || {
+        (rustix::io::ioctl_fionread(&fifo).unwrap() >= 65536).then_some(())
+    });
+    until("bytes of the other sink", || {
+        fs::metadata(path("o"))
+            .is_ok_and(|o| o.len() > 0)
+            .then_some(())
+    });
+    signal(child.id(), rustix::process::Signal::TERM);
+    let run = end(child);
+    assert_eq!(run.code(), 143, "{}", run.stderr());
+    let account = run.json();
+    let sinks = account["sinks"].as_array().unwrap();
+    let least = sinks.iter().map(|sink| sink["written"].as_u64().unwrap());
+    let least = format!("at least {} written to each sink", least.min().unwrap());
+    assert!(run.stderr().contains(&least), "{}", run.stderr());
+    for sink in sinks {
+        let line = format!(
+            "{}: stopped after {} bytes ({} more bytes were read and are lost)",
+            sink["sink"].as_str().unwrap(),
+            sink["written"],
+            sink["stranded"]
+        );
+        let lacks = sink["stranded"].as_u64().unwrap() > 0;
+        assert_eq!(run.stderr().contains(&line), lacks, "{}", run.stderr());
+    }
+    assert!(sinks[1]["stranded"].as_u64().unwrap() > 0, "{account}");
+}
