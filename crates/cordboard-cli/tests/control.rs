@@ -4,9 +4,12 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+
+use cordboard::Report;
+use cordboard::cue::{Done, Record};
 
 use common::{Run, cordboard, dir, end, run, until};
 
@@ -200,4 +203,57 @@ fn wrong_sockets_are_reported() {
         .args(["splice", "/dev/null", "/dev/null", "--control"])
         .arg(&socket));
     assert_eq!(again.code(), 0, "{}", again.stderr());
+}
+
+/// The command has ended only if a record says so.
+#[test]
+fn a_connection_that_is_closed_without_an_answer_is_a_failure() {
+    let folder = dir();
+    let socket = folder.path().join("foreign");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let closing = std::thread::spawn(move || {
+        for _ in 0..2 {
+            drop(listener.accept().unwrap());
+        }
+    });
+    for action in [&["status"][..], &["rate", "0"]] {
+        let run = cue(&socket, action);
+        run.fails(1, &["without an answer", "16 connections", "--control"]);
+        assert_eq!(run.stdout(), b"");
+    }
+    closing.join().unwrap();
+    // More connections than a command serves.
+    let (child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
+    let clients: Vec<UnixStream> = (0..16)
+        .map(|_| UnixStream::connect(&socket).unwrap())
+        .collect();
+    cue(&socket, &["pause"]).fails(1, &["without an answer", "16 connections"]);
+    drop(clients);
+    until("an answer", || {
+        (cue(&socket, &["cancel"]).code() == 0).then_some(())
+    });
+    assert_eq!(end(child).code(), 143);
+}
+
+/// The record of the end is read although the connection is closed.
+#[test]
+fn an_end_during_the_command_is_reported() {
+    let folder = dir();
+    let socket = folder.path().join("ending");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let ending = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let done = Record::Done(Done::of(1, &Report::default()));
+        let mut bytes = Vec::new();
+        done.encode(&mut bytes);
+        client.write_all(&bytes).unwrap();
+    });
+    let run = cue(&socket, &["status"]);
+    assert_eq!(
+        (run.code(), run.stdout()),
+        (0, &b"ended\n"[..]),
+        "{}",
+        run.stderr()
+    );
+    ending.join().unwrap();
 }
