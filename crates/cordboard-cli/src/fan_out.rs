@@ -52,11 +52,13 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     for (name, shown) in parsed.iter().zip(&names) {
         match endpoint::sink(name, &shown.to_string_lossy(), flags.writing.append) {
             Ok(sink) => sinks.push(sink),
-            Err(problem) => return Err(leaving(problem, &sinks)),
+            Err(problem) => return Err(leaving(problem, sinks)),
         }
     }
-    let moved = transfer(flags, session, (&source, &sinks), request);
-    let outcome = moved.map_err(|problem| leaving(problem, &sinks))?;
+    let outcome = match transfer(flags, session, (&source, &sinks), request) {
+        Ok(outcome) => outcome,
+        Err(problem) => return Err(leaving(problem, sinks)),
+    };
     session.set_sinks(sinks.iter().zip(&outcome.sinks).map(line).collect());
     session.add(&total(&outcome));
     report(session, &source, &sinks, &outcome);
@@ -74,8 +76,10 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Adds files that were created and are not used to a problem.
-fn leaving(problem: Problem, sinks: &[Opened]) -> Problem {
+/// Removes the files that were created, and adds those that stay to a problem.
+fn leaving(problem: Problem, mut sinks: Vec<Opened>) -> Problem {
+    // Another name of a file that was created: a file that is open twice is not removed.
+    sinks.retain(Opened::is_new);
     let left = sinks.iter().filter_map(Opened::remove_if_unused);
     left.fold(problem, |problem, left| problem.leaving(Some(left)))
 }

@@ -132,6 +132,17 @@ fn two_names_of_one_file_are_refused_and_nothing_is_lost() {
     let run = call([&["splice".as_ref()][..], &names].concat());
     run.fails(1, &["same file"]);
     assert_eq!(fs::read(&source).unwrap(), b"new");
+    // A file that the command has created is removed.
+    let none = dir.path().join("none");
+    let run = call([
+        "splice".as_ref(),
+        source.as_os_str(),
+        none.as_os_str(),
+        none.as_os_str(),
+    ]);
+    run.fails(1, &["two sinks are the same file"]);
+    assert!(!run.stderr().contains("lease"), "{}", run.stderr());
+    assert!(!none.exists());
 }
 
 #[test]
