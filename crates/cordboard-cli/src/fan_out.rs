@@ -174,7 +174,7 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
         let problem = transfer_failed(source.shown.clone(), &total(outcome), action);
         session.problem(&problem);
     }
-    for (sink, report) in sinks.iter().zip(&outcome.sinks) {
+    for (index, (sink, report)) in sinks.iter().zip(&outcome.sinks).enumerate() {
         let lost = match report.stranded {
             0 => String::new(),
             bytes => format!(" ({bytes} more bytes were read and are lost)"),
@@ -186,7 +186,12 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
                 (failed.errno, failed.read) = (report.errno, report.read);
                 (failed.written, failed.stranded) = (report.written, report.stranded);
                 let action = Action::transfer(sink.as_fd());
-                session.problem(&transfer_failed(sink.shown.clone(), &failed, action));
+                let problem = transfer_failed(sink.shown.clone(), &failed, action);
+                // The fan-out has ended with it, as a transfer with one sink does.
+                match outcome.failed_sink == Some(index) {
+                    true => session.problem_of_sink(&problem, sink.as_fd()),
+                    false => session.problem(&problem),
+                }
             }
             SinkEnded::Detached => {
                 let text = format!(

@@ -199,3 +199,31 @@ fn after_a_signal_each_sink_that_lacks_bytes_is_named() {
     }
     assert!(sinks[1]["stranded"].as_u64().unwrap() > 0, "{account}");
 }
+
+#[test]
+fn a_closed_standard_output_ends_it_as_sigpipe_does() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(3_000_000));
+    let sink = dir.path().join("d");
+    for policy in ["block", "drop"] {
+        let mut child = cordboard()
+            .arg("splice")
+            .args([source.as_os_str(), sink.as_os_str(), "-".as_ref()])
+            .args(["--on-slow", policy])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let run = end(child);
+        if policy == "block" {
+            let signal = std::os::unix::process::ExitStatusExt::signal(&run.0.status);
+            assert_eq!(signal, Some(libc::SIGPIPE), "{}", run.stderr());
+            assert_eq!(run.stderr(), "");
+        } else {
+            // The other sink gets everything.
+            run.fails(1, &["standard output", "EPIPE"]);
+            assert!(read(&sink) == bytes(3_000_000));
+        }
+    }
+}
