@@ -185,6 +185,13 @@ fn wrong_sockets_are_reported() {
         .args(["splice", "/dev/null", "/dev/null", "--control"])
         .arg(&file));
     listening.fails(1, &["exists and is not a socket"]);
+    for name in ["", "@"] {
+        cue(Path::new(name), &["status"]).fails(2, &["empty", "@NAME"]);
+        let listening = run(cordboard()
+            .args(["splice", "/dev/null", "/dev/null", "--control"])
+            .arg(name));
+        listening.fails(2, &["empty", "@NAME"]);
+    }
     let missing = cue(&none, &["rate"]);
     assert_eq!(missing.code(), 2);
     assert!(missing.stderr().contains("BYTES"), "{}", missing.stderr());
