@@ -2,21 +2,26 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use cordboard::fan_out::{Refused, SinkEnded, SinkReport};
 use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Side};
 
 use crate::buffer;
 use crate::directory::sync_parent;
-use crate::endpoint::{self, Opened};
+use crate::endpoint::{self, Name, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
+use crate::interruptible::pause;
 use crate::problem::{Action, Problem, transfer_failed};
 use crate::report::SinkLine;
 use crate::request;
 use crate::session::Session;
 use crate::signals::check_stop;
 use crate::splice::wait_for_peer;
+
+/// The interval at which FIFOs without a reader are tried again.
+const READER_CHECK: Duration = Duration::from_millis(20);
 
 /// Runs the command, and leaves the result to the session.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -48,13 +53,7 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         .collect();
     let parsed = parsed?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
-    let mut sinks = Vec::new();
-    for (name, shown) in parsed.iter().zip(&names) {
-        match endpoint::sink(name, &shown.to_string_lossy(), flags.writing.append) {
-            Ok(sink) => sinks.push(sink),
-            Err(problem) => return Err(leaving(problem, sinks)),
-        }
-    }
+    let sinks = open_sinks(&parsed, &names, flags.writing.append)?;
     let outcome = match transfer(flags, session, (&source, &sinks), request) {
         Ok(outcome) => outcome,
         Err(problem) => return Err(leaving(problem, sinks)),
@@ -74,6 +73,40 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// Opens all sinks. A FIFO without a reader does not delay the others: a process may open
+/// several of them for reading, in any order.
+fn open_sinks(names: &[Name], shown: &[&OsStr], append: bool) -> Result<Vec<Opened>, Problem> {
+    let mut sinks: Vec<Option<Opened>> = names.iter().map(|_| None).collect();
+    loop {
+        let missing = sinks.iter().filter(|sink| sink.is_none()).count();
+        let mut open = || {
+            let all = sinks.iter_mut().zip(names).zip(shown);
+            for ((sink, name), shown) in all.filter(|((sink, _), _)| sink.is_none()) {
+                let shown = shown.to_string_lossy();
+                *sink = match missing {
+                    // Nothing else is left to open.
+                    1 => Some(endpoint::sink(name, &shown, append)?),
+                    _ => endpoint::sink_of_several(name, &shown, append)?,
+                };
+            }
+            Ok(())
+        };
+        let opened = open();
+        if opened.is_ok() && sinks.iter().all(Option::is_some) {
+            return Ok(sinks.into_iter().flatten().collect());
+        }
+        let still = sinks.iter().filter(|sink| sink.is_none()).count();
+        // No descriptor reports a reader that opens the FIFO.
+        let paused = opened.and_then(|()| match still {
+            1 => Ok(()),
+            _ => pause(READER_CHECK).map_err(Problem::from),
+        });
+        if let Err(problem) = paused {
+            return Err(leaving(problem, sinks.into_iter().flatten().collect()));
+        }
+    }
 }
 
 /// Removes the files that were created, and adds those that stay to a problem.

@@ -4,9 +4,11 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::process::Stdio;
 
 use common::*;
+use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
 #[test]
@@ -226,4 +228,64 @@ fn a_closed_standard_output_ends_it_as_sigpipe_does() {
             assert!(read(&sink) == bytes(3_000_000));
         }
     }
+}
+
+/// The reader opens the FIFOs in another order than the command names them.
+#[test]
+fn a_fifo_without_a_reader_delays_no_other_sink() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    let source = file(&dir, "s", &bytes(10_000));
+    for name in ["f", "g"] {
+        rustix::fs::mkfifoat(rustix::fs::CWD, path(name), 0o600.into()).unwrap();
+    }
+    let child = cordboard()
+        .arg("splice")
+        .args([source, path("f"), path("g"), path("d")])
+        .args(["--on-slow", "detach"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let open = |name| {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path(name), flags, Mode::empty()).unwrap();
+        until("a writer", || {
+            // 0 bytes without a writer.
+            let shown = rustix::io::read(&fd, &mut [0; 1]);
+            (shown == Err(rustix::io::Errno::AGAIN)).then_some(())
+        });
+        rustix::io::ioctl_fionbio(&fd, false).unwrap();
+        fs::File::from(fd)
+    };
+    let mut second = open("g");
+    // Nothing moves before each FIFO has a reader.
+    assert_eq!(fs::metadata(path("d")).unwrap().len(), 0);
+    let mut first = fs::File::open(path("f")).unwrap();
+    for fifo in [&mut first, &mut second] {
+        let mut got = Vec::new();
+        fifo.read_to_end(&mut got).unwrap();
+        assert!(got == bytes(10_000));
+    }
+    end(child).ok();
+    assert!(read(path("d")) == bytes(10_000));
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_readers_and_removes_new_files() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    let source = file(&dir, "s", &bytes(10));
+    for name in ["f", "g"] {
+        rustix::fs::mkfifoat(rustix::fs::CWD, path(name), 0o600.into()).unwrap();
+    }
+    let child = cordboard()
+        .arg("splice")
+        .args([source, path("f"), path("g"), path("d")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the new file", || path("d").exists().then_some(()));
+    signal(child.id(), rustix::process::Signal::TERM);
+    end(child).fails(143, &["0 bytes read"]);
+    assert!(!path("d").exists());
 }

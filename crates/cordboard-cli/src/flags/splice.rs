@@ -26,7 +26,8 @@ pub struct Splice {
     /// no more bytes once the others have waited for a second. If a sink fails,
     /// the command ends with block, and otherwise continues without it. The
     /// exit status is 1 if a sink has failed or was detached. The default is
-    /// block
+    /// block. With each policy, the first byte moves once every FIFO among the
+    /// sinks has a reader
     #[arg(long, value_name = "POLICY", value_enum)]
     pub on_slow: Option<Slow>,
     /// Shared flags.
