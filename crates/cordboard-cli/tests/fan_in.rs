@@ -243,3 +243,34 @@ fn a_signal_ends_the_wait_for_writers() {
     signal(child.id(), rustix::process::Signal::TERM);
     end(child).fails(143, &["0 bytes read"]);
 }
+
+/// Little memory: the command fails with `ENOMEM`, or succeeds. It does not abort.
+#[test]
+fn a_lack_of_memory_is_an_error() {
+    let dir = dir();
+    // Records of the longest length.
+    let line = [vec![b'-'; (1 << 20) - 1], vec![b'\n']].concat();
+    let data = line.repeat(3);
+    let (a, b) = (file(&dir, "a", &data), file(&dir, "b", &data));
+    let mut failed = 0;
+    for kilobytes in (16_000..40_000).step_by(1000) {
+        let run = run(std::process::Command::new("sh")
+            .args([
+                "-c",
+                "ulimit -v \"$0\"; exec \"$@\"",
+                &kilobytes.to_string(),
+            ])
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .args([OsStr::new("splice"), a.as_os_str(), b.as_os_str()])
+            .args(["/dev/null", "--fan-in", "line"]));
+        let signal = std::os::unix::process::ExitStatusExt::signal(&run.0.status);
+        assert_ne!(signal, Some(libc::SIGABRT), "{kilobytes}: {}", run.stderr());
+        if run.code() == 1 {
+            assert_ne!(run.stderr(), "", "{kilobytes}: the error is reported");
+            failed += u32::from(run.stderr().contains("ENOMEM"));
+        }
+    }
+    if failed == 0 {
+        testkit::skip::here("no limit of memory leaves too little for a record only");
+    }
+}
