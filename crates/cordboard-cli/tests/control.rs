@@ -81,7 +81,12 @@ fn a_transfer_is_paused_resumed_paced_and_cancelled() {
         status(&socket, &["rate", "0"])["schedule"],
         serde_json::Value::Null
     );
-    status(&socket, &["limit", "rate", "1K"]);
+    status(&socket, &["limit", "schedule", "4,70"]);
+    let limited = status(&socket, &["limit", "rate", "1K"]);
+    assert_eq!(
+        limited["limits"],
+        serde_json::json!([{"rate": 1024}, {"blocks": 4, "rest_ms": 70}])
+    );
     let cancelled = cue(&socket, &["cancel"]);
     assert_eq!(cancelled.code(), 0, "{}", cancelled.stderr());
     let run = end(child);

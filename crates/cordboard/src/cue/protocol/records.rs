@@ -55,6 +55,8 @@ mod tests {
                 written: 5,
                 elapsed: Duration::from_micros(1 << 33),
                 schedule,
+                rate_limit: Schedule::rate(1 << 33),
+                blocks_limit: Schedule::blocks(7, Duration::from_millis(9)),
                 left_out: 9,
                 total: Some(1 << 41),
             })
