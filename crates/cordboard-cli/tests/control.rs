@@ -169,13 +169,27 @@ fn hostile_clients_harm_nothing() {
     until("an answer", || {
         (cue(&socket, &["status"]).code() == 0).then_some(())
     });
-    // A transfer cannot be commanded.
+    // A transfer cannot be commanded. The code of each command, and the number of words.
     let mut client = UnixStream::connect(&socket).unwrap();
-    client.write_all(&[2, 0, 0, 0x43]).unwrap();
-    let mut answer = [0; 12];
-    client.read_exact(&mut answer).unwrap();
-    assert_eq!(answer[..4], [4, 0, 2, 0x52]);
-    assert_eq!(i32::from(answer[8]), libc::EOPNOTSUPP);
+    for (code, words) in [
+        (1, 1),
+        (2, 0),
+        (3, 1),
+        (4, 1),
+        (5, 1),
+        (13, 1),
+        (14, 4),
+        (18, 1),
+    ] {
+        let mut command = vec![code, 0, words, 0x43];
+        command.resize(4 + 4 * usize::from(words), 9);
+        client.write_all(&command).unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..4], [4, 0, 2, 0x52]);
+        assert_eq!(answer[4], code);
+        assert_eq!(i32::from(answer[8]), libc::EOPNOTSUPP, "{code}");
+    }
     assert_eq!(cue(&socket, &["cancel"]).code(), 0);
     assert_eq!(end(child).code(), 143);
 }

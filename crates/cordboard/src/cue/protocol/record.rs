@@ -30,7 +30,8 @@ pub enum Record {
         /// incomplete command.
         word: u32,
         /// The reason. `EINVAL`: no command, a wrong number of words, or an invalid value.
-        /// `EPERM`: a limit forbids it. `ENODATA`: the input ended within a command.
+        /// `EPERM`: a limit forbids it. `EOPNOTSUPP`: a control socket of the command does
+        /// not support it. `ENODATA`: the input ended within a command.
         errno: Errno,
     },
 }
