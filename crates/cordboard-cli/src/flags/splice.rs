@@ -49,7 +49,7 @@ pub struct Splice {
     /// for this time, bytes that were read have the same time again to go to
     /// DST. It is an error if DST does not take them, or if a frame is
     /// incomplete (--unzstd). Waiting for a connection, or for the other end of
-    /// a FIFO, does not count
+    /// a FIFO, does not count, except for the writers of several sources
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.

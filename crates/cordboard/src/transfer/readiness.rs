@@ -56,11 +56,12 @@ impl Transfer<'_> {
     }
 
     /// Returns whether the source is a FIFO whose reader waits for the first writer: one
-    /// without `O_NONBLOCK`. `poll(2)` reports nothing until there is one (`pipe_poll`,
+    /// without `O_NONBLOCK`, of which bytes are wanted. `poll(2)` reports nothing until there is one (`pipe_poll`,
     /// fs/pipe.c).
     pub(crate) fn may_wait_for_writer(&self) -> bool {
         let source = &self.flow.source;
-        source.kind() == Kind::Fifo && !source.facts().nonblocking
+        let waits = source.kind() == Kind::Fifo && !source.facts().nonblocking;
+        waits && !self.flow.allowance.is_over()
     }
 
     /// Returns whether the source is a FIFO without a writer, which `poll(2)` may
