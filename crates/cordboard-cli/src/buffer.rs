@@ -33,6 +33,10 @@ fn check(flags: &Splice) -> Result<(), Problem> {
         let text = "--buffer needs a single SRC and a single DST";
         return Err(Problem::usage("", text).help("run a second cordboard for the buffer"));
     }
+    if (flags.buffering.buffer_file.as_ref()).is_some_and(|directory| directory.is_empty()) {
+        let problem = Problem::usage("", "the name of the directory for the buffer is empty");
+        return Err(problem.help("use --buffer-file DIR, for example --buffer-file /var/tmp"));
+    }
     fan_in::check_none(flags)
 }
 

@@ -93,8 +93,12 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let parsed = parsed?;
     let sink_parsed = endpoint::parse(sink_name, Side::Sink)?;
     let mut sources = Vec::new();
+    let open = match parsed.len() {
+        1 => endpoint::source,
+        _ => endpoint::source_of_several,
+    };
     for (name, shown) in parsed.iter().zip(&names) {
-        sources.push(endpoint::source(name, &shown.to_string_lossy())?);
+        sources.push(open(name, &shown.to_string_lossy())?);
     }
     let shown = sink_name.to_string_lossy();
     let sink = endpoint::sink(&sink_parsed, &shown, flags.writing.append)?;

@@ -2,15 +2,17 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use cordboard::fan_out::{Refused, SinkEnded, SinkReport};
 use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Side};
 
 use crate::buffer;
 use crate::directory::sync_parent;
-use crate::endpoint::{self, Opened};
+use crate::endpoint::{self, Name, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
+use crate::interruptible::pause;
 use crate::problem::{Action, Problem, transfer_failed};
 use crate::progress::is_on;
 use crate::report::SinkLine;
@@ -18,6 +20,9 @@ use crate::request;
 use crate::session::Session;
 use crate::signals::check_stop;
 use crate::splice::wait_for_peer;
+
+/// The interval at which FIFOs without a reader are tried again.
+const READER_CHECK: Duration = Duration::from_millis(20);
 
 /// Runs the command, and leaves the result to the session.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -49,15 +54,11 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         .collect();
     let parsed = parsed?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
-    let mut sinks = Vec::new();
-    for (name, shown) in parsed.iter().zip(&names) {
-        match endpoint::sink(name, &shown.to_string_lossy(), flags.writing.append) {
-            Ok(sink) => sinks.push(sink),
-            Err(problem) => return Err(leaving(problem, &sinks)),
-        }
-    }
-    let moved = transfer(flags, session, (&source, &sinks), request);
-    let outcome = moved.map_err(|problem| leaving(problem, &sinks))?;
+    let sinks = open_sinks(&parsed, &names, flags.writing.append)?;
+    let outcome = match transfer(flags, session, (&source, &sinks), request) {
+        Ok(outcome) => outcome,
+        Err(problem) => return Err(leaving(problem, sinks)),
+    };
     session.set_sinks(sinks.iter().zip(&outcome.sinks).map(line).collect());
     session.add(&total(&outcome));
     report(session, &source, &sinks, &outcome);
@@ -75,8 +76,44 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Adds files that were created and are not used to a problem.
-fn leaving(problem: Problem, sinks: &[Opened]) -> Problem {
+/// Opens all sinks. A FIFO without a reader does not delay the others: a process may open
+/// several of them for reading, in any order.
+fn open_sinks(names: &[Name], shown: &[&OsStr], append: bool) -> Result<Vec<Opened>, Problem> {
+    let mut sinks: Vec<Option<Opened>> = names.iter().map(|_| None).collect();
+    loop {
+        let missing = sinks.iter().filter(|sink| sink.is_none()).count();
+        let mut open = || {
+            let all = sinks.iter_mut().zip(names).zip(shown);
+            for ((sink, name), shown) in all.filter(|((sink, _), _)| sink.is_none()) {
+                let shown = shown.to_string_lossy();
+                *sink = match missing {
+                    // Nothing else is left to open.
+                    1 => Some(endpoint::sink(name, &shown, append)?),
+                    _ => endpoint::sink_of_several(name, &shown, append)?,
+                };
+            }
+            Ok(())
+        };
+        let opened = open();
+        if opened.is_ok() && sinks.iter().all(Option::is_some) {
+            return Ok(sinks.into_iter().flatten().collect());
+        }
+        let still = sinks.iter().filter(|sink| sink.is_none()).count();
+        // No descriptor reports a reader that opens the FIFO.
+        let paused = opened.and_then(|()| match still {
+            1 => Ok(()),
+            _ => pause(READER_CHECK).map_err(Problem::from),
+        });
+        if let Err(problem) = paused {
+            return Err(leaving(problem, sinks.into_iter().flatten().collect()));
+        }
+    }
+}
+
+/// Removes the files that were created, and adds those that stay to a problem.
+fn leaving(problem: Problem, mut sinks: Vec<Opened>) -> Problem {
+    // Another name of a file that was created: a file that is open twice is not removed.
+    sinks.retain(Opened::is_new);
     let left = sinks.iter().filter_map(Opened::remove_if_unused);
     left.fold(problem, |problem, left| problem.leaving(Some(left)))
 }
@@ -175,7 +212,7 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
         let problem = transfer_failed(source.shown.clone(), &total(outcome), action);
         session.problem(&problem);
     }
-    for (sink, report) in sinks.iter().zip(&outcome.sinks) {
+    for (index, (sink, report)) in sinks.iter().zip(&outcome.sinks).enumerate() {
         let lost = match report.stranded {
             0 => String::new(),
             bytes => format!(" ({bytes} more bytes were read and are lost)"),
@@ -187,7 +224,12 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
                 (failed.errno, failed.read) = (report.errno, report.read);
                 (failed.written, failed.stranded) = (report.written, report.stranded);
                 let action = Action::transfer(sink.as_fd());
-                session.problem(&transfer_failed(sink.shown.clone(), &failed, action));
+                let problem = transfer_failed(sink.shown.clone(), &failed, action);
+                // The fan-out has ended with it, as a transfer with one sink does.
+                match outcome.failed_sink == Some(index) {
+                    true => session.problem_of_sink(&problem, sink.as_fd()),
+                    false => session.problem(&problem),
+                }
             }
             SinkEnded::Detached => {
                 let text = format!(
@@ -201,11 +243,18 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
                 "cordboard: {}: idle limit reached, after {} bytes{lost}",
                 sink.shown, report.written
             )),
-            _ if report.dropped > 0 => session.print(&format_args!(
-                "cordboard: {}: warning: {} bytes were dropped, in {} gaps",
-                sink.shown, report.dropped, report.gaps
+            SinkEnded::Stopped if report.stranded > 0 => session.print(&format_args!(
+                "cordboard: {}: stopped after {} bytes{lost}",
+                sink.shown, report.written
             )),
             _ => {}
+        }
+        let is_reported = matches!(report.ended, SinkEnded::Failed | SinkEnded::Detached);
+        if report.dropped > 0 && !is_reported {
+            session.print(&format_args!(
+                "cordboard: {}: warning: {} bytes were dropped, in {} gaps",
+                sink.shown, report.dropped, report.gaps
+            ));
         }
     }
 }

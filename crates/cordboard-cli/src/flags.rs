@@ -424,8 +424,10 @@ pub struct Common {
     /// Let cordboard cue PATH steer this command while it runs
     ///
     /// PATH is the file of a UNIX socket, which the command creates and removes, or
-    /// the abstract name @NAME. Only the same user and root can connect.
-    /// cordboard top shows the command.
+    /// the abstract name @NAME. Only the same user and root can connect. cordboard top
+    /// shows the command. The operands determine the transfers: commands of the
+    /// protocol that start or select them (write, offsets, block, limits of bytes,
+    /// range and time) are refused with EOPNOTSUPP.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub control: Option<OsString>,
     /// Draw progress; auto: on a terminal

@@ -239,6 +239,15 @@ impl Account {
         line
     }
 
+    /// The bytes written, for messages. Of several sinks, each has accepted another
+    /// number of bytes, and has a line of its own if it lacks some.
+    pub fn written(&self) -> String {
+        match self.sinks.iter().map(|sink| sink.written).min() {
+            Some(least) => format!("at least {least} written to each sink"),
+            None => format!("{} written", self.total.written),
+        }
+    }
+
     /// The paths taken, for messages.
     pub fn paths(&self) -> String {
         let names: Vec<&str> = self.total.path.iter().map(|p| p.name()).collect();

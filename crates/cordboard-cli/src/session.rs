@@ -443,10 +443,10 @@ impl Session {
                 paths => format!(", by {paths}"),
             };
             print_line(format_args!(
-                "cordboard: interrupted by {}: {} bytes read, {} written{stranded}, in {}{by}",
+                "cordboard: interrupted by {}: {} bytes read, {}{stranded}, in {}{by}",
                 signals::name(signal),
                 account.total.read,
-                account.total.written,
+                account.written(),
                 units::time(account.total.elapsed),
             ));
         } else if account.total.ended != Ended::Error

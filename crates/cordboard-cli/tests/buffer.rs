@@ -205,6 +205,9 @@ fn flags_that_do_not_fit_are_refused_with_what_helps() {
     let none = dir.path().join("none");
     let place = ["--buffer-file", none.to_str().unwrap()];
     with(&[&[s, d], &buffer[..], &place].concat()).fails(1, &["none", "ENOENT", "mkdir"]);
+    with(&[&[s, d], &buffer[..], &["--buffer-file", ""]].concat()).fails(2, &["--buffer-file DIR"]);
+    let run = with(&[&[s, d], &buffer[..], &["--buffer-file", "/proc"]].concat());
+    run.fails(1, &["/proc", "files can be created"]);
     // A file instead of a directory.
     let place = ["--buffer-file", s];
     with(&[&[s, d], &buffer[..], &place].concat()).fails(1, &["ENOTDIR", "directory"]);

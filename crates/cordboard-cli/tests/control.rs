@@ -4,12 +4,15 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use common::{Run, cordboard, dir, end, run, signal, until};
+use cordboard::Report;
+use cordboard::cue::{Done, Record};
 use rustix::process::Signal;
+
+use common::{Run, cordboard, dir, end, run, signal, until};
 
 /// A command that is steered by the socket in this directory.
 fn steered(folder: &Path, args: &[&str]) -> (Child, PathBuf) {
@@ -79,7 +82,12 @@ fn a_transfer_is_paused_resumed_paced_and_cancelled() {
         status(&socket, &["rate", "0"])["schedule"],
         serde_json::Value::Null
     );
-    status(&socket, &["limit", "rate", "1K"]);
+    status(&socket, &["limit", "schedule", "4,70"]);
+    let limited = status(&socket, &["limit", "rate", "1K"]);
+    assert_eq!(
+        limited["limits"],
+        serde_json::json!([{"rate": 1024}, {"blocks": 4, "rest_ms": 70}])
+    );
     let cancelled = cue(&socket, &["cancel"]);
     assert_eq!(cancelled.code(), 0, "{}", cancelled.stderr());
     let run = end(child);
@@ -185,17 +193,33 @@ fn hostile_clients_harm_nothing() {
     until("an answer", || {
         (cue(&socket, &["status"]).code() == 0).then_some(())
     });
-    // A transfer cannot be commanded.
-    let answer = until("a connection that is kept", || {
-        // It is closed at once while some of the others are open.
+    // It is closed at once while some of the others are open.
+    let mut client = until("a connection that is kept", || {
         let mut client = UnixStream::connect(&socket).ok()?;
         client.write_all(&[2, 0, 0, 0x43]).ok()?;
-        let mut answer = [0; 12];
-        client.read_exact(&mut answer).ok()?;
-        Some(answer)
+        client.read_exact(&mut [0; 12]).ok()?;
+        Some(client)
     });
-    assert_eq!(answer[..4], [4, 0, 2, 0x52]);
-    assert_eq!(i32::from(answer[8]), libc::EOPNOTSUPP);
+    // A transfer cannot be commanded. The code of each command, and the number of words.
+    for (code, words) in [
+        (1, 1),
+        (2, 0),
+        (3, 1),
+        (4, 1),
+        (5, 1),
+        (13, 1),
+        (14, 4),
+        (18, 1),
+    ] {
+        let mut command = vec![code, 0, words, 0x43];
+        command.resize(4 + 4 * usize::from(words), 9);
+        client.write_all(&command).unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..4], [4, 0, 2, 0x52]);
+        assert_eq!(answer[4], code);
+        assert_eq!(i32::from(answer[8]), libc::EOPNOTSUPP, "{code}");
+    }
     assert_eq!(cue(&socket, &["cancel"]).code(), 0);
     assert_eq!(end(child).code(), 143);
 }
@@ -210,6 +234,13 @@ fn wrong_sockets_are_reported() {
         .args(["splice", "/dev/null", "/dev/null", "--control"])
         .arg(&file));
     listening.fails(1, &["exists and is not a socket"]);
+    for name in ["", "@"] {
+        cue(Path::new(name), &["status"]).fails(2, &["empty", "@NAME"]);
+        let listening = run(cordboard()
+            .args(["splice", "/dev/null", "/dev/null", "--control"])
+            .arg(name));
+        listening.fails(2, &["empty", "@NAME"]);
+    }
     let missing = cue(&none, &["rate"]);
     assert_eq!(missing.code(), 2);
     assert!(missing.stderr().contains("BYTES"), "{}", missing.stderr());
@@ -228,4 +259,57 @@ fn wrong_sockets_are_reported() {
         .args(["splice", "/dev/null", "/dev/null", "--control"])
         .arg(&socket));
     assert_eq!(again.code(), 0, "{}", again.stderr());
+}
+
+/// The command has ended only if a record says so.
+#[test]
+fn a_connection_that_is_closed_without_an_answer_is_a_failure() {
+    let folder = dir();
+    let socket = folder.path().join("foreign");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let closing = std::thread::spawn(move || {
+        for _ in 0..2 {
+            drop(listener.accept().unwrap());
+        }
+    });
+    for action in [&["status"][..], &["rate", "0"]] {
+        let run = cue(&socket, action);
+        run.fails(1, &["without an answer", "16 connections", "--control"]);
+        assert_eq!(run.stdout(), b"");
+    }
+    closing.join().unwrap();
+    // More connections than a command serves.
+    let (child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
+    let clients: Vec<UnixStream> = (0..16)
+        .map(|_| UnixStream::connect(&socket).unwrap())
+        .collect();
+    cue(&socket, &["pause"]).fails(1, &["without an answer", "16 connections"]);
+    drop(clients);
+    until("an answer", || {
+        (cue(&socket, &["cancel"]).code() == 0).then_some(())
+    });
+    assert_eq!(end(child).code(), 143);
+}
+
+/// The record of the end is read although the connection is closed.
+#[test]
+fn an_end_during_the_command_is_reported() {
+    let folder = dir();
+    let socket = folder.path().join("ending");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let ending = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let done = Record::Done(Done::of(1, &Report::default()));
+        let mut bytes = Vec::new();
+        done.encode(&mut bytes);
+        client.write_all(&bytes).unwrap();
+    });
+    let run = cue(&socket, &["status"]);
+    assert_eq!(
+        (run.code(), run.stdout()),
+        (0, &b"ended\n"[..]),
+        "{}",
+        run.stderr()
+    );
+    ending.join().unwrap();
 }

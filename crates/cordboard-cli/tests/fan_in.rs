@@ -6,6 +6,7 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::Child;
 
 use common::*;
@@ -177,4 +178,99 @@ fn mixtures_are_refused_with_what_helps() {
     with(&[a, b, d], &["--fan-in", "datagram"]).fails(1, &["no message boundaries"]);
     assert!(!sink.exists());
     assert_eq!(fs::read(a).unwrap(), b"a");
+}
+
+fn fifo(path: &Path) {
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, 0o600.into()).unwrap();
+}
+
+#[test]
+fn a_fifo_without_a_writer_delays_no_other_source() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    fifo(&path("f"));
+    fifo(&path("g"));
+    let (file, sink) = (file(&dir, "s", &lines('s', 1000)), path("d"));
+    let child = spawn([
+        path("f").as_os_str(),
+        path("g").as_os_str(),
+        file.as_os_str(),
+        sink.as_os_str(),
+        "--fan-in".as_ref(),
+        "line".as_ref(),
+        "--json".as_ref(),
+    ]);
+    let size = |bytes: usize| {
+        move |path: &Path| {
+            let metadata = fs::metadata(path).ok();
+            metadata.filter(|metadata| metadata.len() == bytes as u64)
+        }
+    };
+    let first = lines('s', 1000).len();
+    until("the lines of the file", || size(first)(&sink));
+    // The command has the FIFO open, so this does not wait.
+    let mut writer = fs::OpenOptions::new().write(true).open(path("g")).unwrap();
+    writer.write_all(b"late\n").unwrap();
+    until("the line of a FIFO", || size(first + 5)(&sink));
+    drop(writer);
+    // A writer that writes nothing.
+    drop(fs::OpenOptions::new().write(true).open(path("f")).unwrap());
+    let run = end(child);
+    let account = run.ok().json();
+    let written = |source: usize| account["sources"][source]["written"].clone();
+    assert_eq!([written(0), written(1)], [json!(0), json!(5)]);
+    assert_eq!(read(&sink), [&lines('s', 1000)[..], b"late\n"].concat());
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_writers() {
+    let dir = dir();
+    let (f, g, sink) = (
+        dir.path().join("f"),
+        dir.path().join("g"),
+        dir.path().join("d"),
+    );
+    fifo(&f);
+    fifo(&g);
+    let child = spawn([
+        f.as_os_str(),
+        g.as_os_str(),
+        sink.as_os_str(),
+        "--fan-in".as_ref(),
+        "turn".as_ref(),
+    ]);
+    until("the sink", || sink.exists().then_some(()));
+    signal(child.id(), rustix::process::Signal::TERM);
+    end(child).fails(143, &["0 bytes read"]);
+}
+
+/// Little memory: the command fails with `ENOMEM`, or succeeds. It does not abort.
+#[test]
+fn a_lack_of_memory_is_an_error() {
+    let dir = dir();
+    // Records of the longest length.
+    let line = [vec![b'-'; (1 << 20) - 1], vec![b'\n']].concat();
+    let data = line.repeat(3);
+    let (a, b) = (file(&dir, "a", &data), file(&dir, "b", &data));
+    let mut failed = 0;
+    for kilobytes in (16_000..40_000).step_by(1000) {
+        let run = run(std::process::Command::new("sh")
+            .args([
+                "-c",
+                "ulimit -v \"$0\"; exec \"$@\"",
+                &kilobytes.to_string(),
+            ])
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .args([OsStr::new("splice"), a.as_os_str(), b.as_os_str()])
+            .args(["/dev/null", "--fan-in", "line"]));
+        let signal = std::os::unix::process::ExitStatusExt::signal(&run.0.status);
+        assert_ne!(signal, Some(libc::SIGABRT), "{kilobytes}: {}", run.stderr());
+        if run.code() == 1 {
+            assert_ne!(run.stderr(), "", "{kilobytes}: the error is reported");
+            failed += u32::from(run.stderr().contains("ENOMEM"));
+        }
+    }
+    if failed == 0 {
+        testkit::skip::here("no limit of memory leaves too little for a record only");
+    }
 }

@@ -4,9 +4,11 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::process::Stdio;
 
 use common::*;
+use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
 #[test]
@@ -132,10 +134,158 @@ fn two_names_of_one_file_are_refused_and_nothing_is_lost() {
     let run = call([&["splice".as_ref()][..], &names].concat());
     run.fails(1, &["same file"]);
     assert_eq!(fs::read(&source).unwrap(), b"new");
+    // A file that the command has created is removed.
+    let none = dir.path().join("none");
+    let run = call([
+        "splice".as_ref(),
+        source.as_os_str(),
+        none.as_os_str(),
+        none.as_os_str(),
+    ]);
+    run.fails(1, &["two sinks are the same file"]);
+    assert!(!run.stderr().contains("lease"), "{}", run.stderr());
+    assert!(!none.exists());
 }
 
 #[test]
 fn stages_need_a_single_sink() {
     let run = call(["splice", "/dev/null", "/dev/null", "/dev/null", "--zstd"]);
     run.fails(2, &["single DST"]);
+}
+
+/// The reader of a FIFO does not read. The others and the FIFO lack different bytes.
+#[test]
+fn after_a_signal_each_sink_that_lacks_bytes_is_named() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    fs::write(path("s"), bytes(6_000_000)).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, path("f"), 0o600.into()).unwrap();
+    // Both ends, so that the command has a reader.
+    let fifo = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path("f"))
+        .unwrap();
+    let child = cordboard()
+        .arg("splice")
+        .args([path("s"), path("o"), path("f")])
+        .arg("--json")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a full FIFO", || {
+        (rustix::io::ioctl_fionread(&fifo).unwrap() >= 65536).then_some(())
+    });
+    until("bytes of the other sink", || {
+        fs::metadata(path("o"))
+            .is_ok_and(|o| o.len() > 0)
+            .then_some(())
+    });
+    signal(child.id(), rustix::process::Signal::TERM);
+    let run = end(child);
+    assert_eq!(run.code(), 143, "{}", run.stderr());
+    let account = run.json();
+    let sinks = account["sinks"].as_array().unwrap();
+    let least = sinks.iter().map(|sink| sink["written"].as_u64().unwrap());
+    let least = format!("at least {} written to each sink", least.min().unwrap());
+    assert!(run.stderr().contains(&least), "{}", run.stderr());
+    for sink in sinks {
+        let line = format!(
+            "{}: stopped after {} bytes ({} more bytes were read and are lost)",
+            sink["sink"].as_str().unwrap(),
+            sink["written"],
+            sink["stranded"]
+        );
+        let lacks = sink["stranded"].as_u64().unwrap() > 0;
+        assert_eq!(run.stderr().contains(&line), lacks, "{}", run.stderr());
+    }
+    assert!(sinks[1]["stranded"].as_u64().unwrap() > 0, "{account}");
+}
+
+#[test]
+fn a_closed_standard_output_ends_it_as_sigpipe_does() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(3_000_000));
+    let sink = dir.path().join("d");
+    for policy in ["block", "drop"] {
+        let mut child = cordboard()
+            .arg("splice")
+            .args([source.as_os_str(), sink.as_os_str(), "-".as_ref()])
+            .args(["--on-slow", policy])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let run = end(child);
+        if policy == "block" {
+            let signal = std::os::unix::process::ExitStatusExt::signal(&run.0.status);
+            assert_eq!(signal, Some(libc::SIGPIPE), "{}", run.stderr());
+            assert_eq!(run.stderr(), "");
+        } else {
+            // The other sink gets everything.
+            run.fails(1, &["standard output", "EPIPE"]);
+            assert!(read(&sink) == bytes(3_000_000));
+        }
+    }
+}
+
+/// The reader opens the FIFOs in another order than the command names them.
+#[test]
+fn a_fifo_without_a_reader_delays_no_other_sink() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    let source = file(&dir, "s", &bytes(10_000));
+    for name in ["f", "g"] {
+        rustix::fs::mkfifoat(rustix::fs::CWD, path(name), 0o600.into()).unwrap();
+    }
+    let child = cordboard()
+        .arg("splice")
+        .args([source, path("f"), path("g"), path("d")])
+        .args(["--on-slow", "detach"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let open = |name| {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path(name), flags, Mode::empty()).unwrap();
+        until("a writer", || {
+            // 0 bytes without a writer.
+            let shown = rustix::io::read(&fd, &mut [0; 1]);
+            (shown == Err(rustix::io::Errno::AGAIN)).then_some(())
+        });
+        rustix::io::ioctl_fionbio(&fd, false).unwrap();
+        fs::File::from(fd)
+    };
+    let mut second = open("g");
+    // Nothing moves before each FIFO has a reader.
+    assert_eq!(fs::metadata(path("d")).unwrap().len(), 0);
+    let mut first = fs::File::open(path("f")).unwrap();
+    for fifo in [&mut first, &mut second] {
+        let mut got = Vec::new();
+        fifo.read_to_end(&mut got).unwrap();
+        assert!(got == bytes(10_000));
+    }
+    end(child).ok();
+    assert!(read(path("d")) == bytes(10_000));
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_readers_and_removes_new_files() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    let source = file(&dir, "s", &bytes(10));
+    for name in ["f", "g"] {
+        rustix::fs::mkfifoat(rustix::fs::CWD, path(name), 0o600.into()).unwrap();
+    }
+    let child = cordboard()
+        .arg("splice")
+        .args([source, path("f"), path("g"), path("d")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the new file", || path("d").exists().then_some(()));
+    signal(child.id(), rustix::process::Signal::TERM);
+    end(child).fails(143, &["0 bytes read"]);
+    assert!(!path("d").exists());
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use cordboard::Errno;
 use cordboard::cue::{Command, Cue, Limit, Record, Status};
+use rustix::net::sockopt;
+use rustix::process::geteuid;
 
 use super::show::{ended, json, text};
 use crate::endpoint;
@@ -27,11 +29,9 @@ fn steer(flags: &CueFlags) -> Result<(), Problem> {
     match answer(flags, &mut cue) {
         Ok(Answer::Status(status)) if flags.json => print::print(json(&status).as_bytes()),
         Ok(Answer::Status(status)) => print::print(text(&status).as_bytes()),
-        // The command may end at any moment, also as a result of this action.
-        Ok(Answer::Ended) | Err(Errno::EPIPE | Errno::ECONNRESET) => {
-            print::print(ended(flags.json).as_bytes())
-        }
+        Ok(Answer::Ended) => print::print(ended(flags.json).as_bytes()),
         Ok(Answer::Refused { word, errno }) => Err(refused(flags, word, errno)),
+        Err(Errno::ECONNRESET) => Err(closed(flags, &cue)),
         Err(errno) => Err(unanswered(flags, errno)),
     }
 }
@@ -44,17 +44,26 @@ enum Answer {
 
 /// Sends the command, and then requests the status: its arrival shows that the command was
 /// carried out.
+///
+/// # Errors
+///
+/// `ECONNRESET`: the connection was closed without an answer.
 fn answer(flags: &CueFlags, cue: &mut Cue) -> Result<Answer, Errno> {
-    if let Some(command) = command_of(&flags.action) {
-        cue.send(command)?;
+    let commands = command_of(&flags.action).into_iter();
+    for command in commands.chain([Command::Status]) {
+        match cue.send(command) {
+            // The record of an end may have arrived before the connection was closed.
+            Err(Errno::EPIPE | Errno::ECONNRESET) => break,
+            sent => sent?,
+        }
     }
-    cue.send(Command::Status)?;
     loop {
         match cue.receive()? {
             Some(Record::Status(status)) => return Ok(Answer::Status(status)),
-            Some(Record::Done(_)) | None => return Ok(Answer::Ended),
+            Some(Record::Done(_)) => return Ok(Answer::Ended),
             Some(Record::Refused { word, errno }) => return Ok(Answer::Refused { word, errno }),
             Some(_) => {}
+            None => return Err(Errno::ECONNRESET),
         }
     }
 }
@@ -85,6 +94,27 @@ fn refused(flags: &CueFlags, word: u32, errno: Errno) -> Problem {
     match errno {
         Errno::EPERM => problem.help("a limit of this control socket forbids it"),
         _ => problem,
+    }
+}
+
+/// The connection was closed without a record.
+fn closed(flags: &CueFlags, cue: &Cue) -> Problem {
+    let name = flags.control.to_string_lossy();
+    let errno = Errno::ECONNRESET;
+    let text = format!("{errno}: the connection was closed without an answer");
+    let problem = Problem::unsided(name, errno, text);
+    let user = geteuid();
+    match sockopt::socket_peercred(cue) {
+        Ok(peer) if !user.is_root() && peer.uid != user => {
+            let owner = peer.uid.as_raw();
+            problem.help(format!(
+                "the socket is one of user {owner}: only that user and root can steer the command"
+            ))
+        }
+        _ => problem.help(
+            "the command has just ended, or has 16 connections already, or the socket is not \
+             one of --control",
+        ),
     }
 }
 

@@ -37,23 +37,33 @@ pub fn text(status: &Status) -> String {
     if let Some(path) = status.path {
         let _ = write!(line, ", by {path}");
     }
-    let _ = match status.schedule {
-        Schedule::Rate(rate) => write!(
-            line,
-            ", at most {} bytes a second",
-            units::count(rate.get())
-        ),
-        Schedule::Blocks { count, rest } => {
-            write!(
-                line,
-                ", {count} blocks between rests of {} ms",
-                rest.as_millis()
-            )
+    let schedules = [
+        ("", status.schedule),
+        ("limited to ", status.rate_limit),
+        ("limited to ", status.blocks_limit),
+    ];
+    for (limited, schedule) in schedules {
+        if let Some(words) = words(schedule) {
+            let _ = write!(line, ", {limited}{words}");
         }
-        Schedule::Auto(aim) => write!(line, ", automatic: {}", units::aim_name(aim)),
-        _ => Ok(()),
-    };
+    }
     line + "\n"
+}
+
+/// Returns the words of a schedule, if there is one.
+fn words(schedule: Schedule) -> Option<String> {
+    match schedule {
+        Schedule::Rate(rate) => {
+            let rate = units::count(rate.get());
+            Some(format!("at most {rate} bytes a second"))
+        }
+        Schedule::Blocks { count, rest } => {
+            let rest = rest.as_millis();
+            Some(format!("{count} blocks between rests of {rest} ms"))
+        }
+        Schedule::Auto(aim) => Some(format!("automatic: {}", units::aim_name(aim))),
+        _ => None,
+    }
 }
 
 /// Returns the status of a command that has ended.
@@ -71,7 +81,7 @@ pub fn json(status: &Status) -> String {
 
 /// The members of the line.
 pub fn value(status: &Status) -> serde_json::Value {
-    let schedule = match status.schedule {
+    let schedule = |schedule| match schedule {
         Schedule::Rate(rate) => serde_json::json!({"rate": rate.get()}),
         Schedule::Blocks { count, rest } => {
             serde_json::json!({"blocks": count.get(), "rest_ms": rest.as_millis() as u64})
@@ -79,6 +89,11 @@ pub fn value(status: &Status) -> serde_json::Value {
         Schedule::Auto(aim) => serde_json::json!({"auto": units::aim_name(aim)}),
         _ => serde_json::Value::Null,
     };
+    let limits = [status.rate_limit, status.blocks_limit];
+    let limits = limits
+        .into_iter()
+        .filter(|limit| *limit != Schedule::Unlimited);
+    let limits: Vec<serde_json::Value> = limits.map(schedule).collect();
     serde_json::json!({
         "state": name(status.state),
         "read": status.read,
@@ -86,7 +101,8 @@ pub fn value(status: &Status) -> serde_json::Value {
         "total": status.total,
         "seconds": (status.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
         "path": status.path.map(|path| path.name()),
-        "schedule": schedule,
+        "schedule": schedule(status.schedule),
+        "limits": limits,
     })
 }
 
@@ -128,6 +144,12 @@ mod tests {
             (&line["state"], &line["path"]),
             (&"running".into(), &"splice".into())
         );
+        assert_eq!(line["limits"], serde_json::json!([]));
+        status.rate_limit = Schedule::rate(1024);
+        assert!(text(&status).ends_with(
+            "at most 1,048,576 bytes a second, limited to at most 1,024 bytes a second\n"
+        ));
+        status.rate_limit = Schedule::Unlimited;
         status.schedule = Schedule::blocks(4, Duration::from_millis(70));
         assert!(text(&status).ends_with("4 blocks between rests of 70 ms\n"));
     }

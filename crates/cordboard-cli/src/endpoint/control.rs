@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,9 +16,22 @@ use crate::problem::Problem;
 /// The longest wait for an answer of a command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Refuses an empty name, which the kernel accepts: it would bind an abstract name that
+/// was not given.
+fn check_name(name: &OsStr) -> Result<(), Problem> {
+    match name.as_bytes() {
+        b"" | b"@" => {
+            let problem = Problem::usage("", "the name of the control socket is empty");
+            Err(problem.help("use the path of a socket, or @NAME for an abstract name"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Listens at a path, or at the abstract name `@NAME`. The file of a socket that is
 /// closed is replaced.
 pub fn control_socket(path: &Path) -> Result<(OwnedFd, Option<SocketFile>), Problem> {
+    check_name(path.as_os_str())?;
     let shown = path.to_string_lossy();
     let operand = Operand {
         shown: &shown,
@@ -38,6 +52,7 @@ pub fn control_socket(path: &Path) -> Result<(OwnedFd, Option<SocketFile>), Prob
 /// Connects to the control socket of a command. A call on it waits for at most ten
 /// seconds.
 pub fn control_connection(name: &OsStr) -> Result<OwnedFd, Problem> {
+    check_name(name)?;
     let shown = name.to_string_lossy();
     let operand = Operand {
         shown: &shown,

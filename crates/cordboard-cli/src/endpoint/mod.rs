@@ -18,7 +18,7 @@ pub use alias::{
 pub use control::{connect_at_once, control_connection, control_socket};
 pub use discard::discard_sink;
 pub use name::{Name, file, names_other_endpoint, parse};
-pub use open::{check_appendable, sink, source};
+pub use open::{check_appendable, sink, sink_of_several, source, source_of_several};
 pub use opened::{Opened, check_sparse, truncate};
 pub use preview::{Preview, preview};
 pub use same_file::{check_same_file, same_file_problem};

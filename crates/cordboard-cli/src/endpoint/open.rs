@@ -67,6 +67,61 @@ pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
     }
 }
 
+/// Opens one of several sources. A FIFO is opened without waiting for its writer: it is a
+/// source without bytes until it has one.
+pub fn source_of_several(name: &Name, shown: &str) -> Result<Opened, Problem> {
+    let operand = Operand {
+        shown,
+        side: Side::Source,
+    };
+    let Some(path) = fifo_path(name) else {
+        return source(name, shown);
+    };
+    let fd = open_path(path, OFlags::RDONLY | OFlags::NONBLOCK, operand)?;
+    wait_in_calls(&fd, operand)?;
+    Ok(Opened::owned(fd, shown))
+}
+
+/// Opens one of several sinks, as [`sink`]. `None`: it is a FIFO, and has no reader yet.
+pub fn sink_of_several(name: &Name, shown: &str, append: bool) -> Result<Option<Opened>, Problem> {
+    let operand = Operand {
+        shown,
+        side: Side::Sink,
+    };
+    let Some(path) = fifo_path(name) else {
+        return sink(name, shown, append).map(Some);
+    };
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = match interruptible(|| rustix::fs::open(path, flags, Mode::empty()))? {
+        Ok(fd) => fd,
+        // There is no reader (fifo(7)).
+        Err(rustix::io::Errno::NXIO) => return Ok(None),
+        Err(errno) => return Err(standard::open_problem(path, shown, Side::Sink, errno)),
+    };
+    let stat = rustix::fs::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
+        // It was replaced meanwhile.
+        return sink(name, shown, append).map(Some);
+    }
+    wait_in_calls(&fd, operand)?;
+    Ok(Some(Opened::owned(fd, shown)))
+}
+
+/// Returns the path of a FIFO.
+fn fifo_path(name: &Name) -> Option<&Path> {
+    let Name::Path(path) = name else {
+        return None;
+    };
+    let stat = retry(|| rustix::fs::stat(path)).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::Fifo).then_some(path)
+}
+
+/// Removes `O_NONBLOCK`, which was needed for opening only.
+fn wait_in_calls(fd: &OwnedFd, operand: Operand<'_>) -> Result<(), Problem> {
+    let done = rustix::io::ioctl_fionbio(fd, false);
+    done.map_err(|errno| operand.problem(errno, Action::Open))
+}
+
 /// Refuses a block device to append to: Linux would write from the position,
 /// which is the first byte, and not behind what the device holds.
 pub fn check_appendable(stat: &Stat, shown: &str) -> Result<(), Problem> {

@@ -43,7 +43,8 @@ pub struct FanIn {
     /// Move several sources into one sink: all operands but the last are
     /// sources. The sources take turns, of a number of bytes (turn), of whole
     /// lines (line), of records that end in a zero byte (null), or of whole
-    /// datagrams (datagram). A source without bytes does not delay the others.
+    /// datagrams (datagram). A source without bytes does not delay the others,
+    /// nor does a FIFO that has no writer yet.
     /// A line or record longer than 1M is divided. Bytes after the last line
     /// feed of a source are a line; no line feed is added. --size applies to
     /// each source, --idle to all of them together. Each source has its own

@@ -26,7 +26,8 @@ pub struct Splice {
     /// no more bytes once the others have waited for a second. If a sink fails,
     /// the command ends with block, and otherwise continues without it. The
     /// exit status is 1 if a sink has failed or was detached. The default is
-    /// block
+    /// block. With each policy, the first byte moves once every FIFO among the
+    /// sinks has a reader
     #[arg(long, value_name = "POLICY", value_enum)]
     pub on_slow: Option<Slow>,
     /// Shared flags.
@@ -48,7 +49,7 @@ pub struct Splice {
     /// for this time, bytes that were read have the same time again to go to
     /// DST. It is an error if DST does not take them, or if a frame is
     /// incomplete (--unzstd). Waiting for a connection, or for the other end of
-    /// a FIFO, does not count
+    /// a FIFO, does not count, except for the writers of several sources
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     pub idle: Option<Duration>,
     /// Shared flags.

@@ -1,6 +1,7 @@
 //! Error messages about a buffer.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use cordboard::Errno;
 
@@ -27,6 +28,12 @@ pub fn buffer_failed(directory: Option<&OsStr>, errno: Errno, written: Option<u6
         (Errno::ENOSPC | Errno::ENOMEM, None) => "use --buffer-file, or a smaller --buffer",
         (Errno::EFBIG, _) => "the file size limit is reached (ulimit -f)",
         (Errno::EMFILE, _) => "raise the limit of open files (ulimit -n)",
+        // A file system in which no file can be created, for example procfs.
+        (Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EISDIR, Some(directory))
+            if Path::new(directory).is_dir() =>
+        {
+            "use a directory in which files can be created"
+        }
         (Errno::ENOENT, Some(_)) => "create the directory first (mkdir -p)",
         (Errno::ENOTDIR, Some(_)) => "--buffer-file needs a directory",
         (Errno::EACCES | Errno::EROFS | Errno::EPERM, Some(_)) => {

@@ -92,6 +92,7 @@ impl Steered for Live {
         (status.read, status.written) = (moved.bytes + moved.level, moved.bytes);
         status.elapsed = self.elapsed();
         status.schedule = self.control.schedule();
+        (status.rate_limit, status.blocks_limit) = self.control.schedule_limits();
         status.total = moved.total;
         status
     }

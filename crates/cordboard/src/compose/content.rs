@@ -8,9 +8,36 @@ use crate::errno::Errno;
 use crate::report::Stranded;
 use crate::sys;
 
+/// Returns a buffer of `length` zeros.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+fn buffer(length: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(length, 0);
+    Ok(bytes)
+}
+
+/// Joins the parts. If there is not enough memory, the parts that do not fit are missing.
+pub(crate) fn joined(parts: Vec<Vec<u8>>) -> Vec<u8> {
+    let length: usize = parts.iter().map(Vec::len).sum();
+    let mut parts = parts.into_iter();
+    let mut all = parts.next().unwrap_or_default();
+    if all.try_reserve_exact(length - all.len()).is_ok() {
+        parts.for_each(|part| all.extend_from_slice(&part));
+    }
+    all
+}
+
 /// Reads `length` bytes, which the pipe contains.
+///
+/// # Errors
+///
+/// `ENOMEM`: nothing was read. Any other: that of a page that cannot be read.
 pub(crate) fn read_exactly(pipe: BorrowedFd<'_>, length: usize) -> Result<Vec<u8>, Errno> {
-    let (mut bytes, mut done) = (vec![0; length], 0);
+    let (mut bytes, mut done) = (buffer(length)?, 0);
     while done < length {
         match rustix::io::read(pipe, &mut bytes[done..]) {
             Ok(0) => return Err(Errno::ENODATA),
@@ -29,7 +56,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> 
         Err(Errno::EAGAIN) => return Ok(None),
         length => length?,
     };
-    let mut bytes = vec![0; length];
+    let mut bytes = buffer(length)?;
     sys::recv(socket, &mut bytes, now)?;
     Ok(Some(bytes))
 }
@@ -73,7 +100,9 @@ fn datagrams(reader: BorrowedFd<'_>) -> Option<Vec<Vec<u8>>> {
             Ok(0) if rustix::io::ioctl_fionread(reader).unwrap_or(0) == 0 => return Some(all),
             Err(_) => return Some(all),
             Ok(length) => {
-                let mut bytes = vec![0; length];
+                let Ok(mut bytes) = buffer(length) else {
+                    return Some(all);
+                };
                 if sys::recv(reader, &mut bytes, now).is_err() {
                     return Some(all);
                 }

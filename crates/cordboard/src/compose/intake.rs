@@ -98,6 +98,18 @@ impl<'a> Intake<'a> {
         })
     }
 
+    /// Waits for the source before the first step if it may be a FIFO that has no writer
+    /// yet: a read would return the end.
+    pub(crate) fn wait_for_writer(&mut self) {
+        if let Some(transfer) = &self.transfer
+            && transfer.may_wait_for_writer()
+        {
+            let target = WaitFor::Side(Side::Source);
+            let wait = self.stepper.new_wait(transfer, target, &mut self.poll);
+            self.next = Next::Wait(wait);
+        }
+    }
+
     /// Allows the transfer to take `bytes` bytes, after which it halts. A record that
     /// cannot be divided is taken whole.
     pub(crate) fn grant(&mut self, bytes: u64) {

@@ -4,7 +4,8 @@ use super::inlet::Inlet;
 use super::ledger::Ledger;
 use super::outcome::{FanInOutcome, SourceEnded, SourceReport};
 use super::policy::OnFailure;
-use crate::compose::bytes_of;
+use super::records::Records;
+use crate::compose::{bytes_of, joined};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome, Report, Stranded};
 
@@ -36,26 +37,29 @@ impl Closed {
 /// Takes the outcome of a source that has ended.
 pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
     let errno = inlet.failure();
+    let is_broken = inlet.broken.is_some();
     // The transfer still runs only if its channel has failed.
     inlet.intake.stop(Ended::Cancelled);
     let is_stopped = inlet.is_stopped();
     let Outcome { report, stranded } = inlet.intake.into_outcome();
     let ended = match (report.ended, inlet.policy) {
-        _ if is_stopped => SourceEnded::Stopped,
+        // Its own failure may have stopped it.
+        _ if is_stopped && !is_broken => SourceEnded::Stopped,
         _ if errno.is_some() && inlet.policy == OnFailure::Detach => SourceEnded::Detached,
         _ if errno.is_some() => SourceEnded::Failed,
         (Ended::Size, _) => SourceEnded::Size,
         (Ended::Eof, _) => SourceEnded::Eof,
         _ => SourceEnded::Stopped,
     };
-    let sorted = inlet.sorter.as_ref().map(|sorter| &sorter.records);
-    let rest = sorted.map(|records| records.bytes().to_vec());
+    let sorted = inlet.sorter.map(|sorter| sorter.records);
+    let divided = sorted.as_ref().map_or(0, |records| records.divided);
+    let rest = sorted.map(Records::into_bytes);
     let left = rest.filter(|rest| !rest.is_empty()).into_iter();
     Closed {
         ended,
         errno,
         turns: inlet.turns,
-        divided: sorted.map_or(0, |records| records.divided),
+        divided,
         left: left.chain(bytes_of(stranded)).collect(),
         report,
     }
@@ -114,12 +118,13 @@ fn source_report(
 ) -> SourceReport {
     share.extend(closed.left);
     let read = closed.report.read;
-    // Pages that cannot be read are counted, although they cannot be handed back.
+    // Bytes that cannot be read, or that need more memory than there is, are counted,
+    // although they cannot be handed back.
     let stranded = read.saturating_sub(written);
     let unwritten = match messages {
         _ if stranded == 0 => None,
         true => Some(Stranded::Datagrams(share)),
-        false => Some(Stranded::Buffer(share.concat())),
+        false => Some(Stranded::Buffer(joined(share))),
     };
     SourceReport {
         read,

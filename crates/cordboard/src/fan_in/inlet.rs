@@ -217,11 +217,15 @@ fn fetch(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<E
 fn collect(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<Errno>) -> bool {
     match intake.arrived() {
         0 => return false,
-        arrived => match read_exactly(sorter.own.reader(), arrived as usize) {
-            Ok(bytes) => sorter.records.push(&bytes),
-            // A page that cannot be read (`EIO`).
-            Err(errno) => *broken = Some(errno),
-        },
+        arrived => {
+            let length = arrived as usize;
+            let reserved = sorter.records.reserve(length);
+            match reserved.and_then(|()| read_exactly(sorter.own.reader(), length)) {
+                Ok(bytes) => sorter.records.push(&bytes),
+                // A page that cannot be read (`EIO`), or no memory.
+                Err(errno) => *broken = Some(errno),
+            }
+        }
     }
     true
 }

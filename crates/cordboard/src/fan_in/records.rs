@@ -1,5 +1,7 @@
 //! Divides the bytes of one source into records.
 
+use crate::errno::Errno;
+
 /// Bytes of a source that are not written yet.
 #[derive(Debug)]
 pub(super) struct Records {
@@ -30,13 +32,33 @@ impl Records {
         }
     }
 
+    /// Makes room for bytes of the source.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), Errno> {
+        self.discard_written();
+        // Doubling the buffer may need more memory than there is.
+        let done = self.bytes.try_reserve(bytes);
+        let done = done.or_else(|_| self.bytes.try_reserve_exact(bytes));
+        done.map_err(|_| Errno::ENOMEM)
+    }
+
     /// Adds bytes of the source.
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        if self.start > 0 {
-            self.bytes.drain(..self.start);
-            self.start = 0;
-        }
+        self.discard_written();
         self.bytes.extend_from_slice(bytes);
+    }
+
+    fn discard_written(&mut self) {
+        self.bytes.drain(..std::mem::take(&mut self.start));
+    }
+
+    /// Returns the bytes that are not written yet.
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
+        self.discard_written();
+        self.bytes
     }
 
     /// Returns the bytes that are not written yet.

@@ -57,7 +57,9 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
     for (index, (source, policy)) in fan.sources.iter().enumerate() {
         let into = own.get(index).unwrap_or(&channel);
         let intake = Intake::new(source.fd(), into, &fan.request, None);
-        let intake = intake.map_err(refused(index))?;
+        let mut intake = intake.map_err(refused(index))?;
+        // A FIFO that has no writer yet is a silent source.
+        intake.wait_for_writer();
         let sorter = own.get(index).zip(by_record);
         let sorter = sorter.map(|(own, delimiter)| {
             let records = Records::new(delimiter, fan.longest);

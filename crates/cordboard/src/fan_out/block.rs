@@ -12,7 +12,7 @@ pub(super) enum Block {
     /// So many bytes at the front of the first pipe.
     Pages(usize),
     /// Bytes that were read from the first channel, or a whole datagram.
-    Bytes(Arc<[u8]>),
+    Bytes(Arc<Vec<u8>>),
     /// The last sink has taken the pages.
     Taken,
 }
@@ -30,13 +30,13 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// That of a page that cannot be read.
-    pub(super) fn load(&mut self, first: BorrowedFd<'_>) -> Result<Arc<[u8]>, Errno> {
-        let bytes: Arc<[u8]> = match self {
+    /// That of a page that cannot be read, or `ENOMEM`.
+    pub(super) fn load(&mut self, first: BorrowedFd<'_>) -> Result<Arc<Vec<u8>>, Errno> {
+        let bytes = Arc::new(match self {
             Block::Bytes(bytes) => return Ok(Arc::clone(bytes)),
-            Block::Pages(length) => read_exactly(first, *length)?.into(),
-            Block::Taken => Arc::new([]),
-        };
+            Block::Pages(length) => read_exactly(first, *length)?,
+            Block::Taken => Vec::new(),
+        });
         *self = Block::Bytes(Arc::clone(&bytes));
         Ok(bytes)
     }
@@ -50,7 +50,7 @@ impl Block {
 pub(super) fn next(intake: &mut Intake<'_>, first: &Channel) -> Result<Option<Block>, Errno> {
     if first.keeps_messages() {
         let message = receive(first.reader())?;
-        return Ok(message.map(|bytes| Block::Bytes(Arc::from(bytes))));
+        return Ok(message.map(|bytes| Block::Bytes(Arc::new(bytes))));
     }
     let length = intake.arrived();
     if length == 0 {

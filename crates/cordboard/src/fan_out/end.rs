@@ -4,7 +4,7 @@ use super::block::{self, Block};
 use super::outcome::{FanOutOutcome, SinkEnded, SinkReport};
 use super::outlet::{Outlet, Target};
 use super::rest::Rest;
-use crate::compose::{Channel, Intake, bytes_of, content};
+use crate::compose::{Channel, Intake, bytes_of, content, joined};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome, Stranded};
 
@@ -147,7 +147,7 @@ fn sink_report(mut outlet: Outlet<'_>, left: &[Vec<u8>], messages: bool) -> Sink
     let unwritten = match messages && outlet.endpoint.kind().is_datagram() {
         _ if stranded == 0 => None,
         true => Some(Stranded::Datagrams(unwritten)),
-        false => Some(Stranded::Buffer(unwritten.concat())),
+        false => Some(Stranded::Buffer(joined(unwritten))),
     };
     SinkReport {
         read: outlet.read,

@@ -19,7 +19,7 @@ pub(super) enum Rest {
     /// All that a private pipe holds.
     Pages(OwnedPipe),
     /// The bytes from this index on.
-    Bytes(Arc<[u8]>, usize),
+    Bytes(Arc<Vec<u8>>, usize),
 }
 
 impl Rest {
@@ -68,7 +68,7 @@ impl Rest {
     pub(super) fn load(&mut self) -> Result<(), Errno> {
         if let Rest::Pages(pipe) = self {
             let bytes = read_exactly(pipe.reader(), pipe.held() as usize)?;
-            *self = Rest::Bytes(bytes.into(), 0);
+            *self = Rest::Bytes(Arc::new(bytes), 0);
         }
         Ok(())
     }
@@ -93,8 +93,10 @@ fn moved_rest(first: BorrowedFd<'_>, length: usize) -> Result<Rest, Errno> {
         }
         before = read_exactly(pipe.reader(), pipe.held() as usize)?;
     }
+    let more = length - before.len();
+    before.try_reserve_exact(more).map_err(|_| Errno::ENOMEM)?;
     before.extend(read_exactly(first, length - before.len())?);
-    Ok(Rest::Bytes(before.into(), 0))
+    Ok(Rest::Bytes(Arc::new(before), 0))
 }
 
 /// Duplicates the whole block into a private pipe, which is empty, and removes its

@@ -180,6 +180,13 @@ impl Control {
         self.pace(|pacers| pacers.limit(schedule, block));
     }
 
+    /// Returns the limits of [`Control::limit_schedule`]: that of the rate, and that of
+    /// blocks. [`Schedule::Unlimited`] if there is none.
+    pub fn schedule_limits(&self) -> (Schedule, Schedule) {
+        let pacers = self.shared.pacers.lock();
+        pacers.map_or_else(Default::default, |pacers| pacers.limits())
+    }
+
     fn pace(&self, change: impl FnOnce(&mut Pacers)) {
         let Some(mut pacers) = self.shared.pacers.lock() else {
             return;

@@ -40,6 +40,18 @@ impl Pacers {
         self.own.next.unwrap_or(self.own.schedule)
     }
 
+    /// Returns the limits: of the rate, and of blocks.
+    pub(crate) fn limits(&self) -> (Schedule, Schedule) {
+        let find = |is: fn(&Schedule) -> bool| {
+            let mut limits = self.limits.iter().map(|limit| limit.schedule);
+            limits.find(is).unwrap_or_default()
+        };
+        (
+            find(|limit| matches!(limit, Schedule::Rate(_))),
+            find(|limit| matches!(limit, Schedule::Blocks { .. })),
+        )
+    }
+
     /// Adds a limit, whose blocks have this length.
     pub(crate) fn limit(&mut self, schedule: Schedule, block: u64) {
         if schedule == Schedule::Unlimited {

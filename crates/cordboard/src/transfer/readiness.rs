@@ -55,6 +55,15 @@ impl Transfer<'_> {
             && !self.control.as_ref().is_some_and(Control::is_cancelled)
     }
 
+    /// Returns whether the source is a FIFO whose reader waits for the first writer: one
+    /// without `O_NONBLOCK`, of which bytes are wanted. `poll(2)` reports nothing until there is one (`pipe_poll`,
+    /// fs/pipe.c).
+    pub(crate) fn may_wait_for_writer(&self) -> bool {
+        let source = &self.flow.source;
+        let waits = source.kind() == Kind::Fifo && !source.facts().nonblocking;
+        waits && !self.flow.allowance.is_over()
+    }
+
     /// Returns whether the source is a FIFO without a writer, which `poll(2)` may
     /// not report. The next call then reports the end, as `read(2)` does. Checked
     /// once, before the first step: `poll(2)` reports a writer that comes and goes

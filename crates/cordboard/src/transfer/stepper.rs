@@ -198,7 +198,7 @@ impl Stepper {
         Next::End(Turn::Done(Ended::Idle))
     }
 
-    pub(super) fn new_wait(
+    pub(crate) fn new_wait(
         &mut self,
         transfer: &Transfer<'_>,
         target: WaitFor,

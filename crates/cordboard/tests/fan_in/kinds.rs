@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use cordboard::{FanIn, Request};
+use cordboard::{FanIn, Request, Size};
+use rustix::fs::{CWD, Mode, OFlags};
 use testkit::{Sink, SinkKind, Spec};
 
 use crate::common::{BOUNDARIES, MIB, SOURCES, Source, content, file_with, watchdog};
-use crate::sources::{audit, fan, marked, of};
+use crate::sources::{audit, fan, marked, of, request as request_fan};
 
 #[test]
 fn streams_of_all_kinds_are_sources() {
@@ -29,6 +30,31 @@ fn streams_of_all_kinds_are_sources() {
         assert!(of(n, &got) == *data, "{:?}", SOURCES[n]);
     }
     audit(outcome);
+}
+
+/// A FIFO without a writer has ended if it is non-blocking, as `read(2)` reports. A blocking
+/// one is silent, but no byte of it is wanted here.
+#[test]
+fn a_fifo_without_a_writer_ends_if_nothing_can_come() {
+    let _dog = watchdog("a_fifo_without_a_writer_ends_if_nothing_can_come");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    rustix::fs::mkfifoat(CWD, &path, Mode::RWXU).unwrap();
+    for (nonblocking, size) in [(true, Size::Eof), (false, Size::Bytes(0))] {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let fifo = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+        rustix::io::ioctl_fionbio(&fifo, nonblocking).unwrap();
+        let sources = [fifo, file_with(b"abc").into()];
+        let sink = file_with(b"");
+        let request = Request {
+            size,
+            ..Request::default()
+        };
+        let outcome = request_fan(&sources, &sink, request).run().unwrap();
+        assert!(outcome.is_complete(), "{outcome:?}");
+        let expected: &[u8] = if nonblocking { b"abc" } else { b"" };
+        assert_eq!(content(&sink), expected);
+    }
 }
 
 #[test]

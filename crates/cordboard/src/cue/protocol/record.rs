@@ -30,7 +30,8 @@ pub enum Record {
         /// incomplete command.
         word: u32,
         /// The reason. `EINVAL`: no command, a wrong number of words, or an invalid value.
-        /// `EPERM`: a limit forbids it. `ENODATA`: the input ended within a command.
+        /// `EPERM`: a limit forbids it. `EOPNOTSUPP`: a control socket of the command does
+        /// not support it. `ENODATA`: the input ended within a command.
         errno: Errno,
     },
 }
@@ -92,6 +93,10 @@ pub struct Status {
     pub elapsed: Duration,
     /// Its schedule, without the limits.
     pub schedule: Schedule,
+    /// The limit of the rate; [`Schedule::Unlimited`] if there is none.
+    pub rate_limit: Schedule,
+    /// The limit of blocks and rests; [`Schedule::Unlimited`] if there is none.
+    pub blocks_limit: Schedule,
     /// The number of reports of progress that were left out since the last one, because
     /// earlier records had not been read.
     pub left_out: u32,
@@ -236,6 +241,8 @@ impl Status {
             written: 0,
             elapsed: Duration::ZERO,
             schedule: Schedule::Unlimited,
+            rate_limit: Schedule::Unlimited,
+            blocks_limit: Schedule::Unlimited,
             left_out: 0,
             total: None,
         }
@@ -267,6 +274,19 @@ impl Status {
             put(bytes, word);
         }
         put_long(bytes, self.total.unwrap_or(u64::MAX));
+        put_long(
+            bytes,
+            match self.rate_limit {
+                Schedule::Rate(rate) => rate.get(),
+                _ => 0,
+            },
+        );
+        let (count, rest) = match self.blocks_limit {
+            Schedule::Blocks { count, rest } => (count.get(), rest.as_millis() as u32),
+            _ => (0, 0),
+        };
+        put(bytes, count);
+        put(bytes, rest);
     }
 
     fn decode(words: &[u32]) -> Option<Status> {
@@ -292,6 +312,14 @@ impl Status {
             },
             left_out: *words.get(13)?,
             total: number(words.get(14..16)?).filter(|total| *total != u64::MAX),
+            // An earlier version sends no limits.
+            rate_limit: Schedule::rate(words.get(16..18).and_then(number).unwrap_or(0)),
+            blocks_limit: match words.get(18..20) {
+                Some([count, rest]) => {
+                    Schedule::blocks(*count, Duration::from_millis(u64::from(*rest)))
+                }
+                _ => Schedule::Unlimited,
+            },
         })
     }
 }

@@ -44,6 +44,18 @@ mod tests {
     use crate::request::{Aim, DataPath, Schedule};
 
     #[test]
+    fn a_status_without_limits_is_decoded() {
+        let mut bytes = Vec::new();
+        Record::Status(Status::idle()).encode(&mut bytes);
+        // The four words of the limits.
+        bytes.truncate(bytes.len() - 16);
+        bytes[2] -= 4;
+        let mut decoder = Records::default();
+        decoder.push(&bytes);
+        assert_eq!(decoder.next(), Some(Record::Status(Status::idle())));
+    }
+
+    #[test]
     fn records_are_decoded_from_any_pieces() {
         let status = |schedule, path| {
             Record::Status(Status {
@@ -55,6 +67,8 @@ mod tests {
                 written: 5,
                 elapsed: Duration::from_micros(1 << 33),
                 schedule,
+                rate_limit: Schedule::rate(1 << 33),
+                blocks_limit: Schedule::blocks(7, Duration::from_millis(9)),
                 left_out: 9,
                 total: Some(1 << 41),
             })

@@ -350,6 +350,7 @@ impl Stream {
             )
         });
         let moved = now.map_or(self.moved, |(_, moved)| moved);
+        let (rate_limit, blocks_limit) = self.control.schedule_limits();
         Status {
             state: match (self.control.is_paused(), &self.active) {
                 (true, _) => State::Paused,
@@ -363,6 +364,8 @@ impl Stream {
             written: moved.written,
             elapsed: moved.elapsed,
             schedule: self.control.schedule(),
+            rate_limit,
+            blocks_limit,
             left_out,
             total: self
                 .active
