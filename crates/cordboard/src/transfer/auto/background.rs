@@ -109,6 +109,10 @@ impl Background {
                 return;
             }
             Disturbs::Unnoticed => self.rate = achieved.clamp(FLOOR, self.rate.max(FLOOR)),
+            // Up to the part that is not noticed. A rate that is not achieved, because
+            // the other work has the processor, is not lowered: it would never rise again.
+            Disturbs::Little if achieved < self.rate / 8 * 7 => {}
+            Disturbs::Little => self.rate += self.rate / 8,
             // A higher rate would change nothing: the source or the sink is slower.
             Disturbs::No if achieved < self.rate / 10 * 7 => {}
             Disturbs::No => self.raise(),
@@ -156,6 +160,8 @@ impl Background {
             let is_busy = busy.as_nanos() * 100 >= change.elapsed.as_nanos() * BUSY;
             let disturbs = if !is_busy || others <= all / u64::from(LITTLE) {
                 Disturbs::No
+            } else if own <= all / u64::from(LITTLE) / 2 {
+                Disturbs::Little
             } else if own <= all / u64::from(LITTLE) {
                 Disturbs::Unnoticed
             } else {
@@ -172,6 +178,9 @@ impl Background {
 enum Disturbs {
     /// There is idle time, or no other work.
     No,
+    /// Other work uses all of the resource, and the part of the transfer is at most half of
+    /// what is negligible.
+    Little,
     /// Other work uses all of the resource, but the part of the transfer is negligible.
     Unnoticed,
     /// Other work uses all of the resource, and the part of the transfer matters.
@@ -185,6 +194,8 @@ fn of_processors(change: &Change, spent: Duration) -> Disturbs {
     let little = change.elapsed / LITTLE;
     if idle >= little || others <= little {
         Disturbs::No
+    } else if spent <= change.elapsed / UNNOTICED / 2 {
+        Disturbs::Little
     } else if spent <= change.elapsed / UNNOTICED {
         Disturbs::Unnoticed
     } else {

@@ -115,6 +115,35 @@ fn run(
     sum
 }
 
+/// Beside work that takes all processors, it uses what is not noticed.
+#[test]
+fn the_part_that_is_not_noticed_is_used() {
+    let speed = 4000.0 * MIB;
+    let mut machine = Machine::new(speed, None);
+    let mut background = Background::default();
+    run(&mut machine, &mut background, 100, 1.0, 0.0);
+    let got = run(&mut machine, &mut background, 200, 1.0, 0.0);
+    assert!(got.transfer > 0.008 * speed, "{}", got.transfer);
+    assert!(got.others > 0.97, "{}", got.others);
+}
+
+/// The rate of a transfer that does not get the processor is not lowered to what it
+/// achieves.
+#[test]
+fn a_starved_transfer_keeps_its_rate() {
+    let mut machine = Machine::new(4000.0 * MIB, None);
+    let mut background = Background::default();
+    run(&mut machine, &mut background, 100, 1.0, 0.0);
+    let before = background.rate();
+    for _ in 0..50 {
+        background.took(1000);
+        background.spent(Duration::from_micros(100));
+        machine.now += WINDOW;
+        background.observe(machine.now, Some(&machine.load()));
+    }
+    assert_eq!(background.rate(), before);
+}
+
 #[test]
 fn an_idle_machine_is_used_whole() {
     let mut machine = Machine::new(4000.0 * MIB, None);
