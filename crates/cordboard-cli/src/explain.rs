@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cordboard::endpoint::Facts;
 use cordboard::plan::plan;
-use cordboard::{Endpoint, Side};
+use cordboard::{Endpoint, Side, Tune};
 
 use crate::endpoint::{self, Preview};
 use crate::flags::Explain;
@@ -37,13 +37,16 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
         description(Side::Source, &source, &source.endpoint()?),
         description(Side::Sink, &sink, &sink.endpoint()?),
     ];
+    let is_on = Tune::from_env().is_ok_and(|tune| tune != Tune::Off);
+    let measured = route.measured().filter(|_| is_on).map(|path| path.name());
+    let measured: Vec<&str> = measured.collect();
     if flags.json {
         let paths: Vec<_> = (route.choices.iter())
             .map(|c| serde_json::json!({"path": c.path.name(), "why": c.why}))
             .collect();
         let line = serde_json::json!({
             "source": sides[0].json, "sink": sides[1].json,
-            "paths": paths, "excluded": route.excluded,
+            "paths": paths, "excluded": route.excluded, "measured": measured,
         });
         return Ok(format!("{line}\n"));
     }
@@ -51,6 +54,10 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     out += "paths in the order of attempts:\n";
     for (i, choice) in route.choices.iter().enumerate() {
         let _ = writeln!(out, "  {}. {}: {}", i + 1, choice.path, choice.why);
+    }
+    if !measured.is_empty() {
+        let list = measured.join(", ");
+        let _ = writeln!(out, "measured after 8 MiB, the fastest is used: {list}");
     }
     if !route.excluded.is_empty() {
         out += "paths not attempted:\n";

@@ -42,6 +42,21 @@ fn a_file_that_may_be_written_where_none_may_be_made() {
 }
 
 #[test]
+fn the_paths_that_are_measured_are_named() {
+    let dir = dir();
+    let source = file(&dir, "s", b"source");
+    let explain = |sink: &str, tune: &str| {
+        let mut command = cordboard();
+        command.env("CORDBOARD_TUNE", tune).arg("explain");
+        text(&run(command.arg(&source).arg(sink)))
+    };
+    let measured = "measured after 8 MiB, the fastest is used: splice, sendfile, read/write";
+    assert!(explain("tcp:localhost:9", "on").contains(measured));
+    assert!(!explain("tcp:localhost:9", "off").contains("measured"));
+    assert!(!explain("/dev/null", "on").contains("measured"));
+}
+
+#[test]
 fn a_sink_behind_a_symlink_is_where_that_points_to() {
     let dir = dir();
     let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {

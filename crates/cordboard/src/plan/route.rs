@@ -3,7 +3,7 @@
 //! A pure function of facts that touches no descriptor, so tests can try every
 //! pair of kinds under every set of capabilities.
 
-use crate::endpoint::{CloneAbility, Kind};
+use crate::endpoint::{CloneAbility, Facts, Kind};
 use crate::pair::{Capabilities, Pair};
 use crate::path;
 use crate::request::{DataPath, Declined, Direct, Request, Switches, Why};
@@ -28,11 +28,21 @@ pub struct Route {
     /// have been tried.
     pub excluded: Vec<Declined>,
     pub(crate) order: [DataPath; PATHS],
+    /// A long transfer measures the paths.
+    pub(crate) measures: bool,
 }
 
 impl Route {
+    /// Returns the paths that a long transfer measures while it runs, unless
+    /// [`Tune::Off`](crate::Tune::Off) forbids it. None: it keeps to the first choice.
+    pub fn measured(&self) -> impl Iterator<Item = DataPath> + '_ {
+        let choices = self.choices.iter().map(|choice| choice.path);
+        choices.filter(|path| self.measures && path::row(*path).tunes)
+    }
+
     /// Keeps only the path that gives stages access to the bytes.
     pub(super) fn keep_to_user_space(&mut self) {
+        self.measures = false;
         self.choices.retain(|choice| {
             let kept = choice.path == DataPath::ReadWrite;
             if !kept {
@@ -86,6 +96,7 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
         choices: Vec::with_capacity(chosen),
         excluded: Vec::with_capacity(PATHS - chosen),
         order,
+        measures: false,
     };
     for (path, answer) in order.into_iter().zip(answers) {
         match answer {
@@ -93,7 +104,31 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
             Err(why) => route.excluded.push(Declined { path, why }),
         }
     }
+    route.measures = measures(pair, &route);
     route
+}
+
+/// Whether a long transfer measures the paths of its route: between streams, of which one
+/// at least is a socket, if the request leaves paths and sizes to choose from.
+fn measures(pair: &Pair<'_>, route: &Route) -> bool {
+    let (source, sink) = (pair.source, pair.sink);
+    let has_socket = source.kind.is_stream_socket() || sink.kind.is_stream_socket();
+    pair.request.block.is_none()
+        && route.choices.len() > 1
+        && has_socket
+        && can_be_entered(source)
+        && can_be_entered(sink)
+        && !sink.kind.is_cached()
+}
+
+/// Whether a path can begin and end anywhere in the stream of this descriptor, and its
+/// calls can have any length.
+fn can_be_entered(facts: &Facts) -> bool {
+    let kind = facts.kind;
+    let is_stream = kind.is_stream_socket() || (kind.is_pipe() && !facts.is_packet_pipe());
+    let is_file = matches!(kind, Kind::File | Kind::Memfd | Kind::BlockDevice);
+    let is_file = is_file && !facts.is_direct() && !facts.unpaged;
+    is_stream || is_file || (kind == Kind::CharDevice && facts.memory)
 }
 
 /// The number of paths.
@@ -172,7 +207,6 @@ fn preference(pair: &Pair<'_>) -> [DataPath; PATHS] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::Facts;
     use crate::request::{Size, Sparse};
 
     const ALL: [Capabilities; 4] = {
@@ -325,6 +359,25 @@ mod tests {
                 assert!(listed || choice.path == DataPath::ReadWrite);
             }
         });
+    }
+
+    #[test]
+    fn only_streams_with_a_socket_are_measured() {
+        every_pair(|pair, _, route| {
+            if route.measured().next().is_none() {
+                return;
+            }
+            let (source, sink) = (pair.source, pair.sink);
+            assert!(source.kind.is_stream_socket() || sink.kind.is_stream_socket());
+            assert!(!source.kind.is_datagram() && !sink.kind.is_cached());
+            assert!(route.measured().all(|path| path::row(path).tunes));
+        });
+        let [file, tcp] = [Kind::File, Kind::Tcp].map(Facts::plain);
+        let request = Request::default();
+        let route = route(&Pair::new(&file, &tcp, &request), &ALL[3], Switches::all());
+        let measured: Vec<_> = route.measured().collect();
+        let paths = [DataPath::Splice, DataPath::Sendfile, DataPath::ReadWrite];
+        assert_eq!(measured, paths);
     }
 
     #[test]

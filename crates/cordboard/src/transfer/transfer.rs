@@ -172,7 +172,7 @@ impl<'a> Transfer<'a> {
             owned: None,
             reopened: Vec::new(),
         };
-        transfer.tunes = transfer.may_tune(tune);
+        transfer.tunes = tune != Tune::Off && transfer.route.measures;
         Ok(transfer)
     }
 

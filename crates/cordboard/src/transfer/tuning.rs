@@ -7,7 +7,6 @@ use super::Transfer;
 use super::control::Control;
 use super::wait::Clock;
 use super::ways::{FIRST_PIECE, PIECES, Tuning, Ways};
-use crate::endpoint::{Facts, Kind, Side};
 use crate::path;
 use crate::request::{Aim, DataPath, Schedule, Tune};
 use crate::sys::thread_time;
@@ -20,19 +19,6 @@ const LONG: u64 = 8 << 20;
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Transfer<'_> {
-    /// Returns whether it measures once it has become long.
-    pub(super) fn may_tune(&self, tune: Tune) -> bool {
-        let [source, sink] = [Side::Source, Side::Sink].map(|side| self.flow.end(side).facts());
-        tune != Tune::Off
-            && self.request.block.is_none()
-            // A switch, or the kinds of the ends, leave nothing to choose from.
-            && self.route.choices.len() > 1
-            && (source.kind.is_stream_socket() || sink.kind.is_stream_socket())
-            && can_be_entered(source)
-            && can_be_entered(sink)
-            && !sink.kind.is_cached()
-    }
-
     /// Records that a step has moved bytes.
     pub(super) fn tune(&mut self, clock: &mut dyn Clock) {
         if !self.tunes {
@@ -187,14 +173,4 @@ impl Transfer<'_> {
         self.route.choices.insert(self.next - 1, choice);
         true
     }
-}
-
-/// Whether a path can begin and end anywhere in the stream of this descriptor, and its
-/// calls can have any length.
-fn can_be_entered(facts: &Facts) -> bool {
-    let kind = facts.kind;
-    let is_stream = kind.is_stream_socket() || (kind.is_pipe() && !facts.is_packet_pipe());
-    let is_file = matches!(kind, Kind::File | Kind::Memfd | Kind::BlockDevice);
-    let is_file = is_file && !facts.is_direct() && !facts.unpaged;
-    is_stream || is_file || (kind == Kind::CharDevice && facts.memory)
 }
