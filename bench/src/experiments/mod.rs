@@ -19,6 +19,7 @@ mod places;
 mod relay;
 mod small_files;
 mod together;
+mod tune;
 
 pub use experiment::Experiment;
 
@@ -40,4 +41,5 @@ pub const ALL: &[Experiment] = &[
     overhead::EXPERIMENT,
     fan_out::EXPERIMENT,
     figures45::EXPERIMENT,
+    tune::EXPERIMENT,
 ];
