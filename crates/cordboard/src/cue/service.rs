@@ -113,6 +113,7 @@ impl Service {
                     self.streams.insert(id, stream);
                 } else {
                     self.registry.remove(id);
+                    stream.close();
                 }
                 self.advance(id);
             }
@@ -173,8 +174,14 @@ impl Service {
             .map(|stream| stream.id)
             .collect();
         for id in over {
+            // Since the last check, a transfer may have been started, which takes long.
+            if !self.registry.wake().is_still_open() {
+                return;
+            }
             self.registry.remove(id);
-            self.streams.remove(&id);
+            if let Some(stream) = self.streams.remove(&id) {
+                stream.close();
+            }
         }
     }
 

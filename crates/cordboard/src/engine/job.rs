@@ -15,6 +15,7 @@ use super::timers::Timer;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::report::Outcome;
+use crate::sys::close;
 use crate::transfer::{
     Clock, Interest, Next, Poll, Settlement, Stepper, Transfer, Turn, Wait, WaitFor, Waiter, Wakeup,
 };
@@ -147,7 +148,7 @@ impl Job {
         let turn = job
             .ending
             .unwrap_or(Turn::Failed(None, Some(Errno::ECANCELED)));
-        drop(job.wake);
+        job.wake.into_iter().for_each(close);
         let (transfer, start, inheritable) = (job.transfer, job.stepper.start, job.inheritable);
         let engine = Arc::clone(&job.reporter.engine);
         // A caller's observer or stage may panic; the thread also serves other

@@ -8,6 +8,7 @@ use rustix::io::{Errno as Refused, IoSlice, IoSliceMut};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::again::again;
+use super::close::close;
 use super::high::beyond;
 use super::identity::{Identity, identity};
 use super::process::Stamp;
@@ -200,8 +201,11 @@ impl Drop for EventFd {
         // In a child, the number of an eventfd may refer to another eventfd.
         let proven = self.is_distinct() || self.home.is_here();
         if proven && self.is_here() {
-            // SAFETY: dropped once, here, and not used after.
-            unsafe { ManuallyDrop::drop(&mut self.ends) };
+            // SAFETY: taken once, here, and not used after.
+            match unsafe { ManuallyDrop::take(&mut self.ends) } {
+                Ends::Event(fd) => close(fd),
+                Ends::Pipe { reader, writer } => [reader, writer].into_iter().for_each(close),
+            }
         }
     }
 }

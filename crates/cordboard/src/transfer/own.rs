@@ -8,7 +8,7 @@ use super::transfer::{Transfer, lend_own};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
 use crate::path::common::holes;
 use crate::pipe::Channel;
-use crate::sys::identity;
+use crate::sys::{close, identity};
 
 impl Transfer<'_> {
     /// Returns whether the descriptors that it owns still refer to the same files,
@@ -39,8 +39,10 @@ impl Transfer<'_> {
         };
         // The last close of a file may block, and so may that of a pipe whose lock
         // another process holds.
-        drop(source);
-        if !is_still(&sink, self.sink()) {
+        close(source);
+        if is_still(&sink, self.sink()) {
+            close(sink);
+        } else {
             std::mem::forget(sink);
         }
     }

@@ -70,6 +70,23 @@ fn a_host_that_closes_everything_keeps_its_own_files() {
     assert!(fine);
 }
 
+/// The same just while the thread of the control descriptors closes some of them.
+#[test]
+fn a_host_that_closes_everything_while_a_service_ends() {
+    let _dog = watchdog("a_host_that_closes_everything_while_a_service_ends");
+    if !alone!() {
+        return;
+    }
+    for _ in 0..200 {
+        let fine = child::in_a_child(|| {
+            assert!(works());
+            child::close_from(3);
+            works()
+        });
+        assert!(fine);
+    }
+}
+
 /// Many threads make, use and close control descriptors at once.
 #[test]
 fn many_threads_use_their_own() {

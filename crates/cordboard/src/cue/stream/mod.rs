@@ -23,6 +23,7 @@ use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{Schedule, Size};
+use crate::sys::close;
 use crate::transfer::Control;
 
 /// The maximum number of waiting transfers. Further commands stay unread until a transfer
@@ -375,6 +376,16 @@ impl Stream {
                     Size::Eof => None,
                 }),
         }
+    }
+
+    /// Closes the descriptors: none was closed by the host, as far as was just checked.
+    pub(super) fn close(self) {
+        let Stream {
+            socket, ends, rest, ..
+        } = self;
+        let [source, sink] = ends;
+        let descriptors = [socket, source, sink].into_iter().chain(rest);
+        descriptors.for_each(close);
     }
 
     /// Closes no descriptor: the host has closed them, and their numbers may refer to
