@@ -7,6 +7,9 @@ use std::time::Duration;
 const MEMORY: u128 = 2_000_000;
 /// The time over which the time left follows the rate, about.
 const STEADY: u128 = 6_000_000;
+/// An estimate that is longer than four times the direct one, and by more than this, is
+/// discarded.
+const FAR: u128 = 10_000_000;
 /// Parts of a byte, so that a slow rate is not rounded to 0.
 const PARTS: u128 = 1 << 16;
 const SECOND: u128 = 1_000_000;
@@ -68,7 +71,12 @@ impl Left {
                 let span = now.saturating_sub(then).as_micros();
                 self.seen = self.seen.saturating_add(span);
                 let expected = left.saturating_sub(span);
-                blend(expected, direct, span, self.seen.min(STEADY))
+                // Estimates of different times are not blended: the bytes before had
+                // another rate, such as that of many small files.
+                match expected > direct.saturating_mul(4).saturating_add(FAR) {
+                    true => direct,
+                    false => blend(expected, direct, span, self.seen.min(STEADY)),
+                }
             }
         };
         self.last = Some((now, estimate));
@@ -87,6 +95,18 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_estimate_from_a_slow_start_is_discarded() {
+        let at = Duration::from_secs;
+        let mut left = Left::default();
+        // 60 MB at 200 bytes a second, then at 10 MB a second.
+        for second in 1..5 {
+            left.update(at(second), 60_000_000, 200);
+        }
+        let soon = left.update(at(6), 50_000_000, 10_000_000).unwrap();
+        assert!(soon <= at(6), "{soon:?}");
+    }
 
     const S: Duration = Duration::from_secs(1);
     const TENTH: Duration = Duration::from_millis(100);

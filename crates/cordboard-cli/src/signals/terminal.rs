@@ -70,9 +70,16 @@ fn take_modes(modes: Modes) -> Result<(), Errno> {
         .filter(|signal| ends(*signal))
         .for_each(|signal| sys::handle(signal, on_end));
     TAKEN.store(true, Ordering::SeqCst);
-    let done = enter();
+    let done = loop {
+        match enter() {
+            // In the background, the call has stopped this process (SIGTTOU). The
+            // handlers have then entered the screen in the foreground.
+            Err(Errno::INTR) => {}
+            done => break done,
+        }
+    };
     if done.is_err() {
-        TAKEN.store(false, Ordering::SeqCst);
+        give_back();
     }
     done
 }

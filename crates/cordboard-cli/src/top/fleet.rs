@@ -70,6 +70,7 @@ impl Fleet {
             return Ok(());
         };
         let entries = directory.entries();
+        let mut lacks = None;
         let known = |members: &[Member], name: &OsString| {
             members
                 .iter()
@@ -86,11 +87,17 @@ impl Fleet {
                 }
                 // The process was killed.
                 Err(Errno::ECONNREFUSED | Errno::ENOENT) => directory.remove(name, entry),
+                // The others would not be found either.
+                Err(errno @ (Errno::EMFILE | Errno::ENFILE)) => {
+                    lacks = Some(errno);
+                    break;
+                }
                 Ok(_) | Err(_) => {}
             }
         }
         self.directory = Some(directory);
-        entries.map(drop).map_err(Errno::from)
+        entries.map(drop).map_err(Errno::from)?;
+        lacks.map_or(Ok(()), Err)
     }
 
     /// Asks all for their status.

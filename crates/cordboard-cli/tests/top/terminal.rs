@@ -89,6 +89,34 @@ fn a_shell_has_the_terminal_while_the_job_is_stopped() {
     assert_eq!(tty.ends().code(), Some(7));
 }
 
+/// Setting the modes stops it in the background; it continues in the foreground.
+#[test]
+fn a_job_that_is_started_in_the_background_comes_to_the_foreground() {
+    let home = Home::make();
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-i"])
+        .env("PS1", "ready$ ")
+        .env_remove("ENV")
+        .env("XDG_RUNTIME_DIR", home.path());
+    let mut tty = Tty::start(&mut shell, 12, 80);
+    tty.shows(&["ready$"]);
+    let program = env!("CARGO_BIN_EXE_cordboard");
+    tty.press(&format!("{program} top &\n"));
+    tty.press("echo $((6*7))\n");
+    tty.sees("the shell", |lines| lines.iter().any(|line| line == "42"));
+    tty.press("fg\n");
+    tty.shows(&["Nothing runs here."]);
+    assert_eq!(tty.is_taken(), Some(true));
+    tty.press("q");
+    tty.sees("the prompt", |lines| {
+        lines.iter().any(|line| line.starts_with("ready$"))
+            && !lines.iter().any(|line| line.contains("Nothing runs"))
+    });
+    tty.press("exit 7\n");
+    assert_eq!(tty.ends().code(), Some(7));
+}
+
 #[test]
 fn names_cannot_affect_the_terminal() {
     let home = Home::make();

@@ -353,7 +353,9 @@ mod tests {
             length in 1..9000u64,
             steps in prop::collection::vec((any::<bool>(), 1..5000usize), 1..40),
         ) {
-            compare(by_splice, length, &steps);
+            // At most a hundred files at a time: each takes a descriptor.
+            let total: usize = steps.iter().map(|(_, count)| count).sum();
+            compare(by_splice, length.max(total as u64 / 100), &steps);
         }
     }
 
