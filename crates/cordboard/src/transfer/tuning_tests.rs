@@ -155,6 +155,8 @@ fn a_stage_keeps_its_path() {
 #[test]
 fn a_pipe_is_polled_before_its_path_changes() {
     let (source, mut feed) = std::io::pipe().unwrap();
+    // A step on an engine does not sleep either.
+    rustix::io::ioctl_fionbio(&source, true).unwrap();
     let (sink, _peer) = UnixStream::pair().unwrap();
     feed.write_all(b"abc").unwrap();
     let request = Request {
