@@ -1,4 +1,4 @@
-//! One cached file into 8 pipes, and into 8 files, beside the same file into one.
+//! One cached file into 8 pipes, and into 8 files, compared with the same file into one.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,8 +21,8 @@ use crate::harness::{Bench, files};
 /// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "fan-out",
-    about: "A cached file into 8 sinks at once, beside the same file into one: pipes whose \
-            readers splice, and files.",
+    about: "A cached file into 8 sinks at once, compared with the same file into one: pipes \
+            whose readers splice, and files.",
     run,
 };
 
@@ -30,10 +30,10 @@ const ONE: &str = "cordboard ×1";
 const OURS: &str = "cordboard ×8";
 const SINKS: usize = 8;
 const ROUNDS: usize = 9;
-/// The processor time of 8 sinks, divided by that of one, at most.
+/// The maximum processor time of 8 sinks, divided by that of one.
 const COST: f64 = 1.5;
 
-/// What the sinks are.
+/// The kind of the sinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum To {
     Pipes,
@@ -134,7 +134,7 @@ fn contestants(bench: &mut Bench, to: To) -> Vec<Contestant> {
     available(bench, all)
 }
 
-/// The number of sinks of this contestant.
+/// Returns the number of sinks of this contestant.
 fn sinks_of(turn: &Turn<'_>) -> usize {
     match turn.contestant.name.as_str() {
         ONE => 1,
@@ -216,7 +216,7 @@ fn into_files(source: &Path, sinks: &[PathBuf], turn: &Turn<'_>) -> Result<Sampl
     result
 }
 
-/// What each sink got, if it is the same for all.
+/// Returns the content of each sink, if all sinks have the same.
 fn the_same(got: &[(u64, Option<u64>)]) -> Result<(u64, Option<u64>)> {
     let first = *got.first().context("no sink")?;
     ensure!(

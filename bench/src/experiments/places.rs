@@ -1,5 +1,5 @@
-//! Where the sources of simultaneous transfers are: a disk of a known rate, the
-//! disk of this machine, or the page cache.
+//! The places of the sources of simultaneous transfers: a disk of a known rate, the disk of
+//! this machine, or the page cache.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// The name in the settings.
+    /// Returns the name in the settings.
     pub fn name(self) -> &'static str {
         match self {
             Place::Throttled(_) => "throttled",
@@ -67,7 +67,7 @@ impl Place {
         })
     }
 
-    /// What the place is, for the notes.
+    /// Returns a description of the place, for the notes.
     pub fn about(self, directory: &Path) -> String {
         match self {
             Place::Throttled(rate) => {

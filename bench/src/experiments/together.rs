@@ -62,7 +62,7 @@ impl Sources {
     }
 }
 
-/// The two ends of a connection over loopback.
+/// Returns the two ends of a connection over loopback.
 pub fn connection() -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -80,7 +80,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// The processor time of all.
+    /// Returns the processor time of all processes.
     pub fn cpu(&self) -> Cpu {
         let all = self.each.iter().map(|(finished, _)| finished.cpu);
         all.fold(Cpu::default(), |sum, one| sum + one)
@@ -111,8 +111,8 @@ pub fn run(jobs: Vec<Job>) -> Result<Ends> {
     Ok(Ends { each, wall })
 }
 
-/// The process that reads a connection to its end: `count` makes the kernel
-/// discard the bytes, `digest` reads them.
+/// Returns the process that reads a connection to its end. `how`: with `count`, the kernel
+/// discards the bytes; with `digest`, the process reads them.
 pub fn sink(bench: &Path, far: TcpStream, how: &str) -> Result<Job> {
     let words = ["baseline", "relay-sink", how].map(OsString::from);
     let words: Vec<OsString> = [bench.as_os_str().to_owned()]

@@ -24,8 +24,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The server that sends by reading and writing. Those with control descriptors differ
-/// from it in nothing else.
+/// The server that sends by reading and writing. The servers with control descriptors differ
+/// from it only in this.
 const USER_DRIVEN: &str = "user-driven";
 const K4_T16: &str = "cue k=4 t=16";
 const K4_T70: &str = "cue k=4 t=70";
@@ -40,7 +40,8 @@ const FEW: usize = 4;
 const SIZE: u64 = 12 << 20;
 const SIZE_CACHED: u64 = 48 << 20;
 const ROUNDS: usize = 3;
-/// A disk of today rather than that of the paper: 64 clients take a few seconds.
+/// The rate of a present disk, in bytes a second. At the rate of the paper's disk, 64 clients
+/// would take minutes.
 const RATE: u64 = 100_000_000;
 
 fn run(bench: &mut Bench) -> Result<()> {
@@ -79,8 +80,8 @@ fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a client: a bit more than the paper's 12 MB. A few clients get more
-/// from the page cache, so that the fast ways take long enough.
+/// Returns the bytes of a client: slightly more than the paper's 12 MB. Up to [`FEW`] clients
+/// get more from the page cache, so that the fast servers take long enough to be measured.
 fn size(bench: &Bench, place: Place, count: usize) -> u64 {
     let full = match place {
         Place::Cached if count <= FEW => SIZE_CACHED,

@@ -11,16 +11,16 @@ use crate::harness::cpu::Cpu;
 use crate::harness::interleave::Turn;
 use crate::harness::launch::{Job, Running};
 
-/// How long a server may take to start, and its sessions to end.
+/// The time within which a server must start, and its sessions must end.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A running server.
 pub struct Server {
-    /// Where it listens.
+    /// The port at which it listens.
     pub port: u16,
     running: Running,
-    /// The processor seconds of its start.
+    /// The processor time of its start in seconds.
     start: f64,
 }
 
@@ -55,7 +55,7 @@ impl Server {
         })
     }
 
-    /// Ends it after its sessions; its processor time since it listens.
+    /// Ends the server after its sessions. Returns the processor time since it listens.
     pub fn end(self) -> Result<Cpu> {
         // The time of a session that is a process counts once the server has waited
         // for it.
@@ -72,8 +72,8 @@ impl Server {
     }
 }
 
-/// The processor seconds of the first thread. `proc_pid_schedstat(5)`, which has
-/// nanoseconds; the servers have one thread when they have started.
+/// Returns the processor time of the first thread in seconds. `proc_pid_schedstat(5)` has
+/// nanoseconds. The servers have one thread when they have started.
 fn of_first_thread(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
     let nanoseconds = text.split_whitespace().next().context("empty")?;
@@ -90,8 +90,8 @@ fn has_ended(pid: u32) -> bool {
     stat.is_ok_and(|text| text.contains(") Z "))
 }
 
-/// The configuration of vsftpd: it serves this directory to anonymous clients. It
-/// keeps its user, because the directory may belong to root alone.
+/// Returns the configuration of vsftpd: it serves this directory to anonymous clients. It
+/// does not change its user, because the directory may be readable only by root.
 fn of_vsftpd(directory: &Path, port: u16) -> String {
     format!(
         "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\n\

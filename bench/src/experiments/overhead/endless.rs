@@ -1,4 +1,4 @@
-//! Transfers that do not end, beside a metering process that always works.
+//! Transfers without an end, beside a metering process that uses the processor all the time.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ const BACKGROUND: &str = "background";
 const TIME: Duration = Duration::from_secs(4);
 const TIME_QUICK: Duration = Duration::from_millis(300);
 
-/// Measures transfers that go on for a fixed time, because one that yields to other work does
-/// not end beside a process that always works.
+/// Measures transfers for a fixed time. A transfer that yields to other work would not end
+/// beside a process that uses the processor all the time.
 pub fn run(bench: &mut Bench, meter: &Meter) -> Result<()> {
     let time = match bench.options.quick {
         true => TIME_QUICK,

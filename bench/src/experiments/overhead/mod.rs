@@ -33,22 +33,22 @@ const USER_DRIVEN: &str = "read-write";
 const AUTOMATIC: &str = "automatic";
 const DIRECT: &str = "automatic direct";
 const SCHEDULE: &str = "schedule";
-/// Calls that the metering process makes more than during user-driven transfers, in
+/// The figure: the calls of the metering process beyond those during user-driven transfers, in
 /// the time of those.
 const GAIN: &str = "gain %";
 const CALLS: &str = "M calls";
 const IDLE: &str = "idle M calls/s";
 const COUNTS: &[usize] = &[1, 2, 3];
 const COUNTS_QUICK: &[usize] = &[2];
-/// The disk for the connections: the transfers take much of a processor, and are not
-/// limited by it.
+/// The rate of the disk for the connections, in bytes a second. At this rate the transfers use
+/// much of a processor, but the disk is the limit.
 const RATE: u64 = 400_000_000;
 const ROUNDS: usize = 5;
-/// How long the metering process is measured alone before and after each run.
+/// The time for which the metering process is measured alone before and after each run.
 const ALONE: Duration = Duration::from_millis(250);
 const ALONE_QUICK: Duration = Duration::from_millis(60);
 
-/// What the sinks are.
+/// The kind of the sinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum To {
     /// TCP connections, from a throttled disk.

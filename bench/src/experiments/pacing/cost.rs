@@ -1,5 +1,5 @@
-//! The processor time of a paced transfer beside that of the same transfer
-//! without a rate, on the paths that copy least.
+//! The processor time of a paced transfer, compared with the same transfer without a rate, on
+//! the paths that copy the fewest bytes.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ const PATHS: [&str; 2] = ["splice", "direct"];
 /// Bytes a second.
 const RATE: u64 = 100_000_000;
 const ROUNDS: usize = 9;
-/// The processor time with a rate, divided by that without, at most.
+/// The maximum processor time with a rate, divided by that without a rate.
 const COST: f64 = 1.02;
 
 /// Measures on each path.

@@ -1,5 +1,4 @@
-//! Rates asked for against rates got, how equally transfers pace each other, and
-//! what pacing costs.
+//! Requested and achieved rates, the spread of equal transfers, and the cost of pacing.
 
 mod cost;
 mod rates;
@@ -13,14 +12,14 @@ use crate::harness::Bench;
 /// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pacing",
-    about: "Transfers at a rate: the rate got, the spread between equal transfers, and the \
-            processor time beside the same transfer without a rate.",
+    about: "Transfers at a rate: the achieved rate, the spread between equal transfers, and the \
+            processor time compared with the same transfer without a rate.",
     run,
 };
 
 const OURS: &str = "cordboard --rate";
 const FREE: &str = "cordboard without a rate";
-/// By how much the rate got differs from the one asked for.
+/// The figure: the difference between the achieved rate and the requested one.
 const OFF: &str = "% off the rate";
 
 fn run(bench: &mut Bench) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Rates asked for against rates got: a cached file, copied at a rate.
+//! Requested and achieved rates: a cached file, copied at a rate.
 
 use std::fs::File;
 
@@ -22,6 +22,7 @@ const ROUNDS: usize = 5;
 /// The time that a paced copy takes, in tenths of a second.
 const TENTHS: u64 = 20;
 const QUICK_TENTHS: u64 = 2;
+
 /// Measures at each rate.
 pub fn run(bench: &mut Bench) -> Result<()> {
     for (name, rate) in RATES {

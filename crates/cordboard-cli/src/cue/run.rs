@@ -97,7 +97,7 @@ fn refused(flags: &CueFlags, word: u32, errno: Errno) -> Problem {
     }
 }
 
-/// The connection was closed without a record.
+/// Returns the error for a connection that was closed without a record.
 fn closed(flags: &CueFlags, cue: &Cue) -> Problem {
     let name = flags.control.to_string_lossy();
     let errno = Errno::ECONNRESET;

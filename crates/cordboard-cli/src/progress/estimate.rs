@@ -1,11 +1,11 @@
-//! The rate, and the time that is left. Integers only: times come with the transfer's
-//! account, and are counted in microseconds.
+//! The rate, and the time left. All arithmetic is on integers. The caller passes the times,
+//! which are counted in microseconds.
 
 use std::time::Duration;
 
-/// The time over which the rate is averaged, about.
+/// The approximate time over which the rate is averaged.
 const MEMORY: u128 = 2_000_000;
-/// The time over which the time left follows the rate, about.
+/// The approximate time over which the time left follows the rate.
 const STEADY: u128 = 6_000_000;
 /// An estimate that is longer than four times the direct one, and by more than this, is
 /// discarded.
@@ -14,8 +14,8 @@ const FAR: u128 = 10_000_000;
 const PARTS: u128 = 1 << 16;
 const SECOND: u128 = 1_000_000;
 
-/// Returns the average of two values over a window of time, of which the second has this
-/// span.
+/// Returns the average of two values over a window of time. The second value has this span of
+/// it.
 fn blend(old: u128, new: u128, span: u128, window: u128) -> u128 {
     let window = window.max(span).max(1);
     (old.saturating_mul(window - span)).saturating_add(new.saturating_mul(span)) / window
@@ -31,7 +31,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Adds that `bytes` were moved by `now`. Returns the rate.
+    /// Records that `bytes` were moved by `now`. Returns the rate.
     pub fn update(&mut self, now: Duration, bytes: u64) -> u64 {
         let (then, before) = self.last.unwrap_or((Duration::ZERO, 0));
         let span = now.saturating_sub(then).as_micros();
@@ -46,17 +46,17 @@ impl Rate {
     }
 }
 
-/// The time left, which counts down, and follows the rate slowly.
+/// The time left. It counts down, and follows changes of the rate slowly.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// When it was estimated, and the estimate.
+    /// The time of the last estimate, and the estimate.
     last: Option<(Duration, u128)>,
     seen: u128,
 }
 
 impl Left {
-    /// Estimates the time for the `remaining` bytes at this rate. `None`: nothing moves.
-    /// The next estimate then has no past.
+    /// Estimates the time for the `remaining` bytes at this rate. `None`: no bytes move.
+    /// Earlier estimates are then discarded.
     pub fn update(&mut self, now: Duration, remaining: u64, rate: u64) -> Option<Duration> {
         if rate == 0 && remaining > 0 {
             *self = Left::default();
@@ -64,7 +64,7 @@ impl Left {
         }
         let direct = u128::from(remaining) * SECOND / u128::from(rate.max(1));
         let estimate = match self.last {
-            // The end is no estimate.
+            // At the end, the time left is known.
             _ if remaining == 0 => 0,
             None => direct,
             Some((then, left)) => {
@@ -86,7 +86,7 @@ impl Left {
         ))
     }
 
-    /// Forgets the estimates: what remains has changed by another cause.
+    /// Discards the estimates, because the number of remaining bytes has changed.
     pub fn reset(&mut self) {
         *self = Left::default();
     }

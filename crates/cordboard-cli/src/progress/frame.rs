@@ -19,11 +19,10 @@ pub fn fit(pieces: &[String], width: usize) -> String {
     fit_ranked(&ranked, width)
 }
 
-/// Its rank, 0 for the most important, and its text with its separator from the one
-/// before.
+/// The rank, 0 for the most important piece, and the text, which begins with its separator.
 type Piece = (usize, String);
 
-/// Joins the pieces, without the least important if all do not fit into `width` columns.
+/// Joins the pieces. Omits the least important ones if not all fit into `width` columns.
 fn fit_ranked(pieces: &[Piece], width: usize) -> String {
     if width < NARROWEST {
         return String::new();
@@ -39,12 +38,12 @@ fn fit_ranked(pieces: &[Piece], width: usize) -> String {
     }
 }
 
-/// The files of several.
+/// The progress of several files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilesDone {
-    /// Files that have ended.
+    /// The number of files that have ended.
     pub done: u64,
-    /// All files, if any are known.
+    /// The number of all files, if any are known.
     pub known: Option<Known>,
 }
 
@@ -67,9 +66,9 @@ impl FilesDone {
 /// The sinks of a fan-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SinksAttached {
-    /// Those that have neither failed nor were detached.
+    /// The number of sinks that have not failed and were not detached.
     pub attached: u32,
-    /// All.
+    /// The number of all sinks.
     pub all: u32,
 }
 
@@ -86,7 +85,7 @@ pub struct Frame {
     pub left: Option<Duration>,
     /// Time since the start.
     pub elapsed: Duration,
-    /// Nothing is taken from the source, on request.
+    /// The user has paused the transfer.
     pub paused: bool,
     /// The path in use.
     pub path: DataPath,

@@ -1,16 +1,16 @@
-//! A number that may not be complete.
+//! A count that may be incomplete.
 
-/// A number that is being counted.
+/// A count that may be incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
     /// The number so far.
     pub count: u64,
-    /// There are no more; otherwise there may be.
+    /// The number is complete; otherwise there may be more.
     pub is_all: bool,
 }
 
 impl Known {
-    /// A number that is complete.
+    /// Creates a complete count.
     pub fn all(count: u64) -> Known {
         Known {
             count,

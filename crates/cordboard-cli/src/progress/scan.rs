@@ -1,5 +1,6 @@
-//! Counts the files and the bytes of the operands while they are copied. A thread of its
-//! own does so only to show a share: its errors are ignored, since the copy reports them.
+//! Counts the files and the bytes of the operands while they are copied, on a separate
+//! thread. The numbers are only for the progress. Errors are ignored, because the copy
+//! reports them.
 
 use std::ffi::{CString, OsStr};
 use std::mem::MaybeUninit;
@@ -18,25 +19,25 @@ use crate::sys;
 
 /// The stack of the thread in bytes.
 const STACK: usize = 128 << 10;
-/// The buffer of a listing in bytes.
+/// The size of the buffer of a listing in bytes.
 const LISTING: usize = 32 << 10;
-/// What the copy needs comes first: the lowest of the middle priorities.
+/// The nice value of the thread, so that the copy takes precedence.
 const NICE: i32 = 10;
 
-/// What is counted.
+/// The operands to count.
 #[derive(Debug, Clone)]
 pub struct Operands {
     /// The operands.
     pub paths: Vec<PathBuf>,
     /// Directories are entered, and symlinks are not followed.
     pub recursive: bool,
-    /// Bytes of all files together, at most.
+    /// The maximum number of bytes of all files together.
     pub most: Option<u64>,
-    /// The bytes are counted too: those that are written are those of the files.
+    /// The bytes are counted too, because the bytes written are those of the files.
     pub bytes: bool,
 }
 
-/// A scan, which ends when this is dropped.
+/// A running scan. The drop ends it.
 #[derive(Debug)]
 pub struct Scan {
     shared: Arc<Counts>,
@@ -50,15 +51,15 @@ struct Counts {
     bytes: AtomicU64,
     /// A file was counted whose size is unknown.
     unsized_file: AtomicBool,
-    /// Something was not counted that the copy may reach.
+    /// A file was not counted that the copy may reach.
     missed: AtomicBool,
     ended: AtomicBool,
     stop: AtomicBool,
 }
 
 impl Scan {
-    /// Starts the thread. `None`: it cannot have a descriptor table of its own, or the
-    /// address space is limited.
+    /// Starts the thread. `None`: the address space is limited, or the thread cannot be
+    /// created. If the thread cannot have a descriptor table of its own, it counts nothing.
     pub fn start(operands: Operands) -> Option<Scan> {
         // A small allocation that fails ends the process.
         if sys::addresses_left().is_some() {
@@ -71,8 +72,8 @@ impl Scan {
         };
         let counts = Arc::clone(&scan.shared);
         let body = move || {
-            // The copy may need every descriptor number, and closes its files before it
-            // reports their end.
+            // The copy may need every descriptor number. It closes its files before it
+            // reports their end, so the thread must not keep them open.
             if sys::leave_descriptors() {
                 sys::be_nice(NICE);
                 Walk::new(&counts).run(&operands);
@@ -80,7 +81,7 @@ impl Scan {
                 counts.missed.store(true, Ordering::Relaxed);
             }
         };
-        // Signals are for the main thread.
+        // Only the main thread handles signals.
         let started = sys::without_signals(|| {
             let thread = std::thread::Builder::new().name("cordboard-scan".to_owned());
             thread.stack_size(STACK).spawn(body)
@@ -88,7 +89,7 @@ impl Scan {
         started.ok().map(|_| scan)
     }
 
-    /// The number of files. `None`: none was counted yet.
+    /// Returns the number of files. `None`: no file was counted yet.
     pub fn files(&self) -> Option<Known> {
         // In this order: the end is stored after the last number.
         let is_all = self.is_over() && !self.shared.missed.load(Ordering::Relaxed);
@@ -96,8 +97,8 @@ impl Scan {
         (count > 0).then_some(Known { count, is_all })
     }
 
-    /// The number of bytes, at least what the copy reads: holes count, and each hard link.
-    /// `None`: none was counted yet, or they are not those that are written.
+    /// Returns the number of bytes, at least those that the copy reads: holes and each hard
+    /// link count. `None`: no byte was counted yet, or the bytes written are other ones.
     pub fn bytes(&self) -> Option<Known> {
         let is_all = self.files()?.is_all && !self.shared.unsized_file.load(Ordering::Relaxed);
         let count = self.shared.bytes.load(Ordering::Relaxed);
@@ -115,15 +116,15 @@ impl Scan {
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        // The thread may wait for a file server, for which the command does not wait.
+        // No join: the thread may wait for a file server that does not answer.
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// The walk of the thread. It has one descriptor at a time.
+/// The walk of the thread. It has one open descriptor at a time.
 struct Walk<'a> {
     counts: &'a Counts,
-    /// The directory that is listed.
+    /// The present directory.
     path: PathBuf,
     /// The subdirectories to enter, of each directory above and of this one.
     levels: Vec<Vec<CString>>,
@@ -183,12 +184,12 @@ impl<'a> Walk<'a> {
                 self.counts.unsized_file.store(true, Ordering::Relaxed);
                 self.add(0);
             }
-            // A symlink, or what the copy refuses.
+            // A symlink, or a file that the copy refuses.
             _ => self.add(0),
         }
     }
 
-    /// Counts what is below an operand.
+    /// Counts the files below an operand.
     fn tree(&mut self, operand: &Path) {
         self.path = operand.to_owned();
         self.list(true);
@@ -211,7 +212,7 @@ impl<'a> Walk<'a> {
         self.path.pop();
     }
 
-    /// Counts the entries of a directory, whose subdirectories follow.
+    /// Counts the entries of the present directory, and stores its subdirectories.
     fn list(&mut self, follow: bool) {
         let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         flags.set(OFlags::NOFOLLOW, !follow);
@@ -245,7 +246,7 @@ impl<'a> Walk<'a> {
                     Ok(stat) if kind(&stat) == FileType::RegularFile => self.file(&stat),
                     Ok(_) | Err(_) => self.add(0),
                 },
-                // Symlinks, and what the copy refuses.
+                // Symlinks, and files that the copy refuses.
                 _ => self.add(0),
             }
         }

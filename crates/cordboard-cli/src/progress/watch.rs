@@ -18,6 +18,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const SLOWEST: Duration = Duration::from_secs(60);
 /// Shorter runs draw nothing.
 const QUIET: Duration = Duration::from_millis(300);
+
 /// Observes the transfers of one command, one after the other.
 #[derive(Debug)]
 pub struct Watch {
@@ -27,9 +28,9 @@ pub struct Watch {
     left: Left,
     drawn_at: Duration,
     total: Option<u64>,
-    /// Files that have ended, if there may be several.
+    /// The number of files that have ended, if there may be several.
     files: Option<u64>,
-    /// What is counted from the first drawing on.
+    /// The operands, which are counted from the first drawing on.
     operands: Option<Operands>,
     scan: Option<Scan>,
     /// The sinks, if there are several.
@@ -93,7 +94,7 @@ impl Watch {
         }
     }
 
-    /// Shows how many of so many sinks are attached.
+    /// Shows how many of the sinks are attached. `all`: the number of sinks.
     pub fn show_sinks(&mut self, all: usize) {
         let all = u32::try_from(all).unwrap_or(u32::MAX);
         self.sinks = Some(SinksAttached { attached: all, all });
@@ -210,7 +211,7 @@ impl Watch {
 }
 
 impl Watch {
-    /// The bytes in all: those of the operands, if they are counted.
+    /// Returns the total number of bytes: that of the operands, if they are counted.
     fn total(&self) -> Option<Known> {
         let counted = self.scan.as_ref().and_then(Scan::bytes);
         counted.or_else(|| self.total.map(Known::all))

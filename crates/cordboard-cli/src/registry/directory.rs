@@ -1,4 +1,4 @@
-//! The directory, which only its owner may write to.
+//! The directory of entries, to which only its owner may write.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -15,9 +15,9 @@ use rustix::process::{geteuid, getpid};
 use super::entry::{Entry, Registered};
 use crate::problem::Problem;
 
-/// The longest entry.
+/// The maximum length of an entry in bytes.
 const LONGEST: usize = 64 << 10;
-/// What the name of an entry ends with.
+/// The end of the name of each entry.
 const SUFFIX: &str = ".json";
 
 /// The directory of this user, open.
@@ -28,10 +28,10 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory of this user; makes it if there is none.
+    /// Opens the directory of this user; creates it if there is none.
     ///
-    /// A directory of another user, and one that others may write to, is refused: they
-    /// could make this user steer a process of theirs.
+    /// A directory that belongs to another user, or to which others may write, is refused:
+    /// another user could add entries, and this user would steer the wrong process.
     pub fn open() -> Result<Directory, Problem> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR");
         Directory::at(place(runtime.as_deref()))
@@ -45,13 +45,13 @@ impl Directory {
         };
         match mkdir(&path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(failed(errno, "making the directory of control sockets")),
+            Err(errno) => return Err(failed(errno, "creating the directory of control sockets")),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = open(&path, flags, Mode::empty())
             .map_err(|errno| failed(errno, "opening the directory of control sockets"))?;
         let stat = fstat(&fd)
-            .map_err(|errno| failed(errno, "looking at the directory of control sockets"))?;
+            .map_err(|errno| failed(errno, "checking the directory of control sockets"))?;
         let others = Mode::WGRP | Mode::WOTH;
         let refused = match () {
             () if stat.st_uid != geteuid().as_raw() => "belongs to another user",
@@ -64,7 +64,7 @@ impl Directory {
         Err(problem.help("remove it, or set XDG_RUNTIME_DIR to a directory of your own"))
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -74,13 +74,16 @@ impl Directory {
         self.path.join(format!("{}.sock", unique()))
     }
 
-    /// Adds an entry, until it is dropped. The socket already listens.
+    /// Adds an entry, which is removed when the result is dropped. The socket must already
+    /// listen.
     pub fn register(&self, entry: &Entry) -> Result<Registered, Errno> {
         let text = serde_json::to_vec(entry).map_err(|_| Errno::INVAL)?;
+        // Before the entry is written: without it, the entry could not be removed.
+        let directory = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3)?;
         let (name, partial) = (unique() + SUFFIX, unique() + ".new");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(&self.fd, &partial, flags, Mode::RUSR | Mode::WUSR)?;
-        // A reader meets whole entries only.
+        // A concurrent reader sees only whole entries.
         let written = match rustix::io::write(&file, &text) {
             Ok(n) if n == text.len() => rustix::fs::renameat(&self.fd, &partial, &self.fd, &name),
             Ok(_) => Err(Errno::NOSPC),
@@ -90,14 +93,13 @@ impl Directory {
             let _ = rustix::fs::unlinkat(&self.fd, &partial, AtFlags::empty());
             return Err(errno);
         }
-        let directory = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3)?;
         Ok(Registered::new(directory, name))
     }
 
-    /// Returns all entries with their names. What is no entry is passed over.
+    /// Returns all entries with their names. Other files are skipped.
     ///
-    /// Of several with the same socket, all but the last were left by processes that were
-    /// killed: these are removed.
+    /// Of several entries with the same socket, all but the last one belong to processes that
+    /// were killed. These are removed.
     pub fn entries(&self) -> Result<Vec<(OsString, Entry)>, Errno> {
         let mut all = Vec::new();
         for item in Dir::read_from(&self.fd)? {
@@ -110,7 +112,7 @@ impl Directory {
                 all.push((name.to_owned(), entry));
             }
         }
-        // By the time of the start.
+        // A name begins with the time of the start.
         all.sort_by(|a: &(OsString, Entry), b| a.0.cmp(&b.0));
         let last: HashMap<OsString, OsString> = (all.iter())
             .map(|(name, entry)| (entry.socket.clone(), name.clone()))
@@ -138,7 +140,7 @@ impl Directory {
         serde_json::from_slice(&text[..length]).ok()
     }
 
-    /// Removes an entry whose process has gone, and its socket if that is here.
+    /// Removes an entry whose process has ended, and its socket if that is in this directory.
     pub fn remove(&self, name: &OsStr, entry: &Entry) {
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
         let socket = Path::new(&entry.socket);
@@ -150,10 +152,10 @@ impl Directory {
     }
 }
 
-/// The path of the directory: in the runtime directory of the user, or in `/tmp`.
+/// Returns the path of the directory: in the runtime directory of the user, or in `/tmp`.
 ///
-/// A runtime directory of another user is passed over: `sudo` may keep the variable, and
-/// a directory made there would be in the way of its owner.
+/// A runtime directory of another user is not used. `sudo` may keep the variable, and its
+/// owner could not use a directory that root has created there.
 fn place(runtime: Option<&OsStr>) -> PathBuf {
     let user = geteuid().as_raw();
     let is_ours = |path: &Path| stat(path).is_ok_and(|stat| stat.st_uid == user);
@@ -169,8 +171,8 @@ fn place(runtime: Option<&OsStr>) -> PathBuf {
     }
 }
 
-/// A name that no other process and no other call gets: the entry of a later process
-/// with the same number is never taken for this one.
+/// Returns a name that no other process and no other call gets. So the entry of a later
+/// process with the same PID has another name.
 fn unique() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
-    /// A process was killed, and another one uses its socket.
+    /// A process was killed, and another one listens at the same socket.
     #[test]
     fn of_entries_with_one_socket_the_last_one_stays() {
         let base = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! One running command, or one transfer of a server.
+//! An entry: one running command, or one transfer of a server.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -6,14 +6,14 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The process.
+    /// The number of the process (PID).
     pub pid: u32,
     /// The command: `splice`.
     pub command: String,
-    /// What it moves, for people.
+    /// The names of the source and the sink, for the user.
     pub label: String,
     /// The path of its control socket, or `@NAME`.
     pub socket: OsString,

@@ -1,4 +1,4 @@
-//! A control socket in the directory itself, for transfers without a path of their own.
+//! A control socket in the directory itself, for transfers whose user has not named one.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use rustix::net::{
 
 use super::{Directory, Entry, Registered};
 
-/// Connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const WAITING: i32 = 16;
 
-/// A socket that listens, and its entry. Dropping this removes both.
+/// A listening socket and its entry. The drop removes both.
 pub struct Listening {
     /// Removed before the socket is.
     _entry: Registered,
@@ -23,13 +23,13 @@ pub struct Listening {
 }
 
 impl Directory {
-    /// Listens at a new socket in the directory, and adds the entry that names it.
+    /// Creates a listening socket in the directory, and its entry.
     pub fn listen(&self, command: &str, label: String) -> Result<Listening, Errno> {
         let file = self.socket();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // The file gets the mode of the socket (unix_bind_bsd, net/unix/af_unix.c). The
-        // umask belongs to all threads.
+        // The file gets the mode of the socket (unix_bind_bsd, net/unix/af_unix.c). A change
+        // of the umask would affect all threads.
         fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
         bind(&listener, &SocketAddrUnix::new(&file)?)?;
         let entry = Entry {
@@ -54,7 +54,7 @@ impl Directory {
 }
 
 impl Listening {
-    /// The socket. Accepting does not wait.
+    /// Returns the socket, which is non-blocking.
     pub fn listener(&self) -> &OwnedFd {
         &self.listener
     }

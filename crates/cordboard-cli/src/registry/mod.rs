@@ -1,5 +1,5 @@
-//! The directory in which the running commands of a user are found: `cordboard top`
-//! reads it. Each command with a control socket writes an entry that names the socket.
+//! The directory of the running commands of a user, which `cordboard top` reads. Each command
+//! with a control socket adds an entry that names the socket.
 
 mod directory;
 mod entry;

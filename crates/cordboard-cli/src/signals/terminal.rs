@@ -20,19 +20,19 @@ use crate::sys;
 struct Modes {
     before: Termios,
     ours: Termios,
-    /// What is written to standard output with these modes, and at their end.
+    /// The bytes that are written to standard output when these modes are set, and restored.
     screen: Option<Screen>,
 }
 
-/// The bytes that enter a screen of its own, and that leave it.
+/// The bytes that enter the alternate screen, and those that leave it.
 type Screen = (&'static [u8], &'static [u8]);
 
 static MODES: OnceLock<Modes> = OnceLock::new();
 /// This process sets its modes whenever it is in the foreground.
 static TAKEN: AtomicBool = AtomicBool::new(false);
-/// The screen was entered, and not left.
+/// The alternate screen is shown.
 static ON_SCREEN: AtomicBool = AtomicBool::new(false);
-/// The screen was entered since the last call of [`was_entered`].
+/// The alternate screen was entered since the last call of [`was_entered`].
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Sets modes, until [`give_back`]. A process does this once.
@@ -44,7 +44,8 @@ pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {
     })
 }
 
-/// [`take`], and enters a screen, which is left whenever the modes are restored.
+/// As [`take`]. Also enters the alternate screen, which is left whenever the modes are
+/// restored.
 pub fn take_screen(before: Termios, ours: Termios, screen: Screen) -> Result<(), Errno> {
     take_modes(Modes {
         before,
@@ -53,7 +54,7 @@ pub fn take_screen(before: Termios, ours: Termios, screen: Screen) -> Result<(),
     })
 }
 
-/// Whether the screen was entered since the last call: it is empty then.
+/// Returns whether the alternate screen was entered since the last call. It is then empty.
 pub fn was_entered() -> bool {
     ENTERED.swap(false, Ordering::SeqCst)
 }
@@ -139,15 +140,15 @@ pub fn is_foreground() -> bool {
     }
 }
 
-/// Runs this in the foreground: in the background, setting the modes would stop the
-/// process (SIGTTOU).
+/// Calls `set` if the process is in the foreground. In the background, setting the modes would
+/// stop the process (SIGTTOU).
 fn in_foreground(set: impl Fn() -> Result<(), Errno>) {
     if is_foreground() {
         let _ = set();
     }
 }
 
-/// Sets the modes of this process, and enters its screen.
+/// Sets the modes of this process, and enters the alternate screen.
 fn enter() -> Result<(), Errno> {
     let Some(modes) = MODES.get() else {
         return Ok(());
@@ -162,7 +163,7 @@ fn enter() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Leaves the screen, and sets the modes of before.
+/// Leaves the alternate screen, and restores the modes.
 fn restore() -> Result<(), Errno> {
     let Some(modes) = MODES.get() else {
         return Ok(());

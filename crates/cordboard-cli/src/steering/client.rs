@@ -11,12 +11,13 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 /// The number of bytes of waiting records from which no further command is carried out.
 const ENOUGH: usize = 1024;
 const SHORTEST: Duration = Duration::from_millis(10);
-/// Reads in a row, at most: a client that sends without end does not hold up the others.
+/// The maximum number of consecutive reads, so that a client that sends without end does not
+/// delay the others.
 const READS: u32 = 8;
 
-/// What is steered.
+/// A transfer that clients steer.
 pub trait Steered {
-    /// Its status.
+    /// Returns its status.
     fn status(&self) -> Status;
     /// Carries out a command that concerns the transfer.
     fn steer(&self, command: Command) -> Result<(), Errno>;

@@ -103,7 +103,7 @@ impl Steered for Live {
         match command {
             Command::Pause => control.pause(),
             Command::Resume => control.resume(),
-            // As a signal to stop does it: the account is printed.
+            // As after a signal, the command prints its account.
             Command::Cancel => {
                 let _ = kill_process(getpid(), Signal::TERM);
             }
@@ -123,7 +123,7 @@ impl Steered for Live {
                 control.limit_schedule(schedule, Schedule::BLOCK);
             }
             Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
-            // What is copied was decided on the command line.
+            // The command line determines the ranges to move.
             _ => return Err(Errno::EOPNOTSUPP),
         }
         Ok(())

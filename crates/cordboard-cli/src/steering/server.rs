@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cordboard::cue::Done;
 use cordboard::{Control, Report};
@@ -19,6 +19,9 @@ use crate::flags::Label;
 use crate::problem::Problem;
 use crate::registry::{Directory, Entry, Registered};
 use crate::sys;
+
+/// The time after which a connection is tried again that lacked a descriptor.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The control socket of the command. Dropping it removes its file.
 pub struct Steering {
@@ -82,8 +85,8 @@ impl Steering {
     }
 }
 
-/// Adds the command to the list of `cordboard top`. Without a directory for it, the
-/// command runs all the same: `top` reports what is wrong with the directory.
+/// Adds the command to the list of `cordboard top`. An error of the directory does not end
+/// the command: `top` reports it.
 fn list(path: &OsStr, label: &Label) -> Option<Registered> {
     let socket = match path.as_bytes() {
         [b'@', ..] => path.to_owned(),
@@ -105,11 +108,20 @@ fn serve(
     live: &Live,
 ) -> Result<(), rustix::io::Errno> {
     let poisoned = |_| rustix::io::Errno::CANCELED;
-    let (sockets, due) = clients.lock().map_err(poisoned)?.interest();
-    let mut fds = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+    let ((sockets, due), can_accept) = {
+        let mut clients = clients.lock().map_err(poisoned)?;
+        (clients.interest(), clients.can_accept())
+    };
+    let events = match can_accept {
+        true => PollFlags::IN,
+        false => PollFlags::empty(),
+    };
+    let mut fds = vec![PollFd::from_borrowed_fd(listener.as_fd(), events)];
     let each = sockets.iter();
     fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
-    let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
+    let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+    let retry = (!can_accept).then_some(RETRY);
+    let timeout = left.into_iter().chain(retry).min();
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}

@@ -1,4 +1,4 @@
-//! All transfers that are shown, and the connections to them. Times are given.
+//! All transfers that are shown, and the connections to them. The caller passes the time.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,9 +11,9 @@ use super::peer::{Event, Peer};
 use super::row::{Id, Row};
 use crate::registry::{Directory, Entry};
 
-/// Connections at a time.
+/// The maximum number of connections.
 const MOST: usize = 500;
-/// For this time, a transfer that has ended is shown.
+/// The time for which a transfer is shown after its end.
 const AFTER: Duration = Duration::from_secs(3);
 
 /// The transfers.
@@ -24,7 +24,7 @@ pub struct Fleet {
 }
 
 struct Member {
-    /// The name of its entry; `None` if the socket was named by the user.
+    /// The name of its entry. `None`: the user has named the socket.
     entry: Option<OsString>,
     peer: Option<Peer>,
     row: Row,
@@ -32,7 +32,7 @@ struct Member {
 }
 
 impl Fleet {
-    /// Of the commands in the directory.
+    /// Creates the list of the commands in the directory.
     pub fn of(directory: Directory) -> Fleet {
         Fleet {
             directory: Some(directory),
@@ -41,7 +41,7 @@ impl Fleet {
         }
     }
 
-    /// Of these control sockets.
+    /// Creates the list of these control sockets.
     pub fn named(peers: Vec<(String, Peer)>) -> Fleet {
         let mut fleet = Fleet {
             directory: None,
@@ -64,7 +64,7 @@ impl Fleet {
         self.next += 1;
     }
 
-    /// Looks for new commands, and removes the entries of those that have gone.
+    /// Adds new commands, and removes the entries of processes that have ended.
     pub fn scan(&mut self) -> Result<(), Errno> {
         let Some(directory) = self.directory.take() else {
             return Ok(());
@@ -100,7 +100,7 @@ impl Fleet {
         lacks.map_or(Ok(()), Err)
     }
 
-    /// Asks all for their status.
+    /// Requests the status of all transfers.
     pub fn ask(&mut self) {
         for member in &mut self.members {
             if let Some(peer) = &mut member.peer {
@@ -110,7 +110,7 @@ impl Fleet {
         }
     }
 
-    /// Sends a command, and asks for its effect.
+    /// Sends a command, and requests the status after it.
     pub fn send(&mut self, id: Id, command: Command) {
         let member = self.members.iter_mut().find(|member| member.row.id == id);
         if let Some(peer) = member.and_then(|member| member.peer.as_mut()) {
@@ -119,7 +119,7 @@ impl Fleet {
         }
     }
 
-    /// Takes in what has come. Returns the last refusal, as a message.
+    /// Receives the records that have arrived. Returns the last refusal, as a message.
     pub fn receive(&mut self, now: Duration) -> Option<String> {
         let mut message = None;
         for member in &mut self.members {
@@ -142,18 +142,18 @@ impl Fleet {
         message
     }
 
-    /// The rows, in the order in which they were found.
+    /// Returns the rows, in the order in which they were found.
     pub fn rows(&self) -> Vec<&Row> {
         self.members.iter().map(|member| &member.row).collect()
     }
 
-    /// Whether all that can be known at once is known.
+    /// Returns whether the status of every connected transfer has arrived.
     pub fn is_complete(&self) -> bool {
         let waits = |member: &Member| member.peer.is_some() && member.row.status.is_none();
         !self.members.iter().any(waits)
     }
 
-    /// The descriptors to poll for reading.
+    /// Returns the descriptors to poll for reading.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.members
             .iter()

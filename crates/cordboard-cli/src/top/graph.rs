@@ -1,9 +1,9 @@
-//! A small graph: a column for each sample, the highest one of them of full height.
+//! A small graph: a column for each sample. The highest sample has full height.
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
-/// Draws the last samples in this number of columns. The lowest mark is that of zero.
+/// Returns a graph of the last samples in this number of columns. The lowest mark is zero.
 pub fn graph<'a>(
     samples: impl DoubleEndedIterator<Item = &'a f64>,
     columns: usize,

@@ -1,4 +1,4 @@
-//! What keys do. Nothing here reads or writes: a key and the rows give an action.
+//! The effect of keys: a pure function from a key and the rows to an action.
 
 use cordboard::Aim;
 use cordboard::cue::Command;
@@ -8,20 +8,20 @@ use super::steps;
 use crate::keyboard::Key;
 use crate::units;
 
-/// What the next key means.
+/// The meaning of the next key.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     #[default]
     Normal,
-    /// Whether to cancel this transfer.
+    /// The user is asked to confirm that this transfer is cancelled.
     Cancel(Id),
-    /// A rate for this transfer is typed in.
+    /// The user types a rate for this transfer.
     Rate(Id, String),
-    /// The keys are shown.
+    /// The help is shown.
     Help,
 }
 
-/// What a key has asked for.
+/// The action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Nothing,
@@ -35,19 +35,20 @@ pub struct Keys {
     pub mode: Mode,
     pub message: Option<String>,
     selected: Option<Id>,
-    /// The place of the selected row, for when that row goes.
+    /// The index of the selected row, which remains selected if the row is removed.
     place: usize,
 }
 
 impl Keys {
-    /// Returns the selected row. If it has gone, the one in its place is selected.
+    /// Returns the selected row. If it was removed, the row at its index is selected.
     pub fn select<'a>(&mut self, rows: &[&'a Row]) -> Option<&'a Row> {
         let found = rows.iter().position(|row| Some(row.id) == self.selected);
         self.place = found.unwrap_or(self.place.min(rows.len().saturating_sub(1)));
         let row = rows.get(self.place).copied();
         self.selected = row.map(|row| row.id);
-        let gone = |id: &Id| !rows.iter().any(|row| row.id == *id && row.end.is_none());
-        if let Mode::Cancel(id) | Mode::Rate(id, _) = &self.mode
+        let gone = |id: &Id| !is_running(rows, *id);
+        // A rate is typed to its end: its digits are commands in the normal mode.
+        if let Mode::Cancel(id) = &self.mode
             && gone(id)
         {
             self.mode = Mode::Normal;
@@ -64,7 +65,7 @@ impl Keys {
                 Key::Char('y' | 'Y') => Action::Send(id, Command::Cancel),
                 _ => Action::Nothing,
             },
-            Mode::Rate(id, text) => self.type_rate(id, text, key),
+            Mode::Rate(id, text) => self.type_rate(id, text, key, rows),
             Mode::Help if matches!(key, Key::Char('q')) => Action::Quit,
             Mode::Help => Action::Nothing,
             Mode::Normal => self.normal(key, rows, row),
@@ -125,16 +126,17 @@ impl Keys {
         Action::Send(row.id, command)
     }
 
-    fn type_rate(&mut self, id: Id, mut text: String, key: Key) -> Action {
+    fn type_rate(&mut self, id: Id, mut text: String, key: Key, rows: &[&Row]) -> Action {
         match key {
             Key::Escape => return Action::Nothing,
             Key::Enter if text.is_empty() => return Action::Nothing,
+            Key::Enter if !is_running(rows, id) => return self.say("this transfer has ended"),
             Key::Enter => match units::size(text.strip_suffix("/s").unwrap_or(&text)) {
                 Ok(rate) => return Action::Send(id, Command::Rate(rate)),
                 Err(_) => return self.say("a rate is, for example, 64K, 10MB or 0 for no limit"),
             },
             Key::Backspace => drop(text.pop()),
-            // No rate is longer.
+            // Every rate is shorter.
             Key::Char(letter) if letter != ' ' && text.len() < 20 => {
                 text.push(letter);
             }
@@ -150,7 +152,11 @@ impl Keys {
     }
 }
 
-/// The next rate. Without one, `-` begins at the present speed.
+fn is_running(rows: &[&Row], id: Id) -> bool {
+    rows.iter().any(|row| row.id == id && row.end.is_none())
+}
+
+/// Returns the next rate. Without one, `-` begins at the present speed.
 fn step(row: &Row, up: bool) -> Result<u64, &'static str> {
     let limit = row.status.and_then(|status| match status.schedule {
         cordboard::Schedule::Rate(rate) => Some(rate.get()),
@@ -161,7 +167,7 @@ fn step(row: &Row, up: bool) -> Result<u64, &'static str> {
         (Some(rate), false) => Ok(steps::below(rate)),
         (None, true) => Err("no rate is set"),
         (None, false) => match row.rate() as u64 {
-            0 => Err("no rate is set, and nothing moves"),
+            0 => Err("no rate is set, and no bytes move"),
             speed => Ok(steps::below(speed)),
         },
     }

@@ -1,4 +1,4 @@
-//! The loop: what comes from the sockets and the keys is drawn.
+//! The loop that handles records and keys, and draws.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::keyboard::{Decoder, Key};
 use crate::problem::Problem;
 use crate::signals::terminal;
 
-/// How often all are asked for their status, and new ones are looked for.
+/// The interval at which the status of all transfers is requested, and the directory is read.
 const EVERY: Duration = Duration::from_millis(500);
 /// The longest time between the bytes of one key.
 const OPEN: Duration = Duration::from_millis(50);
@@ -34,6 +34,7 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
     let mut decoder = Decoder::default();
     let start = Instant::now();
     let mut due = Duration::ZERO;
+    let mut typed_at = Duration::ZERO;
     loop {
         let now = start.elapsed();
         if now >= due {
@@ -47,16 +48,22 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
         let size = screen.size();
         let lines = frame(&fleet.rows(), &mut keys, size);
         screen.draw(size, lines).map_err(failed)?;
-        let left = due.saturating_sub(start.elapsed());
+        let now = start.elapsed();
+        let left = due.saturating_sub(now);
         let typed = match decoder.is_open() {
-            true => wait(&fleet, left.min(OPEN)),
+            true => wait(&fleet, left.min((typed_at + OPEN).saturating_sub(now))),
             false => wait(&fleet, left),
         };
+        let now = start.elapsed();
         let pressed: Vec<Key> = match typed {
             Typed::Gone => return Ok(()),
-            Typed::Bytes(bytes) => (bytes.iter())
-                .filter_map(|byte| decoder.key(*byte))
-                .collect(),
+            Typed::Bytes(bytes) => {
+                typed_at = now;
+                let keys = bytes.iter().filter_map(|byte| decoder.key(*byte));
+                keys.collect()
+            }
+            // A record, or a change of the size, does not end a key.
+            Typed::Nothing if now < typed_at + OPEN => Vec::new(),
             Typed::Nothing => decoder.close().into_iter().collect(),
         };
         for key in pressed {
@@ -72,11 +79,11 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
 enum Typed {
     Bytes(Vec<u8>),
     Nothing,
-    /// The terminal has gone.
+    /// The terminal has hung up.
     Gone,
 }
 
-/// Waits for a key, a record, or the time. A change of the size interrupts it.
+/// Waits for a key or a record, for at most this time. A change of the size ends the wait.
 fn wait(fleet: &Fleet, time: Duration) -> Typed {
     // In the background, reading would stop the process (SIGTTIN).
     let typed = terminal::is_foreground().then(stdin);

@@ -1,7 +1,7 @@
 //! `cordboard top`: shows the running transfers of a user, and steers them by keys.
 //!
-//! `row`, `keys` and `view` are pure: records and keys go in, lines of text come out.
-//! `fleet` and `peer` hold the connections to the control sockets, `screen` the terminal.
+//! `row`, `keys` and `view` are pure functions from records and keys to lines of text.
+//! `fleet` and `peer` have the connections to the control sockets, `screen` the terminal.
 
 mod fleet;
 mod graph;
@@ -53,14 +53,14 @@ fn named(flags: &TopFlags) -> Result<Vec<(String, Peer)>, Problem> {
             Err(errno) => {
                 let text = format!("{errno} connecting to the control socket");
                 let problem = Problem::unsided(shown, errno, text);
-                Err(problem.help("name the socket of --control of a command that runs"))
+                Err(problem.help("name the --control socket of a running command"))
             }
         }
     });
     each.collect()
 }
 
-/// Whether the locale has UTF-8 (`locale(7)`): the first variable that is set counts.
+/// Returns whether the locale has UTF-8 (`locale(7)`). The first variable that is set counts.
 fn has_utf_8(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> bool {
     let names = ["LC_ALL", "LC_CTYPE", "LANG"];
     let set = names

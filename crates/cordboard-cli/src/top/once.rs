@@ -1,4 +1,4 @@
-//! One table, for scripts.
+//! Prints one table, for scripts.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::print;
 use crate::problem::Problem;
 use crate::units;
 
-/// The longest wait for answers. A process may be stopped.
+/// The longest wait for the status of all transfers. A process may be stopped (SIGSTOP).
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Prints a line for each transfer.
@@ -41,7 +41,7 @@ pub fn show(mut fleet: Fleet, json: bool) -> Result<(), Problem> {
     print::print(text.as_bytes())
 }
 
-/// The members of `cordboard cue status --json`, and whose they are.
+/// Returns the members of `cordboard cue status --json`, with the process and its label.
 fn object(row: &Row) -> String {
     let status = row.status.as_ref();
     let mut line = status.map_or_else(|| serde_json::json!({}), cue::value);
@@ -56,7 +56,7 @@ pub fn unreadable(errno: cordboard::Errno) -> Problem {
     Problem::unsided("top", errno, text)
 }
 
-/// The table. The label, which may have any length, is at the end.
+/// Returns the table. The label, which may have any length, is the last column.
 fn table(rows: &[&Row], unicode: bool) -> String {
     let header = [
         "PID", "STATE", "RATE", "DONE", "TIME", "PATH", "SCHEDULE", "TRANSFER",
@@ -77,7 +77,8 @@ fn table(rows: &[&Row], unicode: bool) -> String {
     out
 }
 
-/// The rate is the average since the start: one status has no other.
+/// Returns the cells of a line. The rate is the average since the start, because one status
+/// has no other rate.
 fn line(row: &Row, unicode: bool) -> [String; 8] {
     let or_dash = |text: String| {
         if text.is_empty() {

@@ -1,4 +1,4 @@
-//! The connection to one control socket. No call on it waits.
+//! The connection to one control socket. No call on it blocks.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,9 +10,11 @@ use rustix::process::geteuid;
 
 use crate::endpoint;
 
-/// Bytes of commands that wait, at most: the other side reads nothing.
+/// The number of bytes of waiting commands from which no further command is sent, because the
+/// peer does not read.
 const MOST: usize = 1024;
-/// Reads in a row, at most: one that sends without end does not hold up the others.
+/// The maximum number of consecutive reads, so that a peer that sends without end does not
+/// delay the others.
 const READS: u32 = 16;
 
 /// A connection.
@@ -21,11 +23,11 @@ pub struct Peer {
     socket: OwnedFd,
     records: Records,
     output: Vec<u8>,
-    /// A status was asked for, and has not come.
+    /// A status was requested, and has not arrived.
     asked: bool,
 }
 
-/// What has come.
+/// A record that has arrived, or the end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Status(Status),
@@ -35,7 +37,7 @@ pub enum Event {
 }
 
 impl Peer {
-    /// Connects. `EAGAIN`: too many connections wait there.
+    /// Connects. `EAGAIN`: the queue of the listener is full.
     pub fn connect(name: &OsStr) -> Result<Peer, Errno> {
         Ok(Peer {
             socket: endpoint::connect_at_once(name)?,
@@ -45,19 +47,19 @@ impl Peer {
         })
     }
 
-    /// Whether the process at the other end belongs to this user.
+    /// Returns whether the peer process belongs to this user.
     pub fn is_ours(&self) -> bool {
         sockopt::socket_peercred(&self.socket).is_ok_and(|peer| peer.uid == geteuid())
     }
 
-    /// Asks for the status, unless the last question is not answered.
+    /// Requests the status, unless the last request is still unanswered.
     pub fn ask(&mut self) {
         if !std::mem::replace(&mut self.asked, true) {
             self.send(Command::Status);
         }
     }
 
-    /// Sends a command. It is left out if the other side reads nothing.
+    /// Sends a command. The command is omitted if the peer does not read.
     pub fn send(&mut self, command: Command) {
         if self.output.len() < MOST {
             command.encode(&mut self.output);
@@ -71,13 +73,13 @@ impl Peer {
             match send(&self.socket, &self.output, flags) {
                 Ok(sent) => drop(self.output.drain(..sent)),
                 Err(rustix::io::Errno::INTR) => {}
-                // An error is also that of the next read.
+                // The next read returns the error as well.
                 Err(_) => return,
             }
         }
     }
 
-    /// Returns what has come, as much as a few reads. Nothing follows `Closed`.
+    /// Returns the events of at most [`READS`] reads. `Closed` is the last one.
     pub fn receive(&mut self) -> Vec<Event> {
         self.flush();
         let mut events = Vec::new();
@@ -111,7 +113,7 @@ impl Peer {
             }
             Record::Done(done) => Some(Event::Done(done)),
             Record::Refused { word, errno } => {
-                // Otherwise it would not be asked again.
+                // Otherwise no further status would be requested.
                 self.asked &= word as u16 != Command::Status.code();
                 Some(Event::Refused(word, errno))
             }

@@ -1,4 +1,4 @@
-//! What is known of one transfer. Nothing here reads a clock: the times are those of the
+//! The state of one transfer. No function here reads a clock: the times are those of the
 //! status records.
 
 use std::collections::VecDeque;
@@ -10,9 +10,9 @@ use cordboard::{Ended, Errno, Schedule};
 use crate::progress::Rate;
 use crate::units;
 
-/// Samples that are kept: the columns of the widest graph.
+/// The maximum number of samples: the columns of the widest graph.
 pub const SAMPLES: usize = 64;
-/// Questions without an answer after which a transfer is called silent.
+/// The number of unanswered requests after which a transfer is `silent`.
 const PATIENCE: u32 = 4;
 
 /// Identifies a transfer on the screen.
@@ -22,12 +22,12 @@ pub type Id = u64;
 #[derive(Debug)]
 pub struct Row {
     pub id: Id,
-    /// What it moves.
+    /// The names of the source and the sink.
     pub label: String,
     pub pid: Option<u32>,
     pub status: Option<Status>,
     pub end: Option<End>,
-    /// Bytes a second between two records, the last one at the end.
+    /// Bytes a second between two status records. The last one is the newest.
     pub samples: VecDeque<f64>,
     rate: Rate,
     /// Bytes a second, smoothed.
@@ -35,7 +35,7 @@ pub struct Row {
     unanswered: u32,
 }
 
-/// How a transfer has ended.
+/// The end of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Done,
@@ -60,12 +60,12 @@ impl Row {
         }
     }
 
-    /// A question has been sent.
+    /// Counts a request of the status.
     pub fn asked(&mut self) {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
-    /// A status record has come.
+    /// Stores a status record.
     pub fn update(&mut self, status: Status) {
         self.unanswered = 0;
         let before = self.status.replace(status);
@@ -93,7 +93,7 @@ impl Row {
         self.samples.push_back(moved as f64 / span.as_secs_f64());
     }
 
-    /// The transfer has ended.
+    /// Stores the record of the end.
     pub fn done(&mut self, done: &Done) {
         self.end = Some(match (done.ended, done.errno) {
             (Ended::Error, errno) => End::Failed(errno),
@@ -106,12 +106,12 @@ impl Row {
         }
     }
 
-    /// The connection was closed.
+    /// Records that the connection was closed.
     pub fn closed(&mut self) {
         self.end.get_or_insert(End::Unknown);
     }
 
-    /// The state, as a word.
+    /// Returns the state, as a word.
     pub fn state(&self) -> &'static str {
         match (self.end, &self.status) {
             (Some(End::Done), _) => "done",
@@ -133,7 +133,7 @@ impl Row {
             .is_some_and(|status| status.state == State::Paused)
     }
 
-    /// Bytes a second, smoothed; 0 as soon as a pause has taken effect.
+    /// Returns the smoothed rate in bytes a second; 0 as soon as a pause has taken effect.
     pub fn rate(&self) -> f64 {
         let still = self.is_paused() && self.samples.back() == Some(&0.0);
         if still || self.end.is_some() {
@@ -147,14 +147,14 @@ impl Row {
         self.status.map_or(0, |status| status.written)
     }
 
-    /// The bytes to move in all, if that is known.
+    /// Returns the total number of bytes to move, if it is known.
     pub fn total(&self) -> Option<u64> {
         self.status
             .and_then(|status| status.total)
             .filter(|total| *total > 0)
     }
 
-    /// The share that is done: `45 %`; empty if the size is not known.
+    /// Returns the share of the bytes that are written: `45 %`. Empty if the total is unknown.
     pub fn share(&self) -> String {
         self.total().map_or_else(String::new, |total| {
             let share = (self.written() as f64 / total as f64 * 100.0).min(100.0);
@@ -162,7 +162,7 @@ impl Row {
         })
     }
 
-    /// The time left at the present rate, or the time since the start.
+    /// Returns the time left at the present rate, or the time since the start.
     pub fn time(&self) -> String {
         let Some(status) = &self.status else {
             return String::new();
@@ -177,7 +177,7 @@ impl Row {
         }
     }
 
-    /// The bytes moved: `450 MiB of 1.0 GiB`.
+    /// Returns the bytes moved: `450 MiB of 1.0 GiB`.
     pub fn bytes(&self) -> String {
         let written = units::bytes(self.written());
         match self.total() {
@@ -186,13 +186,13 @@ impl Row {
         }
     }
 
-    /// The path.
+    /// Returns the name of the path. Empty if it is unknown.
     pub fn path(&self) -> String {
         let path = self.status.and_then(|status| status.path);
         path.map_or_else(String::new, |path| path.to_string())
     }
 
-    /// The schedule, short; empty if there is none.
+    /// Returns the schedule in short form. Empty if there is none.
     pub fn schedule(&self) -> String {
         match self.status.map(|status| status.schedule) {
             Some(Schedule::Rate(rate)) => format!("max {}", units::rate(rate.get() as f64)),
@@ -204,7 +204,7 @@ impl Row {
         }
     }
 
-    /// Why it has failed.
+    /// Returns the errno of the failure. Empty if there is none.
     pub fn failure(&self) -> String {
         match self.end {
             Some(End::Failed(Some(errno))) => format!("{errno:?}"),
@@ -220,7 +220,7 @@ pub mod tests {
 
     pub const S: Duration = Duration::from_secs(1);
 
-    /// A status at this second, with so many bytes.
+    /// Returns a status at this second, with this number of bytes.
     pub fn status(second: u32, written: u64) -> Status {
         let mut status = Status::idle();
         status.state = State::Running;

@@ -1,4 +1,4 @@
-//! The terminal: its modes, the alternate screen, and the lines that are drawn.
+//! The terminal: its modes, the alternate screen, and the lines on it.
 
 use std::io::Write as _;
 
@@ -18,17 +18,17 @@ use crate::sys;
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The terminal, until this is dropped.
+/// The terminal, which is restored when this is dropped.
 pub struct Screen {
-    /// What is drawn.
+    /// The lines on the screen.
     lines: Vec<Line>,
     size: Option<Size>,
     unicode: bool,
 }
 
 impl Screen {
-    /// Takes the terminal. Any ending of the process gives it back, also a signal or a
-    /// panic.
+    /// Sets the modes of the terminal, and enters the alternate screen. Both are restored at
+    /// any end of the process, even by a signal or a panic.
     pub fn open() -> Result<Screen, Errno> {
         let before = tcgetattr(stdin()).map_err(Errno::from)?;
         let mut each = before.clone();
@@ -39,7 +39,7 @@ impl Screen {
         sys::handle(libc::SIGWINCH, on_resize);
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            // The message belongs on the normal screen.
+            // The message is printed on the normal screen.
             terminal::give_back();
             hook(panic);
         }));
@@ -50,7 +50,7 @@ impl Screen {
         })
     }
 
-    /// The present size. 80 columns and 24 rows if the terminal does not know it.
+    /// Returns the present size, or 80 columns and 24 rows if the terminal does not report it.
     pub fn size(&self) -> Size {
         let known = |count: u16, usual: usize| match count {
             0 => usual,
@@ -84,7 +84,7 @@ impl Screen {
             // Rows count from 1.
             let style = if line.selected { "\x1b[7m" } else { "" };
             let _ = write!(bytes, "\x1b[{};1H{style}{}\x1b[0m", row + 1, line.text);
-            // Behind a full line, the cursor is on its last column.
+            // After a full line the cursor is on its last column, which must stay.
             if width(&line.text) < size.columns {
                 bytes.extend_from_slice(b"\x1b[K");
             }

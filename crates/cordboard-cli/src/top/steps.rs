@@ -1,19 +1,19 @@
 //! The rates that `+` and `-` step through: 1, 2 and 5 times each power of ten, in bytes,
 //! KiB, MiB and so on, as rates are printed.
 
-/// The rates, the lowest first: from 1 byte to 500 TiB a second.
+/// Returns the rates in ascending order, from 1 byte to 500 TiB a second.
 fn steps() -> impl DoubleEndedIterator<Item = u64> {
     (0..5).flat_map(|unit| {
         [1, 2, 5, 10, 20, 50, 100, 200, 500].map(|count: u64| count << (10 * unit))
     })
 }
 
-/// The next higher rate; `None` at the top.
+/// Returns the next higher rate. `None`: there is none.
 pub fn above(rate: u64) -> Option<u64> {
     steps().find(|step| *step > rate)
 }
 
-/// The next lower rate, at least one byte a second.
+/// Returns the next lower rate, at least one byte a second.
 pub fn below(rate: u64) -> u64 {
     steps().rfind(|step| *step < rate).unwrap_or(1)
 }

@@ -1,16 +1,16 @@
-//! Names in columns.
+//! Text in columns of the terminal.
 
 use std::fmt::Write as _;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Returns the columns that a text takes.
+/// Returns the number of columns of a text.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Returns a name that cannot affect the terminal or the order of the other columns.
-/// Without UTF-8, what is not ASCII becomes `?`.
+/// Returns a name without characters that affect the terminal or the order of the other
+/// columns: they are escaped. Without UTF-8, characters other than ASCII become `?`.
 pub fn clean(name: &str, unicode: bool) -> String {
     let mut out = String::new();
     for c in name.chars() {
@@ -28,8 +28,8 @@ pub fn clean(name: &str, unicode: bool) -> String {
     out
 }
 
-/// Returns a text of exactly so many columns: the middle of a long one is left out, as
-/// both ends of a pair of paths say what it is.
+/// Returns a text of exactly this number of columns. The middle of a longer text is omitted,
+/// because the start and the end of a label have the names of the source and the sink.
 pub fn fixed(text: &str, columns: usize, unicode: bool) -> String {
     let mut out = match width(text) <= columns {
         true => text.to_owned(),

@@ -1,4 +1,4 @@
-//! The screen, as lines of text: a pure function of the rows and the size.
+//! The lines of the screen: a pure function of the rows and the size.
 
 use super::graph::graph;
 use super::keys::{Keys, Mode};
@@ -55,7 +55,7 @@ const KEYS: [(&str, &str); 10] = [
     ("j k", "select"),
 ];
 
-/// Draws all lines of the screen. The last one has the keys, a question or a message.
+/// Returns all lines of the screen. The last one has the keys, a question or a message.
 pub fn frame(rows: &[&Row], keys: &mut Keys, size: Size) -> Vec<Line> {
     let selected = keys.select(rows).map(|row| row.id);
     let mut lines = vec![Line::plain(title(rows, size))];
@@ -64,8 +64,8 @@ pub fn frame(rows: &[&Row], keys: &mut Keys, size: Size) -> Vec<Line> {
         lines.extend(help(size).into_iter().take(room));
     } else if rows.is_empty() {
         let texts = [
-            "Nothing runs here.",
-            "A command with --control PATH appears.",
+            "No transfers are running.",
+            "Commands with --control PATH are listed.",
         ];
         let fit = texts.into_iter().filter(|text| text.len() <= size.columns);
         lines.extend(fit.take(room).map(|text| Line::plain(text.to_owned())));
@@ -101,7 +101,7 @@ fn title(rows: &[&Row], size: Size) -> String {
     join(&pieces, 2, size.columns)
 }
 
-/// The lines of one transfer.
+/// Returns the lines of one transfer.
 fn row_lines(row: &Row, selected: bool, size: Size) -> Vec<Line> {
     let mark = if selected { "> " } else { "  " };
     let label = clean(&row.label, size.unicode);
@@ -135,7 +135,7 @@ fn row_lines(row: &Row, selected: bool, size: Size) -> Vec<Line> {
         let below = format!("{front} {}", join(&details, 1, room));
         vec![with_label(mark, &label, &right, size), below]
     };
-    // Only a terminal that is narrower than the columns above cuts here.
+    // Only lines for a terminal that is narrower than the fixed columns are shortened here.
     let cut = |text: String| {
         fixed(
             text.trim_end(),
@@ -150,7 +150,7 @@ fn row_lines(row: &Row, selected: bool, size: Size) -> Vec<Line> {
     lines.into_iter().enumerate().map(line).collect()
 }
 
-/// The schedule; at the end, why it has failed.
+/// Returns the errno of a failed transfer, and the schedule of any other.
 fn last(row: &Row) -> String {
     match row.failure() {
         failure if failure.is_empty() => row.schedule(),
@@ -158,7 +158,7 @@ fn last(row: &Row) -> String {
     }
 }
 
-/// The label has the columns that are left.
+/// Returns a line whose label has the remaining columns.
 fn with_label(mark: &str, label: &str, right: &str, size: Size) -> String {
     let room = size.columns.saturating_sub(mark.len() + width(right));
     format!("{mark}{}{right}", fixed(label, room, size.unicode))
@@ -195,9 +195,9 @@ fn help(size: Size) -> Vec<Line> {
         ("r", "resume"),
         ("space", "pause or resume"),
         ("+ -", "raise or lower the rate"),
-        ("= R", "type in a rate"),
+        ("= R", "type a rate"),
         ("0", "remove rate and schedule"),
-        ("a", "use what other work leaves"),
+        ("a", "use only idle resources"),
         ("c", "cancel, after a question"),
         ("q", "quit"),
         ("", "max: at most this rate"),

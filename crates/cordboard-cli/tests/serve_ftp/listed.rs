@@ -88,6 +88,10 @@ fn each_kind_of_transfer_is_steered() {
         assert_eq!(cue(&socket, &["pause"])["state"], "paused");
         // No schedule is faster from now on: the transfer does not end.
         cue(&socket, &["limit", "rate", "2"]);
+        until("the limit", || {
+            let status = cue(&socket, &["status"]);
+            (status["limits"][0]["rate"] == 2).then_some(())
+        });
         assert_eq!(cue(&socket, &["resume"])["state"], "running");
         assert_eq!(
             cue(&socket, &["auto", "background"])["schedule"]["auto"],

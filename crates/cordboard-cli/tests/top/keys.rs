@@ -48,7 +48,7 @@ fn a_person_watches_pauses_paces_and_cancels() {
     tty.shows(&["> /dev/zero -> /dev/null", "cancelled"]);
     let status = until("the end", || moving.child.try_wait().unwrap());
     assert_eq!(status.code(), Some(143));
-    tty.shows(&["Nothing runs here."]);
+    tty.shows(&["No transfers are running."]);
     assert_eq!(home.entries(), [""; 0]);
     tty.press("q");
     assert_eq!(tty.ends().code(), Some(0));
@@ -134,7 +134,7 @@ fn a_refusal_is_reported() {
     tty.shows(&["silent"]);
     drop(peer);
     tty.shows(&["ended"]);
-    tty.shows(&["Nothing runs here."]);
+    tty.shows(&["No transfers are running."]);
     tty.press("q");
     assert_eq!(tty.ends().code(), Some(0));
 }

@@ -19,7 +19,7 @@ fn every_ending_restores_the_terminal() {
         Signal::USR1,
     ] {
         let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
-        tty.shows(&["Nothing runs here."]);
+        tty.shows(&["No transfers are running."]);
         assert_eq!(tty.is_taken(), Some(true));
         common::signal(tty.child.id(), signal);
         assert_eq!(tty.ends().signal(), Some(signal.as_raw()));
@@ -30,7 +30,7 @@ fn every_ending_restores_the_terminal() {
 fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     let home = Home::make();
     let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
-    tty.shows(&["Nothing runs here."]);
+    tty.shows(&["No transfers are running."]);
     let pid = tty.child.id();
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -42,7 +42,7 @@ fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     until("the terminal, again", || {
         (tty.is_taken() == Some(true)).then_some(())
     });
-    tty.shows(&["Nothing runs here."]);
+    tty.shows(&["No transfers are running."]);
     common::signal(pid, Signal::STOP);
     until("a stop", || (state() == Some('T')).then_some(()));
     common::signal(pid, Signal::CONT);
@@ -66,24 +66,24 @@ fn a_shell_has_the_terminal_while_the_job_is_stopped() {
     tty.shows(&["ready$"]);
     let program = env!("CARGO_BIN_EXE_cordboard");
     tty.press(&format!("{program} top\n"));
-    tty.shows(&["Nothing runs here."]);
+    tty.shows(&["No transfers are running."]);
     assert_eq!(tty.is_taken(), Some(true));
     tty.press("\x1a");
     tty.shows(&["Stopped"]);
     let lines = tty.lines();
     assert!(
-        !lines.iter().any(|line| line.contains("Nothing runs")),
+        !lines.iter().any(|line| line.contains("No transfers")),
         "{lines:?}"
     );
     tty.press("echo $((6*7))\n");
     tty.sees("the shell", |lines| lines.iter().any(|line| line == "42"));
     tty.press("fg\n");
-    tty.shows(&["Nothing runs here."]);
+    tty.shows(&["No transfers are running."]);
     assert_eq!(tty.is_taken(), Some(true));
     tty.press("q");
     tty.sees("the prompt", |lines| {
         lines.iter().any(|line| line.starts_with("ready$"))
-            && !lines.iter().any(|line| line.contains("Nothing runs"))
+            && !lines.iter().any(|line| line.contains("No transfers"))
     });
     tty.press("exit 7\n");
     assert_eq!(tty.ends().code(), Some(7));
@@ -103,15 +103,19 @@ fn a_job_that_is_started_in_the_background_comes_to_the_foreground() {
     tty.shows(&["ready$"]);
     let program = env!("CARGO_BIN_EXE_cordboard");
     tty.press(&format!("{program} top &\n"));
-    tty.press("echo $((6*7))\n");
-    tty.sees("the shell", |lines| lines.iter().any(|line| line == "42"));
+    // The shell reports a job that has stopped before its next prompt.
+    until("a stop", || {
+        tty.press("\n");
+        let stopped = |line: &String| line.contains("Stopped");
+        tty.lines().iter().any(stopped).then_some(())
+    });
     tty.press("fg\n");
-    tty.shows(&["Nothing runs here."]);
+    tty.shows(&["No transfers are running."]);
     assert_eq!(tty.is_taken(), Some(true));
     tty.press("q");
     tty.sees("the prompt", |lines| {
         lines.iter().any(|line| line.starts_with("ready$"))
-            && !lines.iter().any(|line| line.contains("Nothing runs"))
+            && !lines.iter().any(|line| line.contains("No transfers"))
     });
     tty.press("exit 7\n");
     assert_eq!(tty.ends().code(), Some(7));

@@ -141,13 +141,13 @@ impl<'a> Outlet<'a> {
             }
     }
 
-    /// Returns whether it gets the bytes, or has got all of them.
+    /// Returns whether the sink gets the bytes, or has got all of them.
     pub(super) fn is_attached(&self) -> bool {
         matches!(self.ended, None | Some(SinkEnded::Complete))
     }
 
-    /// Returns how many bytes of the source are dealt with: what the sink itself has
-    /// accepted, and what was dropped; and the path of the former.
+    /// Returns the sum of the bytes that the sink has accepted and those that were dropped for
+    /// it, and the path to the sink.
     pub(super) fn position(&self) -> (u64, DataPath) {
         let (written, path) = match &self.target {
             Target::Sink => {

@@ -1,4 +1,4 @@
-//! What the observer of a fan-out is told: the state of the slowest sink.
+//! The progress of a fan-out for its observer: that of the slowest sink.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::outlet::Outlet;
 use crate::request::DataPath;
 use crate::transfer::{Observer, Progress};
 
-/// The observer, and what it was told last.
+/// The observer, and the position in its last report.
 pub(super) struct Watcher<'a> {
     observer: Option<Box<dyn Observer + Send + 'a>>,
     start: Duration,
@@ -36,7 +36,7 @@ impl<'a> Watcher<'a> {
             return;
         };
         let attached = || outlets.iter().filter(|outlet| outlet.is_attached());
-        // Without any sink, the last one remains.
+        // Without an attached sink, the last position is reported again.
         self.last = slowest(attached().map(Outlet::position)).unwrap_or(self.last);
         let (written, path) = self.last;
         observer.progress(&Progress {
@@ -51,7 +51,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-/// Returns the least position, and its path.
+/// Returns the lowest position, and its path.
 fn slowest(positions: impl Iterator<Item = (u64, DataPath)>) -> Option<(u64, DataPath)> {
     positions.min_by_key(|(bytes, _)| *bytes)
 }
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(slowest(std::iter::empty()), None);
     }
 
-    /// Cancels once the file has more than the pipe, from which nothing is read.
+    /// Cancels once the file has more bytes than the pipe, which is not read.
     struct UntilFull<'t> {
         file: &'t std::fs::File,
         reader: &'t std::io::PipeReader,
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(fan.run().unwrap().ended, Ended::Cancelled);
     }
 
-    /// A sink that has failed does not hold the count back.
+    /// A sink that has failed is not the slowest one.
     #[test]
     fn a_sink_that_has_failed_is_not_attached() {
         let mut source = tempfile::tempfile().unwrap();

@@ -130,7 +130,7 @@ pub struct Request {
     /// Which paths may be used. `None`: those that the environment allows
     /// (`CORDBOARD_ROUTE`, `CORDBOARD_WITHOUT`; see [`Switches::from_env`]).
     pub switches: Option<Switches>,
-    /// Whether the transfer measures other paths and block sizes while it runs. `None`:
-    /// as the environment says (`CORDBOARD_TUNE`; see [`Tune::from_env`]).
+    /// Whether the transfer measures other paths and block sizes while it runs. `None`: the
+    /// environment decides (`CORDBOARD_TUNE`; see [`Tune::from_env`]).
     pub tune: Option<Tune>,
 }

@@ -5,29 +5,31 @@ use std::str::FromStr;
 /// Whether a transfer measures other paths and block sizes while it runs, and uses the
 /// fastest.
 ///
-/// Only long transfers do so: of more than 8 MiB, with a stream socket on one side at
-/// least. A [`Request::block`](super::Request::block), a schedule, a stage, and
-/// [`Switches`](super::Switches) that leave one path turn it off too.
+/// A transfer measures after its first 8 MiB, if at least one side is a stream socket. It
+/// does not measure with a [`Request::block`](super::Request::block), with a stage, or with
+/// [`Switches`](super::Switches) that leave one path. While a schedule limits the rate, it
+/// measures only for [`Aim::Background`](super::Aim::Background).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Tune {
-    /// It measures.
+    /// The transfer measures.
     #[default]
     On,
-    /// It keeps to the first choice.
+    /// The transfer uses the first path of its route.
     Off,
-    /// It measures nothing and changes to another path and another size after each step.
-    /// For tests: no sequence of changes may lose a byte.
+    /// The transfer does not measure, and changes the path and the size after each step. For
+    /// tests: no sequence of changes may lose a byte.
     #[doc(hidden)]
     EachStep,
 }
 
 impl Tune {
-    /// Reads `CORDBOARD_TUNE`: `off`; `on`, empty or unset for [`Tune::On`].
+    /// Reads `CORDBOARD_TUNE`: `off` is [`Tune::Off`]; `on`, empty and unset are
+    /// [`Tune::On`].
     ///
     /// # Errors
     ///
-    /// The word is neither.
+    /// The value is another word.
     pub fn from_env() -> Result<Tune, BadTune> {
         match std::env::var_os("CORDBOARD_TUNE") {
             None => Ok(Tune::On),

@@ -325,8 +325,8 @@ pub struct Progress {
     pub path: DataPath,
     /// The time since the start.
     pub elapsed: Duration,
-    /// The sinks that are attached: of a fan-out, those that have not failed and were
-    /// not detached; otherwise 1.
+    /// The number of attached sinks. Of a fan-out, these are the sinks that have not failed
+    /// and were not detached. Of other transfers it is 1.
     pub sinks: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What the schedule grants for one step.
+//! The grant of the schedule for one step.
 
 use std::time::Duration;
 

@@ -140,7 +140,7 @@ fn an_overdrawn_grant_is_waited_for() {
     assert_eq!(pacers.grant(now + 10 * MS, any()), Ok(10));
     pacers.give_back(0, 900);
     assert_eq!(pacers.grant(now + 10 * MS, any()), Err(910 * MS));
-    // What is not used is granted again.
+    // Unused bytes are granted again.
     assert_eq!(pacers.grant(now + 920 * MS, any()), Ok(10));
     pacers.give_back(6, 0);
     assert_eq!(pacers.grant(now + 920 * MS, any()), Err(4 * MS));

@@ -55,9 +55,9 @@ impl Transfer<'_> {
             && !self.control.as_ref().is_some_and(Control::is_cancelled)
     }
 
-    /// Returns whether the source is a FIFO whose reader waits for the first writer: one
-    /// without `O_NONBLOCK`, of which bytes are wanted. `poll(2)` reports nothing until there is one (`pipe_poll`,
-    /// fs/pipe.c).
+    /// Returns whether the source is a FIFO whose reader waits for the first writer: it has no
+    /// `O_NONBLOCK`, and the transfer takes bytes. `poll(2)` reports no event before there is
+    /// a writer (`pipe_poll`, fs/pipe.c).
     pub(crate) fn may_wait_for_writer(&self) -> bool {
         let source = &self.flow.source;
         let waits = source.kind() == Kind::Fifo && !source.facts().nonblocking;

@@ -132,7 +132,7 @@ impl Stepper {
         waiter: &mut dyn Waiter,
     ) -> Option<Next> {
         // The first step of a path reads the pipe's capacity.
-        let due = transfer.is_between_paths() || transfer.was_blocked;
+        let due = transfer.is_between_paths() || transfer.drains() || transfer.was_blocked;
         if !due || !transfer.source_may_be_locked() {
             return None;
         }

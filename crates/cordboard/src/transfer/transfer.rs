@@ -66,8 +66,9 @@ pub struct Transfer<'a> {
     /// The number of bytes that it may take before its composition grants more. `None`: no
     /// limit.
     pub(super) turn: Option<u64>,
-    /// It measures other ways once it has become long.
+    /// It measures other paths and sizes once it has moved enough bytes.
     pub(super) tunes: bool,
+    /// The state of the measurements, once they have begun.
     pub(super) tuning: Option<Box<Tuning>>,
     pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
     /// The descriptors, if the transfer owns them. Declared after the fields that

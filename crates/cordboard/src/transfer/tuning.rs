@@ -1,5 +1,5 @@
-//! Measures the paths and the sizes of their calls in the course of a long transfer, and
-//! uses the fastest: [`Tune`](crate::Tune).
+//! Measures the paths and the sizes of their calls during a long transfer, and uses the
+//! fastest: [`Tune`](crate::Tune).
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::request::{Aim, DataPath, Schedule, Tune};
 use crate::sys::thread_time;
 use crate::tune::{Controller, Found, Goal, Key};
 
-/// Bytes after which a transfer is long enough.
+/// The number of bytes after which a transfer begins to measure.
 const LONG: u64 = 8 << 20;
-/// A step that takes longer was a wait for a peer that does nothing, and says nothing of
-/// the path.
+/// A longer time between two steps contains a wait for an idle peer. The window is then
+/// discarded.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Transfer<'_> {
@@ -41,7 +41,7 @@ impl Transfer<'_> {
         if self.flow.stages.look() {
             return None;
         }
-        // The current path, and those that come next.
+        // The current path, and the later ones of the route.
         let others = self.route.choices[self.next..].iter().map(|c| c.path);
         let paths: Vec<(DataPath, bool)> = std::iter::once(*current)
             .chain(others)
@@ -84,19 +84,19 @@ impl Transfer<'_> {
             return;
         }
         if self.request.tune == Some(Tune::EachStep) {
-            tuning.controller.wander(&tuning.ways);
+            tuning.controller.change_at_random(&tuning.ways);
             tuning.changes = true;
             return;
         }
         let arm = tuning.controller.current();
         if tuning.ways.path(arm) != *current {
-            // The path has declined meanwhile.
+            // The path of this arm has declined since it was chosen.
             tuning.ways.refuse(tuning.ways.path(arm));
             tuning.controller.refuse_current(&tuning.ways);
             tuning.changes = true;
             return;
         }
-        // A rate that a schedule sets says nothing of the path, but processor time does.
+        // Under a schedule the rate does not depend on the path, but the processor time does.
         let is_limited = is_paced && tuning.key.goal == Goal::Rate;
         if is_limited || now.saturating_sub(before) > PAUSE {
             tuning.controller.interrupt();
@@ -118,14 +118,14 @@ impl Transfer<'_> {
         }
     }
 
-    /// Returns whether the path is to take no more bytes, because another one is next.
+    /// Returns whether the current path takes no more bytes, because a change is due.
     pub(super) fn drains(&self) -> bool {
         let changes = self.tuning.as_ref().is_some_and(|tuning| tuning.changes);
         changes && self.current.is_some()
     }
 
-    /// Goes on with the path and the piece that the controller has chosen, if the current
-    /// path holds nothing.
+    /// Changes to the path and the piece that the controller has chosen, if a change is due
+    /// and the current path holds no bytes.
     pub(super) fn change_way(&mut self) {
         if !self.drains() || self.holds() || self.pending() != (0, 0) {
             return;
@@ -148,7 +148,8 @@ impl Transfer<'_> {
         self.tuning = Some(tuning);
     }
 
-    /// Makes another path of the route the current one; the former comes next.
+    /// Makes a later path of the route the current one. The former one is then the next path
+    /// of the route. Returns `false` if the path cannot start.
     fn enter(&mut self, path: DataPath) -> bool {
         let Some((current, _)) = &self.current else {
             return false;

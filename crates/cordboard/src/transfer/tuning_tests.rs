@@ -1,14 +1,16 @@
-//! When a transfer measures, and that a change of its path loses nothing.
+//! Tests of when a transfer measures, and that a change of its path loses no byte.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use testkit::pattern::noise;
 use testkit::refuse::{apart, refuse};
 
-use super::turn::Turn;
+use super::stepper::Stepper;
+use super::turn::{Next, Turn};
 use super::{Poll, Transfer};
 use crate::request::{DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
@@ -30,7 +32,7 @@ fn file_with(bytes: &[u8]) -> OwnedFd {
     file.into()
 }
 
-/// Reads all that comes, on another thread.
+/// Reads all bytes on another thread.
 fn reader(mut socket: UnixStream) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut all = Vec::new();
@@ -71,8 +73,8 @@ fn only_streams_with_a_choice_are_measured() {
     }
 }
 
-/// Takes steps until the end. Returns whether it measured after each of these numbers of
-/// bytes.
+/// Takes steps until the end. Returns whether the transfer measured after each of these
+/// numbers of bytes, the bytes of the source, and those that were received.
 fn measured(request: Request, bytes: usize, at: &[u64]) -> (Vec<bool>, Vec<u8>, Vec<u8>) {
     let data = noise(bytes);
     let (sink, peer) = UnixStream::pair().unwrap();
@@ -149,7 +151,33 @@ fn a_stage_keeps_its_path() {
     assert_eq!(outcome.report.path, [DataPath::ReadWrite]);
 }
 
-/// A path whose calls a filter refuses is left, and the others go on.
+/// On an engine, the first step of another path could wait for the lock of the source pipe.
+#[test]
+fn a_pipe_is_polled_before_its_path_changes() {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    // A step on an engine does not sleep either.
+    rustix::io::ioctl_fionbio(&source, true).unwrap();
+    let (sink, _peer) = UnixStream::pair().unwrap();
+    feed.write_all(b"abc").unwrap();
+    let request = Request {
+        tune: Some(Tune::EachStep),
+        ..request()
+    };
+    let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let mut waiter = Poll::new();
+    let mut stepper = Stepper::begin(Duration::ZERO);
+    while transfer.flow.written() < 3 {
+        transfer.step();
+    }
+    let next = stepper.poll_source_first(&mut transfer, &mut waiter);
+    assert!(next.is_none(), "the path stays");
+    transfer.tune(&mut waiter);
+    assert!(transfer.drains());
+    let next = stepper.poll_source_first(&mut transfer, &mut waiter);
+    assert!(matches!(next, Some(Next::Wait(_))), "{next:?}");
+}
+
+/// A path whose calls a filter refuses is given up, and the others continue.
 #[test]
 fn a_path_that_declines_is_given_up() {
     let data = noise(16 * MIB);

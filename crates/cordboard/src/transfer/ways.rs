@@ -1,17 +1,19 @@
-//! The ways of a transfer that measures: its paths, and the sizes of their calls.
+//! The settings of a transfer that measures: its paths, and the sizes of their calls.
 
 use std::time::Duration;
 
 use crate::request::DataPath;
 use crate::tune::{Arm, Arms, Controller, Key};
 
-/// The bytes of a call. Smaller ones cost calls, and larger ones fill no socket's buffer.
+/// The most bytes of a call. Smaller pieces need more calls, and larger ones do not fit into
+/// the buffer of a socket.
 pub(super) const PIECES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// The largest send buffer and receive buffer of a TCP connection, by default
 /// (`tcp_wmem`, `tcp_rmem` in tcp(7)).
 const SOCKET_BUFFERS: u64 = 10 << 20;
-/// The piece that is nearest to what the paths begin with.
+/// The index of the piece that is nearest to the first length of the paths.
 pub(super) const FIRST_PIECE: usize = 3;
+
 /// The state of a transfer that measures.
 #[derive(Debug)]
 pub(super) struct Tuning {
@@ -20,12 +22,12 @@ pub(super) struct Tuning {
     pub(super) key: Key,
     /// The time of the last step that moved bytes, and the bytes written by then.
     pub(super) last: (Duration, u64),
-    /// The path and the piece change as soon as the path holds nothing.
+    /// The path and the piece change as soon as the path holds no bytes.
     pub(super) changes: bool,
 }
 
-/// Each path with each piece. An arm is the index of a path, times the number of pieces,
-/// plus the index of a piece.
+/// Each path with each piece. An arm is the index of the path, times the number of pieces,
+/// plus the index of the piece.
 #[derive(Debug)]
 pub(super) struct Ways {
     /// The paths, and whether each can be used.
@@ -65,8 +67,8 @@ impl Arms for Ways {
         self.paths[arm / PIECES.len()].1
     }
 
-    /// The buffers of the sockets: a faster way first fills what a slower one has left
-    /// empty.
+    /// Returns the size of the buffers of the sockets: a faster path first fills the buffers
+    /// that a slower one has left empty.
     fn in_flight(&self, _: Arm) -> u64 {
         SOCKET_BUFFERS
     }

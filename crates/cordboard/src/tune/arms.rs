@@ -8,8 +8,8 @@ pub(crate) trait Arms {
     /// The number of settings.
     fn len(&self) -> usize;
 
-    /// Returns whether `to` differs from `from` by one change, so that it is worth a try
-    /// if `from` is the best known.
+    /// Returns whether `to` differs from `from` by one change. If `from` is fast, `to` is
+    /// then measured as well.
     fn is_neighbour(&self, from: Arm, to: Arm) -> bool;
 
     /// Returns whether the setting can be used now.

@@ -6,32 +6,33 @@ use super::arms::{Arm, Arms};
 use super::record::Record;
 use super::window::{Sample, Window};
 
-/// A smaller gain is ignored, also on a device whose rate never varies, in 1/1024.
+/// A smaller gain of the rate is ignored, even without variation, in 1/1024.
 const MARGIN: u64 = 31;
-/// A setting that uses this much less processor time is preferred at the same rate, in
-/// 1/1024 …
+/// At the same rate, a setting that uses this much less processor time is better, in 1/1024.
 const CHEAPER: u64 = 154;
-/// … which may be this much lower: less than [`MARGIN`], so that two settings are never
-/// each better than the other.
+/// A rate that is lower by at most this counts as the same, in 1/1024. It is less than
+/// [`MARGIN`], so that two settings are never each better than the other.
 const SAME_RATE: u64 = 15;
-/// The most samples of a setting that is not the best one, before it is left alone.
+/// The maximum number of samples of a setting that is not the best one. Further ones are
+/// taken only in probes.
 const TRIES: u64 = 4;
-/// Windows with other settings after which the best one is measured again, so that a
-/// rate that drifts is not taken for a difference.
+/// The number of windows with other settings after which the best one is measured again.
+/// Otherwise a drift of the rate could appear as a difference between settings.
 const WITHOUT_BEST: u32 = 2;
-/// Windows with the best setting between two probes of another one: at first, and after
-/// several probes that found nothing.
+/// The number of windows with the best setting between two probes of another one. It grows
+/// after each 8 probes that have not found a better one.
 const BETWEEN_PROBES: [u32; 4] = [64, 96, 128, 192];
-/// A best setting whose rate differs by so much from what it was, in 1/1024, beyond its
-/// usual variation, for so many windows in a row, is measured anew, as are all others.
+/// A rate of the best setting that differs from its mean by more than this, in 1/1024, in
+/// addition to twice its usual distance, is a change.
 const CHANGED: u64 = 128;
+/// After this number of consecutive changes, all settings are measured again.
 const IN_A_ROW: u32 = 3;
 
-/// The neighbours of a setting that is slower than the best by no more than this, in
-/// 1/1024, are worth a try.
+/// The neighbours of a setting are measured if it is slower than the best one by at most
+/// this, in 1/1024.
 const WORTH_A_STEP: u64 = 320;
 
-/// What a setting is chosen for.
+/// The criterion by which a setting is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// The rate first, processor time at equal rates.
@@ -49,15 +50,15 @@ pub(crate) struct Controller {
     best: Arm,
     current: Arm,
     window: Window,
-    /// The number of times that windows are twice as long.
+    /// How often the length of a window is doubled.
     doublings: u32,
-    /// Windows since the best setting was measured.
+    /// The number of windows since the best setting was measured.
     without_best: u32,
-    /// Consecutive windows in which the best setting was much slower, or much faster,
-    /// than its record.
+    /// The numbers of consecutive windows in which the best setting was much slower, or much
+    /// faster, than its mean.
     slow: u32,
     fast: u32,
-    /// Windows with the best setting since nothing else was worth a try.
+    /// The number of windows with the best setting since no other setting was promising.
     rested: u32,
     /// The number of probes since the best setting has changed.
     probes: usize,
@@ -91,14 +92,14 @@ impl Controller {
         self.best
     }
 
-    /// Returns whether all settings worth a try were tried.
+    /// Returns whether no other setting is to be measured for now.
     #[cfg(test)]
     pub(crate) fn is_settled(&self) -> bool {
         self.rested > 0
     }
 
-    /// Records that `bytes` have arrived by `now`. `spent` returns the processor time used
-    /// since any fixed moment, or 0 if it is unknown. Returns whether the setting to use has changed.
+    /// Records that `bytes` have arrived by `now`. `spent` returns the processor time since a
+    /// fixed moment, or 0 if it is unknown. Returns whether the setting to use has changed.
     pub(crate) fn learn(
         &mut self,
         arms: &dyn Arms,
@@ -118,12 +119,12 @@ impl Controller {
         self.change_to(arms, next)
     }
 
-    /// Discards the running measurement: the peer was idle, not the setting slow.
+    /// Discards the running window, in which the peer was idle.
     pub(crate) fn interrupt(&mut self) {
         self.window.restart();
     }
 
-    /// Gives up the setting in use, which is not possible after all.
+    /// Changes to the best possible setting, because the current one is not possible.
     pub(crate) fn refuse_current(&mut self, arms: &dyn Arms) {
         self.records[self.current] = Record::default();
         if self.best == self.current {
@@ -135,8 +136,8 @@ impl Controller {
         self.change_to(arms, self.best);
     }
 
-    /// Changes to a setting that nothing speaks for: for tests of the change.
-    pub(crate) fn wander(&mut self, arms: &dyn Arms) {
+    /// Changes to a pseudo-random setting. For tests of the change.
+    pub(crate) fn change_at_random(&mut self, arms: &dyn Arms) {
         self.probes = self.probes.wrapping_mul(5).wrapping_add(7);
         let possible = (0..arms.len()).filter(|arm| arms.is_possible(*arm));
         let count = possible.clone().count().max(1);
@@ -177,7 +178,7 @@ impl Controller {
         self.doublings = self.doublings.max(self.records[self.best].doublings());
     }
 
-    /// Forgets everything but which setting was the best, and how much rates vary.
+    /// Discards all records. The best setting and the length of windows stay.
     fn forget(&mut self) {
         self.records.fill(Record::default());
         (self.without_best, self.rested, self.probes) = (0, 0, 0);
@@ -214,7 +215,7 @@ impl Controller {
         if record.samples() >= TRIES {
             return false;
         }
-        // The processor time is believed only of a setting that was measured twice.
+        // The processor time counts from the second sample on.
         let may_be_cheaper = record.cost() < best.cost() / 1024 * (1024 - CHEAPER);
         let goal = best.rate() / 1024
             * match may_be_cheaper {
@@ -228,14 +229,14 @@ impl Controller {
     }
 
     /// Returns whether a setting is one change away from one that is not much slower than
-    /// the best: from there, another change may lead to a better one.
+    /// the best one. It may be better than both.
     fn is_near_a_good_one(&self, arms: &dyn Arms, arm: Arm) -> bool {
         let enough = self.records[self.best].rate() / 1024 * (1024 - WORTH_A_STEP);
         (0..arms.len())
             .any(|from| self.records[from].rate() >= enough && arms.is_neighbour(from, arm))
     }
 
-    /// Returns the highest rate that a setting may have, as far as was measured.
+    /// Returns an upper bound of the rate of a setting, by its measurements.
     fn at_best(&self, arm: Arm) -> u64 {
         let record = &self.records[arm];
         record.rate().saturating_add(record.error() * 2)
@@ -245,7 +246,7 @@ impl Controller {
     fn next(&mut self, arms: &dyn Arms) -> Arm {
         let record = &self.records[self.best];
         if record.samples() < 2 {
-            // Only two show the variation.
+            // The variation follows from at least two samples.
             return self.best;
         }
         let rate = record.rate();
@@ -294,8 +295,8 @@ impl Controller {
         if arm == self.current {
             return false;
         }
-        // Blocks submitted before must not count for the new setting, nor the time in
-        // which the device adjusts to it.
+        // Neither the blocks submitted before nor the time in which the device adjusts count
+        // for the new setting.
         let skip = arms.in_flight(self.current).max(arms.in_flight(arm));
         self.window = Window::after(skip);
         self.current = arm;
@@ -303,8 +304,8 @@ impl Controller {
     }
 }
 
-/// Whether a device of this rate completes the bytes in flight within a second, which
-/// bounds the time of a cancellation.
+/// Returns whether a device of this rate completes the bytes in flight within a second,
+/// which bounds the time of a cancellation.
 fn is_soon_done(arms: &dyn Arms, arm: Arm, rate: u64) -> bool {
     arms.in_flight(arm) <= rate || arms.shrink(arm) == arm
 }

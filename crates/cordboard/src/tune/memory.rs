@@ -1,4 +1,4 @@
-//! What other transfers of this process have found.
+//! The results of earlier transfers of this process.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,22 +8,23 @@ use crate::request::DataPath;
 
 use super::Goal;
 
-/// The time after which a result no longer counts: the machine may do something else now.
+/// The time after which a result is discarded, because the load of the machine may have
+/// changed.
 const LASTS: Duration = Duration::from_secs(300);
-/// The number of results.
-const ROOM: usize = 32;
+/// The maximum number of results.
+const MOST: usize = 32;
 
-/// What a result holds for.
+/// The transfers to which a result applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// Of the source and of the sink.
+    /// The kinds of the source and of the sink.
     pub(crate) kinds: [Kind; 2],
-    /// The source is a file in memory.
+    /// The source is on a file system in memory.
     pub(crate) is_in_memory: bool,
     pub(crate) goal: Goal,
 }
 
-/// The fastest way.
+/// The fastest setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) path: DataPath,
@@ -33,7 +34,7 @@ pub(crate) struct Found {
 
 type Results = Vec<(Key, Found, Duration)>;
 
-/// A child of `fork(2)` may inherit it locked: it is never waited for.
+/// A child of `fork(2)` may inherit the mutex locked, so no thread waits for it.
 static RESULTS: Mutex<Results> = Mutex::new(Vec::new());
 
 impl Found {
@@ -58,7 +59,7 @@ fn recall(results: &Results, key: &Key, now: Duration) -> Option<Found> {
 
 fn remember(results: &mut Results, key: Key, found: Found, now: Duration) {
     results.retain(|(of, _, _)| *of != key);
-    if results.len() == ROOM {
+    if results.len() == MOST {
         results.remove(0);
     }
     results.push((key, found, now));
@@ -108,7 +109,7 @@ mod tests {
                 remember(&mut results, key(Goal::Rate, *kind), FOUND, now);
             }
         }
-        assert!(results.len() <= ROOM);
+        assert!(results.len() <= MOST);
         let last = key(Goal::Rate, Kind::ALL[Kind::ALL.len() - 1]);
         assert_eq!(
             recall(&results, &last, Duration::from_secs(99)),

@@ -1,9 +1,8 @@
 //! Finds the fastest of several settings while a transfer runs: block size, queue depth,
 //! data path.
 //!
-//! It performs no I/O and reads no clock: time and bytes are passed in, so tests simulate
-//! devices. All arithmetic is on integers. `docs/design/tuning.md` has
-//! the reasons.
+//! It performs no I/O and reads no clock: the caller passes time and bytes, so tests simulate
+//! devices. All arithmetic is on integers. `docs/design/tuning.md` has the reasons.
 
 mod arms;
 mod controller;

@@ -1,10 +1,10 @@
-//! What is known of one setting: a mean of its samples, and how much they vary.
+//! The record of one setting: the mean of its samples, and their variation.
 
 use super::window::Sample;
 
 /// The number of samples after which older ones count less and less.
 const MEMORY: u64 = 8;
-/// The variation that is assumed of a setting measured once, in 1/1024 of its rate.
+/// The assumed variation of a setting with one sample, in 1/1024 of its rate.
 const ASSUMED: u64 = 102;
 
 /// The mean of the samples of one setting.
@@ -43,7 +43,7 @@ impl Record {
         self.samples
     }
 
-    /// Bytes per second; 0 if it was not measured.
+    /// Returns the mean rate in bytes per second; 0 if the setting was not measured.
     pub(super) fn rate(&self) -> u64 {
         self.rate
     }
@@ -52,12 +52,13 @@ impl Record {
         self.cost
     }
 
-    /// The distance from the mean at which a sample is no surprise.
+    /// Returns the usual distance of a sample from the mean, in bytes per second.
     pub(super) fn distance(&self) -> u64 {
         self.distance
     }
 
-    /// How far the mean may be from the true rate: the more samples, the nearer.
+    /// Returns the standard error of the mean, in bytes per second. It falls with the number
+    /// of samples.
     pub(super) fn error(&self) -> u64 {
         /// 256 divided by the square root of the number of samples.
         const ROOTS: [u64; MEMORY as usize + 1] = [256, 256, 181, 148, 128, 114, 105, 97, 91];
@@ -65,13 +66,13 @@ impl Record {
         self.distance.saturating_mul(ROOTS[self.samples as usize]) / 205
     }
 
-    /// Keeps the mean as a guess that the next samples soon replace.
+    /// Reduces the weight of the mean to that of one sample.
     pub(super) fn doubt(&mut self) {
         self.samples = self.samples.min(1);
     }
 
-    /// Returns the number of times that a window should be twice as long, so that its
-    /// rate varies less.
+    /// Returns how often the length of a window should be doubled, so that its rate varies
+    /// less.
     pub(super) fn doublings(&self) -> u32 {
         let varies = |part: u64| self.samples >= 2 && self.distance > self.rate / part;
         [10, 6, 4].into_iter().filter(|part| varies(*part)).count() as u32

@@ -24,7 +24,7 @@ impl Seeded {
     }
 }
 
-/// Paths, each with a ladder of block sizes.
+/// Paths, each with several block sizes.
 #[derive(Debug)]
 pub(super) struct Paths {
     pub(super) paths: usize,
@@ -54,7 +54,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// With these rates up to byte `until`.
+    /// Returns a span with these rates up to byte `until`.
     pub(super) fn new(until: u64, rates: Vec<u64>) -> Span {
         let fastest = (0..rates.len()).max_by_key(|arm| rates[*arm]).unwrap_or(0);
         Span {
@@ -78,10 +78,10 @@ pub(super) struct Peer {
     pub(super) burst: Option<u64>,
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Ran {
-    /// The time that it took, and what the best setting of each moment would have taken.
+    /// The time that it took, and the time with the best setting of each moment.
     pub(super) took: f64,
     pub(super) ideal: f64,
     /// The number of times that the best setting has changed.
@@ -90,7 +90,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// The time lost, in parts of the ideal one.
+    /// Returns the time lost, divided by the ideal time.
     pub(super) fn regret(&self) -> f64 {
         self.took / self.ideal - 1.0
     }
@@ -119,7 +119,7 @@ pub(super) fn run(
         let span = peer.spans.iter().find(|span| at < span.until);
         let span = span.expect("a span for each byte");
         if at >= varied {
-            // What others do changes slower than a chunk takes.
+            // The noise changes more slowly than once per chunk.
             factor = seed.from(100 - peer.noise, 100 + peer.noise);
             varied = at + 16 * MIB;
         }

@@ -91,7 +91,7 @@ fn the_regret_is_small() {
     }
 }
 
-/// After 512 MiB little more is lost.
+/// After the first 512 MiB less time is lost.
 #[test]
 fn the_regret_is_smaller_later() {
     let (regret, _) = many(|seed| steady(rates(seed)), (GIB / 2, 8 * GIB), 500);
@@ -102,7 +102,8 @@ fn from(number: u64, peer: &Peer) -> Ran {
     run(&ARMS, peer, &mut Seeded(number), Goal::Rate, (0, 8 * GIB))
 }
 
-/// If the peer limits the rate, all settings have the same one, and none is blamed.
+/// If the peer limits the rate, all settings have the same rate, and the best one rarely
+/// changes.
 #[test]
 fn a_slow_peer_moves_nothing() {
     let mut all = 0;
@@ -145,7 +146,8 @@ fn processor_time_decides_first_if_it_is_the_goal() {
     assert!(run(Goal::Rate) < 2);
 }
 
-/// Two settings that are each a little better by one measure: it keeps to one of them.
+/// If one of two settings has the higher rate and the other one uses less processor time, the
+/// controller does not alternate between them.
 #[test]
 fn it_never_oscillates() {
     for number in 0..200 {

@@ -1,15 +1,15 @@
-//! One measurement: bytes over time.
+//! One measurement: bytes in a window of time.
 
 use std::time::Duration;
 
-/// Bytes over which a setting is measured …
+/// The least number of bytes of a window, unless it lasts [`LONGEST`].
 const BYTES: u64 = 8 << 20;
-/// … and at least this long: shorter times measure the scheduler …
+/// The least length of a window. The rate in a shorter one depends mostly on the scheduler.
 const SHORTEST: Duration = Duration::from_millis(4);
-/// … or this long, on a slow device.
+/// The length after which a window ends with fewer bytes, on a slow device.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// What a window has shown.
+/// The result of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     /// Bytes per second.
@@ -21,15 +21,15 @@ pub(super) struct Sample {
 /// The running measurement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
-    /// The bytes that are still to arrive from the previous setting.
+    /// The number of bytes before the window starts. They are of the previous setting.
     skip: u64,
-    /// The start, and the processor time used so far at the start.
+    /// The time of the start, and the processor time that was used until then.
     since: Option<(Duration, Duration)>,
     bytes: u64,
 }
 
 impl Window {
-    /// Starts anew once `skip` bytes have arrived.
+    /// Returns a window that starts once `skip` bytes have arrived.
     pub(super) fn after(skip: u64) -> Window {
         Window {
             skip,
@@ -37,16 +37,18 @@ impl Window {
         }
     }
 
-    /// Discards what was measured so far.
+    /// Discards the bytes and the time so far.
     pub(super) fn restart(&mut self) {
         (self.since, self.bytes) = (None, 0);
     }
 
-    /// Records that `bytes` have arrived by `now`. `spent` returns the processor time used
-    /// since any fixed moment; it is called only at both ends of a window. Returns the sample of a window that is complete.
-    /// `in_flight`: a window has no fewer bytes. `known`: the rate of the best setting;
-    /// a window that is much slower ends early. `doublings`: windows are so many times
-    /// twice as long, because rates vary much.
+    /// Records that `bytes` have arrived by `now`. Returns the sample of a complete window.
+    ///
+    /// * `spent` returns the processor time since a fixed moment. It is called only at the
+    ///   start and the end of a window.
+    /// * `in_flight`: the least number of bytes of a window.
+    /// * `known`: the rate of the best setting. A window that is much slower ends early.
+    /// * `doublings`: how often the length of a window is doubled, because the rates vary.
     pub(super) fn add(
         &mut self,
         now: Duration,
@@ -70,11 +72,11 @@ impl Window {
         let enough = if self.bytes >= wanted.max(in_flight) {
             elapsed >= shortest
         } else {
-            // The last blocks of a slow device may have arrived together.
+            // Several blocks of a slow device may have arrived together at the end.
             self.bytes >= in_flight
                 && (elapsed >= LONGEST || is_much_slower(elapsed, known, wanted, shortest))
         };
-        // A rate needs a measurable time.
+        // Without elapsed time there is no rate.
         if !enough || elapsed.is_zero() {
             return None;
         }
@@ -88,7 +90,7 @@ impl Window {
     }
 }
 
-/// Whether a window already takes more than twice the time of one at a known rate.
+/// Returns whether a window already takes at least twice the time of one at a known rate.
 fn is_much_slower(elapsed: Duration, known: Option<u64>, wanted: u64, shortest: Duration) -> bool {
     known.is_some_and(|rate| {
         elapsed >= shortest

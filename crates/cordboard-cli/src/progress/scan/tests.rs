@@ -51,7 +51,7 @@ fn files_without_a_tree() {
     let [file, one] = ["file", "one"].map(|name| dir.path().join(name));
     let missing = dir.path().join("missing");
     let scan = scanned(&[&file, &one, &missing, dir.path()], false, None);
-    // What fails is a file that is done.
+    // A file that fails counts as done.
     assert_eq!(scan.files(), Some(Known::all(4)));
     let at_most = scanned(&[&file, &one], false, Some(50));
     assert_eq!(at_most.bytes(), Some(Known::all(50)));

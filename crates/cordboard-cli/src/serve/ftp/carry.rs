@@ -70,7 +70,7 @@ impl Mover {
     }
 
     /// Requests a fresh count. If that fails, the next report of the progress has one.
-    fn ask(&self) {
+    fn request_status(&self) {
         if let Mover::Cue(cue, _) = self {
             let _ = cue.send(Command::Status);
         }
@@ -108,7 +108,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Has the cue report its progress at this interval, and at once.
+    /// Sets the interval at which the cue reports its progress, and requests a report.
     pub fn report_every(&self, millis: u32) {
         if let Mover::Cue(cue, _) = self {
             let sent = cue.send(Command::Progress(millis));
@@ -224,9 +224,8 @@ impl Watch {
         };
         let each = sockets.iter();
         fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
-        if let Some(listed) = &self.listed {
-            fds.push(PollFd::from_borrowed_fd(listed.listener(), PollFlags::IN));
-        }
+        let listener = self.listed.as_ref().and_then(Listed::listener);
+        fds.extend(listener.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let now = Instant::now();
         due = due.into_iter().chain([now + TICK]).min();
         let left = due.map(|due| due.saturating_duration_since(now));
@@ -268,7 +267,7 @@ impl Watch {
             && Instant::now() >= at
             && let Some(label) = self.label.take()
         {
-            // Without room for an entry, it runs unlisted.
+            // If that fails, the transfer runs unlisted.
             self.listed = Listed::begin(list, label);
         }
         if let Some(listed) = &mut self.listed {
@@ -276,8 +275,8 @@ impl Watch {
         }
     }
 
-    /// Passes a record on to the steering clients.
-    fn tell(&mut self, record: &Record) {
+    /// Sends a record to the steering clients.
+    fn send_to_clients(&mut self, record: &Record) {
         if let Some(listed) = &mut self.listed {
             listed.send(record);
         }
@@ -287,15 +286,15 @@ impl Watch {
     fn cancels(&mut self, server: &Server, lines: &mut Lines, mover: &Mover) -> Option<Why> {
         let now = Instant::now();
         let seen = self.seen.get();
-        // A pause is no idleness of the client.
+        // The idle time does not run during a pause.
         if seen.written != self.progress.0 || seen.state == State::Paused {
             self.progress = (seen.written, now);
         }
         self.is_fresh = false;
         while lines.take(b"STAT") {
-            // One record answers all: many requests could fill the socket of the cue.
+            // One record answers all of them: many requests could fill the socket of the cue.
             if self.asked == 0 {
-                mover.ask();
+                mover.request_status();
             }
             self.asked += 1;
         }
@@ -334,12 +333,12 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
                     carried.complete = done.ended == Ended::Eof && done.stranded == 0;
                     (carried.failed, carried.errno) = (done.failed, done.errno);
                     carried.path = done.path;
-                    watch.tell(&record);
+                    watch.send_to_clients(&record);
                     return true;
                 }
-                // Of a command of those that steer.
+                // A command of a steering client was refused.
                 Record::Refused { word, .. } if word as u16 != Command::WriteToEnd.code() => {
-                    watch.tell(&record);
+                    watch.send_to_clients(&record);
                 }
                 Record::Refused { errno, .. } => {
                     carried.errno = Some(errno);
@@ -356,7 +355,7 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
     }
 }
 
-/// The status of a transfer on the engine, as a record has it.
+/// Returns the status of a transfer on the engine, in the form of a record.
 fn status_of(running: &cordboard::engine::Status, control: &Control) -> Status {
     let mut status = Status::idle();
     status.state = match control.is_paused() {
@@ -368,6 +367,7 @@ fn status_of(running: &cordboard::engine::Status, control: &Control) -> Status {
     (status.read, status.written) = (running.read, running.written);
     status.elapsed = running.elapsed;
     status.schedule = control.schedule();
+    (status.rate_limit, status.blocks_limit) = control.schedule_limits();
     status
 }
 
@@ -405,7 +405,7 @@ fn settle(mover: Mover, carried: &mut Carried, watch: &mut Watch) {
         }
         Mover::Staged(running, _) => {
             let report = running.wait().report;
-            watch.tell(&Record::Done(Done::of(1, &report)));
+            watch.send_to_clients(&Record::Done(Done::of(1, &report)));
             carried.written = report.written;
             carried.complete = report.ended == Ended::Eof;
             (carried.failed, carried.errno) = (report.failed, report.errno);

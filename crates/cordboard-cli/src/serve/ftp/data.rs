@@ -15,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// machine might listen there (RFC 2577).
 const FIRST_PORT: u16 = 1024;
 
-/// How the next data connection is made.
+/// The mode of the next data connection.
 #[derive(Debug, Default)]
 pub enum Mode {
     #[default]

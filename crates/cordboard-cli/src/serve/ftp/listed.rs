@@ -1,4 +1,4 @@
-//! A transfer that `cordboard top` shows and steers: a control socket of its own.
+//! A transfer with a control socket, so that `cordboard top` can show and steer it.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,10 +13,10 @@ use super::carry::Mover;
 use crate::registry::{Directory, Listening};
 use crate::steering::{Clients, Steered};
 
-/// Transfers that end before are not listed: nobody could see them, and a socket for each
-/// would cost more than a small file.
+/// The age from which a transfer is listed. A shorter one ends before a user could see it, and
+/// its socket would take longer than a small file.
 pub const AFTER: Duration = Duration::from_millis(250);
-/// The interval of the cue's reports, without a client and with one.
+/// The intervals of the reports of the cue in milliseconds, without a client and with one.
 const SELDOM: u32 = 1000;
 const OFTEN: u32 = 250;
 
@@ -24,34 +24,38 @@ const OFTEN: u32 = 250;
 pub struct Listed {
     listening: Listening,
     clients: Clients,
+    can_accept: bool,
     interval: u32,
 }
 
 impl Listed {
-    /// Lists a transfer.
+    /// Lists a transfer. `None`: the socket or its entry cannot be created.
     pub fn begin(directory: &Directory, label: String) -> Option<Listed> {
         Some(Listed {
             listening: directory.listen("ftp", label).ok()?,
             clients: Clients::default(),
+            can_accept: true,
             interval: SELDOM,
         })
     }
 
-    /// The sockets with what to poll for, and when the next report is due.
+    /// Returns the sockets with their events to poll for, and the time of the next report.
     pub fn interest(&self) -> (Vec<(Arc<OwnedFd>, PollFlags)>, Option<Instant>) {
         self.clients.interest()
     }
 
-    /// The socket to poll for reading.
-    pub fn listener(&self) -> BorrowedFd<'_> {
-        self.listening.listener().as_fd()
+    /// Returns the socket to poll for connections. `None`: no descriptor was available for the
+    /// last connection, which is tried again later.
+    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
+        (self.can_accept).then(|| self.listening.listener().as_fd())
     }
 
-    /// Carries out what clients have sent. `seen`: the last status of the transfer.
+    /// Carries out the commands of clients. `seen`: the last status of the transfer.
     pub fn advance(&mut self, mover: &Mover, seen: &Cell<Status>, total: Option<u64>) {
         let steered = Transfer { mover, seen, total };
         self.clients.advance(&steered);
         self.clients.accept(self.listening.listener());
+        self.can_accept = self.clients.can_accept();
         let interval = if self.clients.is_empty() {
             SELDOM
         } else {
@@ -62,13 +66,13 @@ impl Listed {
         }
     }
 
-    /// Passes a record on: the end, or a refusal.
+    /// Sends a record to the clients: the end, or a refusal.
     pub fn send(&mut self, record: &Record) {
         self.clients.send(record);
     }
 }
 
-/// A transfer, as its clients steer it.
+/// A transfer that clients steer.
 struct Transfer<'a> {
     mover: &'a Mover,
     seen: &'a Cell<Status>,
@@ -82,7 +86,8 @@ impl Steered for Transfer<'_> {
         status
     }
 
-    /// The effect is in the next status at once: the cue's next report may come later.
+    /// Carries out a command. The next status has its effect, although the next report of the
+    /// cue may arrive later.
     fn steer(&self, command: Command) -> Result<(), Errno> {
         let mut status = self.seen.get();
         match command {
@@ -97,7 +102,7 @@ impl Steered for Transfer<'_> {
             Command::Cancel => {}
             Command::Limit(Limit::Rate(1..) | Limit::Schedule { count: 1.., .. }) => {}
             Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
-            // What is moved is the FTP client's to say.
+            // The FTP client determines the bytes to move.
             _ => return Err(Errno::EOPNOTSUPP),
         }
         self.mover.steer(command)?;

@@ -10,8 +10,8 @@ use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{Output, PasswordHash, SaltString};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 
-/// The largest memory of a hash in KiB, and the most passes. `--hash-password` uses 19 MiB
-/// and 2.
+/// The maximum memory of a hash in KiB, and the maximum number of passes. `--hash-password`
+/// uses 19 MiB and 2 passes.
 const LARGEST: u32 = 256 << 10;
 const MOST_PASSES: u32 = 16;
 
@@ -100,7 +100,7 @@ pub fn hash(password: &[u8]) -> Result<String, String> {
 /// Why a password was not verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotVerified {
-    /// Too many others are verified before it.
+    /// The turn has not come in time: too many other passwords wait.
     Busy,
     /// The server is shutting down.
     Ending,
@@ -130,7 +130,7 @@ struct Turn<'a> {
 }
 
 impl Verifier {
-    /// Returns whether the password is that of the hash. Waits for its turn until this time.
+    /// Returns whether the password matches the hash. Waits for its turn until this time.
     pub fn verify(
         &self,
         hash: &Hash,
@@ -190,7 +190,8 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A session that panics leaves nothing half done in the queue and in the memory.
+/// Returns the value of a poisoned lock as well: a panic leaves the queue and the memory
+/// valid.
 fn ignore_panics<T>(locked: Result<T, PoisonError<T>>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
 }

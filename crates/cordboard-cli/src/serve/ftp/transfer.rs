@@ -23,7 +23,7 @@ use super::waiting::{self, Waited};
 /// The number of names that STOU tries.
 const TRIES: u32 = 1000;
 
-/// What a data connection is for.
+/// The purpose of a data connection.
 struct Job<'a> {
     verb: &'static str,
     path: &'a [u8],

@@ -58,7 +58,7 @@ fn the_selection_moves_and_stays_with_its_row() {
         press(&mut keys, &rows, "jp"),
         [Action::Send(2, Command::Pause)]
     );
-    // The row above goes.
+    // The row above is removed.
     assert_eq!(
         press(&mut keys, &rows[1..], "p"),
         [Action::Send(2, Command::Pause)]
@@ -67,7 +67,7 @@ fn the_selection_moves_and_stays_with_its_row() {
         press(&mut keys, &rows[1..], "jjjp"),
         [Action::Send(3, Command::Pause)]
     );
-    // The selected row goes: the one before takes its place.
+    // The selected row, the last one, is removed: the one before is selected.
     assert_eq!(
         press(&mut keys, &rows[..2], "p"),
         [Action::Send(2, Command::Pause)]
@@ -112,6 +112,19 @@ fn a_rate_is_typed() {
     assert_eq!(keys.mode, Mode::Normal);
 }
 
+/// The digits of the rate must not be commands for another transfer.
+#[test]
+fn a_rate_is_typed_for_a_transfer_that_ends() {
+    let (mut keys, mut rows) = (Keys::default(), rows());
+    assert_eq!(press(&mut keys, &rows, "=1"), []);
+    rows[0].closed();
+    assert_eq!(press(&mut keys, &rows, "0"), []);
+    // Its row is removed, too.
+    assert_eq!(press(&mut keys, &rows[1..], "0\n"), []);
+    assert_eq!(keys.message.as_deref(), Some("this transfer has ended"));
+    assert_eq!(keys.mode, Mode::Normal);
+}
+
 #[test]
 fn without_a_rate_there_is_no_step_up() {
     let (mut keys, mut rows) = (Keys::default(), rows());
@@ -121,6 +134,6 @@ fn without_a_rate_there_is_no_step_up() {
     assert_eq!(press(&mut keys, &rows, "-"), []);
     assert_eq!(
         keys.message.as_deref(),
-        Some("no rate is set, and nothing moves")
+        Some("no rate is set, and no bytes move")
     );
 }

@@ -109,7 +109,7 @@ fn nothing_runs() {
     let frame = draw(&[], &mut Keys::default(), size(40, 4));
     assert_eq!(
         frame,
-        "cordboard top  0 transfers  0 B/s|\nNothing runs here.|\nA command with --control PATH appears.|\n\
+        "cordboard top  0 transfers  0 B/s|\nNo transfers are running.|\nCommands with --control PATH are listed.|\n\
          q quit  ? help  p pause  r resume|"
     );
 }
@@ -143,7 +143,7 @@ fn questions_and_messages_are_at_the_bottom() {
     keys.press(Key::Char('?'), &refs);
     let help = draw(&all, &mut keys, size(40, 20));
     assert!(
-        help.contains("\na           use what other work leaves|\n"),
+        help.contains("\na           use only idle resources|\n"),
         "{help}"
     );
 }

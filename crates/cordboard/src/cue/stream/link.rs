@@ -29,7 +29,7 @@ impl Link {
         }
     }
 
-    /// Whether nothing more is to be returned. `target_is_idle`: it has nothing to do.
+    /// Returns whether all records are returned. `target_is_idle`: the target has no work.
     pub(super) fn is_over(&self, target: &OwnedFd, target_is_idle: bool) -> bool {
         // The owner has ended the link.
         if !self.peer_has_left {

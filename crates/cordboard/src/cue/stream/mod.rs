@@ -57,7 +57,7 @@ pub(super) struct Stream {
     source_offset: Option<u64>,
     sink_offset: Option<u64>,
     block: Option<NonZeroUsize>,
-    /// Where the next transfer continues, if an offset was given once.
+    /// The offsets at which the next transfer continues, if an offset was given once.
     source_place: Option<u64>,
     sink_place: Option<u64>,
     /// The interval of progress, and the time of the next report.
@@ -108,7 +108,7 @@ impl Stream {
         self.socket.as_fd()
     }
 
-    /// Whether it waits for commands, and for room for records.
+    /// Returns whether it waits for commands, and for room for records.
     pub(super) fn interest(&self) -> (bool, bool) {
         let reads = !self.is_closed && self.commands.room() > 0;
         (reads, !self.output.is_empty())

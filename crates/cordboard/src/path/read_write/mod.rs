@@ -217,10 +217,10 @@ impl ReadWrite {
         }
         let mut buffer = match self.buffer.take() {
             Some(buffer) => buffer,
-            // It was released while idle.
+            // It was released while idle, or for another size.
             None => match self.messages {
                 true => Buffer::sparse(self.length, self.least),
-                false => Buffer::with_capacity(self.length),
+                false => Buffer::at_most(self.length, self.least),
             }
             .map_err(|errno| Verdict::Failed(Side::Source, errno))?,
         };

@@ -109,8 +109,9 @@ impl Background {
                 return;
             }
             Disturbs::Unnoticed => self.rate = achieved.clamp(FLOOR, self.rate.max(FLOOR)),
-            // Up to the part that is not noticed. A rate that is not achieved, because
-            // the other work has the processor, is not lowered: it would never rise again.
+            // The rate rises until the part of the transfer is `Unnoticed`. If the other work
+            // has the processor, the rate is not achieved. It is not lowered then, because it
+            // would never rise again.
             Disturbs::Little if achieved < self.rate / 8 * 7 => {}
             Disturbs::Little => self.rate += self.rate / 8,
             // A higher rate would change nothing: the source or the sink is slower.

@@ -24,7 +24,7 @@ struct Machine {
     disk: Option<f64>,
 }
 
-/// What the transfer and the other work have received in a window.
+/// The resources that the transfer and the other work have received in a window.
 struct Got {
     transfer: f64,
     others: f64,

@@ -160,6 +160,40 @@ fn hardly_any_memory_for_a_buffer() {
     assert!(content(&sink) == data);
 }
 
+/// A transfer that measures tries calls of up to 1 MiB. Without memory for such a buffer, a
+/// smaller one is used.
+#[test]
+fn hardly_any_memory_for_another_size() {
+    let _dog = watchdog("hardly_any_memory_for_another_size");
+    if !common::alone!() {
+        return;
+    }
+    let data = pattern(8 << 20);
+    let (source, (sink, mut peer)) = (file_with(&data), UnixStream::pair().unwrap());
+    let reader = std::thread::spawn(move || {
+        let (mut bytes, mut count) = ([0; 4096], 0);
+        while let n @ 1.. = peer.read(&mut bytes).unwrap() {
+            count += n;
+        }
+        count
+    });
+    let request = Request {
+        tune: Some(cordboard::Tune::EachStep),
+        ..only(&[Splice, ReadWrite])
+    };
+    let (before, _) = no_more_memory(300 << 10, 0);
+    let report = run(&source, &sink, request).report;
+    setrlimit(Resource::As, before).unwrap();
+    drop(sink);
+    assert_eq!(
+        (report.ended, report.errno),
+        (Ended::Eof, None),
+        "{report:?}"
+    );
+    assert!(report.path.contains(&ReadWrite), "{report:?}");
+    assert_eq!(reader.join().unwrap(), 8 << 20);
+}
+
 /// Bytes that were read and cannot be written are handed back even if no memory is
 /// available for them.
 #[test]
