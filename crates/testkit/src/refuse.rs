@@ -50,6 +50,13 @@ pub const OPEN: &[libc::c_long] = &[
     libc::SYS_openat,
 ];
 
+/// `sendfile(2)`, with 64-bit offsets.
+#[cfg(target_pointer_width = "64")]
+pub const SENDFILE: libc::c_long = libc::SYS_sendfile;
+/// `sendfile(2)`, with 64-bit offsets.
+#[cfg(not(target_pointer_width = "64"))]
+pub const SENDFILE: libc::c_long = libc::SYS_sendfile64;
+
 /// `lseek(2)`, as the C library makes it.
 #[cfg(target_pointer_width = "64")]
 pub const SEEK: libc::c_long = libc::SYS_lseek;

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use testkit::pattern::noise;
-use testkit::refuse::{apart, refuse};
+use testkit::refuse::{SENDFILE, apart, refuse};
 
 use super::stepper::Stepper;
 use super::turn::{Next, Turn};
@@ -182,7 +182,7 @@ fn a_pipe_is_polled_before_its_path_changes() {
 fn a_path_that_declines_is_given_up() {
     let data = noise(16 * MIB);
     let path = apart(|| {
-        refuse(&[libc::SYS_sendfile], libc::EPERM);
+        refuse(&[SENDFILE], libc::EPERM);
         let (outcome, got) = each_step(&data, |transfer| transfer);
         assert!(got == data);
         outcome.report.path
