@@ -18,6 +18,7 @@ mod pipeline;
 mod places;
 mod relay;
 mod small_files;
+mod streams;
 mod together;
 mod tune;
 

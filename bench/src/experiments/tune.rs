@@ -4,22 +4,14 @@
 //! The grid is of fixed settings: `--route PATH --block SIZE`. The controller has to find
 //! the best of them.
 
-use std::ffi::OsString;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Instant;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::experiment::Experiment;
+use super::streams::{self, End};
 use crate::baselines;
 use crate::harness::Bench;
 use crate::harness::contestant::{Contestant, Role};
-use crate::harness::interleave::{Setting, Turn};
-use crate::harness::launch::Job;
-use crate::harness::series::Sample;
+use crate::harness::interleave::Setting;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{files, tools::Tools};
 
@@ -34,14 +26,6 @@ const CONTROLLER: &str = "controller";
 const FIRST_CHOICE: &str = "first choice";
 const ROUNDS: usize = 5;
 const BLOCKS: [&str; 5] = ["64K", "128K", "256K", "512K", "1M"];
-
-/// One kind of end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    File,
-    Tcp,
-    Unix,
-}
 
 /// The ends of the transfers, and their name.
 const PAIRS: [(End, End, &str); 4] = [
@@ -71,7 +55,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         };
         let all = contestants(&tools, from);
         bench.measure(&setting, &all, |turn| {
-            once(&tools, (from, to), (&source, size), turn)
+            streams::between(&tools, (from, to), (&source, size), turn)
         })?;
         targets(bench, name);
     }
@@ -131,67 +115,4 @@ fn targets(bench: &mut Bench, setting: &str) {
             bound,
         });
     }
-}
-
-/// The two ends of a connection.
-fn connection(kind: End) -> Result<(OwnedFd, OwnedFd)> {
-    if kind == End::Unix {
-        let (near, far) = UnixStream::pair()?;
-        return Ok((near.into(), far.into()));
-    }
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let near = TcpStream::connect(listener.local_addr()?)?;
-    let (far, _) = listener.accept()?;
-    Ok((near.into(), far.into()))
-}
-
-fn once(
-    tools: &Tools,
-    (from, to): (End, End),
-    (file, size): (&Path, u64),
-    turn: &Turn<'_>,
-) -> Result<Sample> {
-    let peer = |words: &[&str], socket: OwnedFd| -> Result<Job> {
-        let mut all: Vec<OsString> = vec![tools.bench.clone().into(), "baseline".into()];
-        all.extend(words.iter().map(OsString::from));
-        Ok(Job::new(&all)?.hand_over(vec![socket]))
-    };
-    let (put, sink_side) = connection(to)?;
-    let how = if turn.verifies() { "digest" } else { "count" };
-    let sink = peer(&["relay-sink", how], sink_side)?
-        .keep_output()
-        .start()?;
-    let (take, source) = match from {
-        // The command opens the file itself.
-        End::File => (std::fs::File::open("/dev/null")?.into(), None),
-        End::Tcp | End::Unix => {
-            let (source_side, take) = connection(from)?;
-            let source = peer(&["relay-source", &size.to_string()], source_side)?;
-            (take, Some(source.start()?))
-        }
-    };
-    let line = turn.command_line(&[("src", file.as_os_str().to_owned())]);
-    let mover = Job::new(&line)?.hand_over(vec![take, put]);
-
-    let started = Instant::now();
-    let mover = mover.start().and_then(|mover| mover.reap());
-    let sink = sink.reap()?;
-    let wall = started.elapsed().as_secs_f64();
-    let source = source.map(|source| source.reap()).transpose()?;
-
-    let mover = mover?.check()?;
-    let sink = sink.check().context("the sink")?;
-    let source = source.map(|source| source.check().context("the source"));
-    let others = source
-        .transpose()?
-        .map_or_else(Default::default, |source| source.cpu);
-    let mut words = sink.output.split_whitespace().map(str::parse::<u64>);
-    Ok(Sample {
-        wall,
-        cpu: mover.cpu,
-        others: sink.cpu + others,
-        bytes: words.next().context("the sink printed nothing")??,
-        digest: words.next().transpose()?,
-        ..Sample::default()
-    })
 }
