@@ -3,11 +3,12 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use cordboard::cue::{Command, Limit, State, Status};
-use cordboard::{Control, DataPath, Errno, Schedule};
+use cordboard::cue::{Command, Status};
+use cordboard::{Control, DataPath, Errno};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::client::Steered;
+use super::control;
 
 /// The progress of the command. The thread that moves bytes stores it, and another thread
 /// reads it.
@@ -78,54 +79,27 @@ impl Steered for Live {
     /// Returns the status for a record. The bytes read are the sum of the bytes written and
     /// those in a buffer: without a buffer, the command counts only one of the two.
     fn status(&self) -> Status {
-        let mut status = Status::idle();
         let Ok(moved) = self.moved.lock() else {
-            return status;
+            return Status::idle();
         };
-        status.state = match self.control.is_paused() {
-            true => State::Paused,
-            false => State::Running,
-        };
-        status.transfer = 1;
+        let mut status = control::status(self.control);
         status.queued = moved.under_way.saturating_sub(1);
         status.path = moved.path;
         (status.read, status.written) = (moved.bytes + moved.level, moved.bytes);
         status.elapsed = self.elapsed();
-        status.schedule = self.control.schedule();
-        (status.rate_limit, status.blocks_limit) = self.control.schedule_limits();
         status.total = moved.total;
         status
     }
 
     fn steer(&self, command: Command) -> Result<(), Errno> {
-        let control = self.control;
-        let millis = |n| Duration::from_millis(u64::from(n));
         match command {
-            Command::Pause => control.pause(),
-            Command::Resume => control.resume(),
             // As after a signal, the command prints its account.
             Command::Cancel => {
                 let _ = kill_process(getpid(), Signal::TERM);
+                Ok(())
             }
-            Command::Auto(aim) => control.set_schedule(Schedule::Auto(aim)),
-            Command::Rate(rate) => control.set_schedule(Schedule::rate(rate)),
-            Command::Schedule { count, rest } => {
-                control.set_schedule(Schedule::blocks(count, millis(rest)));
-            }
-            Command::Limit(Limit::Rate(rate @ 1..)) => {
-                control.limit_schedule(Schedule::rate(rate), Schedule::BLOCK);
-            }
-            Command::Limit(Limit::Schedule {
-                count: count @ 1..,
-                rest,
-            }) => {
-                let schedule = Schedule::blocks(count, millis(rest));
-                control.limit_schedule(schedule, Schedule::BLOCK);
-            }
-            Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
             // The command line determines the ranges to move.
-            _ => return Err(Errno::EOPNOTSUPP),
+            command => control::apply(self.control, command),
         }
-        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 mod client;
 mod clients;
+pub mod control;
 mod live;
 mod server;
 

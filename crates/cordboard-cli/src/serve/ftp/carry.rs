@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use cordboard::cue::{Command, Done, Limit, Record, Records, State, Status};
+use cordboard::cue::{Command, Done, Record, Records, State, Status};
 use cordboard::{
     Control, Cue, DataPath, Ended, Errno, Request, Running, Schedule, Side, Stage, Transfer,
 };
@@ -15,6 +15,7 @@ use super::lines::Lines;
 use super::listed::{self, Listed};
 use super::server::Server;
 use crate::request;
+use crate::steering::control;
 
 /// The interval at which the progress is checked.
 const TICK: Duration = Duration::from_secs(1);
@@ -77,35 +78,19 @@ impl Mover {
     }
 
     fn cancel(&self) {
-        let _ = match self {
-            Mover::Cue(cue, _) => cue.send(Command::Cancel),
-            Mover::Staged(running, _) => {
-                running.cancel();
-                Ok(())
-            }
-        };
+        let _ = self.steer(Command::Cancel);
     }
 
     /// Carries out a command of a steering client.
     pub fn steer(&self, command: Command) -> Result<(), Errno> {
-        let control = match self {
-            Mover::Cue(cue, _) => return cue.send(command),
-            Mover::Staged(_, control) => control,
-        };
-        let blocks = |count, rest| Schedule::blocks(count, Duration::from_millis(u64::from(rest)));
-        let limit = |schedule| control.limit_schedule(schedule, Schedule::BLOCK);
-        match command {
-            Command::Pause => control.pause(),
-            Command::Resume => control.resume(),
-            Command::Cancel => self.cancel(),
-            Command::Auto(aim) => control.set_schedule(Schedule::Auto(aim)),
-            Command::Rate(rate) => control.set_schedule(Schedule::rate(rate)),
-            Command::Schedule { count, rest } => control.set_schedule(blocks(count, rest)),
-            Command::Limit(Limit::Rate(rate)) => limit(Schedule::rate(rate)),
-            Command::Limit(Limit::Schedule { count, rest }) => limit(blocks(count, rest)),
-            _ => return Err(Errno::EOPNOTSUPP),
+        match (self, command) {
+            (Mover::Cue(cue, _), command) => cue.send(command),
+            (Mover::Staged(running, _), Command::Cancel) => {
+                running.cancel();
+                Ok(())
+            }
+            (Mover::Staged(_, control), command) => control::apply(control, command),
         }
-        Ok(())
     }
 
     /// Sets the interval at which the cue reports its progress, and requests a report.
@@ -357,17 +342,10 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
 
 /// Returns the status of a transfer on the engine, in the form of a record.
 fn status_of(running: &cordboard::engine::Status, control: &Control) -> Status {
-    let mut status = Status::idle();
-    status.state = match control.is_paused() {
-        true => State::Paused,
-        false => State::Running,
-    };
-    status.transfer = 1;
+    let mut status = control::status(control);
     status.path = Some(running.path);
     (status.read, status.written) = (running.read, running.written);
     status.elapsed = running.elapsed;
-    status.schedule = control.schedule();
-    (status.rate_limit, status.blocks_limit) = control.schedule_limits();
     status
 }
 
