@@ -146,16 +146,7 @@ fn a_closed_standard_output_ends_it_as_sigpipe_does() {
     let source = file(&dir, "s", &bytes(3_000_000));
     let args = [source.as_os_str(), "-".as_ref()];
     for rest in [["--buffer", "1M"], ["--fan-in", "turn"]] {
-        let mut child = cordboard()
-            .arg("splice")
-            .args(args)
-            .args(rest)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        drop(child.stdout.take());
-        let run = end(child);
+        let run = run_unread(cordboard().arg("splice").args(args).args(rest));
         let signal = std::os::unix::process::ExitStatusExt::signal(&run.0.status);
         assert_eq!(signal, Some(libc::SIGPIPE), "{}", run.stderr());
         assert_eq!(run.stderr(), "");

@@ -180,10 +180,6 @@ fn mixtures_are_refused_with_what_helps() {
     assert_eq!(fs::read(a).unwrap(), b"a");
 }
 
-fn fifo(path: &Path) {
-    rustix::fs::mkfifoat(rustix::fs::CWD, path, 0o600.into()).unwrap();
-}
-
 #[test]
 fn a_fifo_without_a_writer_delays_no_other_source() {
     let dir = dir();

@@ -159,7 +159,7 @@ fn after_a_signal_each_sink_that_lacks_bytes_is_named() {
     let dir = dir();
     let path = |name: &str| dir.path().join(name);
     fs::write(path("s"), bytes(6_000_000)).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, path("f"), 0o600.into()).unwrap();
+    fifo(&path("f"));
     // Both ends, so that the command has a reader.
     let fifo = fs::OpenOptions::new()
         .read(true)
@@ -208,16 +208,12 @@ fn a_closed_standard_output_ends_it_as_sigpipe_does() {
     let source = file(&dir, "s", &bytes(3_000_000));
     let sink = dir.path().join("d");
     for policy in ["block", "drop"] {
-        let mut child = cordboard()
-            .arg("splice")
-            .args([source.as_os_str(), sink.as_os_str(), "-".as_ref()])
-            .args(["--on-slow", policy])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        drop(child.stdout.take());
-        let run = end(child);
+        let run = run_unread(
+            cordboard()
+                .arg("splice")
+                .args([source.as_os_str(), sink.as_os_str(), "-".as_ref()])
+                .args(["--on-slow", policy]),
+        );
         if policy == "block" {
             let signal = std::os::unix::process::ExitStatusExt::signal(&run.0.status);
             assert_eq!(signal, Some(libc::SIGPIPE), "{}", run.stderr());
@@ -237,7 +233,7 @@ fn a_fifo_without_a_reader_delays_no_other_sink() {
     let path = |name: &str| dir.path().join(name);
     let source = file(&dir, "s", &bytes(10_000));
     for name in ["f", "g"] {
-        rustix::fs::mkfifoat(rustix::fs::CWD, path(name), 0o600.into()).unwrap();
+        fifo(&path(name));
     }
     let child = cordboard()
         .arg("splice")
@@ -276,7 +272,7 @@ fn a_signal_ends_the_wait_for_readers_and_removes_new_files() {
     let path = |name: &str| dir.path().join(name);
     let source = file(&dir, "s", &bytes(10));
     for name in ["f", "g"] {
-        rustix::fs::mkfifoat(rustix::fs::CWD, path(name), 0o600.into()).unwrap();
+        fifo(&path(name));
     }
     let child = cordboard()
         .arg("splice")

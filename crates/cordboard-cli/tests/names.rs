@@ -10,11 +10,6 @@ use std::process::Stdio;
 use common::*;
 use rustix::process::Signal;
 
-fn fifo(path: &std::path::Path) {
-    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-}
-
 #[test]
 fn an_interrupted_splice_removes_its_own_file_and_no_other() {
     let dir = dir();

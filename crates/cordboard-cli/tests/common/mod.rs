@@ -60,6 +60,20 @@ pub fn call<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
     run(cordboard().args(args))
 }
 
+/// Runs a command whose standard output no process reads.
+pub fn run_unread(command: &mut Command) -> Run {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    end(child)
+}
+
+/// Makes a FIFO. Returns its name.
+pub fn fifo(path: &Path) -> &str {
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, 0o644.into()).unwrap();
+    path.to_str().unwrap()
+}
+
 /// Waits for the end of a child; kills it and fails if it hangs.
 pub fn end(child: Child) -> Run {
     let pid = child.id();

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 use crate::common::*;
-use crate::{chmod, fifo, mode};
+use crate::{chmod, mode};
 
 #[test]
 fn one_file_has_the_bytes_the_mode_and_the_count() {

@@ -13,7 +13,7 @@ use testkit::stall::{Call, Stall};
 
 use crate::common::*;
 use crate::few_descriptors::{least, with};
-use crate::{chmod, fifo, mode};
+use crate::{chmod, mode};
 
 /// A tree with a file, and a directory with another; the destination; and files
 /// that no operand names.

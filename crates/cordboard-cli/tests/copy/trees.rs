@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::*;
-use crate::{chmod, fifo, mode};
+use crate::{chmod, mode};
 
 #[test]
 fn a_tree_with_links_and_special_files() {

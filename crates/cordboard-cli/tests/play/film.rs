@@ -67,13 +67,6 @@ impl Film {
     }
 }
 
-pub fn fifo(path: &Path) -> &str {
-    let mode = rustix::fs::Mode::from_raw_mode(0o644);
-    let kind = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
-    path.to_str().unwrap()
-}
-
 /// Reads everything, a little at a time: the sink is full again and again.
 pub fn slow_reader(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {

@@ -52,18 +52,38 @@ fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     assert_eq!(tty.ends().code(), Some(0));
 }
 
-/// Under a shell with job control, as a person uses it.
-#[test]
-fn a_shell_has_the_terminal_while_the_job_is_stopped() {
-    let home = Home::make();
+/// A shell with job control, at its prompt.
+fn shell(home: &Home) -> Tty {
     let mut shell = std::process::Command::new("sh");
     shell
         .args(["-i"])
         .env("PS1", "ready$ ")
         .env_remove("ENV")
         .env("XDG_RUNTIME_DIR", home.path());
-    let mut tty = Tty::start(&mut shell, 12, 80);
+    let tty = Tty::start(&mut shell, 12, 80);
     tty.shows(&["ready$"]);
+    tty
+}
+
+/// Brings the job to the foreground, and ends it and its shell.
+fn continues_in_the_foreground(mut tty: Tty) {
+    tty.press("fg\n");
+    tty.shows(&["No transfers are running."]);
+    assert_eq!(tty.is_taken(), Some(true));
+    tty.press("q");
+    tty.sees("the prompt", |lines| {
+        lines.iter().any(|line| line.starts_with("ready$"))
+            && !lines.iter().any(|line| line.contains("No transfers"))
+    });
+    tty.press("exit 7\n");
+    assert_eq!(tty.ends().code(), Some(7));
+}
+
+/// Under a shell with job control, as a person uses it.
+#[test]
+fn a_shell_has_the_terminal_while_the_job_is_stopped() {
+    let home = Home::make();
+    let mut tty = shell(&home);
     let program = env!("CARGO_BIN_EXE_cordboard");
     tty.press(&format!("{program} top\n"));
     tty.shows(&["No transfers are running."]);
@@ -77,30 +97,14 @@ fn a_shell_has_the_terminal_while_the_job_is_stopped() {
     );
     tty.press("echo $((6*7))\n");
     tty.sees("the shell", |lines| lines.iter().any(|line| line == "42"));
-    tty.press("fg\n");
-    tty.shows(&["No transfers are running."]);
-    assert_eq!(tty.is_taken(), Some(true));
-    tty.press("q");
-    tty.sees("the prompt", |lines| {
-        lines.iter().any(|line| line.starts_with("ready$"))
-            && !lines.iter().any(|line| line.contains("No transfers"))
-    });
-    tty.press("exit 7\n");
-    assert_eq!(tty.ends().code(), Some(7));
+    continues_in_the_foreground(tty);
 }
 
 /// Setting the modes stops it in the background; it continues in the foreground.
 #[test]
 fn a_job_that_is_started_in_the_background_comes_to_the_foreground() {
     let home = Home::make();
-    let mut shell = std::process::Command::new("sh");
-    shell
-        .args(["-i"])
-        .env("PS1", "ready$ ")
-        .env_remove("ENV")
-        .env("XDG_RUNTIME_DIR", home.path());
-    let mut tty = Tty::start(&mut shell, 12, 80);
-    tty.shows(&["ready$"]);
+    let mut tty = shell(&home);
     let program = env!("CARGO_BIN_EXE_cordboard");
     tty.press(&format!("{program} top &\n"));
     // The shell reports a job that has stopped before its next prompt.
@@ -109,16 +113,7 @@ fn a_job_that_is_started_in_the_background_comes_to_the_foreground() {
         let stopped = |line: &String| line.contains("Stopped");
         tty.lines().iter().any(stopped).then_some(())
     });
-    tty.press("fg\n");
-    tty.shows(&["No transfers are running."]);
-    assert_eq!(tty.is_taken(), Some(true));
-    tty.press("q");
-    tty.sees("the prompt", |lines| {
-        lines.iter().any(|line| line.starts_with("ready$"))
-            && !lines.iter().any(|line| line.contains("No transfers"))
-    });
-    tty.press("exit 7\n");
-    assert_eq!(tty.ends().code(), Some(7));
+    continues_in_the_foreground(tty);
 }
 
 #[test]

@@ -42,9 +42,8 @@ impl Transfer<'_> {
             return None;
         }
         // The current path, and the later ones of the route.
-        let others = self.route.choices[self.next..].iter().map(|c| c.path);
-        let paths: Vec<(DataPath, bool)> = std::iter::once(*current)
-            .chain(others)
+        let here = self.route.choices[self.next - 1..].iter();
+        let paths: Vec<(DataPath, bool)> = (here.map(|choice| choice.path))
             .filter(|path| path::row(*path).tunes)
             .map(|path| (path, true))
             .collect();
@@ -112,8 +111,7 @@ impl Transfer<'_> {
         tuning.changes = (tuning.controller).learn(&tuning.ways, now, &mut spent, bytes);
         let found = tuning.controller.best();
         if found != best {
-            let path = tuning.ways.path(found);
-            let piece = found % PIECES.len();
+            let (path, piece) = (tuning.ways.path(found), Ways::piece(found));
             Found { path, piece }.remember(tuning.key, now);
         }
     }
@@ -142,7 +140,7 @@ impl Transfer<'_> {
                 tuning.controller.refuse_current(&tuning.ways);
                 tuning.changes = tuning.controller.current() != arm;
             } else if let Some((_, step)) = &mut self.current {
-                step.set_piece(PIECES[arm % PIECES.len()]);
+                step.set_piece(PIECES[Ways::piece(arm)]);
             }
         }
         self.tuning = Some(tuning);

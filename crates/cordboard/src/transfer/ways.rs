@@ -39,6 +39,11 @@ impl Ways {
         self.paths[arm / PIECES.len()].0
     }
 
+    /// Returns the index of the piece.
+    pub(super) fn piece(arm: Arm) -> usize {
+        arm % PIECES.len()
+    }
+
     pub(super) fn arm(&self, path: DataPath, piece: usize) -> Option<Arm> {
         let index = self.paths.iter().position(|(other, _)| *other == path)?;
         Some(index * PIECES.len() + piece)
@@ -58,7 +63,7 @@ impl Arms for Ways {
 
     /// Another path with the same piece, or the next piece of the same path.
     fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
-        let off = (from % PIECES.len()).abs_diff(to % PIECES.len());
+        let off = Ways::piece(from).abs_diff(Ways::piece(to));
         let same_path = from / PIECES.len() == to / PIECES.len();
         if same_path { off == 1 } else { off == 0 }
     }

@@ -138,12 +138,12 @@ mod tests {
         for (name, password) in [("ann", b"b"), ("eve", b"a"), ("anonymous", b"a")] {
             assert_eq!(users.login(name, password, now), Ok(None));
         }
-        let nobody = Users::parse("", true).unwrap();
+        let anonymous = Users::parse("", true).unwrap();
         assert_eq!(
-            nobody.login("FTP", b"me@", now),
+            anonymous.login("FTP", b"me@", now),
             Ok(user("anonymous", false))
         );
-        assert_eq!(nobody.login("ann", b"", now), Ok(None));
+        assert_eq!(anonymous.login("ann", b"", now), Ok(None));
     }
 
     #[test]
