@@ -1,31 +1,35 @@
 //! The flags, from which help, man pages and completions are generated.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use cordboard::{DataPath, Sparse};
+use cordboard::DataPath;
 
 use crate::units;
 
 mod buffer;
+mod copy;
 mod fan_out;
 mod label;
 mod serve;
 mod splice;
 mod steering;
 mod top;
+mod words;
 
 pub use buffer::Buffering;
+pub use copy::Copy;
 pub use fan_out::{Failing, FanIn, Slow, Turns};
 pub use label::Label;
 pub use serve::{Ftp, Protocol, Serve};
 pub use splice::Splice;
 pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 pub use top::TopFlags;
+pub use words::When;
+
+use words::Word;
 
 const ENDPOINTS: &str = "\
 An endpoint is one of:
@@ -166,74 +170,6 @@ pub enum Command {
         /// printed
         what: Option<OsString>,
     },
-}
-
-/// `cordboard copy`.
-#[derive(Debug, Args)]
-pub struct Copy {
-    /// Files to copy, or a device to read to its end; with -r also directories
-    #[arg(value_name = "SRC", num_args = 1.., required = true, value_hint = ValueHint::AnyPath)]
-    #[arg(value_parser = any_path())]
-    sources: Vec<PathBuf>,
-    /// The target file, or an existing directory for the files. Use ./NAME or
-    /// file:NAME for a new file whose name is that of another endpoint, such as
-    /// tcp:HOST:PORT. If DST belongs to another user and may be SRC in a second
-    /// file system, its modification time is set to the present, even if DST is
-    /// then refused as the same file
-    #[arg(value_name = "DST", required = true, value_hint = ValueHint::AnyPath)]
-    #[arg(value_parser = any_path())]
-    sink: Option<PathBuf>,
-    /// Copy directories and their contents. Symlinks are copied as symlinks,
-    /// and nothing is written through a symlink below DST. A FIFO, socket or
-    /// device is an error, and the rest is copied
-    #[arg(short, long, visible_short_alias = 'R')]
-    pub recursive: bool,
-    /// Preserve mode, times, owner, access control lists and all extended
-    /// attributes. As with cp -p, it is a failure if the mode, the times or a
-    /// list cannot be set, or if there is no space for an extended attribute.
-    /// An owner, a group or an extended attribute that the process may not set
-    /// is counted as "unkept" in the JSON report, and is not a failure. A
-    /// warning reports such an extended attribute. As with cp -p, none reports
-    /// an owner or a group, nor the set-id and sticky bits, which are dropped
-    /// with it
-    #[arg(short, long)]
-    pub preserve: bool,
-    /// Read back what was written, from the device if possible, and compare it.
-    /// A difference is a failure, and the first byte that differs is reported.
-    /// With --zstd or --unzstd, and for a source that can be read only once,
-    /// the hash of what was written is compared, and both hashes are reported.
-    /// DST must be a regular file: a block device is refused. Bytes that other
-    /// processes append meanwhile (--append) are not compared
-    #[arg(long)]
-    pub verify: bool,
-    /// Maximum number of files at once; 1: one after the other
-    #[arg(short, long, value_name = "N", value_parser = units::jobs)]
-    pub jobs: Option<NonZeroUsize>,
-    /// Shared flags.
-    #[command(flatten)]
-    pub range: Range,
-    /// Shared flags.
-    #[command(flatten)]
-    pub writing: Writing,
-    /// Shared flags.
-    #[command(flatten)]
-    pub common: Common,
-}
-
-/// A parser of paths that may be empty, unlike that of clap.
-fn any_path() -> impl TypedValueParser<Value = PathBuf> {
-    clap::builder::OsStringValueParser::new().map(PathBuf::from)
-}
-
-impl Copy {
-    /// Returns SRC and DST.
-    pub fn operands(&self) -> (&[PathBuf], &Path) {
-        match (&self.sink, self.sources.split_last()) {
-            (Some(sink), _) => (&self.sources, sink),
-            (None, Some((sink, sources))) => (sources, sink),
-            (None, None) => unreachable!("they are required"),
-        }
-    }
 }
 
 /// `cordboard cat`.
@@ -445,56 +381,4 @@ pub struct Common {
     /// several files, the totals
     #[arg(long)]
     pub json: bool,
-}
-
-/// `auto`, `always`, `never`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum When {
-    /// If appropriate.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-impl From<When> for Sparse {
-    fn from(when: When) -> Sparse {
-        match when {
-            When::Auto => Sparse::Auto,
-            When::Always => Sparse::Always,
-            When::Never => Sparse::Never,
-        }
-    }
-}
-
-/// The parser of a path's name, which also provides all names for completions.
-#[derive(Clone)]
-struct Word;
-
-impl TypedValueParser for Word {
-    type Value = DataPath;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&clap::Arg>,
-        word: &OsStr,
-    ) -> Result<DataPath, clap::Error> {
-        path.parse_ref(command, arg, word)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let names = DataPath::ALL.iter().map(|path| path.name());
-        Some(Box::new(names.map(PossibleValue::new)))
-    }
-}
-
-fn path(word: &str) -> Result<DataPath, String> {
-    match word {
-        "sockmap" => Err(format!("the path {word} is not implemented yet")),
-        word => word
-            .parse()
-            .map_err(|bad: cordboard::request::BadSwitch| bad.to_string()),
-    }
 }

@@ -18,6 +18,7 @@ mod memory;
 mod no_positions;
 mod paths;
 mod permissions;
+mod removed_files;
 mod replaced_files;
 mod several;
 mod sums;

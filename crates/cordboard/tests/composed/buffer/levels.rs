@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use cordboard::buffer::Place;
 use cordboard::{Control, DataPath, Ended, Observer, Progress, Request, Schedule, Switches};
 
+use super::runs::{audit, buffered, request, until};
 use crate::common::{MIB, content, content_of, file_with, pattern, position, watchdog};
-use crate::runs::{audit, buffered, request, until};
 
 /// A burst goes into the buffer while the sink accepts no bytes, in each place.
 #[test]

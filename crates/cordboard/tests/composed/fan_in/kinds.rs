@@ -6,8 +6,8 @@ use cordboard::{FanIn, Request, Size};
 use rustix::fs::{CWD, Mode, OFlags};
 use testkit::{Sink, SinkKind, Spec};
 
+use super::sources::{audit, fan, marked, of, request as request_fan};
 use crate::common::{BOUNDARIES, MIB, SOURCES, Source, content, file_with, watchdog};
-use crate::sources::{audit, fan, marked, of, request as request_fan};
 
 #[test]
 fn streams_of_all_kinds_are_sources() {

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use cordboard::fan_in::{OnFailure, SourceEnded, Turn};
 
+use super::sources::{audit, fan, pipe_with, reset};
 use crate::common::{content, content_of, file_with, watchdog};
-use crate::sources::{audit, fan, pipe_with, reset};
 
 const LINES: Turn = Turn::ByRecord { delimiter: b'\n' };
 

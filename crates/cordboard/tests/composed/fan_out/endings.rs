@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use cordboard::fan_out::SinkEnded;
 use cordboard::{Control, Ended, Errno, FanOut, OnSlow, Request};
 
+use super::readers::{audit, fan, joined, pipes, read_all};
 use crate::common::{MIB, alone, content_of, file_with, pattern, tcp_pair, watchdog};
-use crate::readers::{audit, fan, joined, pipes, read_all};
 
 /// Reads so many bytes, then closes the pipe.
 fn read_some(reader: OwnedFd, count: usize) -> std::thread::JoinHandle<Vec<u8>> {

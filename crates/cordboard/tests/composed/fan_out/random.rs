@@ -7,8 +7,8 @@ use std::time::Duration;
 use cordboard::fan_out::SinkEnded;
 use cordboard::{Ended, OnSlow};
 
+use super::readers::{audit, fan, pipes};
 use crate::common::{From, MIB, SOURCES, Source, pattern, watchdog};
-use crate::readers::{audit, fan, pipes};
 
 /// Reads in pieces of random sizes. Returns the bytes, and whether it has stopped
 /// before the end.

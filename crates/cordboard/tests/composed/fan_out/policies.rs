@@ -7,8 +7,8 @@ use std::time::Duration;
 use cordboard::fan_out::SinkEnded;
 use cordboard::{Control, Ended, OnSlow, Request, Schedule};
 
+use super::readers::{audit, fan, joined, pipes, read_all, request};
 use crate::common::{MIB, content_of, file_with, pattern, watchdog};
-use crate::readers::{audit, fan, joined, pipes, read_all, request};
 
 #[test]
 fn a_sink_that_is_not_read_gets_gaps_under_drop() {

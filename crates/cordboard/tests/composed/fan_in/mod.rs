@@ -1,7 +1,5 @@
 //! Several sources and one sink.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod datagrams;
 mod endings;
 mod kinds;

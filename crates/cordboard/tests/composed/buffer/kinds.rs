@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 use cordboard::{Buffered, Ended, Errno, Request, Size};
 use testkit::{Expect, Sink, SinkKind, Spec};
 
+use super::runs::{audit, buffered, request};
 use crate::common::datagrams::{Sort, pair, put};
 use crate::common::{
     BOUNDARIES, MIB, SOURCES, Source, content, content_of, file_with, pattern, position, watchdog,
 };
-use crate::runs::{audit, buffered, request};
 
 #[test]
 fn streams_of_all_kinds_are_sources() {

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use cordboard::fan_in::{SourceEnded, Turn};
 use cordboard::{DataPath, Ended, Request, Size};
 
+use super::sources::{audit, fan, marked, of, pipe_with, request};
 use crate::common::{MIB, content_of, file_with, position, watchdog};
-use crate::sources::{audit, fan, marked, of, pipe_with, request};
 
 #[test]
 fn turns_have_their_size_and_alternate() {

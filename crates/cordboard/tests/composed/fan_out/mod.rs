@@ -1,7 +1,5 @@
 //! One source and several sinks.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod endings;
 mod fallback;
 mod kinds;

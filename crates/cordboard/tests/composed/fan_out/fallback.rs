@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use cordboard::fan_out::Carry;
 use cordboard::{DataPath, Errno, Request, Switches};
 
+use super::readers::{audit, fan, joined, pipes, read_all, request};
 use crate::common::{MIB, content, file_with, pattern, watchdog};
-use crate::readers::{audit, fan, joined, pipes, read_all, request};
 
 #[test]
 fn a_buffer_is_used_where_tee_or_splice_is_refused() {

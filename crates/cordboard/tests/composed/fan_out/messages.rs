@@ -6,9 +6,9 @@ use rustix::net::{RecvFlags, recv};
 
 use cordboard::{Ended, OnSlow, Request};
 
+use super::readers::{audit, request};
 use crate::common::datagrams::{SORTS, Sort, all, pair, put};
 use crate::common::watchdog;
-use crate::readers::{audit, request};
 
 #[test]
 fn datagrams_keep_their_boundaries_at_every_sink() {

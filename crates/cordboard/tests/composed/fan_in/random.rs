@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use cordboard::fan_in::Turn;
 use cordboard::{Control, Ended};
 
+use super::sources::{audit, fan, marked, of, pipe_with};
 use crate::common::{content_of, file_with, watchdog};
-use crate::sources::{audit, fan, marked, of, pipe_with};
 
 /// Writes in pieces of random sizes.
 fn feed(mut into: File, data: Vec<u8>, seed: u64) {

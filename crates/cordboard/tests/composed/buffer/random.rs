@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use cordboard::buffer::Place;
 use cordboard::{Control, Ended};
 
+use super::runs::{audit, buffered};
 use crate::common::{MIB, SOURCES, Source, content_of, pattern, watchdog};
-use crate::runs::{audit, buffered};
 
 /// Reads in pieces of random sizes, and perhaps stops. Returns the bytes, and whether
 /// it has stopped.

@@ -8,9 +8,9 @@ use rustix::pipe::PipeFlags;
 use cordboard::fan_in::Turn;
 use cordboard::{Control, Ended, Errno, Request};
 
+use super::sources::{audit, fan, request, until};
 use crate::common::datagrams::{SORTS, Sort, pair, put};
 use crate::common::{content, file_with, watchdog};
-use crate::sources::{audit, fan, request, until};
 
 #[test]
 fn datagrams_of_several_sources_stay_whole() {

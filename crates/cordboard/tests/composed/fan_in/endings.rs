@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use cordboard::fan_in::{OnFailure, SourceEnded, Turn};
 use cordboard::{Control, Ended, Errno, FanIn, Request, Schedule};
 
+use super::sources::{audit, fan, marked, of, reset, until};
 use crate::common::{MIB, alone, content, content_of, file_with, position, watchdog};
-use crate::sources::{audit, fan, marked, of, reset, until};
 
 #[test]
 fn a_reset_source_is_detached_or_ends_all() {

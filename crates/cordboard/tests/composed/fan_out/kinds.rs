@@ -6,10 +6,10 @@ use cordboard::fan_out::{Carry, SinkEnded};
 use cordboard::{DataPath, Ended, FanOut, Request, Size};
 use testkit::{Expect, Sink, SinkKind, Spec};
 
+use super::readers::{audit, fan, joined, pipes, read_all, request};
 use crate::common::{
     BOUNDARIES, MIB, SOURCES, Source, content, file_with, pattern, position, watchdog,
 };
-use crate::readers::{audit, fan, joined, pipes, read_all, request};
 
 #[test]
 fn two_pipes_get_a_file_by_tee_and_splice() {
