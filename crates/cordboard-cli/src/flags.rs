@@ -299,10 +299,8 @@ pub struct Paths {
     /// Maximum bytes of one step; for datagrams, the size of each
     #[arg(long, value_name = "N", value_parser = units::block)]
     pub block: Option<NonZeroUsize>,
-    /// Use only these paths: clone, direct, copy_file_range, sendfile, splice,
-    /// datagram, read/write
-    #[arg(long, value_name = "PATH", value_delimiter = ',')]
-    #[arg(value_parser = Word, hide_possible_values = true)]
+    /// Use only these paths
+    #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = Word)]
     pub route: Vec<DataPath>,
     /// Do not use these paths
     #[arg(long, value_name = "PATH", value_delimiter = ',')]

@@ -1,4 +1,5 @@
-//! The paths, a row each. Other modules use only this table and name no path.
+//! The paths, a row each. What a transfer and an engine know of a path is in its row, or is
+//! an answer of its [`Step`].
 
 use super::flow::Flow;
 use super::step::Step;
@@ -44,26 +45,22 @@ pub(crate) enum Holes {
     Lengthened,
 }
 
-/// The defaults of a row.
+/// The defaults of a row, which `name`, `takes` and `start` complete.
 const PLAIN: Row = Row {
     name: DataPath::ReadWrite,
-    takes: |pair, _| read_write::takes(pair),
-    start: |flow| match flow.stages.lend() {
-        Some(chain) => Ok(Box::new(staged::Staged::start(flow, chain)?)),
-        None => Ok(Box::new(read_write::ReadWrite::start(flow)?)),
-    },
+    takes: |_, _| Err(Why::Kinds("the path has no row")),
+    start: |_| Err(Why::Kinds("the path has no row")),
     holes: Holes::Skipped,
     reserves: true,
     one_thread: false,
     splices: false,
-    tunes: true,
+    tunes: false,
     without_room: |_| None,
 };
 
 static TABLE: [Row; DataPath::ALL.len()] = [
     Row {
         name: DataPath::Clone,
-        tunes: false,
         takes: |pair, _| clone::takes(pair),
         start: |_| Ok(Box::new(clone::Clone::default())),
         holes: Holes::Kept,
@@ -72,7 +69,6 @@ static TABLE: [Row; DataPath::ALL.len()] = [
     },
     Row {
         name: DataPath::Direct,
-        tunes: false,
         takes: |pair, _| direct::takes(pair),
         start: |flow| Ok(Box::new(direct::Direct::start(flow)?)),
         // Its blocks can begin anywhere within the sink's length.
@@ -84,7 +80,6 @@ static TABLE: [Row; DataPath::ALL.len()] = [
     },
     Row {
         name: DataPath::CopyFileRange,
-        tunes: false,
         takes: copy_file_range::takes,
         start: |_| Ok(Box::new(copy_file_range::CopyFileRange::default())),
         without_room: the_sink_unless_reading_allocates,
@@ -94,6 +89,7 @@ static TABLE: [Row; DataPath::ALL.len()] = [
         name: DataPath::Sendfile,
         takes: |pair, _| sendfile::takes(pair),
         start: |flow| Ok(Box::new(sendfile::Sendfile::start(flow)?)),
+        tunes: true,
         without_room: the_sink_unless_reading_allocates,
         ..PLAIN
     },
@@ -102,18 +98,27 @@ static TABLE: [Row; DataPath::ALL.len()] = [
         takes: splice::takes,
         start: |flow| Ok(Box::new(splice::Splice::start(flow)?)),
         splices: true,
+        tunes: true,
         // It declines only for the source.
         without_room: |_| Some(Side::Source),
         ..PLAIN
     },
     Row {
         name: DataPath::Datagram,
-        tunes: false,
         takes: |pair, _| datagram::takes(pair),
         start: |flow| Ok(Box::new(datagram::Datagram::start(flow)?)),
         ..PLAIN
     },
-    PLAIN,
+    Row {
+        name: DataPath::ReadWrite,
+        takes: |pair, _| read_write::takes(pair),
+        start: |flow| match flow.stages.lend() {
+            Some(chain) => Ok(Box::new(staged::Staged::start(flow, chain)?)),
+            None => Ok(Box::new(read_write::ReadWrite::start(flow)?)),
+        },
+        tunes: true,
+        ..PLAIN
+    },
 ];
 
 /// The row of a path.

@@ -5,6 +5,7 @@ mod accounting;
 #[path = "../common/mod.rs"]
 mod common;
 mod endings;
+mod every_path;
 mod smoke;
 mod splits;
 #[cfg(all(feature = "serde", feature = "stages"))]

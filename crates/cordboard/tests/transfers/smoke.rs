@@ -4,45 +4,12 @@ use crate::common;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 
-use cordboard::{DataPath, Ended, Request, Size, Switches, Transfer, splice};
+use cordboard::{DataPath, Ended, Request, Size, Transfer, splice};
 
 fn pattern(n: usize) -> Vec<u8> {
     (0..n as u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
         .collect()
-}
-
-#[test]
-fn file_to_file_by_every_path_that_takes_it() {
-    for path in common::paths(common::From::File, true, false) {
-        for size in [0usize, 1, 4095, 4096, 65_537, (1 << 20) + 1] {
-            let data = pattern(size);
-            let mut source = tempfile::tempfile().unwrap();
-            source.write_all(&data).unwrap();
-            source.rewind().unwrap();
-            let mut sink = tempfile::tempfile().unwrap();
-            let request = Request {
-                switches: Some(Switches::only(&[path])),
-                ..Request::default()
-            };
-            let transfer = match Transfer::new(source.as_fd(), sink.as_fd(), request) {
-                Ok(transfer) => transfer,
-                Err(failure) => {
-                    assert!(size == 0, "{path} {size}: {failure}");
-                    continue;
-                }
-            };
-            let report = transfer.run().into_result().unwrap();
-            assert_eq!((report.read, report.written), (size as u64, size as u64));
-            assert_eq!(report.ended, Ended::Eof);
-            assert_eq!(report.path, [path]);
-            assert_eq!(source.stream_position().unwrap(), size as u64);
-            sink.seek(SeekFrom::Start(0)).unwrap();
-            let mut back = Vec::new();
-            sink.read_to_end(&mut back).unwrap();
-            assert!(back == data, "{path} {size}");
-        }
-    }
 }
 
 #[test]

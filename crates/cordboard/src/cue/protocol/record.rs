@@ -324,7 +324,8 @@ impl Status {
     }
 }
 
-/// Returns the word of a path: its index in the list, from 1.
+/// Returns the word of a path: its index in the list, from 1. `docs/cue-protocol.md` has the
+/// numbers.
 fn path_word(path: Option<DataPath>) -> u32 {
     path.map_or(0, |path| path as u32 + 1)
 }
@@ -337,4 +338,26 @@ fn path_of(word: u32) -> Option<DataPath> {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_path_never_changes() {
+        let names = DataPath::ALL
+            .iter()
+            .map(|path| (path_word(Some(*path)), path.name()));
+        let documented = [
+            (1, "clone"),
+            (2, "direct"),
+            (3, "copy_file_range"),
+            (4, "sendfile"),
+            (5, "splice"),
+            (6, "datagram"),
+            (7, "read/write"),
+        ];
+        assert!(names.eq(documented), "a new path comes last");
+    }
 }
