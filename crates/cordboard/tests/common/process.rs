@@ -61,6 +61,40 @@ pub fn is_alone(name: &'static str) -> bool {
     false
 }
 
+/// Returns the pages of address space of the process once its other threads sleep: a
+/// thread that starts reserves an arena, or extends the heap (`arena_get2`,
+/// malloc/arena.c).
+pub fn settled_pages() -> u64 {
+    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let sleeps = |task: &std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which may contain parentheses.
+        stat.rsplit(") ")
+            .next()
+            .is_none_or(|rest| !rest.starts_with('R'))
+    };
+    let others_sleep = || {
+        let mut tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        tasks.all(|task| task.file_name() == *own || sleeps(&task))
+    };
+    let pages = || -> u64 {
+        let all = std::fs::read_to_string("/proc/self/statm").unwrap();
+        all.split(' ').next().unwrap().parse().unwrap()
+    };
+    let (mut found, mut same) = (pages(), 0);
+    while same < 100 {
+        std::thread::yield_now();
+        let now = pages();
+        same = if now == found && others_sleep() {
+            same + 1
+        } else {
+            0
+        };
+        found = now;
+    }
+    found
+}
+
 /// The number of open descriptors of this process.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()

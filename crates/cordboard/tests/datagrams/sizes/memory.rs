@@ -58,23 +58,6 @@ fn a_host_that_locks_its_memory() {
     }
 }
 
-/// Returns the pages of address space of the process once they are constant: a new
-/// thread reserves twice what it keeps (`new_heap`, malloc/arena.c).
-fn settled_pages() -> u64 {
-    let pages = || -> u64 {
-        let all = std::fs::read_to_string("/proc/self/statm").unwrap();
-        all.split(' ').next().unwrap().parse().unwrap()
-    };
-    let (mut found, mut same) = (pages(), 0);
-    while same < 1000 {
-        std::thread::yield_now();
-        let now = pages();
-        same = if now == found { same + 1 } else { 0 };
-        found = now;
-    }
-    found
-}
-
 /// The address space is too small for a datagram: its rest is lost, which is
 /// reported, and its start is handed back.
 #[test]
@@ -91,7 +74,7 @@ fn one_that_was_cut_is_handed_back() {
             return;
         }
         put(&a, b"next");
-        let pages = settled_pages();
+        let pages = common::settled_pages();
         let before = getrlimit(Resource::As);
         let mut less = before;
         // Enough for ordinary datagrams.

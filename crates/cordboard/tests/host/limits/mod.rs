@@ -117,8 +117,7 @@ fn no_descriptor_may_be_waited_for() {
 /// allocates what the allocator has left, in pieces of `piece` bytes. Frees a few
 /// pieces of 4 KiB, apart from each other, for other allocations.
 fn no_more_memory(bytes: u64, piece: usize) -> (Rlimit, Vec<Vec<u8>>) {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let pages = common::settled_pages();
     let mut hoard = Vec::with_capacity(1 << 16);
     let small: Vec<Vec<u8>> = (0..32).map(|_| Vec::with_capacity(4096)).collect();
     let before = rustix::process::getrlimit(Resource::As);
