@@ -148,6 +148,13 @@ impl Account {
                 self.total.path.push(*path);
             }
         }
+        for one in &report.by_path {
+            let all = &mut self.total.by_path;
+            match all.iter_mut().find(|sum| sum.path == one.path) {
+                Some(sum) => sum.bytes = sum.bytes.saturating_add(one.bytes),
+                None => all.push(one.clone()),
+            }
+        }
         for declined in &report.declined {
             if !self.total.declined.contains(declined) {
                 self.total.declined.push(declined.clone());

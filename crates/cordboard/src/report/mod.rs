@@ -1,7 +1,9 @@
 //! The report of a transfer, or why it was refused.
 
+mod path_use;
 mod refusal;
 
+pub use path_use::{Chosen, PathUse};
 pub use refusal::Refusal;
 
 use std::fmt;
@@ -81,6 +83,8 @@ pub struct Report {
     pub errno: Option<Errno>,
     /// The paths that carried the bytes, in the order of their first use.
     pub path: Vec<DataPath>,
+    /// The bytes of each of these paths, and why it was used, in the same order.
+    pub by_path: Vec<PathUse>,
     /// The preferred paths that were not taken, and why.
     pub declined: Vec<Declined>,
     /// The number of datagrams that the kernel truncated because they were
@@ -105,6 +109,7 @@ impl Default for Report {
             failed: None,
             errno: None,
             path: Vec::new(),
+            by_path: Vec::new(),
             declined: Vec::new(),
             truncated: 0,
             stages: Vec::new(),
@@ -129,7 +134,9 @@ impl Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let more = usize::from(self.truncated > 0) + usize::from(!self.stages.is_empty());
+        let more = usize::from(self.by_path.len() > 1)
+            + usize::from(self.truncated > 0)
+            + usize::from(!self.stages.is_empty());
         let mut out = serializer.serialize_struct("Report", 9 + more)?;
         out.serialize_field("read", &self.read)?;
         out.serialize_field("written", &self.written)?;
@@ -142,6 +149,9 @@ impl serde::Serialize for Report {
         out.serialize_field("errno", &errno)?;
         let path: Vec<&str> = self.path.iter().map(|p| p.name()).collect();
         out.serialize_field("path", &path)?;
+        if self.by_path.len() > 1 {
+            out.serialize_field("by_path", &self.by_path)?;
+        }
         out.serialize_field("declined", &self.declined)?;
         if self.truncated > 0 {
             out.serialize_field("truncated", &self.truncated)?;

@@ -15,7 +15,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::pipe::{SpliceFlags, fcntl_getpipe_size, splice};
 
 use crate::pipe::packets::is_a_stream;
-use crate::report::{Ended, Failure, Report};
+use crate::report::{Chosen, Ended, Failure, PathUse, Report};
 use crate::request::{DataPath, Switches};
 use crate::sys::{SignalGuard, page_size, sigpipe_is_ignored, unsent};
 
@@ -88,7 +88,6 @@ impl FastPath {
     pub(super) fn report(self) -> Report {
         self.add(Report {
             ended: Ended::Size,
-            path: vec![DataPath::Splice],
             ..Report::default()
         })
     }
@@ -108,8 +107,17 @@ impl FastPath {
         report.read += self.moved;
         report.written += self.moved;
         report.elapsed += self.elapsed;
-        if self.moved > 0 && !report.path.contains(&DataPath::Splice) {
-            report.path.insert(0, DataPath::Splice);
+        if self.moved == 0 {
+            return report;
+        }
+        match (report.by_path.iter_mut()).find(|one| one.path == DataPath::Splice) {
+            Some(rest) => rest.bytes += self.moved,
+            None => {
+                report.path.insert(0, DataPath::Splice);
+                report
+                    .by_path
+                    .insert(0, PathUse::new(DataPath::Splice, self.moved, Chosen::First));
+            }
         }
         report
     }

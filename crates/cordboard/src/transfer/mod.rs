@@ -45,6 +45,7 @@ mod tuning;
 #[cfg(test)]
 mod tuning_tests;
 mod turn;
+mod used;
 mod wait;
 mod ways;
 mod writeback;

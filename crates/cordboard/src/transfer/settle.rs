@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::ending::Ending;
 use super::give_back::HandedBack;
-use super::step::note_use;
 use super::turn::{Turn, Wait};
 use super::wait::{Interest, Waiter};
 use super::{Control, Transfer};
@@ -124,6 +123,7 @@ impl<'a> Settlement<'a> {
             ..
         } = self;
         let declined = transfer.declined();
+        let by_path = transfer.by_path();
         let report = Report {
             read: transfer.flow.read(),
             written: transfer.flow.written(),
@@ -131,7 +131,8 @@ impl<'a> Settlement<'a> {
             ended: ending.ended,
             failed: ending.failed,
             errno: ending.errno,
-            path: std::mem::take(&mut transfer.used),
+            path: by_path.iter().map(|one| one.path).collect(),
+            by_path,
             declined,
             truncated: transfer.flow.truncated(),
             stages: transfer.flow.stages.report(),
@@ -283,7 +284,8 @@ impl<'a> Transfer<'a> {
         {
             let before = self.flow.read();
             self.quiesced = Some(path.quiesce(&mut self.flow));
-            note_use(&mut self.used, *name, self.flow.read() > before);
+            let name = *name;
+            self.note_use(name, before);
         }
     }
 
@@ -295,7 +297,8 @@ impl<'a> Transfer<'a> {
         };
         let before = self.flow.read();
         let more = path.wind_down(&mut self.flow) == path::Verdict::Pending;
-        note_use(&mut self.used, *name, self.flow.read() > before);
+        let name = *name;
+        self.note_use(name, before);
         more
     }
 
@@ -353,10 +356,10 @@ impl<'a> Transfer<'a> {
     }
 
     fn ranked_before_use(&self, path: DataPath) -> bool {
-        let Some(used) = self.used.last() else {
+        let Some(used) = self.used.latest() else {
             return true;
         };
         let rank = |p: DataPath| self.route.order.iter().position(|o| *o == p);
-        rank(path) < rank(*used)
+        rank(path) < rank(used)
     }
 }

@@ -10,7 +10,8 @@ use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::{self, Holes, Verdict};
-use crate::report::Ended;
+use crate::plan::Route;
+use crate::report::{Chosen, Ended};
 use crate::request::{DataPath, Declined, Why};
 
 /// The next path runs on another kind of thread.
@@ -21,10 +22,13 @@ struct NotHere;
 /// returns immediately.
 const END_RETRIES: u32 = 232;
 
-/// Adds a path to those used, if it has moved anything.
-pub(super) fn note_use(used: &mut Vec<DataPath>, name: DataPath, moved: bool) {
-    if moved && !used.contains(&name) {
-        used.push(name);
+/// Returns why a path is used for the first time. A transfer that measures reorders its
+/// route.
+fn chosen(route: &Route, is_measured: bool, name: DataPath) -> Chosen {
+    match route.choices.first() {
+        _ if is_measured => Chosen::Measured,
+        Some(first) if first.path == name => Chosen::First,
+        _ => Chosen::Next,
     }
 }
 
@@ -82,7 +86,8 @@ impl Transfer<'_> {
                 preallocation.advance(&self.flow);
             }
             let verdict = path.step(&mut self.flow);
-            note_use(&mut self.used, name, self.flow.read() > before);
+            let why = chosen(&self.route, self.tuning.is_some(), name);
+            (self.used).note(name, why, before, self.flow.read());
             match verdict {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => {
@@ -147,20 +152,24 @@ impl Transfer<'_> {
             }
             End::Unknown => {}
         }
-        if self.used.is_empty() {
-            self.used.push(name);
-        }
+        let why = chosen(&self.route, self.tuning.is_some(), name);
+        self.used.note_end(name, why);
         Turn::Done(Ended::Eof)
     }
 
     /// Ends the reading: the source has ended, though no call has reported it.
     pub(super) fn end_here(&mut self) {
         self.flow.allowance.close();
-        if self.used.is_empty()
-            && let Some((name, _)) = &self.current
-        {
-            self.used.push(*name);
+        if let Some((name, _)) = &self.current {
+            let why = chosen(&self.route, self.tuning.is_some(), *name);
+            self.used.note_end(*name, why);
         }
+    }
+
+    /// Records that this path may have read bytes after `before`.
+    pub(super) fn note_use(&mut self, name: DataPath, before: u64) {
+        let why = chosen(&self.route, self.tuning.is_some(), name);
+        self.used.note(name, why, before, self.flow.read());
     }
 
     /// Returns whether the current path holds bytes that the sink has not accepted.

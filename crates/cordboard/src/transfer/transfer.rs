@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use super::control::{Control, Observer};
 use super::reopened::Reopened;
 use super::thread_kind::ThreadKind;
+use super::used::Used;
 use super::ways::Tuning;
 use super::{spin, writeback};
 use crate::endpoint::resets;
@@ -60,7 +61,7 @@ pub struct Transfer<'a> {
     /// The result of [`Step::quiesce`], once it was called.
     pub(super) quiesced: Option<crate::path::Verdict>,
     /// The paths that moved bytes.
-    pub(super) used: Vec<DataPath>,
+    pub(super) used: Used,
     pub(super) declined: Vec<Declined>,
     pub(crate) control: Option<Control>,
     /// The number of bytes that it may take before its composition grants more. `None`: no
@@ -163,7 +164,7 @@ impl<'a> Transfer<'a> {
             route,
             next: 0,
             current: None,
-            used: Vec::new(),
+            used: Used::default(),
             declined: Vec::new(),
             control: None,
             turn: None,

@@ -8,6 +8,7 @@ use super::control::Control;
 use super::wait::Clock;
 use super::ways::{FIRST_PIECE, PIECES, Tuning, Ways};
 use crate::path;
+use crate::report::PathUse;
 use crate::request::{Aim, DataPath, Schedule, Tune};
 use crate::sys::thread_time;
 use crate::tune::{Controller, Found, Goal, Key};
@@ -114,6 +115,18 @@ impl Transfer<'_> {
             let (path, piece) = (tuning.ways.path(found), Ways::piece(found));
             Found { path, piece }.remember(tuning.key, now);
         }
+    }
+
+    /// Returns the bytes of each path used.
+    pub(super) fn by_path(&mut self) -> Vec<PathUse> {
+        if let Some(tuning) = &self.tuning
+            && self.request.tune != Some(Tune::EachStep)
+        {
+            let best = tuning.controller.best();
+            let piece = PIECES[Ways::piece(best)];
+            self.used.found_best(tuning.ways.path(best), piece);
+        }
+        self.used.take(self.flow.read())
     }
 
     /// Returns whether the current path takes no more bytes, because a change is due.

@@ -14,7 +14,7 @@ use super::turn::{Next, Turn};
 use super::{Poll, Transfer};
 use crate::request::{DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
-use crate::{Ended, Outcome};
+use crate::{Chosen, Ended, Outcome};
 
 const MIB: usize = 1 << 20;
 
@@ -136,11 +136,38 @@ fn all_paths_of_the_route_are_entered() {
     let data = noise(16 * MIB);
     let (outcome, got) = each_step(&data, |transfer| transfer);
     assert!(got == data);
-    let mut path = outcome.report.path;
+    let report = outcome.report;
+    let bytes: Vec<u64> = report.by_path.iter().map(|one| one.bytes).collect();
+    assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+    assert_eq!(bytes.iter().sum::<u64>(), data.len() as u64);
+    let chosen: Vec<_> = report.by_path.iter().map(|one| one.chosen).collect();
+    let [first, later @ ..] = &chosen[..] else {
+        panic!("no path was used");
+    };
+    assert_eq!(*first, Chosen::First);
+    assert!(later.iter().all(|chosen| *chosen == Chosen::Measured));
+    let mut path = report.path;
     path.sort_unstable();
     let all = [DataPath::Sendfile, DataPath::Splice, DataPath::ReadWrite];
     assert_eq!(path, all);
-    assert!(outcome.report.declined.is_empty());
+    assert!(report.declined.is_empty());
+}
+
+#[test]
+fn the_report_names_the_best_path() {
+    let (sink, peer) = UnixStream::pair().unwrap();
+    let source = file_with(&noise(48 * MIB));
+    let got = reader(peer);
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
+    let report = transfer.run().report;
+    drop(sink);
+    assert_eq!(got.join().unwrap().len() as u64, report.written);
+    let is_best = |one: &&crate::PathUse| one.chosen == Chosen::Best;
+    let best: Vec<_> = report.by_path.iter().filter(is_best).collect();
+    assert_eq!(best.len(), usize::from(report.path.len() > 1), "{report:?}");
+    for one in best {
+        assert!(one.piece.is_some_and(|piece| piece >= 64 << 10), "{one:?}");
+    }
 }
 
 #[test]

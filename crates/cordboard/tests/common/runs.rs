@@ -82,6 +82,7 @@ pub fn audit(what: &str, outcome: Outcome, source: Source, kind: From, data: &[u
         report.written + report.stranded,
         "{what}: {report:?}"
     );
+    adds_up(report);
     let stranded = handed_back(outcome.stranded);
     assert_eq!(stranded.len() as u64, report.stranded, "{what}: {report:?}");
     if kind == From::File {
@@ -89,6 +90,14 @@ pub fn audit(what: &str, outcome: Outcome, source: Source, kind: From, data: &[u
     }
     assert!(stranded == data[written..read], "{what}: stranded bytes");
     assert!(source.rest() == data[read..], "{what}: rest of the source");
+}
+
+/// Checks that each path has its bytes.
+pub fn adds_up(report: &Report) {
+    let paths: Vec<_> = report.by_path.iter().map(|one| one.path).collect();
+    assert_eq!(paths, report.path, "{report:?}");
+    let bytes: u64 = report.by_path.iter().map(|one| one.bytes).sum();
+    assert!(paths.is_empty() || bytes == report.read, "{report:?}");
 }
 
 /// Calls a function once, after the first bytes have moved.

@@ -268,6 +268,7 @@ fn check(case: &Case, engine: Option<&Engine>, how: &str) -> Result<(), TestCase
     let said = format!("{how}: {report:?}");
     // True in every case.
     prop_assert_eq!(report.read, report.written + report.stranded, "{}", &said);
+    common::adds_up(report);
     let wanted = case.wanted(data);
     let written = report.written as usize;
     prop_assert!(written <= wanted.len(), "{}", &said);

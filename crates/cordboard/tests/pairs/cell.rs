@@ -152,6 +152,9 @@ pub fn by_library(cell: &Cell, switches: Switches, tune: Tune) -> Run {
         match Transfer::new(source.as_fd(), sink.as_fd(), request) {
             Ok(transfer) => {
                 let outcome = transfer.run();
+                let report = &outcome.report;
+                let bytes: u64 = report.by_path.iter().map(|one| one.bytes).sum();
+                assert!(report.path.is_empty() || bytes == report.read, "{report:?}");
                 (outcome.report, outcome.stranded, None)
             }
             Err(failure) => {

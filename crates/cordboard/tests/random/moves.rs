@@ -13,7 +13,7 @@ use cordboard::{
 use fastrand::Rng;
 use testkit::{Ask, Sink, SinkKind, Source, SourceKind, Spec};
 
-use crate::common::{handed_back, is_open};
+use crate::common::{adds_up, handed_back, is_open};
 
 const SOURCES: [SourceKind; 13] = [
     SourceKind::File,
@@ -172,6 +172,7 @@ impl Move {
         let (read, written) = (report.read, report.written);
         assert_eq!(report.errno, None, "{what}: {report:?}");
         assert_eq!(read, written + report.stranded, "{what}: {report:?}");
+        adds_up(&report);
         match report.ended {
             Ended::Eof | Ended::Size => assert_eq!(written, self.whole, "{what}: {report:?}"),
             Ended::Cancelled | Ended::Idle => assert!(self.may_end_early, "{what}: {report:?}"),
