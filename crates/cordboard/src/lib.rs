@@ -133,4 +133,4 @@ pub use request::{
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
 pub use sys::{Lock, PerProcess, poll_for};
-pub use transfer::{Control, Observer, Progress, Transfer, splice};
+pub use transfer::{Control, Observer, Progress, Stepping, Transfer, splice};

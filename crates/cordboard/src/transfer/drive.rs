@@ -43,7 +43,7 @@ impl Transfer<'_> {
     }
 
     /// Returns whether writing to the sink may raise a signal.
-    fn needs_hold(&self) -> bool {
+    pub(super) fn needs_guard(&self) -> bool {
         let kind = self.flow.sink.kind();
         if kind.is_cached() {
             // Assumes a limit if it cannot be read.
@@ -86,7 +86,7 @@ impl Transfer<'_> {
 pub(super) fn run(mut transfer: Transfer<'_>, waiter: &mut dyn Waiter) -> Outcome {
     let mut stepper = Stepper::begin(waiter.now());
     transfer.listen();
-    let hold = if transfer.needs_hold() {
+    let hold = if transfer.needs_guard() {
         SignalGuard::start()
     } else {
         None
@@ -198,7 +198,7 @@ impl Transfer<'_> {
     }
 
     /// Ends the transfer with a failure of neither side.
-    fn cannot_wait(&mut self, errno: Errno) -> Turn {
+    pub(super) fn cannot_wait(&mut self, errno: Errno) -> Turn {
         self.declined.push(Declined {
             path: self.path(),
             why: Why::CannotWait,

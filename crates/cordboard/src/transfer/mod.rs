@@ -31,6 +31,7 @@ mod spin;
 mod stages;
 mod step;
 mod stepper;
+mod stepping;
 #[cfg(test)]
 mod sync_tests;
 #[cfg(test)]
@@ -61,6 +62,7 @@ pub(crate) use spin::SPIN_TIME;
 pub(crate) use stepper::Stepper;
 pub(crate) use thread_kind::ThreadKind;
 
+pub use stepping::Stepping;
 pub use transfer::Transfer;
 pub(crate) use turn::{Next, Turn, Wait, WaitFor};
 pub(crate) use wait::{Clock, Interest, Waiter, Wakeup};

@@ -79,7 +79,6 @@ impl<'a> Settlement<'a> {
     }
 
     /// The transfer, whose descriptors are waited for.
-    #[cfg(test)]
     pub(crate) fn transfer(&self) -> &Transfer<'a> {
         &self.transfer
     }

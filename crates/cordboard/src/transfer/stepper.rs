@@ -355,7 +355,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    fn progress(&self, elapsed: Duration) -> Progress {
+    pub(super) fn progress(&self, elapsed: Duration) -> Progress {
         let (pending_reads, pending_writes) = self.pending();
         Progress {
             pending_reads,

@@ -1,6 +1,9 @@
 //! One pair, one size, run once.
 
-use cordboard::{DataPath, Ended, Request, Side, Size, Stranded, Switches, Transfer, Tune};
+use cordboard::{
+    DataPath, Ended, Outcome, Request, Side, Size, Stranded, Switches, Transfer, Tune,
+};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::fmt;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -123,6 +126,29 @@ pub fn by_model(cell: &Cell) -> Run {
 
 /// Runs the library.
 pub fn by_library(cell: &Cell, switches: Switches, tune: Tune) -> Run {
+    library(cell, switches, tune, |transfer| transfer.run())
+}
+
+/// Runs the library by single steps, and waits for the descriptor in between.
+pub fn by_steps(cell: &Cell) -> Run {
+    library(cell, Switches::all(), Tune::On, |transfer| {
+        let mut stepping = transfer.stepping().unwrap();
+        loop {
+            let mut fds = [PollFd::new(&stepping, PollFlags::IN)];
+            poll(&mut fds, None).unwrap();
+            if let Some(outcome) = stepping.step() {
+                return outcome;
+            }
+        }
+    })
+}
+
+fn library(
+    cell: &Cell,
+    switches: Switches,
+    tune: Tune,
+    run_it: impl FnOnce(Transfer<'_>) -> Outcome,
+) -> Run {
     let (source, sink) = fixtures(cell);
     let request = Request {
         size: match source.ask {
@@ -151,7 +177,7 @@ pub fn by_library(cell: &Cell, switches: Switches, tune: Tune) -> Run {
     let moved = catch_unwind(AssertUnwindSafe(|| {
         match Transfer::new(source.as_fd(), sink.as_fd(), request) {
             Ok(transfer) => {
-                let outcome = transfer.run();
+                let outcome = run_it(transfer);
                 let report = &outcome.report;
                 let bytes: u64 = report.by_path.iter().map(|one| one.bytes).sum();
                 assert!(report.path.is_empty() || bytes == report.read, "{report:?}");

@@ -8,7 +8,7 @@ mod large;
 mod rules;
 mod table;
 
-use cell::{Cell, by_library, by_model};
+use cell::{Cell, by_library, by_model, by_steps};
 use cordboard::{DataPath, Switches, Tune};
 use testkit::{SinkKind, SourceKind, matrix, skip, watchdog};
 
@@ -126,6 +126,27 @@ fn every_step(source: SourceKind) {
     assert!(!stream || changed > 2, "{changed} transfers have changed");
 }
 
+/// The caller's event loop drives the transfer.
+fn stepped(source: SourceKind) {
+    let mut found = Vec::new();
+    for sink in sinks(source) {
+        for (size, nonblocking) in [(0, false), (65_537, true), (300_001, false)] {
+            let cell = Cell {
+                source,
+                sink,
+                size: matrix::bounded(source, sink, size),
+                nonblocking,
+            };
+            let _watched = watchdog::watch(cell.to_string());
+            let library = by_steps(&cell);
+            if let Err(wrong) = rules::check(&cell, &by_model(&cell), &library) {
+                found.push(format!("{cell}: {wrong}: {library}"));
+            }
+        }
+    }
+    report(&found);
+}
+
 macro_rules! rows {
     ($($test:ident $kind:ident)*) => {
         mod every_size {
@@ -136,6 +157,9 @@ macro_rules! rows {
         }
         mod every_step {
             $(#[test] fn $test() { super::every_step(testkit::SourceKind::$kind); })*
+        }
+        mod stepped {
+            $(#[test] fn $test() { super::stepped(testkit::SourceKind::$kind); })*
         }
         #[test]
         fn every_source_has_its_row() {

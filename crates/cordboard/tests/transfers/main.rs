@@ -10,3 +10,4 @@ mod smoke;
 mod splits;
 #[cfg(all(feature = "serde", feature = "stages"))]
 mod stages;
+mod stepping;

@@ -1,0 +1,284 @@
+//! Transfers that the caller's event loop drives. If a step waited, most of these tests
+//! would hang: one thread feeds the source and reads the sink.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use crate::common::{self, any, content, file_with, handed_back, only, pattern, watchdog};
+use cordboard::{Control, DataPath, Ended, Errno, Outcome, Request, Side, Stepping, Transfer};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+const MIB: usize = 1 << 20;
+
+fn stepping<'a>(source: &'a impl AsFd, sink: &'a impl AsFd, request: Request) -> Stepping<'a> {
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    transfer.stepping().unwrap()
+}
+
+/// Whether the descriptor says that a step is possible.
+fn is_due(stepping: &Stepping<'_>) -> bool {
+    let mut fds = [PollFd::new(stepping, PollFlags::IN)];
+    let now = Timespec::default();
+    poll(&mut fds, Some(&now)).unwrap() == 1
+}
+
+/// Waits for the descriptor, as an event loop does.
+fn wait(stepping: &Stepping<'_>) {
+    let mut fds = [PollFd::new(stepping, PollFlags::IN)];
+    poll(&mut fds, None).unwrap();
+}
+
+/// Takes steps as long as the descriptor says that one is possible.
+fn go(stepping: &mut Stepping<'_>) -> Option<Outcome> {
+    while is_due(stepping) {
+        let outcome = stepping.step();
+        if outcome.is_some() {
+            return outcome;
+        }
+    }
+    None
+}
+
+/// Waits and takes steps until the end. Returns the number of steps too.
+fn to_the_end(stepping: &mut Stepping<'_>) -> (Outcome, usize) {
+    let mut steps = 0;
+    loop {
+        wait(stepping);
+        steps += 1;
+        if let Some(outcome) = stepping.step() {
+            return (outcome, steps);
+        }
+    }
+}
+
+#[test]
+fn a_transfer_waits_in_the_event_loop_alone() {
+    let _dog = watchdog("a_transfer_waits_in_the_event_loop_alone");
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (mut drain, sink) = std::io::pipe().unwrap();
+    let mut stepping = stepping(&source, &sink, any());
+    let mut got = vec![0; 5];
+    for _ in 0..3 {
+        assert!(go(&mut stepping).is_none());
+        assert!(!is_due(&stepping), "the source is silent");
+        assert!(stepping.step().is_none(), "a step too many does nothing");
+        feed.write_all(b"bytes").unwrap();
+        assert!(is_due(&stepping));
+        assert!(go(&mut stepping).is_none());
+        drain.read_exact(&mut got).unwrap();
+        assert_eq!(got, b"bytes");
+    }
+    assert_eq!(stepping.progress().written, 15);
+    drop(feed);
+    let outcome = go(&mut stepping).expect("the source has ended");
+    assert_eq!(
+        (outcome.report.ended, outcome.report.written),
+        (Ended::Eof, 15)
+    );
+    assert!(is_due(&stepping), "it stays readable");
+    assert!(stepping.step().is_none(), "the outcome is returned once");
+    assert_eq!(stepping.progress().written, 15);
+}
+
+#[test]
+fn a_full_sink_is_waited_for() {
+    let _dog = watchdog("a_full_sink_is_waited_for");
+    let data = pattern(4 * MIB);
+    let source = file_with(&data);
+    let (sink, mut drain) = std::os::unix::net::UnixStream::pair().unwrap();
+    // The blocking socket of the caller.
+    let mut stepping = stepping(&source, &sink, any());
+    let (mut got, mut part) = (Vec::new(), vec![0; 65_536]);
+    let outcome = loop {
+        if let Some(outcome) = go(&mut stepping) {
+            break outcome;
+        }
+        assert!(!is_due(&stepping), "the sink is full");
+        let n = drain.read(&mut part).unwrap();
+        got.extend(&part[..n]);
+    };
+    drop(stepping);
+    drop(sink);
+    drain.read_to_end(&mut got).unwrap();
+    assert!(got == data);
+    assert_eq!(outcome.report.written, data.len() as u64);
+}
+
+/// One thread drives all of them, and no step is taken in vain for long.
+#[test]
+fn hundreds_share_one_thread() {
+    use rustix::event::epoll;
+    let _dog = watchdog("hundreds_share_one_thread");
+    const COUNT: usize = 200;
+    let pairs: Vec<_> = (0..COUNT)
+        .map(|_| (std::io::pipe().unwrap(), std::io::pipe().unwrap()))
+        .collect();
+    let mut all: Vec<_> = pairs
+        .iter()
+        .map(|((source, _), (_, sink))| stepping(source, sink, any()))
+        .collect();
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    for (index, one) in all.iter().enumerate() {
+        let data = epoll::EventData::new_u64(index as u64);
+        epoll::add(&epoll, one, data, epoll::EventFlags::IN).unwrap();
+    }
+    let steps = std::cell::Cell::new(0);
+    let turn = |all: &mut [Stepping<'_>]| {
+        let mut room = Vec::with_capacity(COUNT);
+        let zero = Timespec::default();
+        epoll::wait(
+            &epoll,
+            rustix::buffer::spare_capacity(&mut room),
+            Some(&zero),
+        )
+        .unwrap();
+        for event in &room {
+            assert!(all[event.data.u64() as usize].step().is_none());
+            steps.set(steps.get() + 1);
+        }
+        !room.is_empty()
+    };
+    while turn(&mut all) {}
+    let begun = steps.get();
+    for (index, ((_, feed), (drain, _))) in pairs.iter().enumerate() {
+        rustix::io::write(feed, &[index as u8; 16]).unwrap();
+        while turn(&mut all) {}
+        let mut got = [0; 17];
+        assert_eq!(rustix::io::read(drain, &mut got), Ok(16));
+        assert_eq!(got[..16], [index as u8; 16]);
+    }
+    // For a message: the step that moves it, and the one that finds the pipe empty.
+    let taken = steps.get() - begun;
+    assert!(taken <= 4 * COUNT, "{taken}");
+}
+
+#[test]
+fn a_pause_and_a_schedule_are_waited_for() {
+    let _dog = watchdog("a_pause_and_a_schedule_are_waited_for");
+    let data = pattern(300_000);
+    let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+    let control = Control::new().unwrap();
+    control.pause();
+    control.set_schedule(cordboard::Schedule::rate(100 << 20));
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+    let mut stepping = transfer.control(&control).stepping().unwrap();
+    assert!(go(&mut stepping).is_none());
+    assert!(!is_due(&stepping), "it is paused");
+    assert_eq!(stepping.progress().written, 0);
+    control.resume();
+    assert!(is_due(&stepping), "it has been resumed");
+    let (outcome, _) = to_the_end(&mut stepping);
+    assert_eq!(outcome.report.ended, Ended::Eof);
+    assert!(content(&sink) == data);
+}
+
+#[test]
+fn silence_ends_it_at_the_idle_limit() {
+    let _dog = watchdog("silence_ends_it_at_the_idle_limit");
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    feed.write_all(b"abc").unwrap();
+    let request = Request {
+        idle: Some(Duration::from_millis(2)),
+        ..any()
+    };
+    let (outcome, steps) = to_the_end(&mut stepping(&source, &sink, request));
+    let report = outcome.report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Idle, 3),
+        "{report:?}"
+    );
+    assert!(steps < 20, "{steps}");
+}
+
+#[test]
+fn a_cancelled_one_hands_back_what_it_holds() {
+    let _dog = watchdog("a_cancelled_one_hands_back_what_it_holds");
+    let data = pattern(MIB);
+    for path in common::forcible(&[DataPath::Splice, DataPath::ReadWrite]) {
+        let (source, mut feed) = std::os::unix::net::UnixStream::pair().unwrap();
+        feed.set_nonblocking(true).unwrap();
+        let fed = feed.write(&data).unwrap();
+        let (sink, mut drain) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut stepping = stepping(&source, &sink, only(&[path]));
+        // The sink becomes full, or the source empty.
+        while go(&mut stepping).is_none() && is_due(&stepping) {}
+        stepping.cancel();
+        assert!(is_due(&stepping));
+        let outcome = go(&mut stepping).unwrap();
+        let report = &outcome.report;
+        assert_eq!(report.ended, Ended::Cancelled, "{report:?}");
+        assert_eq!(report.read, report.written + report.stranded, "{report:?}");
+        assert_eq!(report.path, [path]);
+        drop(stepping);
+        drop((sink, feed));
+        let mut got = Vec::new();
+        drain.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len() as u64, report.written);
+        got.extend(handed_back(outcome.stranded));
+        assert_eq!(got.len() as u64, report.read);
+        common::content_of(source)
+            .iter()
+            .for_each(|byte| got.push(*byte));
+        assert!(got == data[..fed]);
+    }
+}
+
+#[test]
+fn a_dropped_one_gives_back_what_it_has_not_written() {
+    let _dog = watchdog("a_dropped_one_gives_back_what_it_has_not_written");
+    let data = pattern(4 * MIB);
+    for path in common::forcible(&[DataPath::Splice, DataPath::ReadWrite]) {
+        let source = file_with(&data);
+        let (sink, mut drain) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut one = stepping(&source, &sink, only(&[path]));
+        assert!(go(&mut one).is_none());
+        drop(one);
+        drop(sink);
+        let mut got = Vec::new();
+        drain.read_to_end(&mut got).unwrap();
+        assert!(!got.is_empty() && got == data[..got.len()], "{path}");
+        assert_eq!(common::position(&source), got.len() as u64, "{path}");
+    }
+}
+
+#[test]
+fn files_are_copied_and_synced() {
+    let _dog = watchdog("files_are_copied_and_synced");
+    let data = pattern(3 * MIB + 5);
+    for paths in [DataPath::ALL, &[DataPath::Direct], &[DataPath::ReadWrite]] {
+        let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
+        let request = Request {
+            sync: true,
+            ..only(paths)
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let (outcome, _) = to_the_end(&mut transfer.stepping().unwrap());
+        let report = outcome.report;
+        if report.ended == Ended::Error && paths == [DataPath::Direct] {
+            testkit::skip::report("direct I/O by steps", "no direct I/O on this file system");
+            continue;
+        }
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        assert_eq!(report.written, data.len() as u64);
+        assert!(content(&sink) == data, "{report:?}");
+    }
+}
+
+#[test]
+fn a_sink_that_fails_is_named() {
+    let _dog = watchdog("a_sink_that_fails_is_named");
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (drain, sink) = std::io::pipe().unwrap();
+    let mut stepping = stepping(&source, &sink, any());
+    assert!(go(&mut stepping).is_none());
+    // While it waits for the source.
+    drop(drain);
+    let report = go(&mut stepping).expect("the failure is noticed").report;
+    assert_eq!(
+        (report.ended, report.failed, report.errno),
+        (Ended::Error, Some(Side::Sink), Some(Errno::EPIPE))
+    );
+}
