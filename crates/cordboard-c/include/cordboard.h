@@ -435,10 +435,11 @@ int cord_try(cord_transfer transfer, struct cord_report *report);
 // * EINVAL: a `struct_size` that no version had.
 int cord_get_status(cord_transfer transfer, struct cord_status *status);
 
-// cord_fd - a descriptor for waiting for the end with poll(2)
+// cord_fd - a descriptor for waiting with poll(2)
 //
 // The descriptor is readable (POLLIN) once the transfer has ended, and stays
-// readable. It belongs to the handle: the caller must neither read nor close
+// readable. For a handle of `cord_open`, it is also readable when `cord_step` has
+// something to do. It belongs to the handle: the caller must neither read nor close
 // it.
 //
 // # Returns
@@ -455,8 +456,8 @@ int cord_fd(cord_transfer transfer);
 
 // cord_on_end - register a function to be called at the end
 //
-// The callback runs once, on a thread of the library, before waiting threads
-// return. If the transfer has already ended, cord_on_end itself runs it. It
+// The callback runs once, before waiting threads return: on a thread of the
+// library, or in the last `cord_step` of a handle of `cord_open`. If the transfer has already ended, cord_on_end itself runs it. It
 // runs even if the handle has been closed meanwhile. The report is valid only
 // during the callback.
 //
@@ -468,7 +469,9 @@ int cord_fd(cord_transfer transfer);
 //
 // * EBADF: not an open handle of this process.
 // * EFAULT: `callback` is NULL.
-int cord_on_end(cord_transfer transfer, cord_callback callback, void *user);
+int cord_on_end(cord_transfer transfer,
+                cord_callback callback,
+                void *user);
 
 // cord_cancel - cancel a transfer
 //
@@ -550,8 +553,49 @@ int cord_close(cord_transfer transfer);
 //
 // # Errors
 //
+// * EINVAL: a handle of `cord_open`, which does not continue by itself.
 // * EBADF: not an open handle of this process.
 int cord_detach(cord_transfer transfer);
+
+// cord_open - prepare a transfer for the program's own event loop
+//
+// Nothing moves until `cord_step` is called. No thread of the library takes the
+// steps. Duplicates both descriptors. The caller owns the handle and releases it
+// with `cord_close`.
+//
+// # Returns
+//
+// A handle, or -1 and errno.
+//
+// # Errors
+//
+// Those of cord_start, except EAGAIN and EBADF for a descriptor table of the
+// thread, and
+//
+// * ENOSYS, or another errno of a seccomp filter that refuses epoll_create1(2)
+//   or timerfd_create(2).
+cord_transfer cord_open(const struct cord_request *request);
+
+// cord_step - take one step of a transfer of cord_open
+//
+// Moves some bytes, if that is possible without waiting for the other side of a
+// descriptor. A call on a file may wait for its device, as read(2) does; fsync(2)
+// of CORD_SYNC runs in a call of its own. `cord_fd` polls readable when the next
+// step has something to do; a step too many does nothing. `report` may be NULL;
+// it is written at the end.
+//
+// # Returns
+//
+// 1 if the transfer has ended, 0 if it has not, or -1 and errno. A transfer that
+// has failed has ended: see `report->ended` and `report->error`.
+//
+// # Errors
+//
+// * EBADF: not an open handle of this process.
+// * EINVAL: a handle of cord_start or cord_last, whose steps a thread of the
+//   library takes; a `struct_size` that no version had.
+int cord_step(cord_transfer transfer,
+              struct cord_report *report);
 
 // cord_cue - a control descriptor for transfers from one descriptor to another
 //

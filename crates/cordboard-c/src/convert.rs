@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use cordboard::{
-    DataPath, Direct, Ended, Errno, Report, Request, Side, Size, Sparse, Status, Switches,
-    Watermarks,
+    DataPath, Direct, Ended, Errno, Progress, Report, Request, Side, Size, Sparse, Status,
+    Switches, Watermarks,
 };
 
 use crate::error::Error;
@@ -119,6 +119,29 @@ pub(crate) fn status(from: &Status) -> cord_status {
         pending_reads: from.pending_reads,
         pending_writes: from.pending_writes,
         ended: c_int::from(from.ended),
+        reserved: 0,
+        path: names(&[from.path]),
+    }
+}
+
+/// Converts the progress of a transfer whose steps the program takes.
+pub(crate) fn progress(from: &Progress, ended: bool) -> cord_status {
+    let seconds = from.elapsed.as_secs_f64();
+    let rate = if seconds > 0.0 {
+        from.written as f64 / seconds
+    } else {
+        0.0
+    };
+    cord_status {
+        struct_size: size_of::<cord_status>(),
+        read: from.read,
+        written: from.written,
+        in_transit: from.in_transit(),
+        rate: rate as u64,
+        elapsed_ns: nanoseconds(from.elapsed),
+        pending_reads: from.pending_reads,
+        pending_writes: from.pending_writes,
+        ended: c_int::from(ended),
         reserved: 0,
         path: names(&[from.path]),
     }

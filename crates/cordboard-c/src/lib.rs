@@ -13,7 +13,7 @@
 //! 4. `fasync`: FASYNC and the signal at the end
 //! 5. `convert`: structures of C to and from the library's
 //! 6. `outcome`: report and stranded bytes; `failed`: those of a failed call
-//! 7. `table`: handles
+//! 7. `stepped`: transfers that `cord_step` drives; `table`: handles
 //! 8. `guard`: the boundary, which no panic crosses
 //! 9. `calls`: the functions of the header
 
@@ -29,6 +29,7 @@ mod fasync;
 mod guard;
 mod outcome;
 mod process;
+mod stepped;
 #[allow(unsafe_code)]
 mod sys;
 mod table;

@@ -13,36 +13,118 @@ use std::sync::{Arc, OnceLock};
 
 use cordboard::{Errno, Lock, PerProcess, Report, Running};
 
+use crate::convert;
 use crate::error::Error;
 use crate::outcome::Finished;
 use crate::process::{self, lock};
-use crate::types::{CORD_LAST, cord_transfer};
+use crate::stepped::Stepped;
+use crate::types::{CORD_LAST, cord_status, cord_transfer};
 
 /// The message for a child of `fork(2)`.
 const OF_ANOTHER_PROCESS: &str = "the transfer belongs to another process";
 
-/// An asynchronous transfer, which runs or has ended.
+/// The transfer of a handle, and what takes its steps.
+enum Work {
+    /// A thread of the library.
+    Running(Running),
+    /// `cord_step`.
+    Stepped(Box<Stepped>),
+}
+
+/// The transfer of a handle, which runs or has ended.
 pub(crate) struct Entry {
-    pub(crate) running: Running,
+    work: Work,
     /// Set by the first callback at the end.
     report: OnceLock<Report>,
     finished: Lock<Option<Finished>>,
 }
 
 impl Entry {
+    fn new(work: Work) -> (cord_transfer, Arc<Entry>) {
+        static NEXT: AtomicI64 = AtomicI64::new(1);
+        let entry = Entry {
+            work,
+            report: OnceLock::new(),
+            finished: Lock::default(),
+        };
+        (NEXT.fetch_add(1, Ordering::Relaxed), Arc::new(entry))
+    }
+
     /// Returns the report, once the transfer has ended.
     pub(crate) fn report(&self) -> Option<&Report> {
         self.report.get()
     }
 
     /// Returns the number of the descriptor that is readable once the transfer
-    /// has ended.
+    /// has ended, or once a step is possible.
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
     pub(crate) fn descriptor(&self) -> Result<RawFd, Error> {
-        Ok(self.running.fd()?.as_raw_fd())
+        match &self.work {
+            Work::Running(running) => Ok(running.fd()?.as_raw_fd()),
+            Work::Stepped(stepped) => Ok(stepped.descriptor()),
+        }
+    }
+
+    /// Returns the progress. The query ends a transfer whose descriptors the program
+    /// has closed.
+    pub(crate) fn status(&self) -> Result<cord_status, Error> {
+        match &self.work {
+            Work::Running(running) => Ok(convert::status(&running.status())),
+            Work::Stepped(stepped) => match stepped.progress() {
+                Some((progress, ended)) => Ok(convert::progress(&progress, ended)),
+                None => Err(Error::new(Errno::EBADF, OF_ANOTHER_PROCESS)),
+            },
+        }
+    }
+
+    /// Calls this once with the report: at the end, or now if that has passed.
+    pub(crate) fn on_end(&self, at_end: impl FnOnce(&Report) + Send + 'static) {
+        match &self.work {
+            Work::Running(running) => running.on_end(at_end),
+            Work::Stepped(stepped) => {
+                if let Some(at_end) = stepped.on_end(Box::new(at_end))
+                    && let Some(report) = self.report()
+                {
+                    at_end(report);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn cancel(&self) {
+        match &self.work {
+            Work::Running(running) => running.cancel(),
+            Work::Stepped(stepped) => stepped.cancel(),
+        }
+    }
+
+    /// Takes one step. Returns whether the transfer has ended.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: a thread of the library takes the steps.
+    pub(crate) fn step(&self) -> Result<bool, Error> {
+        let Work::Stepped(stepped) = &self.work else {
+            return Err(Error::new(
+                Errno::EINVAL,
+                "a thread of the library runs this transfer: cord_step needs a handle of cord_open",
+            ));
+        };
+        if let Some((outcome, at_end)) = stepped.step() {
+            let report = outcome.report.clone();
+            if let Some(mut finished) = self.finished.lock() {
+                *finished = Some(Finished::from(outcome));
+            }
+            // Before the functions: they may ask for it.
+            let report = self.report.get_or_init(|| report);
+            for one in at_end {
+                one(report);
+            }
+        }
+        Ok(self.report().is_some())
     }
 
     /// Waits until the transfer has ended and its callbacks have returned.
@@ -59,7 +141,14 @@ impl Entry {
                 "called in a callback, which cannot wait for a transfer",
             ));
         }
-        self.running.wait_for_end();
+        match &self.work {
+            Work::Running(running) => running.wait_for_end(),
+            Work::Stepped(stepped) => {
+                while !self.step()? {
+                    stepped.wait()?;
+                }
+            }
+        }
         if self.report().is_none() {
             return Err(Error::new(Errno::EBADF, OF_ANOTHER_PROCESS));
         }
@@ -83,7 +172,10 @@ impl Entry {
             return Err(Error::new(Errno::EBADF, OF_ANOTHER_PROCESS));
         };
         if finished.is_none() {
-            *finished = self.running.try_wait().map(Finished::from);
+            *finished = match &self.work {
+                Work::Running(running) => running.try_wait().map(Finished::from),
+                Work::Stepped(_) => None,
+            };
         }
         match &mut *finished {
             Some(finished) => f(finished),
@@ -148,16 +240,10 @@ impl Table {
         numbers: Option<[RawFd; 2]>,
         at_end: impl FnOnce(&Report) + Send + 'static,
     ) -> cord_transfer {
-        static NEXT: AtomicI64 = AtomicI64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let entry = Arc::new(Entry {
-            running,
-            report: OnceLock::new(),
-            finished: Lock::default(),
-        });
+        let (id, entry) = Entry::new(Work::Running(running));
         // Registered before the handle can be found: `wait` needs the report.
         let weak = Arc::downgrade(&entry);
-        entry.running.on_end(move |report| {
+        entry.on_end(move |report| {
             if let Some(entry) = weak.upgrade() {
                 let _ = entry.report.set(report.clone());
             }
@@ -166,7 +252,14 @@ impl Table {
         if let Some(numbers) = numbers {
             self.set_latest(numbers, id);
         }
-        entry.running.on_end(at_end);
+        entry.on_end(at_end);
+        id
+    }
+
+    /// Makes a handle of a transfer whose steps the program takes.
+    pub(crate) fn insert_stepped(&'static self, stepped: Stepped) -> cord_transfer {
+        let (id, entry) = Entry::new(Work::Stepped(Box::new(stepped)));
+        lock(|| &table().open).insert(id, entry);
         id
     }
 
@@ -186,17 +279,27 @@ impl Table {
             .remove(&id)
             .ok_or_else(|| unknown(id))?;
         // Dropping it would not suffice: a waiting thread may hold a reference.
-        entry.running.cancel();
+        entry.cancel();
         Ok(())
     }
 
     /// Closes a handle and lets its transfer run to its end.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: only `cord_step` takes its steps. Others as [`Table::get`].
     pub(crate) fn detach(&'static self, id: cord_transfer) -> Result<(), Error> {
+        if matches!(self.get(id)?.work, Work::Stepped(_)) {
+            return Err(Error::new(
+                Errno::EINVAL,
+                "a transfer of cord_open does not continue by itself",
+            ));
+        }
         let entry = lock(|| &table().open)
             .remove(&id)
             .ok_or_else(|| unknown(id))?;
         lock(|| &table().detached).insert(id, Arc::clone(&entry));
-        entry.running.on_end(move |_| {
+        entry.on_end(move |_| {
             let ended = lock(|| &table().detached).remove(&id);
             // Dropped after the lock is released.
             drop(ended);

@@ -91,7 +91,7 @@ unsafe fn try_report(transfer: cord_transfer, report: *mut cord_report) -> Resul
 /// # Safety
 ///
 /// As for `cord_try`.
-unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Error> {
+pub(super) unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Error> {
     match entry.report() {
         // SAFETY: as the caller promises.
         Some(from) => unsafe { write_report(from, report) },
@@ -100,7 +100,7 @@ unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Err
             unsafe { check(report)? };
             // The query ends a transfer whose descriptors the program has
             // closed.
-            entry.running.status();
+            entry.status()?;
             Ok(false)
         }
     }
@@ -111,7 +111,7 @@ unsafe fn try_entry(entry: &Entry, report: *mut cord_report) -> Result<bool, Err
 /// # Safety
 ///
 /// As for `cord_try`.
-unsafe fn check(report: *const cord_report) -> Result<(), Error> {
+pub(super) unsafe fn check(report: *const cord_report) -> Result<(), Error> {
     if report.is_null() {
         return Ok(());
     }
@@ -151,18 +151,18 @@ pub unsafe extern "C" fn cord_get_status(
     status: *mut cord_status,
 ) -> c_int {
     guard(-1, || {
-        let now = table().get(transfer)?.running.status();
-        let from = convert::status(&now);
+        let from = table().get(transfer)?.status()?;
         // SAFETY: as the caller promises.
         unsafe { sys::write_struct(status, &from)? };
         Ok(0)
     })
 }
 
-/// cord_fd - a descriptor for waiting for the end with poll(2)
+/// cord_fd - a descriptor for waiting with poll(2)
 ///
 /// The descriptor is readable (POLLIN) once the transfer has ended, and stays
-/// readable. It belongs to the handle: the caller must neither read nor close
+/// readable. For a handle of `cord_open`, it is also readable when `cord_step` has
+/// something to do. It belongs to the handle: the caller must neither read nor close
 /// it.
 ///
 /// # Returns
@@ -182,8 +182,8 @@ pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
 
 /// cord_on_end - register a function to be called at the end
 ///
-/// The callback runs once, on a thread of the library, before waiting threads
-/// return. If the transfer has already ended, cord_on_end itself runs it. It
+/// The callback runs once, before waiting threads return: on a thread of the
+/// library, or in the last `cord_step` of a handle of `cord_open`. If the transfer has already ended, cord_on_end itself runs it. It
 /// runs even if the handle has been closed meanwhile. The report is valid only
 /// during the callback.
 ///
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn cord_on_end(
         let entry = table().get(transfer)?;
         let callback = callback.ok_or(Errno::EFAULT)?;
         let user = sys::UserData::new(user);
-        entry.running.on_end(move |report| {
+        entry.on_end(move |report| {
             let report = convert::report(report);
             // SAFETY: the caller's function, with the caller's pointer for it.
             run_callback(|| unsafe { callback(transfer, &raw const report, user.get()) });
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn cord_on_end(
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_cancel(transfer: cord_transfer) -> c_int {
     guard(-1, || {
-        table().get(transfer)?.running.cancel();
+        table().get(transfer)?.cancel();
         Ok(0)
     })
 }
@@ -355,6 +355,7 @@ pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
 ///
 /// # Errors
 ///
+/// * EINVAL: a handle of `cord_open`, which does not continue by itself.
 /// * EBADF: not an open handle of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_detach(transfer: cord_transfer) -> c_int {

@@ -8,6 +8,8 @@ mod run;
 
 mod handle;
 
+mod step;
+
 mod cue;
 
 mod flags;

@@ -115,7 +115,7 @@ pub unsafe extern "C" fn cord_start(request: *const cord_request) -> cord_transf
 /// # Safety
 ///
 /// As for `cord_start`.
-unsafe fn read(request: *const cord_request) -> Result<(cord_request, Request), Error> {
+pub(super) unsafe fn read(request: *const cord_request) -> Result<(cord_request, Request), Error> {
     // SAFETY: as the caller promises.
     let from = unsafe { sys::read_struct(request)? };
     // SAFETY: a string or NULL, as the caller promises.

@@ -43,6 +43,11 @@ fn handles() {
 }
 
 #[test]
+fn step() {
+    passes("step", false);
+}
+
+#[test]
 fn fasync() {
     passes("fasync", false);
 }

@@ -1,0 +1,93 @@
+//! Transfers that the program's event loop drives: `cord_open`, `cord_step`.
+
+use std::ffi::c_int;
+
+use cordboard::{Errno, Refusal, Side, Transfer};
+
+use super::handle::{check, try_entry};
+use super::run::read;
+use super::splice::lend_both;
+use crate::error::Error;
+use crate::guard::guard;
+use crate::stepped::Stepped;
+use crate::table::table;
+use crate::types::{cord_report, cord_request, cord_transfer};
+
+/// cord_open - prepare a transfer for the program's own event loop
+///
+/// Nothing moves until `cord_step` is called. No thread of the library takes the
+/// steps. Duplicates both descriptors. The caller owns the handle and releases it
+/// with `cord_close`.
+///
+/// # Returns
+///
+/// A handle, or -1 and errno.
+///
+/// # Errors
+///
+/// Those of cord_start, except EAGAIN and EBADF for a descriptor table of the
+/// thread, and
+///
+/// * ENOSYS, or another errno of a seccomp filter that refuses epoll_create1(2)
+///   or timerfd_create(2).
+///
+/// # Safety
+///
+/// `request` is valid for as many bytes as its `struct_size` says, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cord_open(request: *const cord_request) -> cord_transfer {
+    guard(-1, || {
+        // SAFETY: as the caller promises.
+        let (from, request) = unsafe { read(request)? };
+        let (source, sink) = lend_both(from.source, from.sink)?;
+        let own = |fd: std::os::fd::BorrowedFd<'_>, side| {
+            fd.try_clone_to_owned().map_err(|error| {
+                let errno = error.raw_os_error().map_or(Errno::EMFILE, Errno::from_raw);
+                match errno {
+                    Errno::EBADF => Error::from(Refusal::Unusable { side, errno }),
+                    errno => Error::from(errno),
+                }
+            })
+        };
+        let (source, sink) = (own(source, Side::Source)?, own(sink, Side::Sink)?);
+        let transfer =
+            Transfer::owning(source, sink, request).map_err(|failure| Error::from(&failure))?;
+        Ok(table().insert_stepped(Stepped::new(transfer)?))
+    })
+}
+
+/// cord_step - take one step of a transfer of cord_open
+///
+/// Moves some bytes, if that is possible without waiting for the other side of a
+/// descriptor. A call on a file may wait for its device, as read(2) does; fsync(2)
+/// of CORD_SYNC runs in a call of its own. `cord_fd` polls readable when the next
+/// step has something to do; a step too many does nothing. `report` may be NULL;
+/// it is written at the end.
+///
+/// # Returns
+///
+/// 1 if the transfer has ended, 0 if it has not, or -1 and errno. A transfer that
+/// has failed has ended: see `report->ended` and `report->error`.
+///
+/// # Errors
+///
+/// * EBADF: not an open handle of this process.
+/// * EINVAL: a handle of cord_start or cord_last, whose steps a thread of the
+///   library takes; a `struct_size` that no version had.
+///
+/// # Safety
+///
+/// `report` is valid for as many bytes as its `struct_size` says, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cord_step(transfer: cord_transfer, report: *mut cord_report) -> c_int {
+    guard(-1, || {
+        let entry = table().get(transfer)?;
+        // SAFETY: as the caller promises.
+        unsafe { check(report)? };
+        if !entry.step()? {
+            return Ok(0);
+        }
+        // SAFETY: as the caller promises.
+        unsafe { try_entry(&entry, report) }.map(c_int::from)
+    })
+}
