@@ -23,8 +23,16 @@ pub(super) struct Alarm {
     /// `None` only while it is dropped.
     own: Option<[OwnedFd; 2]>,
     registered: Vec<(RawFd, EventFlags)>,
-    /// The timer has been set to [`NOW`] since the last wait.
-    rings: bool,
+    timer: Timer,
+}
+
+/// The state of the timer.
+#[derive(Debug, PartialEq, Eq)]
+enum Timer {
+    Disarmed,
+    /// Set to [`NOW`].
+    Rings,
+    Armed,
 }
 
 impl Alarm {
@@ -41,7 +49,7 @@ impl Alarm {
         Ok(Alarm {
             own: Some([epoll, timer]),
             registered: Vec::new(),
-            rings: false,
+            timer: Timer::Disarmed,
         })
     }
 
@@ -71,9 +79,9 @@ impl Alarm {
 
     /// Makes it readable until the next wait.
     pub(super) fn ring(&mut self) {
-        if !self.rings {
-            // It fails only if the host has closed the timer.
-            self.rings = self.set_timer(Some(NOW)).is_ok();
+        // It fails only if the host has closed the timer.
+        if self.timer != Timer::Rings && self.set_timer(Some(NOW)).is_ok() {
+            self.timer = Timer::Rings;
         }
     }
 
@@ -103,8 +111,13 @@ impl Alarm {
         // A descriptor that cannot be watched is tried at intervals.
         let retry = (!registered).then_some(BACKOFF);
         let timeout = timeout.into_iter().chain(retry).min();
-        self.rings = false;
-        let _ = self.set_timer(timeout);
+        if timeout.is_some() || self.timer != Timer::Disarmed {
+            let _ = self.set_timer(timeout);
+            self.timer = match timeout {
+                Some(_) => Timer::Armed,
+                None => Timer::Disarmed,
+            };
+        }
     }
 
     /// Registers these descriptors and no others. A registration that stays is not
