@@ -79,10 +79,13 @@ pub(super) fn outcome(
     let sinks: Vec<SinkReport> = (outlets.into_iter())
         .map(|outlet| sink_report(outlet, &left, messages))
         .collect();
+    // No sink is left, and at least one has failed.
     let failed = || {
-        let block = |sink: &SinkReport| sink.ended == SinkEnded::Failed;
-        let all = sinks.iter().all(block);
-        all.then(|| sinks.iter().position(block)).flatten()
+        let is_lost =
+            |sink: &SinkReport| matches!(sink.ended, SinkEnded::Failed | SinkEnded::Detached);
+        let has_failed = |sink: &SinkReport| sink.ended == SinkEnded::Failed;
+        let none_is_left = sinks.iter().all(is_lost);
+        none_is_left.then(|| sinks.iter().position(has_failed))?
     };
     let failed_sink = ending.failed_sink.or_else(failed);
     let ended = match (ending.ended, failed_sink) {

@@ -96,8 +96,9 @@ pub struct FanOutOutcome {
     pub read: u64,
     /// Why the fan-out ended.
     pub ended: Ended,
-    /// The index of the sink whose failure ended the fan-out
-    /// ([`OnSlow::Block`](super::OnSlow::Block)).
+    /// The index of the sink whose failure ended the fan-out: a sink with
+    /// [`OnSlow::Block`](super::OnSlow::Block), or the first that has failed if all have
+    /// failed or were detached.
     pub failed_sink: Option<usize>,
     /// The errno of a failure: that of the failed sink, or that of the source.
     pub errno: Option<Errno>,

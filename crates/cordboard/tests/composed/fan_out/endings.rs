@@ -1,9 +1,12 @@
 //! Sinks that fail, refusals, cancelled fan-outs.
 
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cordboard::fan_out::SinkEnded;
-use cordboard::{Control, Ended, Errno, FanOut, OnSlow, Request};
+use cordboard::{Control, Ended, Errno, FanOut, Observer, OnSlow, Progress, Request};
 
 use super::readers::{audit, fan, joined, pipes, read_all};
 use crate::common::{MIB, alone, content_of, file_with, pattern, tcp_pair, watchdog};
@@ -47,6 +50,53 @@ fn a_dead_pipe_harms_no_other_sink() {
         );
         assert_eq!(sinks[0].0.ended, SinkEnded::Complete);
     }
+}
+
+/// Says when a sink was detached.
+struct Detached<'a>(&'a AtomicBool);
+
+impl Observer for Detached<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.sinks < 2 {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+}
+
+/// One sink is detached, and then the last one fails.
+#[test]
+fn a_fan_out_without_sinks_names_the_one_that_failed() {
+    let _dog = watchdog("a_fan_out_without_sinks_names_the_one_that_failed");
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let feeding = std::thread::spawn(move || while feed.write_all(&[7; 4096]).is_ok() {});
+    let (mut readers, writers) = pipes(2);
+    let dying = readers.remove(1);
+    let is_detached = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut piece = [0; 65_536];
+            while !is_detached.load(Ordering::Relaxed) {
+                rustix::io::read(&dying, &mut piece).unwrap();
+            }
+            drop(dying);
+        });
+        let running = fan(&source, &writers).on_slow(OnSlow::Detach);
+        let running = running.patience(Duration::from_millis(1));
+        running.observe(Detached(&is_detached)).run().unwrap()
+    });
+    drop(source);
+    feeding.join().unwrap();
+    assert_eq!(
+        (outcome.ended, outcome.failed_sink, outcome.errno),
+        (Ended::Error, Some(1), Some(Errno::EPIPE))
+    );
+    let sinks = audit(outcome);
+    assert_eq!(sinks[0].0.ended, SinkEnded::Detached);
+    assert_eq!(sinks[1].0.ended, SinkEnded::Failed);
 }
 
 #[test]
