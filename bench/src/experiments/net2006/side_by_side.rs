@@ -7,98 +7,116 @@ use crate::harness::Bench;
 use crate::harness::series::Series;
 use crate::post_2006::{From, ROWS, Row, To};
 
-const NETWORKS: [&str; 2] = ["loopback", "veth"];
-
-/// The tables for sending and for receiving. None if nothing was measured.
-pub fn tables(bench: &Bench) -> Vec<String> {
-    let sends = |row: &&Row| row.to == To::Null;
-    let receives = |row: &&Row| row.from == From::Zero;
-    let from = |source: Source| move |network: &str| source.setting(network);
-    let to = |sink: Sink| move |network: &str| sink.setting(network);
-    let tables = [
-        table(
-            bench,
-            "sending, relative to way A from a file",
-            ROWS.iter().filter(sends),
-            |row| row.sends,
-            |row| row.from == From::Zero,
-            from(Source::Zero),
-            [
-                ("cached file", &from(Source::Cached)),
-                ("cold file", &from(Source::Cold)),
-            ],
-        ),
-        table(
-            bench,
-            "receiving, relative to way 1 to a file",
-            ROWS.iter().filter(receives),
-            |row| row.receives,
-            |row| row.to == To::Null,
-            to(Sink::Null),
-            [
-                ("file", &to(Sink::File)),
-                ("file, fsync", &to(Sink::Synced)),
-            ],
-        ),
-    ];
-    tables.into_iter().flatten().collect()
+/// A way with its place among the settings. The two places of a column are those of a file.
+struct Line {
+    label: String,
+    way: char,
+    post: f64,
+    /// For each column, the setting without the network.
+    settings: [Place; 2],
 }
 
-type SettingOf<'a> = &'a dyn Fn(&str) -> String;
+/// A source or a sink.
+#[derive(Clone, Copy)]
+enum Place {
+    From(Source),
+    To(Sink),
+}
 
-/// `apart`: the rows that are measured in a setting of their own, `apart_setting`.
-fn table<'r>(
-    bench: &Bench,
-    title: &str,
-    rows: impl Iterator<Item = &'r Row>,
-    sign: impl Fn(&Row) -> char,
-    apart: impl Fn(&Row) -> bool,
-    apart_setting: impl Fn(&str) -> String,
-    columns: [(&str, SettingOf<'_>); 2],
-) -> Option<String> {
-    let rows: Vec<&Row> = rows.collect();
-    // The first row that is not apart: all others are relative to it.
-    let unit = rows.iter().find(|row| !apart(row))?;
-    let mut out = format!("## Compared with the post: {title}\n\n| way | post |");
-    for (network, (what, _)) in cells(&columns) {
-        let _ = write!(out, " {network}, {what} |");
+impl Place {
+    fn setting(self, network: &str) -> String {
+        match self {
+            Place::From(source) => source.setting(network),
+            Place::To(sink) => sink.setting(network),
+        }
     }
-    let _ = writeln!(out, "\n|---|--:|{}", "--:|".repeat(4));
-    let seconds = |setting: &str, sign: char| {
-        let result = bench.results.iter().find(|r| r.name == setting)?;
-        result
-            .of(&ways::of_the_post(sign)?)
-            .and_then(Series::median)
-    };
-    let mut measured = false;
-    for row in &rows {
-        let end = match (apart(row), row.from, row.to) {
-            (false, ..) => "",
-            (true, From::Zero, To::Null) if sign(row) == row.sends => " from /dev/zero",
-            _ => " to /dev/null",
+}
+
+/// The tables for sending and for receiving, as far as they were measured.
+pub fn tables(bench: &Bench) -> Vec<String> {
+    let sent = ROWS.iter().filter(|row| row.to == To::Null);
+    let sent = sent.map(|row| Line::of_sending(row)).collect();
+    let received = ROWS.iter().filter(|row| row.from == From::Zero);
+    let received = received.map(|row| Line::of_receiving(row)).collect();
+    let sending = (
+        "sending, relative to A from a file",
+        ["cached file", "cold file"],
+        sent,
+    );
+    let receiving = (
+        "receiving, relative to 1 to a file",
+        ["file", "file, fsync"],
+        received,
+    );
+    [sending, receiving]
+        .into_iter()
+        .filter_map(|(title, columns, lines)| table(bench, title, columns, lines))
+        .collect()
+}
+
+impl Line {
+    fn of_sending(row: &Row) -> Line {
+        let (what, settings) = match row.from {
+            From::Zero => (" from /dev/zero", [Source::Zero; 2]),
+            From::File => (" from a file", [Source::Cached, Source::Cold]),
         };
-        let _ = write!(out, "| {}{end} | {:.2} |", sign(row), row.rate / unit.rate);
-        for (network, (_, setting)) in cells(&columns) {
-            let own = match apart(row) {
-                true => apart_setting(network),
-                false => setting(network),
-            };
-            let base = seconds(&setting(network), sign(unit));
-            let ratio = base.zip(seconds(&own, sign(row)));
+        Line {
+            label: format!("{}{what}", row.sends),
+            way: row.sends,
+            post: row.rate,
+            settings: settings.map(Place::From),
+        }
+    }
+
+    fn of_receiving(row: &Row) -> Line {
+        let (what, settings) = match row.to {
+            To::Null => (" to /dev/null", [Sink::Null; 2]),
+            To::File => (" to a file", [Sink::File, Sink::Synced]),
+        };
+        Line {
+            label: format!("{}{what}", row.receives),
+            way: row.receives,
+            post: row.rate,
+            settings: settings.map(Place::To),
+        }
+    }
+
+    /// The median of the wall times with the block size of the post.
+    fn seconds(&self, bench: &Bench, column: usize, network: &str) -> Option<f64> {
+        let setting = self.settings[column].setting(network);
+        let result = bench.results.iter().find(|r| r.name == setting)?;
+        let series = result.of(&ways::of_the_post(self.way)?);
+        series.and_then(Series::median)
+    }
+}
+
+/// Rates relative to the second line: the first way with a file.
+fn table(bench: &Bench, title: &str, columns: [&str; 2], lines: Vec<Line>) -> Option<String> {
+    let unit = lines.get(1)?;
+    let cells: Vec<(usize, &str)> = (0..2)
+        .flat_map(|column| ["loopback", "veth"].map(|network| (column, network)))
+        .collect();
+    let mut out = format!("## Compared with the post: {title}\n\n| way | post |");
+    for (column, network) in &cells {
+        let _ = write!(out, " {}, {network} |", columns[*column]);
+    }
+    let _ = writeln!(out, "\n|---|--:|{}", "--:|".repeat(cells.len()));
+    let mut measured = false;
+    for line in &lines {
+        let _ = write!(out, "| {} | {:.2} |", line.label, line.post / unit.post);
+        for (column, network) in &cells {
+            let seconds = |line: &Line| line.seconds(bench, *column, network);
+            let ratio = seconds(unit)
+                .zip(seconds(line))
+                .map(|(unit, own)| unit / own);
             measured |= ratio.is_some();
-            let shown = ratio.map_or("–".to_owned(), |(base, s)| format!("{:.2}", base / s));
-            let _ = write!(out, " {shown} |");
+            let _ = match ratio {
+                Some(ratio) => write!(out, " {ratio:.2} |"),
+                None => write!(out, " – |"),
+            };
         }
         out.push('\n');
     }
     out.push_str("\nBlocks of 64 KiB, as in the post.\n");
     measured.then_some(out)
-}
-
-/// Each network with each column.
-fn cells<'c, 'a>(
-    columns: &'c [(&'a str, SettingOf<'a>); 2],
-) -> impl Iterator<Item = (&'static str, (&'a str, SettingOf<'a>))> + 'c {
-    let networks = NETWORKS.into_iter();
-    networks.flat_map(|network| columns.iter().map(move |column| (network, *column)))
 }
