@@ -152,7 +152,7 @@ mod tests {
         match Network::veth(9000) {
             Ok(veth) => a_byte_arrives_on(&veth),
             Err(why) => {
-                testkit::skip::here(&format!("{why:#}"));
+                testkit::skip::here(format!("{why:#}"));
             }
         }
         assert_eq!(here(), before, "this thread keeps its namespace");

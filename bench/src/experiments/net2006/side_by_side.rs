@@ -35,9 +35,9 @@ impl Place {
 /// The tables for sending and for receiving, as far as they were measured.
 pub fn tables(bench: &Bench) -> Vec<String> {
     let sent = ROWS.iter().filter(|row| row.to == To::Null);
-    let sent = sent.map(|row| Line::of_sending(row)).collect();
+    let sent = sent.map(Line::of_sending).collect();
     let received = ROWS.iter().filter(|row| row.from == From::Zero);
-    let received = received.map(|row| Line::of_receiving(row)).collect();
+    let received = received.map(Line::of_receiving).collect();
     let sending = (
         "sending, relative to A from a file",
         ["cached file", "cold file"],
