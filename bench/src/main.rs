@@ -10,6 +10,7 @@ mod experiments;
 mod harness;
 mod paper;
 mod paper_cue;
+mod post_2006;
 
 use std::process::ExitCode;
 

@@ -10,6 +10,8 @@ mod ftp;
 pub mod latency;
 mod library;
 pub mod many;
+mod net_receive;
+mod net_send;
 mod relay_loops;
 mod sinks;
 mod synced;
@@ -93,6 +95,11 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
         "many-idle" => {
             let silence = Duration::from_millis(args.word(3)?.parse()?);
             many::idle::run(args.word(0)?, args.number(1)?, args.number(2)?, silence)
+        }
+        "net-receive" => net_receive::run(args.word(0)?, args.number(1)?, args.word(2)?),
+        "net-send" => {
+            let bytes = args.word(3)?.parse()?;
+            net_send::run(args.word(0)?, args.number(1)?, args.word(2)?, bytes)
         }
         "relay-read-write" => relay_loops::read_write(args.number(0)?),
         "relay-splice" => relay_loops::splice(args.number(0)?),

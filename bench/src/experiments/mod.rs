@@ -9,6 +9,7 @@ mod figures45;
 mod flow;
 mod latency;
 mod many;
+mod net2006;
 mod one_byte;
 mod overhead;
 mod pacing;
@@ -43,4 +44,5 @@ pub const ALL: &[Experiment] = &[
     fan_out::EXPERIMENT,
     figures45::EXPERIMENT,
     tune::EXPERIMENT,
+    net2006::EXPERIMENT,
 ];

@@ -12,6 +12,8 @@ pub mod interleave;
 pub mod launch;
 pub mod load;
 pub mod loopfs;
+pub mod mapping;
+pub mod network;
 pub mod profile;
 pub mod prune;
 pub mod record;

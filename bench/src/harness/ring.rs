@@ -1,5 +1,5 @@
 //! An io_uring with registered buffers that reads and writes share, for the
-//! hand-written direct copy. Only this module and `sys` contain `unsafe`.
+//! hand-written direct copy. Only this module, `sys` and `mapping` contain `unsafe`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

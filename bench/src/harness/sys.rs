@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper: waiting for a child with its processor
-//! time, passing descriptors to it, a private mount namespace. Only this module
-//! and `ring` contain `unsafe`.
+//! time, passing descriptors to it, private namespaces. Only this module, `ring`
+//! and `mapping` contain `unsafe`.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -160,5 +160,15 @@ pub fn private_mounts() -> io::Result<()> {
     }
     use rustix::mount::MountPropagationFlags as Flags;
     rustix::mount::mount_change("/", Flags::PRIVATE | Flags::REC)?;
+    Ok(())
+}
+
+/// Gives this thread a new network namespace, without an address. The other
+/// threads keep theirs. `unshare(2)`, root only.
+pub fn private_network() -> io::Result<()> {
+    // SAFETY: CLONE_NEWNET changes no memory of this process.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
     Ok(())
 }
