@@ -291,6 +291,13 @@ pub struct Writing {
     /// be appended to. Every byte is written: excludes --sparse always
     #[arg(long)]
     pub append: bool,
+    /// Write at this byte of the sink, not at the position of its descriptor or
+    /// at its start. A file is not truncated: the bytes before and behind the
+    /// range that is written stay. An offset behind its end leaves a hole.
+    /// Needs a single sink that is a file or a block device, and excludes
+    /// --append. copy needs a single source
+    #[arg(long, value_name = "N", value_parser = units::size)]
+    pub sink_offset: Option<u64>,
 }
 
 /// The paths, and the size of their steps.

@@ -44,8 +44,9 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     });
     let sources = sources.collect::<Result<Vec<PathBuf>, Problem>>()?;
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
-    if part && (sources.len() > 1 || flags.recursive) {
-        return Err(Problem::usage("", "--size and --offset need a single file"));
+    if (part || flags.writing.sink_offset.is_some()) && (sources.len() > 1 || flags.recursive) {
+        let text = "--size, --offset and --sink-offset need a single file";
+        return Err(Problem::usage("", text));
     }
     let request = request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?;
     stages::check(&flags.common.stages, &request)?;
@@ -74,6 +75,11 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     // An interrupted call says nothing about the sink.
     check_stop()?;
     let found = found.map_err(|errno| lookup_failed(sink, Side::Sink, errno))?;
+    let is_fifo = found.is_some_and(|stat| kind(&stat) == FileType::Fifo);
+    if is_fifo && job.request.sink_offset.is_some() {
+        // Its open would wait for a reader.
+        return Err(endpoint::without_offsets(&sink.to_string_lossy(), "a FIFO"));
+    }
     let into = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
     if !into && many {
         let shown = sink.to_string_lossy();
