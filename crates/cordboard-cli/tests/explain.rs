@@ -424,6 +424,17 @@ fn completions_offer_the_paths() {
     }
     // Of splice, copy, cat, play and explain.
     assert_eq!(offered, 10);
+    // Of splice, copy, cat and play; of splice, copy and explain.
+    for (option, words, number) in [
+        (" --progress)", "auto always lines never", 4),
+        (" --sparse)", "auto always never", 3),
+    ] {
+        let offers = format!("compgen -W \"{words}\"");
+        let lines = script.lines().zip(script.lines().skip(1));
+        let of = lines.filter(|(line, _)| line.ends_with(option));
+        let offers = of.filter(|(_, offer)| offer.contains(&offers)).count();
+        assert_eq!(offers, number, "{option}");
+    }
     // All paths are listed with --route, once.
     let help = text(&call(["splice", "--help"]));
     let listed = format!("possible values: {}", names.join(", "));

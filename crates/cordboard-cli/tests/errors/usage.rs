@@ -18,6 +18,8 @@ fn wrong_usage() {
         ),
         (&["cat", "--without", "sockmap"], "not implemented yet"),
         (&["splice", "-", "-", "--sparse", "maybe"], "maybe"),
+        (&["splice", "-", "-", "--sparse", "lines"], "lines"),
+        (&["splice", "-", "-", "--progress", "maybe"], "maybe"),
         (
             &[
                 "splice",
