@@ -262,6 +262,9 @@ fn a_sink_without_offsets_is_refused() {
     for command in ["splice", "copy", "explain"] {
         at_any(command, &source, &fifo).fails(1, &says);
     }
+    std::fs::create_dir(dir.path().join("into")).unwrap();
+    super::common::fifo(&dir.path().join("into/s"));
+    at_any("copy", &source, &dir.path().join("into")).fails(1, &says);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp:{}", port.local_addr().unwrap());
     for sink in [
