@@ -94,6 +94,30 @@ fn lines_for_logs_come_while_it_runs_and_at_the_end() {
     assert!(last.starts_with("cordboard: interrupted by "), "{last}");
 }
 
+/// The operands are counted before the first line.
+#[test]
+fn lines_for_logs_have_the_share_of_a_tree() {
+    if let Some(reason) = Need::CloseRange.unmet() {
+        testkit::skip::here(&reason);
+        return;
+    }
+    let folder = dir();
+    let mut child = cordboard()
+        .args(["copy", "-r", "--rate", "2000", "--progress", "lines"])
+        .args([tree(folder.path()), folder.path().join("to")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains(" of 391 KiB ("), "{line}");
+    assert!(line.contains(" of 41 files  "), "{line}");
+    signal(child.id(), Signal::TERM);
+    stderr.read_to_string(&mut line).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
 /// The totals are the last line, also of a short transfer, and of cat.
 #[test]
 fn lines_for_logs_end_with_the_totals() {

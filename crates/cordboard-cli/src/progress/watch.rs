@@ -30,7 +30,7 @@ pub struct Watch {
     total: Option<u64>,
     /// The number of files that have ended, if there may be several.
     files: Option<u64>,
-    /// The operands, which are counted from the first drawing on.
+    /// The operands, which are counted once progress may be shown.
     operands: Option<Operands>,
     scan: Option<Scan>,
     /// The sinks, if there are several.
@@ -190,14 +190,16 @@ impl Watch {
                 false => {}
             }
         }
-        let next = self.style.next(self.drawn_at, elapsed);
-        let Some(drawn_at) = next.filter(|_| elapsed >= QUIET) else {
+        if !self.draws() || elapsed < QUIET {
             return;
-        };
-        self.drawn_at = drawn_at;
+        }
         if let Some(operands) = self.operands.take() {
             self.scan = Scan::start(operands);
         }
+        let Some(drawn_at) = self.style.next(self.drawn_at, elapsed) else {
+            return;
+        };
+        self.drawn_at = drawn_at;
         let frame = self.frame(bytes, total, elapsed, path, under_way);
         let slow = self.pace.0 != EVERY;
         if slow && signals::stop().is_none() {
