@@ -9,7 +9,7 @@ use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::fan_out::end;
 use crate::flags::Splice;
-use crate::problem::{Action, Problem, buffer_failed, transfer_failed};
+use crate::problem::{Action, Problem, buffer_failed, refusal_hint, transfer_failed};
 use crate::progress::is_on;
 use crate::report::BufferLine;
 use crate::request;
@@ -64,7 +64,7 @@ fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
     let shown = flags.sink.to_string_lossy();
-    let sink = endpoint::sink(&sink_name, &shown, flags.writing.append)?;
+    let sink = endpoint::sink(&sink_name, &shown, request::existing(&flags.writing))?;
     let moved = transfer(flags, session, (&source, &sink), request);
     let outcome = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     session.set_buffered(BufferLine {
@@ -110,12 +110,19 @@ fn transfer(
             Some(Side::Sink) => (&sink.shown, Side::Sink),
             _ => (&source.shown, Side::Source),
         };
-        Problem::refused(shown, side, refusal.errno(), refusal.to_string())
+        Problem {
+            hint: refusal_hint(&refusal).map(str::to_owned),
+            ..Problem::refused(shown, side, refusal.errno(), refusal.to_string())
+        }
     };
     endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
     if request.size == Size::Eof {
         let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
         endpoint::check_append_to_itself(from, (sink.as_fd(), &sink.shown))?;
+    }
+    if request.sink_offset.is_some() {
+        let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
+        endpoint::check_kept_alias(from, (sink.as_fd(), &sink.shown))?;
     }
     let (from, to) = (source.as_fd(), sink.as_fd());
     // The sink is truncated only after all other checks.

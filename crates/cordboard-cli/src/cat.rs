@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use cordboard::{Ended, Errno, Request, Side, Size, Sparse};
 
-use crate::endpoint::{self, Name, Opened};
+use crate::endpoint::{self, Existing, Name, Opened};
 use crate::flags::Cat;
 use crate::problem::Problem;
 use crate::request;
@@ -36,7 +36,7 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
         [] => &standard,
         files => files,
     };
-    let sink = endpoint::sink(&Name::Standard, "-", false)?;
+    let sink = endpoint::sink(&Name::Standard, "-", Existing::Replace)?;
     if let Some(paths) = several(files) {
         session.count_operands(paths, false, flags.range.size);
     }

@@ -12,7 +12,7 @@ use crate::buffer;
 use crate::endpoint::{self, Opened};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
-use crate::problem::{Action, Problem, transfer_failed};
+use crate::problem::{Action, Problem, refusal_hint, transfer_failed};
 use crate::progress::{Watch, is_on};
 use crate::report::SourceLine;
 use crate::request;
@@ -101,7 +101,7 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         sources.push(open(name, &shown.to_string_lossy())?);
     }
     let shown = sink_name.to_string_lossy();
-    let sink = endpoint::sink(&sink_parsed, &shown, flags.writing.append)?;
+    let sink = endpoint::sink(&sink_parsed, &shown, request::existing(&flags.writing))?;
     let moved = transfer(flags, session, (&sources, &sink), request, turn);
     let outcome = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     let lines = sources.iter().zip(&outcome.sources).map(line);
@@ -143,13 +143,20 @@ fn transfer(
             _ => (&sources[refused.source_index].shown, Side::Source),
         };
         let text = refused.refusal.to_string();
-        Problem::refused(shown, side, refused.refusal.errno(), text)
+        Problem {
+            hint: refusal_hint(&refused.refusal).map(str::to_owned),
+            ..Problem::refused(shown, side, refused.refusal.errno(), text)
+        }
     };
     endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
-    if request.size == Size::Eof {
-        for source in sources {
-            let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
-            endpoint::check_append_to_itself(from, (sink.as_fd(), &sink.shown))?;
+    for source in sources {
+        let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
+        let to = (sink.as_fd(), &sink.shown as &dyn std::fmt::Display);
+        if request.size == Size::Eof {
+            endpoint::check_append_to_itself(from, to)?;
+        }
+        if request.sink_offset.is_some() {
+            endpoint::check_kept_alias(from, to)?;
         }
     }
     let prepare = || {

@@ -9,7 +9,7 @@ use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Si
 
 use crate::buffer;
 use crate::directory::sync_parent;
-use crate::endpoint::{self, Name, Opened};
+use crate::endpoint::{self, Existing, Name, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
 use crate::interruptible::pause;
@@ -36,6 +36,9 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         let text = "--hash, --zstd and --unzstd need a single DST";
         return Err(Problem::usage("", text));
     }
+    if flags.writing.sink_offset.is_some() {
+        return Err(Problem::usage("", "--sink-offset needs a single DST").help("omit it"));
+    }
     fan_in::check_none(flags)?;
     buffer::check_none(flags)?;
     let request = Request {
@@ -54,7 +57,7 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         .collect();
     let parsed = parsed?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
-    let sinks = open_sinks(&parsed, &names, flags.writing.append)?;
+    let sinks = open_sinks(&parsed, &names, request::existing(&flags.writing))?;
     let outcome = match transfer(flags, session, (&source, &sinks), request) {
         Ok(outcome) => outcome,
         Err(problem) => return Err(leaving(problem, sinks)),
@@ -78,7 +81,11 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
 
 /// Opens all sinks. A FIFO without a reader does not delay the others: a process may open
 /// several of them for reading, in any order.
-fn open_sinks(names: &[Name], shown: &[&OsStr], append: bool) -> Result<Vec<Opened>, Problem> {
+fn open_sinks(
+    names: &[Name],
+    shown: &[&OsStr],
+    existing: Existing,
+) -> Result<Vec<Opened>, Problem> {
     let mut sinks: Vec<Option<Opened>> = names.iter().map(|_| None).collect();
     loop {
         let missing = sinks.iter().filter(|sink| sink.is_none()).count();
@@ -88,8 +95,8 @@ fn open_sinks(names: &[Name], shown: &[&OsStr], append: bool) -> Result<Vec<Open
                 let shown = shown.to_string_lossy();
                 *sink = match missing {
                     // Nothing else is left to open.
-                    1 => Some(endpoint::sink(name, &shown, append)?),
-                    _ => endpoint::sink_of_several(name, &shown, append)?,
+                    1 => Some(endpoint::sink(name, &shown, existing)?),
+                    _ => endpoint::sink_of_several(name, &shown, existing)?,
                 };
             }
             Ok(())

@@ -27,7 +27,7 @@ pub use serve::{Ftp, Protocol, Serve};
 pub use splice::Splice;
 pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 pub use top::TopFlags;
-pub use words::When;
+pub use words::{ProgressMode, When};
 
 use words::Word;
 
@@ -229,9 +229,9 @@ pub struct Play {
     /// Shared flags.
     #[command(flatten)]
     pub paths: Paths,
-    /// Draw progress; auto: on a terminal
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
-    pub progress: When,
+    /// Show progress; auto: on a terminal; lines: a line each second, for logs
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = ProgressMode::Auto)]
+    pub progress: ProgressMode,
     /// Print the reports as one line of JSON on standard error at the end
     #[arg(long)]
     pub json: bool,
@@ -291,6 +291,13 @@ pub struct Writing {
     /// be appended to. Every byte is written: excludes --sparse always
     #[arg(long)]
     pub append: bool,
+    /// Write at this byte of the sink, not at the position of its descriptor or
+    /// at its start. A file is not truncated: the bytes before and behind the
+    /// range that is written stay. An offset behind its end leaves a hole.
+    /// Needs a single sink that is a file or a block device, and excludes
+    /// --append. copy needs a single source
+    #[arg(long, value_name = "N", value_parser = units::size)]
+    pub sink_offset: Option<u64>,
 }
 
 /// The paths, and the size of their steps.
@@ -364,7 +371,7 @@ pub struct Common {
     /// range and time) are refused with EOPNOTSUPP.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub control: Option<OsString>,
-    /// Draw progress; auto: on a terminal
+    /// Show progress; auto: on a terminal; lines: a line each second, for logs
     ///
     /// One line on standard error, which is drawn again each tenth of a second: the
     /// bytes, the share of all, the files, the rate, the time that has elapsed and that
@@ -372,9 +379,11 @@ pub struct Common {
     /// it shows the slowest that is attached. Several files are counted meanwhile: a
     /// number with + is the least there can be. auto draws only if standard error is a
     /// terminal that is neither the source nor the sink. always also draws into other
-    /// files and pipes, in 79 columns, with a carriage return before each line.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
-    pub progress: When,
+    /// files and pipes, in 79 columns, with a carriage return before each line. lines
+    /// prints the same line each second instead, with a line feed behind it and without
+    /// control characters, and the totals as the last line: for logs.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = ProgressMode::Auto)]
+    pub progress: ProgressMode,
     /// Print the report as one line of JSON on standard error at the end; for
     /// several files, the totals
     #[arg(long)]

@@ -4,7 +4,7 @@ use cordboard::Side;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::endpoint::{self, Name};
+use crate::endpoint::{self, Existing, Name};
 use crate::output::{errno_of, print_line, write_all};
 use crate::problem::{Action, Problem};
 use crate::signals;
@@ -29,7 +29,7 @@ pub fn failed(problem: &Problem) -> u8 {
 
 /// Standard output, unless it was closed or is open for reading only.
 pub fn writable_stdout() -> Result<endpoint::Opened, Problem> {
-    let sink = endpoint::sink(&Name::Standard, "-", false)?;
+    let sink = endpoint::sink(&Name::Standard, "-", Existing::Replace)?;
     match rustix::fs::fcntl_getfl(&sink) {
         Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {
             Err(write_problem(&sink.shown, &Errno::BADF.into()))

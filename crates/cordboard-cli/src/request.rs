@@ -6,6 +6,7 @@ use cordboard::engine::Backend;
 use cordboard::{Endpoint, Request, Size, Sparse, Switches};
 use rustix::fs::FileType;
 
+use crate::endpoint::Existing;
 use crate::flags::{Paths, Range, When, Writing};
 use crate::problem::Problem;
 
@@ -73,10 +74,25 @@ pub fn for_writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Re
         let text = "--append writes every byte, and excludes --sparse always";
         return Err(Problem::usage("", text).help("omit one of the two"));
     }
+    // A write to a file that is open with O_APPEND ignores its offset (pwrite(2)).
+    if writing.append && writing.sink_offset.is_some() {
+        let text = "--append writes behind the end, and excludes --sink-offset";
+        return Err(Problem::usage("", text).help("omit one of the two"));
+    }
     Ok(Request {
         sync: writing.sync,
+        sink_offset: writing.sink_offset,
         ..common(range, paths, writing.sparse.into())?
     })
+}
+
+/// What happens to the contents that the sink has.
+pub fn existing(writing: &Writing) -> Existing {
+    match (writing.append, writing.sink_offset) {
+        (true, _) => Existing::Append,
+        (false, Some(_)) => Existing::Keep,
+        (false, None) => Existing::Replace,
+    }
 }
 
 /// The part of the request that all commands share.

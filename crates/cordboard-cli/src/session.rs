@@ -13,10 +13,10 @@ use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
 use crate::files::kind;
-use crate::flags::{Common, Label, When};
+use crate::flags::{Common, Label, ProgressMode};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
-use crate::progress::{Watch, is_on};
+use crate::progress::{Style, Watch, is_on};
 use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
@@ -41,7 +41,8 @@ pub struct Session {
     verb: &'static str,
     json: bool,
     staging: Staging,
-    always: bool,
+    /// Progress was requested: it is shown everywhere, with the totals at the end.
+    requested: bool,
     usage: bool,
     /// There may be several files to copy.
     many: bool,
@@ -77,11 +78,6 @@ impl Session {
         };
         let control = signals::install(zero);
         common.pacing.apply(control);
-        let drawing = match common.progress {
-            When::Auto => std::io::stderr().is_terminal(),
-            When::Always => true,
-            When::Never => false,
-        };
         Session {
             verb,
             json: common.json,
@@ -89,7 +85,7 @@ impl Session {
                 stages: common.stages.clone(),
                 verify: false,
             },
-            always: common.progress == When::Always,
+            requested: matches!(common.progress, ProgressMode::Always | ProgressMode::Lines),
             usage: false,
             many: false,
             transfers: 0,
@@ -98,7 +94,7 @@ impl Session {
             hashes: Vec::new(),
             control,
             steering: None,
-            watch: Watch::new(drawing),
+            watch: Watch::new(Style::of(common.progress)),
             account: Account::default(),
             reasons: BTreeSet::new(),
             unreported: 0,
@@ -182,7 +178,7 @@ impl Session {
         // The number of bytes written is unknown if stages change them.
         let total = total.filter(|_| !self.staging.stages.transform());
         // Lines of progress would mix with what is typed or written there.
-        if self.watch.draws() && !self.always && (is_on(source) || is_on(sink)) {
+        if self.watch.draws() && !self.requested && (is_on(source) || is_on(sink)) {
             self.watch.mute();
         }
         self.watch.begin(total);
@@ -452,7 +448,7 @@ impl Session {
         } else if account.total.ended != Ended::Error
             && !self.lost
             && self.watch.draws()
-            && (self.always || (account.total.elapsed > QUICK && self.verb != CAT))
+            && (self.requested || (account.total.elapsed > QUICK && self.verb != CAT))
         {
             print_line(account.summary(self.verb));
         }

@@ -1,6 +1,7 @@
 //! `cordboard splice SRC DST`.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -34,11 +35,8 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     };
     stages::check(&flags.common.stages, &request)?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
-    let sink = endpoint::sink(
-        &sink_name,
-        &flags.sink.to_string_lossy(),
-        flags.writing.append,
-    )?;
+    let existing = request::existing(&flags.writing);
+    let sink = endpoint::sink(&sink_name, &flags.sink.to_string_lossy(), existing)?;
     let moved = transfer(session, &flags.source, (&source, &sink), request);
     let report = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     let ended = match report.ended {
@@ -100,6 +98,10 @@ fn transfer(
         )?;
         sink.empty()?;
         endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
+    }
+    if request.sink_offset.is_some() {
+        let from: (_, &dyn Display) = (source.as_fd(), &source.shown);
+        endpoint::check_kept_alias(from, (sink.as_fd(), &sink.shown))?;
     }
     let request = Request {
         source_unshared: source.is_owned(),

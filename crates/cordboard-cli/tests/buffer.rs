@@ -50,6 +50,20 @@ fn a_burst_is_taken_before_the_reader_reads() {
 }
 
 #[test]
+fn a_range_of_the_sink_is_written() {
+    let dir = dir();
+    let (new, old) = (bytes(3_000_000), vec![0xee; 5_000_000]);
+    let (source, sink) = (file(&dir, "s", &new), file(&dir, "d", &old));
+    let offset = ["splice", "--buffer", "1M", "--sink-offset", "1000001"];
+    run(cordboard().args(offset).args([&source, &sink])).ok();
+    let got = fs::read(&sink).unwrap();
+    assert!(got[1_000_001..][..3_000_000] == new && got.len() == old.len());
+    assert!(got[..1_000_001] == old[..1_000_001] && got[4_000_001..] == old[4_000_001..]);
+    let refused = run(cordboard().args(offset).arg(&source).arg("-"));
+    refused.fails(1, &["cannot seek", "omit --sink-offset"]);
+}
+
+#[test]
 fn a_signal_prints_the_level_and_another_ends_it() {
     let mut child = spawn(&["--buffer", "16M", "--rate", "1"]);
     let data = bytes(5_000_000);

@@ -200,6 +200,39 @@ fn a_file_that_is_to_be_made_and_appended_to_is_one_that_appends() {
 }
 
 #[test]
+fn a_sink_that_is_written_in_place_is_as_long_as_it_was() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(100_000));
+    let sink = file(&dir, "d", &bytes(200_000));
+    let with = |options: &[&str]| {
+        run(cordboard()
+            .args(["explain", "--sink-offset", "4K"])
+            .args(options)
+            .args([&source, &sink]))
+    };
+    let shown = text(&with(&[]));
+    assert!(shown.contains("to be written in place"), "{shown}");
+    let why = "sendfile: sendfile writes at the sink's file position only";
+    assert!(shown.contains(why), "{shown}");
+    let json: serde_json::Value = serde_json::from_slice(with(&["--json"]).stdout()).unwrap();
+    assert_eq!(json["sink"]["size"], 200_000);
+    assert_eq!(read(&sink), bytes(200_000));
+    let new = dir.path().join("new");
+    let explain = ["explain", "--sink-offset", "4K"];
+    run(cordboard().args(explain).args([&source, &new])).ok();
+    assert!(!new.exists());
+    // Within one file, the ranges decide.
+    let both = |size| {
+        run(cordboard()
+            .args(explain)
+            .args(["--size", size])
+            .args([&sink, &sink]))
+    };
+    both("1K").ok();
+    both("8K").fails(1, &["overlap"]);
+}
+
+#[test]
 fn json() {
     let run = call([
         "explain",
@@ -391,6 +424,17 @@ fn completions_offer_the_paths() {
     }
     // Of splice, copy, cat, play and explain.
     assert_eq!(offered, 10);
+    // Of splice, copy, cat and play; of splice, copy and explain.
+    for (option, words, number) in [
+        (" --progress)", "auto always lines never", 4),
+        (" --sparse)", "auto always never", 3),
+    ] {
+        let offers = format!("compgen -W \"{words}\"");
+        let lines = script.lines().zip(script.lines().skip(1));
+        let of = lines.filter(|(line, _)| line.ends_with(option));
+        let offers = of.filter(|(_, offer)| offer.contains(&offers)).count();
+        assert_eq!(offers, number, "{option}");
+    }
     // All paths are listed with --route, once.
     let help = text(&call(["splice", "--help"]));
     let listed = format!("possible values: {}", names.join(", "));

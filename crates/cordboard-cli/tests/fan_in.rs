@@ -181,6 +181,24 @@ fn mixtures_are_refused_with_what_helps() {
 }
 
 #[test]
+fn the_sink_has_one_offset() {
+    let dir = dir();
+    let (a, b) = (file(&dir, "a", b"a\n"), file(&dir, "b", b"b\n"));
+    let sink = file(&dir, "d", b"0123456789");
+    let offset = ["splice", "--fan-in", "line", "--sink-offset", "3"];
+    let run_ = run(cordboard().args(offset).args([&a, &b, &sink]));
+    run_.ok();
+    let got = fs::read(&sink).unwrap();
+    assert!(got == b"012a\nb\n789" || got == b"012b\na\n789", "{got:?}");
+    // Standard output is a pipe.
+    let refused = run(cordboard().args(offset).args([&a, &b]).arg("-"));
+    refused.fails(1, &["cannot seek", "omit --sink-offset"]);
+    let itself = run(cordboard().args(offset).args([&a, &sink, &sink]));
+    itself.fails(1, &["same file"]);
+    assert_eq!(fs::read(&sink).unwrap(), got);
+}
+
+#[test]
 fn a_fifo_without_a_writer_delays_no_other_source() {
     let dir = dir();
     let path = |name: &str| dir.path().join(name);

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -60,6 +61,92 @@ impl Drawing {
         drop(self.child.stdout.take());
         while more(&mut self.master, &mut self.screen) {}
         assert_eq!(self.child.wait().unwrap().code(), Some(143));
+    }
+}
+
+/// The first line comes after a second, whatever the machine is busy with.
+#[test]
+fn lines_for_logs_come_while_it_runs_and_at_the_end() {
+    let args = ["/dev/zero", "/dev/null", "--size", "1T", "--rate", "1M"];
+    let mut child = cordboard()
+        .args(["splice", "--progress", "lines"])
+        .args(args)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = String::new();
+    for _ in 0..2 {
+        stderr.read_line(&mut lines).unwrap();
+    }
+    signal(child.id(), Signal::TERM);
+    stderr.read_to_string(&mut lines).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert!(!lines.contains(['\r', '\x1b']), "{lines}");
+    let lines: Vec<&str> = lines.lines().collect();
+    assert!(lines.len() >= 3, "{lines:?}");
+    let (last, shown) = lines.split_last().unwrap();
+    for line in shown {
+        assert!(line.contains(" of 1.0 TiB (0 %)  "), "{line}");
+        assert!(line.contains("  elapsed 0:0"), "{line}");
+        assert!(line.len() <= 79, "{line}");
+    }
+    assert!(last.starts_with("cordboard: interrupted by "), "{last}");
+}
+
+/// The operands are counted before the first line.
+#[test]
+fn lines_for_logs_have_the_share_of_a_tree() {
+    if let Some(reason) = Need::CloseRange.unmet() {
+        testkit::skip::here(&reason);
+        return;
+    }
+    let folder = dir();
+    let mut child = cordboard()
+        .args(["copy", "-r", "--rate", "2000", "--progress", "lines"])
+        .args([tree(folder.path()), folder.path().join("to")])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains(" of 391 KiB ("), "{line}");
+    assert!(line.contains(" of 41 files  "), "{line}");
+    signal(child.id(), Signal::TERM);
+    stderr.read_to_string(&mut line).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+/// The totals are the last line, also of a short transfer, and of cat.
+#[test]
+fn lines_for_logs_end_with_the_totals() {
+    let folder = dir();
+    let from = file(&folder, "from", &bytes(2048));
+    let to = folder.path().join("to");
+    let words = [
+        (
+            vec!["splice".as_ref(), from.as_os_str(), to.as_os_str()],
+            "moved",
+        ),
+        (
+            vec!["copy".as_ref(), from.as_os_str(), to.as_os_str()],
+            "copied",
+        ),
+        (vec!["cat".as_ref(), from.as_os_str()], "written"),
+    ];
+    for (words, verb) in words {
+        let done = run(cordboard().args(words).args(["--progress", "lines"]));
+        let stderr = done.ok().stderr();
+        assert!(
+            stderr.starts_with(&format!("{verb} 2.0 KiB in ")),
+            "{stderr}"
+        );
+        assert!(
+            stderr.ends_with('\n') && stderr.lines().count() == 1,
+            "{stderr}"
+        );
+        assert!(!stderr.contains(['\r', '\x1b']), "{stderr}");
     }
 }
 

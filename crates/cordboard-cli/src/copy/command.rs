@@ -44,8 +44,9 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     });
     let sources = sources.collect::<Result<Vec<PathBuf>, Problem>>()?;
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
-    if part && (sources.len() > 1 || flags.recursive) {
-        return Err(Problem::usage("", "--size and --offset need a single file"));
+    if (part || flags.writing.sink_offset.is_some()) && (sources.len() > 1 || flags.recursive) {
+        let text = "--size, --offset and --sink-offset need a single file";
+        return Err(Problem::usage("", text));
     }
     let request = request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?;
     stages::check(&flags.common.stages, &request)?;
@@ -80,6 +81,12 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         let text = "is not a directory, but there are several sources";
         return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
             .help("create it first (mkdir)"));
+    }
+    if job.request.sink_offset.is_some() {
+        check_no_fifo(&match into {
+            true => target(sink, &sources[0]),
+            false => sink.clone(),
+        })?;
     }
     let only = !many && !flags.recursive;
     let slots = match only {
@@ -174,6 +181,16 @@ fn is_directory(path: &Path) -> Result<bool, Problem> {
     let found = if_exists(retry(|| rustix::fs::lstat(path)));
     let found = found.map_err(|errno| lookup_failed(path, Side::Source, errno))?;
     Ok(found.is_some_and(|stat| kind(&stat) == FileType::Directory))
+}
+
+/// Refuses a FIFO, which has no offsets: its open would wait for a reader.
+fn check_no_fifo(sink: &Path) -> Result<(), Problem> {
+    // The open reports any other problem.
+    let found = retry(|| rustix::fs::stat(sink));
+    match found.is_ok_and(|stat| kind(&stat) == FileType::Fifo) {
+        true => Err(endpoint::without_offsets(&sink.to_string_lossy(), "a FIFO")),
+        false => Ok(()),
+    }
 }
 
 /// A lookup has failed.

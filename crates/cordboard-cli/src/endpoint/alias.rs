@@ -85,7 +85,32 @@ pub fn check_append_to_itself(
     Err(problem.help("it is visible in two file systems: specify a size, or write to another file"))
 }
 
-/// Whether the source is the sink of an append, which keeps its contents. The
+/// Refuses a sink whose contents are kept, and that is the source under another
+/// device number: the library checks only ranges of a file that it knows to be
+/// one.
+pub fn check_kept_alias(
+    (source, source_shown): (BorrowedFd<'_>, &dyn Display),
+    (sink, sink_shown): (BorrowedFd<'_>, &dyn Display),
+) -> Result<(), Problem> {
+    // The transfer reports any error of either.
+    let (Ok(from), Ok(to)) = (fstat(source), fstat(sink)) else {
+        return Ok(());
+    };
+    let files = ((source, &from), (sink, &to));
+    let left = match is_loop_device_of(files.0, files.1) {
+        true => Some(UNCHANGED),
+        false => is_kept_alias(files.0, files.1),
+    };
+    match left {
+        Some(left) => {
+            let help = format!("it has two device numbers; {left}: choose another name");
+            Err(same_file_problem(sink_shown.to_string(), source_shown).help(help))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether the source is the sink of a transfer that keeps its contents. The
 /// probe does not change the length, because another process may append too: an
 /// alias without a common time is not found.
 pub fn is_kept_alias(source: OpenFile<'_>, sink: OpenFile<'_>) -> Option<SinkState> {
@@ -133,7 +158,7 @@ pub fn is_alias(
 }
 
 /// Whether the source is a loop device whose backing file is the sink.
-fn is_loop_device_of((source, from): OpenFile<'_>, (_, to): OpenFile<'_>) -> bool {
+pub fn is_loop_device_of((source, from): OpenFile<'_>, (_, to): OpenFile<'_>) -> bool {
     if kind(from) != FileType::BlockDevice || kind(to) != FileType::RegularFile {
         return false;
     }

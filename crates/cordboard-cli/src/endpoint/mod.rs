@@ -12,14 +12,16 @@ mod sockets;
 mod standard;
 
 pub use alias::{
-    check_alias, check_append_to_itself, check_not_emptied, is_alias, is_directory_alias,
-    is_kept_alias,
+    check_alias, check_append_to_itself, check_kept_alias, check_not_emptied, is_alias,
+    is_directory_alias, is_kept_alias, is_loop_device_of,
 };
 pub use control::{connect_at_once, control_connection, control_socket};
 pub use discard::discard_sink;
 pub use name::{Name, file, names_other_endpoint, parse};
-pub use open::{check_appendable, sink, sink_of_several, source, source_of_several};
-pub use opened::{Opened, check_sparse, truncate};
+pub use open::{
+    check_appendable, sink, sink_of_several, source, source_of_several, without_offsets,
+};
+pub use opened::{Existing, Opened, check_sparse, truncate};
 pub use preview::{Preview, preview};
 pub use same_file::{check_same_file, same_file_problem};
 pub use sockets::unix::SocketFile;

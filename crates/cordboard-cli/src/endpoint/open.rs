@@ -8,7 +8,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::net::SocketType;
 
 use super::name::Name;
-use super::opened::{Opened, StreamKind};
+use super::opened::{Existing, Opened, StreamKind};
 use super::sockets::{Operand, net, unix};
 use super::standard;
 use crate::files::if_exists;
@@ -46,24 +46,46 @@ pub fn source(name: &Name, shown: &str) -> Result<Opened, Problem> {
 }
 
 /// Opens the sink. An existing file keeps its contents for now.
-pub fn sink(name: &Name, shown: &str, append: bool) -> Result<Opened, Problem> {
+pub fn sink(name: &Name, shown: &str, existing: Existing) -> Result<Opened, Problem> {
     let operand = Operand {
         shown,
         side: Side::Sink,
     };
+    if existing == Existing::Keep {
+        check_has_offsets(name, operand)?;
+    }
     match name {
-        Name::Path(path) => sink_path(path, operand, append),
+        Name::Path(path) => sink_path(path, operand, existing),
         Name::UnixDgram(path) => {
             let fd = unix::connect(path, SocketType::DGRAM, operand)?;
             Ok(Opened::owned(fd, shown))
         }
         other => {
             let opened = open_either(other, operand)?;
-            if append {
+            if existing == Existing::Append {
                 check_open_for_append(&opened, other, operand)?;
             }
             Ok(opened)
         }
+    }
+}
+
+/// Refuses a sink that is known to have no offsets before it is connected to, or
+/// waited for. The library refuses the others.
+fn check_has_offsets(name: &Name, operand: Operand<'_>) -> Result<(), Problem> {
+    let what = match name {
+        Name::Path(_) if fifo_path(name).is_some() => "a FIFO",
+        Name::Path(_) | Name::Standard | Name::Fd(_) => return Ok(()),
+        _ => "a socket",
+    };
+    Err(without_offsets(operand.shown, what))
+}
+
+/// Refuses a sink of a kind that has no offsets.
+pub fn without_offsets(shown: &str, what: &str) -> Problem {
+    Problem {
+        text: format!("is {what}, which cannot seek (ESPIPE)"),
+        ..Problem::call(shown, Side::Sink, Errno::ESPIPE, Action::Open)
     }
 }
 
@@ -83,13 +105,17 @@ pub fn source_of_several(name: &Name, shown: &str) -> Result<Opened, Problem> {
 }
 
 /// Opens one of several sinks, as [`sink`]. `None`: it is a FIFO, and has no reader yet.
-pub fn sink_of_several(name: &Name, shown: &str, append: bool) -> Result<Option<Opened>, Problem> {
+pub fn sink_of_several(
+    name: &Name,
+    shown: &str,
+    existing: Existing,
+) -> Result<Option<Opened>, Problem> {
     let operand = Operand {
         shown,
         side: Side::Sink,
     };
     let Some(path) = fifo_path(name) else {
-        return sink(name, shown, append).map(Some);
+        return sink(name, shown, existing).map(Some);
     };
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let fd = match interruptible(|| rustix::fs::open(path, flags, Mode::empty()))? {
@@ -101,7 +127,7 @@ pub fn sink_of_several(name: &Name, shown: &str, append: bool) -> Result<Option<
     let stat = rustix::fs::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
         // It was replaced meanwhile.
-        return sink(name, shown, append).map(Some);
+        return sink(name, shown, existing).map(Some);
     }
     wait_in_calls(&fd, operand)?;
     Ok(Some(Opened::owned(fd, shown)))
@@ -158,9 +184,9 @@ fn check_open_for_append(
     )))
 }
 
-fn sink_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Opened, Problem> {
+fn sink_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Opened, Problem> {
     let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    if append {
+    if existing == Existing::Append {
         flags |= OFlags::APPEND;
     }
     let mode = Mode::from_raw_mode(0o666);
@@ -198,12 +224,13 @@ fn sink_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Opened, 
     let fd =
         fd.map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))?;
     let stat = rustix::fs::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
-    if append {
+    if existing == Existing::Append {
         check_appendable(&stat, operand.shown)?;
     }
     let mut opened = Opened::owned(fd, operand.shown);
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    (opened.replace, opened.seems_empty) = (!append && file, stat.st_size == 0);
+    opened.replace = existing == Existing::Replace && file;
+    opened.seems_empty = stat.st_size == 0;
     Ok(opened)
 }
 

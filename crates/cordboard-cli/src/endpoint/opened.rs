@@ -17,6 +17,18 @@ use crate::sys::close;
 /// How many times a duplicate is closed if a signal interrupts each close.
 const ASKS: usize = 4;
 
+/// What happens to the contents that a sink has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// They are replaced. A descriptor that was inherited is written from its
+    /// position.
+    Replace,
+    /// They stay, and are written behind (`--append`).
+    Append,
+    /// They stay, except for the range that is written (`--sink-offset`).
+    Keep,
+}
+
 /// An endpoint that is open.
 pub struct Opened {
     /// Dropped first, so that it is removed while the socket is still open.

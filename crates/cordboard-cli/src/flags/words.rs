@@ -17,6 +17,19 @@ pub enum When {
     Never,
 }
 
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressMode {
+    /// Drawn, on a terminal only.
+    Auto,
+    /// Drawn, into files and pipes too.
+    Always,
+    /// One line each second, for logs.
+    Lines,
+    /// Only on SIGUSR1.
+    Never,
+}
+
 impl From<When> for Sparse {
     fn from(when: When) -> Sparse {
         match when {

@@ -141,7 +141,7 @@ impl Audio {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::{Name, sink, source};
+    use crate::endpoint::{Existing, Name, sink, source};
 
     /// If no descriptor to wait for its end is available, its report counts the
     /// bytes that it has moved by then.
@@ -154,7 +154,7 @@ mod tests {
         let opened = || {
             (
                 source(&Name::Path(from.clone()), "from").unwrap(),
-                sink(&Name::Path(to.clone()), "to", false).unwrap(),
+                sink(&Name::Path(to.clone()), "to", Existing::Replace).unwrap(),
             )
         };
         let control = Control::new().unwrap();

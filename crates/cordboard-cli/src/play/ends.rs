@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::report::Which;
-use crate::endpoint::{self, Opened};
+use crate::endpoint::{self, Existing, Opened};
 use crate::flags::Play;
 use crate::output;
 use crate::problem::{Action, Problem, operand_of, request_refused};
@@ -43,7 +43,9 @@ impl Ends {
         let list = flags.lateness.as_ref().map(|list| parse(list, Side::Sink));
         let list = list.transpose().map_err(|problem| (None, problem))?;
         let source = |name, shown: &OsString| endpoint::source(name, &shown.to_string_lossy());
-        let sink = |name, shown: &OsString| endpoint::sink(name, &shown.to_string_lossy(), false);
+        let sink = |name, shown: &OsString| {
+            endpoint::sink(name, &shown.to_string_lossy(), Existing::Replace)
+        };
         let audio = source(&audio, &flags.audio).map_err(of(Which::Audio))?;
         let video = source(&video, &flags.video).map_err(of(Which::Video))?;
         let audio_to = sink(&audio_to, &flags.audio_to).map_err(of(Which::Audio))?;

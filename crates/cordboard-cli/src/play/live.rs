@@ -17,11 +17,11 @@ use super::show::{Environment, Order, Step, Wake};
 use super::tally::Tally;
 use super::video::Video;
 use crate::problem::Problem;
-use crate::progress::{Screen, fit, width};
+use crate::progress::{Screen, Style, fit, width};
 use crate::signals;
 
-/// The shortest interval between two drawings of the line, and the interval at
-/// which keys are read while a frame is stuck.
+/// The interval at which the line is drawn while the audio is waited for, and keys are
+/// read while a frame is stuck.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The polling interval if poll(2) is refused.
@@ -41,9 +41,8 @@ pub struct Live {
 }
 
 /// The status line.
-#[derive(Default)]
 struct StatusLine {
-    drawing: bool,
+    style: Style,
     screen: Screen,
     drawn_at: Duration,
     /// The line shows that the video is paused.
@@ -64,8 +63,8 @@ pub fn now() -> Duration {
 }
 
 impl Live {
-    /// With audio that runs; `drawing`: with a line on standard error.
-    pub fn new(audio: Audio, keys: Option<Keys>, drawing: bool) -> Live {
+    /// With audio that runs, and status lines in this style.
+    pub fn new(audio: Audio, keys: Option<Keys>, style: Style) -> Live {
         Live {
             timer: timer(),
             audio,
@@ -73,8 +72,13 @@ impl Live {
             control: signals::polled(),
             keys,
             status_line: StatusLine {
-                drawing,
-                ..StatusLine::default()
+                style,
+                screen: Screen::new(style),
+                drawn_at: match style {
+                    Style::Lines => now(),
+                    _ => Duration::ZERO,
+                },
+                paused: false,
             },
             failed: None,
         }
@@ -246,9 +250,10 @@ impl StatusLine {
     fn update(&mut self, now: Duration, tally: &Tally, audio: &Audio) {
         // While it is paused, no frame updates the line.
         let turned = std::mem::replace(&mut self.paused, tally.paused) != tally.paused;
-        let due = tally.frames > 0 && now >= self.drawn_at + EVERY;
-        if self.drawing && (due || turned) {
-            self.drawn_at = now;
+        let next = self.style.next(self.drawn_at, now);
+        let next = next.filter(|_| tally.frames > 0);
+        if self.style.is_shown() && (next.is_some() || turned) {
+            self.drawn_at = next.unwrap_or(self.drawn_at);
             let pieces = tally.pieces(audio.written());
             let line = fit(&pieces, width());
             signals::with_timer(|| self.screen.draw(&line));

@@ -1,6 +1,6 @@
 //! A film from its start to its end.
 
-use std::io::{BufWriter, IsTerminal};
+use std::io::BufWriter;
 use std::os::fd::{AsFd, AsRawFd};
 
 use cordboard::{Ended, Request, Side, Size, Sparse};
@@ -15,10 +15,10 @@ use super::show::{Close, Wake, show_frames};
 use super::tally::Tally;
 use super::video::Video;
 use crate::endpoint::Opened;
-use crate::flags::{Play, Range, When};
+use crate::flags::{Play, ProgressMode, Range};
 use crate::output::{errno_of, print_line};
 use crate::problem::{Action, Problem, print_leftover};
-use crate::progress::is_on;
+use crate::progress::{Style, is_on};
 use crate::report::Account;
 use crate::{request, signals};
 
@@ -35,11 +35,7 @@ pub fn run(flags: &Play) -> u8 {
     if let Err((which, problem)) = play(flags, &mut play_report) {
         play_report.problem(which, &problem);
     }
-    let summary = match flags.progress {
-        When::Auto => std::io::stderr().is_terminal(),
-        When::Always => true,
-        When::Never => false,
-    };
+    let summary = Style::of(flags.progress).is_shown();
     play_report.finish(flags.frame, summary, json)
 }
 
@@ -69,7 +65,7 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), PlayProblem> {
     let is_standard = |end: &Opened| end.as_fd().as_raw_fd() == libc::STDOUT_FILENO;
     let standard = sinks.into_iter().find(|(_, end)| is_standard(end));
     play_report.standard = standard.map(|(which, _)| which);
-    let draws = draws(flags, &ends);
+    let style = style(flags, &ends);
     // A terminal that is a source of the film is not read for keys.
     let played = [&ends.audio, &ends.video].map(rustix::termios::isatty);
     let keys = match played {
@@ -86,7 +82,7 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), PlayProblem> {
         })
         .map_err(of(Which::Audio))?;
     let mut video = Video::new(ends.video, ends.video_to, video);
-    let mut live = Live::new(audio, keys, draws);
+    let mut live = Live::new(audio, keys, style);
     let start = now();
     let mut tally = Tally::new(start, flags.speed);
     if let Some(list) = ends.list {
@@ -152,17 +148,12 @@ fn finish(
     }
 }
 
-/// Whether a line is drawn while it runs: not on a terminal that is played from
-/// or to.
-fn draws(flags: &Play, ends: &Ends) -> bool {
+/// How progress is shown while it runs: by itself not on a terminal that is played from or
+/// to.
+fn style(flags: &Play, ends: &Ends) -> Style {
+    let ends = [&ends.audio, &ends.video, &ends.audio_to, &ends.video_to];
     match flags.progress {
-        When::Always => true,
-        When::Never => false,
-        When::Auto => {
-            std::io::stderr().is_terminal()
-                && ![&ends.audio, &ends.video, &ends.audio_to, &ends.video_to]
-                    .into_iter()
-                    .any(is_on)
-        }
+        ProgressMode::Auto if ends.into_iter().any(is_on) => Style::Nothing,
+        mode => Style::of(mode),
     }
 }

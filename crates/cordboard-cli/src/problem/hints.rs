@@ -60,6 +60,7 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::EBADF, Source, _) => "it must be open for reading",
         (Errno::EBADF, Sink, _) => "it must be open for writing",
         (Errno::ESPIPE, Source, _) => "only files have offsets: omit --offset",
+        (Errno::ESPIPE, Sink, _) => "only files and block devices have offsets: omit --sink-offset",
         (Errno::EIO, _, TransferCharDevice) => "the device failed, or the terminal was hung up",
         // net/tls/tls_sw.c: a record that is not data, as read(2) reports it.
         (Errno::EIO, _, TransferSocket) => {

@@ -141,19 +141,26 @@ impl Refused {
     }
 }
 
+/// Returns what helps against a refusal.
+pub fn refusal_hint(refusal: &Refusal) -> Option<&'static str> {
+    match refusal {
+        Refusal::Directory { side } => hint(Errno::EISDIR, *side, Action::Transfer),
+        Refusal::NotSeekable { side, .. } => hint(Errno::ESPIPE, *side, Action::Transfer),
+        Refusal::AppendOffset => {
+            Some("omit --sink-offset, or open the file with <> instead of >> in the shell")
+        }
+        Refusal::NoPath { .. } => {
+            Some("see cordboard explain, and allow another path with --route")
+        }
+        _ => None,
+    }
+}
+
 /// A request that the library refused before any byte moved.
 pub fn request_refused(operand: String, failure: &Failure) -> Problem {
     let report = &failure.report;
     let Some(refusal) = &failure.refusal else {
         return transfer_failed(operand, report, Action::Transfer);
-    };
-    let help = match refusal {
-        Refusal::Directory { side } => hint(Errno::EISDIR, *side, Action::Transfer),
-        Refusal::NotSeekable { side, .. } => hint(Errno::ESPIPE, *side, Action::Transfer),
-        Refusal::NoPath { .. } => {
-            Some("see cordboard explain, and allow another path with --route")
-        }
-        _ => None,
     };
     let usage = matches!(refusal, Refusal::BadSwitch(_));
     Problem {
@@ -161,7 +168,7 @@ pub fn request_refused(operand: String, failure: &Failure) -> Problem {
         side: report.failed,
         errno: report.errno,
         text: refusal.to_string(),
-        hint: help.map(str::to_owned),
+        hint: refusal_hint(refusal).map(str::to_owned),
         usage,
     }
 }

@@ -1,5 +1,5 @@
-//! One line on standard error that is drawn repeatedly. It is only a status:
-//! without room it is omitted, and no byte waits for it.
+//! One line on standard error that is drawn repeatedly, or a line after the other. It is
+//! only a status: without room it is omitted, and no byte waits for it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,36 +7,73 @@ use rustix::fs::{fstat, major, minor};
 use rustix::stdio::stderr;
 use rustix::termios::isatty;
 
+use super::style::Style;
 use crate::output;
 
 const WIPED: &str = "\r\x1b[K";
 
 /// The line on the screen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Screen {
+    /// A line is drawn; of lines: the last one has no line feed yet.
     on: bool,
+    style: Style,
+    out: BorrowedFd<'static>,
 }
 
 impl Screen {
-    /// Draws a line in place of the one before. Clears it if nothing fits,
-    /// since the terminal has become narrower.
+    /// On standard error.
+    pub fn new(style: Style) -> Screen {
+        Screen {
+            on: false,
+            style,
+            out: stderr(),
+        }
+    }
+
+    /// On another descriptor.
+    #[cfg(test)]
+    pub fn on(style: Style, out: BorrowedFd<'static>) -> Screen {
+        Screen {
+            out,
+            ..Screen::new(style)
+        }
+    }
+
+    /// Draws a line in place of the one before, or prints it behind that. Clears it
+    /// if nothing fits, since the terminal has become narrower.
     pub fn draw(&mut self, line: &str) {
         if line.is_empty() {
             return self.print("");
         }
+        if self.style == Style::Lines {
+            return self.print(&format!("{line}\n"));
+        }
         let line = format!("\r{line}\x1b[K");
-        self.on |= output::write_if_room(stderr(), line.as_bytes()) > 0;
+        self.on |= output::write_if_room(self.out, line.as_bytes()) > 0;
+    }
+
+    /// What ends the line on the screen.
+    fn end(&self) -> &'static str {
+        match self.style {
+            Style::Lines => "\n",
+            _ => WIPED,
+        }
     }
 
     /// Prints a status line in place of the line that is drawn.
     pub fn print(&mut self, line: &str) {
         let line = match self.on {
-            true => WIPED.to_owned() + line,
+            true => self.end().to_owned() + line,
             false if line.is_empty() => return,
             false => line.to_owned(),
         };
-        if output::write_if_room(stderr(), line.as_bytes()) == line.len() {
+        let written = output::write_if_room(self.out, line.as_bytes());
+        if written == line.len() {
             self.on = false;
+        } else if self.style == Style::Lines {
+            // A part of a line.
+            self.on |= written > 0;
         }
     }
 
@@ -44,7 +81,7 @@ impl Screen {
     /// result. An error of the terminal does not stop the transfer.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.on) {
-            let _ = output::write_all(stderr(), WIPED.as_bytes());
+            let _ = output::write_all(self.out, self.end().as_bytes());
         }
     }
 }
@@ -75,5 +112,55 @@ pub fn is_on(fd: impl AsFd) -> bool {
             a == b || any(a) || any(b)
         }
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// What a screen writes.
+    fn written(style: Style, use_it: impl FnOnce(&mut Screen)) -> String {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let writer: &'static std::io::PipeWriter = Box::leak(Box::new(writer));
+        let mut screen = Screen::on(style, writer.as_fd());
+        use_it(&mut screen);
+        (&mut &*writer).write_all(b"|").unwrap();
+        let mut all = [0; 4096];
+        let length = reader.read(&mut all).unwrap();
+        String::from_utf8(all[..length].to_vec()).unwrap()
+    }
+
+    fn two_and_a_message(screen: &mut Screen) {
+        screen.draw("one");
+        screen.draw("");
+        screen.draw("two");
+        screen.print("message\n");
+        screen.draw("three");
+        screen.clear();
+    }
+
+    #[test]
+    fn lines_have_no_control_characters() {
+        let lines = written(Style::Lines, two_and_a_message);
+        assert_eq!(lines, "one\ntwo\nmessage\nthree\n|");
+        let drawn = written(Style::Drawn, two_and_a_message);
+        let expected = "\rone\x1b[K\r\x1b[K\rtwo\x1b[K\r\x1b[Kmessage\n\rthree\x1b[K\r\x1b[K|";
+        assert_eq!(drawn, expected);
+    }
+
+    /// The line before had room for a part of it only.
+    #[test]
+    fn a_line_begins_a_line() {
+        let lines = written(Style::Lines, |screen| {
+            screen.on = true;
+            screen.draw("one");
+            screen.on = true;
+            screen.clear();
+        });
+        assert_eq!(lines, "\none\n\n|");
     }
 }

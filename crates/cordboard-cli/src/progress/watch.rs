@@ -10,10 +10,10 @@ use super::frame::{FilesDone, Frame, SinksAttached, requested_line};
 use super::known::Known;
 use super::scan::{Operands, Scan};
 use super::screen::{Screen, width};
+use super::style::{EVERY, Style};
 use crate::signals;
 use crate::steering::Live;
 
-const EVERY: Duration = Duration::from_millis(100);
 /// The longest interval of the timer while nothing moves.
 const SLOWEST: Duration = Duration::from_secs(60);
 /// Shorter runs draw nothing.
@@ -22,7 +22,7 @@ const QUIET: Duration = Duration::from_millis(300);
 /// Observes the transfers of one command, one after the other.
 #[derive(Debug)]
 pub struct Watch {
-    drawing: bool,
+    style: Style,
     screen: Screen,
     rate: Rate,
     left: Left,
@@ -30,7 +30,7 @@ pub struct Watch {
     total: Option<u64>,
     /// The number of files that have ended, if there may be several.
     files: Option<u64>,
-    /// The operands, which are counted from the first drawing on.
+    /// The operands, which are counted once progress may be shown.
     operands: Option<Operands>,
     scan: Option<Scan>,
     /// The sinks, if there are several.
@@ -48,11 +48,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch that draws, or prints only on request.
-    pub fn new(drawing: bool) -> Watch {
+    /// A watch that shows progress in this style.
+    pub fn new(style: Style) -> Watch {
         Watch {
-            drawing,
-            screen: Screen::default(),
+            style,
+            screen: Screen::new(style),
             rate: Rate::default(),
             left: Left::default(),
             drawn_at: Duration::ZERO,
@@ -100,15 +100,15 @@ impl Watch {
         self.sinks = Some(SinksAttached { attached: all, all });
     }
 
-    /// Whether it draws.
+    /// Whether it shows progress.
     pub fn draws(&self) -> bool {
-        self.drawing
+        self.style.is_shown()
     }
 
-    /// Stops drawing.
+    /// Shows nothing from now on.
     pub fn mute(&mut self) {
         self.screen.print("");
-        self.drawing = false;
+        self.style = Style::Nothing;
         self.operands = None;
         self.scan = None;
     }
@@ -140,7 +140,7 @@ impl Watch {
     /// Sets the interval timer for drawing. A signal to stop keeps its own
     /// interval.
     fn timer(&mut self) {
-        if self.drawing && signals::stop().is_none() {
+        if self.draws() && signals::stop().is_none() {
             self.ticking = true;
             signals::tick(self.pace.0);
         }
@@ -184,19 +184,22 @@ impl Watch {
         if signals::take_progress_request() {
             let line = requested_line(bytes, elapsed, path, self.files(), self.buffered);
             self.screen.print(&line);
-            match self.drawing {
+            match self.draws() {
                 true => self.timer(),
                 false if signals::stop().is_none() => signals::tick(Duration::ZERO),
                 false => {}
             }
         }
-        if !self.drawing || elapsed < QUIET || elapsed < self.drawn_at + EVERY {
+        if !self.draws() || elapsed < QUIET {
             return;
         }
-        self.drawn_at = elapsed;
         if let Some(operands) = self.operands.take() {
             self.scan = Scan::start(operands);
         }
+        let Some(drawn_at) = self.style.next(self.drawn_at, elapsed) else {
+            return;
+        };
+        self.drawn_at = drawn_at;
         let frame = self.frame(bytes, total, elapsed, path, under_way);
         let slow = self.pace.0 != EVERY;
         if slow && signals::stop().is_none() {
@@ -275,7 +278,7 @@ impl Observer for Watch {
     fn interval(&self) -> Option<Duration> {
         // Of transfers on other threads, the last bytes do not wake this one. Another
         // process may ask for the status at any time.
-        (self.drawing || self.live.is_some()).then_some(EVERY)
+        (self.draws() || self.live.is_some()).then_some(EVERY)
     }
 }
 

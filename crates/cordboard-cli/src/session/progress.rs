@@ -42,7 +42,7 @@ impl Session {
     /// Begins to show the progress of a transfer that reports to the observer which
     /// is returned. `on_screen`: a source or the sink is the terminal.
     pub fn watch(&mut self, on_screen: bool, total: Option<u64>) -> &mut Watch {
-        if self.watch.draws() && !self.always && on_screen {
+        if self.watch.draws() && !self.requested && on_screen {
             self.watch.mute();
         }
         self.watch.begin(total);

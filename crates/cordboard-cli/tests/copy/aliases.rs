@@ -41,11 +41,24 @@ fn a_file_is_not_copied_onto_itself_by_another_device_number() {
             assert_eq!(times(&upper), before, "{command}");
         }
     }
-    let run = run(cordboard()
+    let appended = run(cordboard()
         .args(["copy", "--append"])
         .args([&merged, &upper]));
-    assert_eq!(run.code(), 1, "{}", run.stderr());
+    assert_eq!(appended.code(), 1, "{}", appended.stderr());
     assert!(read(&merged) == contents);
+    // Ranges cannot be compared: the kernel knows two files.
+    for options in [&["copy"][..], &["splice"], &["splice", "--buffer", "1M"]] {
+        let done = run(cordboard()
+            .args(options)
+            .args(["--sink-offset", "100000"])
+            .args([&merged, &upper]));
+        done.fails(
+            1,
+            &["is the same file as the source", "nothing was written"],
+        );
+        assert!(read(&merged) == contents);
+        assert_eq!(times(&upper), before, "{options:?}");
+    }
 }
 
 /// Different files that are as alike as aliases are copied.

@@ -21,6 +21,7 @@ mod permissions;
 mod removed_files;
 mod replaced_files;
 mod several;
+mod sink_offset;
 mod sums;
 mod trees;
 mod verify;

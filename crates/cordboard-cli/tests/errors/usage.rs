@@ -18,6 +18,8 @@ fn wrong_usage() {
         ),
         (&["cat", "--without", "sockmap"], "not implemented yet"),
         (&["splice", "-", "-", "--sparse", "maybe"], "maybe"),
+        (&["splice", "-", "-", "--sparse", "lines"], "lines"),
+        (&["splice", "-", "-", "--progress", "maybe"], "maybe"),
         (
             &[
                 "splice",
@@ -75,6 +77,37 @@ fn holes_cannot_be_had_of_what_appends() {
     }
     assert_eq!(read(&there), b"old");
     assert!(!new.exists());
+}
+
+#[test]
+fn one_sink_has_one_offset() {
+    let dir = dir();
+    let (source, sink) = (file(&dir, "s", b"new"), file(&dir, "d", b"old"));
+    let other = dir.path().join("new");
+    for command in ["splice", "copy", "explain"] {
+        let with = |options: &[&str]| {
+            let options = [&["--sink-offset", "1"], options].concat();
+            run(cordboard()
+                .arg(command)
+                .args(options)
+                .args([&source, &sink]))
+        };
+        with(&["--append"]).fails(2, &["--append", "--sink-offset", "omit one"]);
+    }
+    let with = |options: &[&str]| {
+        let options = [options, &["--sink-offset", "1"]].concat();
+        run(cordboard().args(options).args([&source, &sink, &other]))
+    };
+    with(&["splice"]).fails(2, &["--sink-offset needs a single DST"]);
+    with(&["copy"]).fails(2, &["--sink-offset", "a single file"]);
+    run(cordboard()
+        .args(["copy", "-r", "--sink-offset", "1"])
+        .args([&source, &sink]))
+    .fails(2, &["--sink-offset", "a single file"]);
+    let cat = call(["cat", "--sink-offset", "1"]);
+    assert_eq!(cat.code(), 2, "{}", cat.stderr());
+    assert_eq!(read(&sink), b"old");
+    assert!(!other.exists());
 }
 
 #[test]

@@ -169,6 +169,11 @@ fn describe_sink(
     }
     let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
     let holds = match sink_file.before {
+        // It has the bytes of others too.
+        before if sink_file.start != before => {
+            let (written, start) = (state.written, sink_file.start);
+            format!("{to} got {written}{of} bytes at byte {start}")
+        }
         // The preallocated rest could not be truncated.
         0 if stat.st_size as u64 > state.written => {
             let copied = match state.written {
@@ -241,6 +246,7 @@ mod tests {
                 fd: file.into(),
                 created: false,
                 before: 0,
+                start: 0,
             };
             let state = FailedCopy {
                 complete: written == 8,
@@ -252,6 +258,37 @@ mod tests {
             let (to, outcome) = (Place::top(&at), &mut Outcome::default());
             let message = describe_sink(failed, &to, &sink_file, &state, outcome).to_string();
             assert!(message.contains(says), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_range_that_was_written_in_part_is_told_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("sink");
+        for (before, start, says) in [
+            (100, 7, "sink got 3 of 8 bytes at byte 7"),
+            (100, 0, "sink got 3 of 8 bytes at byte 0"),
+            (0, 7, "sink got 3 of 8 bytes at byte 7"),
+            (100, 100, "sink got 3 of 8 bytes after the 100 it had"),
+        ] {
+            let file = std::fs::File::create(&at).unwrap();
+            file.set_len(before.max(start + 3)).unwrap();
+            let sink_file = SinkFile {
+                fd: file.into(),
+                created: false,
+                before,
+                start,
+            };
+            let state = FailedCopy {
+                complete: false,
+                written: 3,
+                total: Some(8),
+                again: false,
+            };
+            let failed = Problem::call("sink", Side::Sink, Errno::EIO, Action::Transfer);
+            let (to, outcome) = (Place::top(&at), &mut Outcome::default());
+            let message = describe_sink(failed, &to, &sink_file, &state, outcome).to_string();
+            assert!(message.contains(&format!("{says}; ")), "{message}");
         }
     }
 

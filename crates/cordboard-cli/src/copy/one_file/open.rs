@@ -87,7 +87,9 @@ impl Job {
             if request.source_offset.is_none() && seeks(source.as_fd()) {
                 request.source_offset = Some(0);
             }
-            request.sink_offset = seeks(sink.fd.as_fd()).then_some(0);
+            // The library refuses an offset that a file without positions is given.
+            let start = seeks(sink.fd.as_fd()).then_some(0);
+            request.sink_offset = request.sink_offset.or(start);
         }
         let seen = self.append && self.staging.verify && seeks(sink.fd.as_fd());
         Ok(Opened {

@@ -50,6 +50,8 @@ pub struct SinkFile {
     pub fd: OwnedFd,
     /// It did not exist before.
     pub created: bool,
-    /// Bytes that it had, and keeps: `--append`.
+    /// Bytes that it had, and keeps: `--append`, `--sink-offset`.
     pub before: u64,
+    /// The offset of the first byte that is written.
+    pub start: u64,
 }

@@ -76,6 +76,7 @@ impl Job {
                         fd,
                         created: true,
                         before: 0,
+                        start: self.request.sink_offset.unwrap_or(0),
                     });
                 }
                 Err(rustix::io::Errno::EXIST) => {}
@@ -192,13 +193,16 @@ impl Job {
         outcome: &mut Outcome,
     ) -> Result<SinkFile, OpenError> {
         let files = ((source_fd, from), (fd.as_fd(), &stat));
-        let alias = || match self.append {
-            true => Ok(endpoint::is_kept_alias(files.0, files.1)),
-            false => endpoint::is_alias(files.0, files.1, (source, to)),
-        };
+        let in_place = self.request.sink_offset.is_some();
         let left = match id(&stat) == id(from) {
+            // The library checks the ranges.
+            true if in_place => None,
             true => Some("nothing was written"),
-            false => alias()?,
+            false if in_place && endpoint::is_loop_device_of(files.0, files.1) => {
+                Some("nothing was written")
+            }
+            false if in_place || self.append => endpoint::is_kept_alias(files.0, files.1),
+            false => endpoint::is_alias(files.0, files.1, (source, to))?,
         };
         if let Some(left) = left {
             return Err(endpoint::same_file_problem(to.shown(), source)
@@ -230,11 +234,13 @@ impl Job {
             // After a signal to stop no new contents would follow, and the
             // search for files of the source is incomplete.
             check_stop()?;
+        }
+        if file && !self.append && !in_place {
             endpoint::truncate(fd.as_fd(), stat.st_size == 0)
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Truncate))?;
             endpoint::check_not_emptied(source_fd, source, from, to)?;
         }
-        let before = match self.append && file {
+        let before = match (self.append || in_place) && file {
             true => u64::try_from(stat.st_size).unwrap_or(0),
             false => 0,
         };
@@ -242,6 +248,7 @@ impl Job {
             fd,
             created: false,
             before,
+            start: self.request.sink_offset.unwrap_or(before),
         })
     }
 

@@ -338,7 +338,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::flags::{Common, Paths, Stages, When};
+    use crate::flags::{Common, Paths, ProgressMode, Stages};
 
     /// Returns the number of threads started, and whether an engine was made,
     /// for files of these numbers and sizes.
@@ -354,7 +354,7 @@ mod tests {
             control: None,
             paths: Paths::default(),
             stages,
-            progress: When::Never,
+            progress: ProgressMode::Never,
             json: false,
         };
         let mut session = Session::begin(&common, "copied");

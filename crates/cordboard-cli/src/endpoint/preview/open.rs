@@ -13,7 +13,7 @@ use rustix::net::SocketType;
 use super::device;
 use crate::endpoint::name::{Host, Name};
 use crate::endpoint::open;
-use crate::endpoint::opened::Opened;
+use crate::endpoint::opened::{Existing, Opened};
 use crate::endpoint::sockets::{Operand, net, unix_socket};
 use crate::endpoint::standard;
 use crate::problem::{Action, Problem};
@@ -96,7 +96,12 @@ impl Preview {
 }
 
 /// Opens something in the place of an endpoint.
-pub fn preview(name: &Name, shown: &str, side: Side, append: bool) -> Result<Preview, Problem> {
+pub fn preview(
+    name: &Name,
+    shown: &str,
+    side: Side,
+    existing: Existing,
+) -> Result<Preview, Problem> {
     let operand = Operand { shown, side };
     let failed = |errno: rustix::io::Errno| operand.problem(errno, Action::Open);
     let socket = |fd: Result<OwnedFd, rustix::io::Errno>| {
@@ -107,7 +112,7 @@ pub fn preview(name: &Name, shown: &str, side: Side, append: bool) -> Result<Pre
         Name::Standard | Name::Fd(_) => {
             let opened = match side {
                 Side::Source => open::source(name, shown)?,
-                Side::Sink => open::sink(name, shown, append)?,
+                Side::Sink => open::sink(name, shown, existing)?,
             };
             return Ok(Preview {
                 shown: opened.shown.clone(),
@@ -120,7 +125,7 @@ pub fn preview(name: &Name, shown: &str, side: Side, append: bool) -> Result<Pre
                 unopened: None,
             });
         }
-        Name::Path(path) => return by_path(path, operand, append),
+        Name::Path(path) => return by_path(path, operand, existing),
         Name::Tcp(host) | Name::TcpListen(host) => {
             socket(net::socket(family(host, operand)?, SocketType::STREAM))?
         }
@@ -151,7 +156,8 @@ fn family(host: &Host, operand: Operand<'_>) -> Result<SocketAddr, Problem> {
     Ok(net::resolve(host, operand)?.first().copied().unwrap_or(any))
 }
 
-fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, Problem> {
+fn by_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Preview, Problem> {
+    let append = existing == Existing::Append;
     let failed = |errno: rustix::io::Errno| operand.problem(errno, Action::Open);
     let with = |fd, emptied, note| Preview {
         fd: Fd::Ours(fd),
@@ -206,10 +212,17 @@ fn by_path(path: &Path, operand: Operand<'_>, append: bool) -> Result<Preview, P
     )
     .map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if operand.side == Side::Sink && file && !append && stat.st_size > 0 {
-        // The file may be writable in a directory that is not.
-        let emptied = unnamed_file(path, operand, false).map_or(Emptied::Itself, Emptied::Like);
-        return Ok(with(fd, Some(emptied), "its contents to be replaced"));
+    if operand.side == Side::Sink && file && stat.st_size > 0 {
+        match existing {
+            Existing::Replace => {
+                // The file may be writable in a directory that is not.
+                let emptied = unnamed_file(path, operand, false);
+                let emptied = emptied.map_or(Emptied::Itself, Emptied::Like);
+                return Ok(with(fd, Some(emptied), "its contents to be replaced"));
+            }
+            Existing::Keep => return Ok(with(fd, None, "to be written in place")),
+            Existing::Append => {}
+        }
     }
     Ok(with(fd, None, ""))
 }

@@ -8,7 +8,7 @@ use super::Workers;
 use crate::copy::job::{Job, Moment};
 use crate::copy::parallel::batch::{Batch, Item};
 use crate::copy::parallel::dispatch::Dispatch;
-use crate::flags::{Common, Paths, Stages, When};
+use crate::flags::{Common, Paths, ProgressMode, Stages};
 use crate::session::Session;
 
 /// The size of a file that the engine takes.
@@ -93,7 +93,7 @@ fn a_panic_is_a_failure_of_its_file_and_of_the_command() {
             control: None,
             paths: Paths::default(),
             stages: Stages::default(),
-            progress: When::Never,
+            progress: ProgressMode::Never,
             json: false,
         };
         let mut session = Session::begin(&common, "copied");
