@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use cordboard::{Aim, Schedule};
 
-const ACCEPTED: &str = "a size is a whole number of bytes, with K, M, G or T (powers of 1024; \
-also KiB, MiB, GiB, TiB) or kB, MB, GB or TB (powers of 1000), for example 4096, 64K or 10MB";
+const ACCEPTED: &str = "a size is a number of bytes, with K, M, G or T (powers of 1024; also \
+KiB, MiB, GiB, TiB) or kB, MB, GB or TB (powers of 1000), for example 4096, 64K, 1.5G or 10MB";
 
-/// Parses a size in bytes: `4096`, `64K`, `64KiB`, `10MB`.
+/// Parses a size in bytes: `4096`, `64K`, `1.5G`, `10MB`. A part of a byte is left out.
 pub fn size(text: &str) -> Result<u64, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
+    let digits = text
+        .bytes()
+        .take_while(|b| b.is_ascii_digit() || *b == b'.');
+    let (number, unit) = text.split_at(digits.count());
     let factor: u64 = match unit {
         "" | "B" => 1,
         "K" | "k" | "KiB" => 1 << 10,
@@ -23,14 +25,24 @@ pub fn size(text: &str) -> Result<u64, String> {
         "TB" => 1_000_000_000_000,
         _ => return Err(ACCEPTED.to_owned()),
     };
-    if number.is_empty() {
+    let (whole, fraction) = match number.split_once('.') {
+        // A fraction of one byte has no meaning.
+        Some((_, fraction)) if factor == 1 || fraction.contains('.') => ("", fraction),
+        Some((_, "")) => ("", ""),
+        Some(parts) => parts,
+        None => (number, ""),
+    };
+    if whole.is_empty() {
         return Err(ACCEPTED.to_owned());
     }
-    number
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(factor))
-        .filter(|n| i64::try_from(*n).is_ok())
+    // 18 digits, of which the last is less than a byte of the largest unit.
+    let decimals: u128 = format!("{fraction:0<18.18}").parse().unwrap_or_default();
+    let part = u128::from(factor) * decimals / 10_u128.pow(18);
+    let whole = whole.parse::<u64>().ok().map(u128::from);
+    whole
+        .and_then(|whole| whole.checked_mul(factor.into())?.checked_add(part))
+        .and_then(|bytes| i64::try_from(bytes).ok())
+        .and_then(|bytes| u64::try_from(bytes).ok())
         .ok_or_else(|| "exceeds 2^63-1 bytes, the largest offset of a file".to_owned())
 }
 
@@ -70,17 +82,18 @@ pub fn schedule(text: &str) -> Result<Schedule, String> {
     Ok(Schedule::blocks(count, rest))
 }
 
-/// Parses the aim of an automatic schedule: `background`, `share=3`.
+/// Parses the aim of an automatic schedule: `background`, `share`, `share=3`.
 pub fn aim(text: &str) -> Result<Aim, String> {
     let weight = text.strip_prefix("share=").map(str::parse::<u32>);
     let aim = match (text, weight) {
         ("throughput", _) => Some(Aim::Throughput),
         ("background", _) => Some(Aim::Background),
+        ("share", _) => Aim::share(1),
         (_, Some(Ok(weight))) if !text.contains('+') => Aim::share(weight),
         _ => None,
     };
     aim.ok_or_else(|| {
-        "an aim is throughput, background, or share=WEIGHT with a weight from 1 to 4294967295"
+        "an aim is throughput, background, share, or share=WEIGHT with a weight from 1 to 4294967295"
             .to_owned()
     })
 }
@@ -281,16 +294,28 @@ mod tests {
             ("1kB", 1000),
             ("7MB", 7_000_000),
             ("1GB", 1_000_000_000),
+            ("1.5K", 1536),
+            ("0.1kB", 100),
+            ("0.0001K", 0),
+            ("2.25MiB", 9 << 18),
+            ("1.000000000000000000000001G", 1 << 30),
+            ("7.999999999999999999T", 8 * (1 << 40) - 1),
             ("9223372036854775807", i64::MAX as u64),
         ] {
             assert_eq!(size(text), Ok(expected), "{text}");
         }
         for junk in [
-            "", "K", "-1", "+1", "1.5K", "1 K", "1Q", "1KK", "0x10", "1b", "١", "1e3",
+            "", "K", "-1", "+1", "1.5", "1.5B", ".5K", "1.K", "1.5.5K", ".", "1 K", "1Q", "1KK",
+            "0x10", "1b", "١", "1e3",
         ] {
             assert_eq!(size(junk), Err(ACCEPTED.to_owned()), "{junk}");
         }
-        for huge in ["9223372036854775808", "99999999999999999999", "8388608T"] {
+        for huge in [
+            "9223372036854775808",
+            "99999999999999999999",
+            "8388608T",
+            "8388608.5T",
+        ] {
             assert!(size(huge).unwrap_err().contains("2^63-1"), "{huge}");
         }
     }
@@ -308,6 +333,9 @@ mod tests {
     #[test]
     fn rates_and_schedules() {
         assert_eq!(per_second("64K"), Ok(65536));
+        assert_eq!(per_second("1.5M/s"), Ok(3 << 19));
+        assert_eq!(aim("share").ok(), Aim::share(1));
+        assert_eq!(aim("share=3").ok(), Aim::share(3));
         assert_eq!(per_second("10MB/s"), Ok(10_000_000));
         let rest = Duration::from_millis(70);
         assert_eq!(schedule("4,70"), Ok(Schedule::blocks(4, rest)));

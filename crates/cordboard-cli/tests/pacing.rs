@@ -131,7 +131,7 @@ fn an_automatic_schedule_keeps_to_the_rate() {
 fn a_wrong_rate_is_wrong_usage() {
     for (flag, value, says) in [
         ("--rate", "0", "at least one byte a second"),
-        ("--rate", "fast", "a size is a whole number"),
+        ("--rate", "fast", "a size is a number of bytes"),
         ("--rate", "99999999999999999999", "2^63-1"),
         ("--schedule", "4", "for example 4,70"),
         ("--schedule", "0,70", "for example 4,70"),

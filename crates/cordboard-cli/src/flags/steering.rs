@@ -45,7 +45,7 @@ pub enum CueAction {
     },
     /// Determine the schedule automatically
     Auto {
-        /// throughput, background or share=WEIGHT
+        /// throughput, background, share or share=WEIGHT
         #[arg(value_name = "AIM", value_parser = units::aim)]
         aim: Aim,
     },
@@ -87,12 +87,12 @@ pub struct Pacing {
     /// A block has the size of --block, or 128K.
     #[arg(long, value_name = "K,MS", value_parser = units::schedule, conflicts_with = "rate")]
     pub schedule: Option<Schedule>,
-    /// Determine the schedule automatically: throughput, background, share=WEIGHT
+    /// Determine the schedule automatically: throughput, background, share[=WEIGHT]
     ///
     /// throughput: as fast as both sides permit. background: use only the processors
     /// and disks that other work leaves idle. share=WEIGHT: divide the throughput among
-    /// the transfers of one process in proportion to their weights. --rate is an upper
-    /// bound in each case.
+    /// the transfers of one process in proportion to their weights (share: 1). --rate is
+    /// an upper bound in each case.
     #[arg(long, value_name = "AIM", value_parser = units::aim, conflicts_with = "schedule")]
     pub auto: Option<Aim>,
 }
