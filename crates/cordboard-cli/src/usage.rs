@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::flags::{Cli, Command};
 use crate::output::print_line;
@@ -13,6 +13,9 @@ use crate::{output, print};
 
 /// Parses the words of the command line.
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    if let Some(cli) = parse_alone(words) {
+        return Ok(cli);
+    }
     const MISSING: ErrorKind = ErrorKind::MissingRequiredArgument;
     let is_of_operands = |kind| matches!(kind, ErrorKind::UnknownArgument | MISSING);
     let mut error = match Cli::try_parse_from(words) {
@@ -44,6 +47,28 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
             Cli::try_parse_from(["cordboard", "copy", help])
         }
         done => done,
+    }
+}
+
+/// Parses the words by the definition of their own command alone: that of all commands takes
+/// a fifth of the time of a copy of one byte. `None`: there is help or an error to print,
+/// which names the other commands too.
+fn parse_alone(words: &[OsString]) -> Option<Cli> {
+    fn parse<T: Args>(words: &[OsString], command: fn(T) -> Command) -> Option<Cli> {
+        let own = T::augment_args(clap::Command::new("cordboard"));
+        let mut read = own.try_get_matches_from(words).ok()?;
+        let flags = T::from_arg_matches_mut(&mut read).ok()?;
+        Some(Cli {
+            command: command(flags),
+        })
+    }
+    // The word of the command is in the place of the program's name.
+    let own = words.get(1..)?;
+    match own.first()?.to_str()? {
+        "splice" => parse(own, Command::Splice),
+        "copy" => parse(own, Command::Copy),
+        "cat" => parse(own, Command::Cat),
+        _ => None,
     }
 }
 
