@@ -531,10 +531,13 @@ ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
 // `cord_stranded` first. Closing `CORD_LAST` frees its report and stranded
 // bytes.
 //
-// The call does not wait. The transfer may still write bytes that it has read,
+// For a handle of cord_start, the call does not wait. The transfer may still write bytes that it has read,
 // as long as the sink accepts them without waiting. To write to the sink after
 // a cancelled transfer, call `cord_cancel`, `cord_wait` and `cord_close`, in
 // this order.
+//
+// For a handle of cord_open, the call takes the last steps itself: it waits for
+// blocks of direct I/O that are in flight, and runs the callbacks.
 //
 // # Returns
 //
@@ -569,8 +572,8 @@ int cord_detach(cord_transfer transfer);
 //
 // # Errors
 //
-// Those of cord_start, except EAGAIN and EBADF for a descriptor table of the
-// thread, and
+// Those of cord_start, except EAGAIN, and EBADF for a thread with its own
+// descriptor table, and
 //
 // * ENOSYS, or another errno of a seccomp filter that refuses epoll_create1(2)
 //   or timerfd_create(2).
@@ -580,9 +583,10 @@ cord_transfer cord_open(const struct cord_request *request);
 //
 // Moves some bytes, if that is possible without waiting for the other side of a
 // descriptor. A call on a file may wait for its device, as read(2) does; fsync(2)
-// of CORD_SYNC runs in a call of its own. `cord_fd` polls readable when the next
-// step has something to do; a step too many does nothing. `report` may be NULL;
-// it is written at the end.
+// of CORD_SYNC runs in a call of its own. `cord_fd` polls readable when a step is
+// possible; a call when none is has no effect. An event loop with edge-triggered
+// events must poll the descriptor after each step. `report` may be NULL; it is
+// written at the end.
 //
 // # Returns
 //

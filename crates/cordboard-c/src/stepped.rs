@@ -1,6 +1,8 @@
 //! Transfers that the program's event loop drives by `cord_step`.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cordboard::{Control, Errno, Lock, Outcome, Progress, Report, Stepping, Transfer};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,13 +19,18 @@ pub(crate) struct Stepped {
     control: Control,
     /// The number of the descriptor that polls readable when a step is possible.
     number: RawFd,
+    /// The process that made it.
+    home: u32,
+    /// The counts as of the last step, and whether it has ended.
+    seen: Lock<(Progress, bool)>,
     state: Lock<State>,
+    /// The functions have been called.
+    called: AtomicBool,
 }
 
 struct State {
     stepping: Stepping<'static>,
     at_end: Vec<AtEnd>,
-    has_ended: bool,
 }
 
 impl Stepped {
@@ -33,17 +40,17 @@ impl Stepped {
     pub(crate) fn new(transfer: Transfer<'static>) -> Result<Stepped, Error> {
         let control = Control::new()?;
         let transfer = transfer.control(&control);
-        let stepping = transfer
-            .stepping()
-            .map_err(|failure| Error::from(&failure))?;
+        let stepping = (transfer.stepping()).map_err(|failure| Error::from(&failure))?;
         Ok(Stepped {
             control,
             number: stepping.as_fd().as_raw_fd(),
+            home: std::process::id(),
+            seen: Lock::new((stepping.progress(), false)),
             state: Lock::new(State {
                 stepping,
                 at_end: Vec::new(),
-                has_ended: false,
             }),
+            called: AtomicBool::new(false),
         })
     }
 
@@ -51,12 +58,29 @@ impl Stepped {
         self.number
     }
 
-    /// Takes one step. Returns the outcome at the end, and the functions to call with it.
-    pub(crate) fn step(&self) -> Option<(Outcome, Vec<AtEnd>)> {
-        let mut state = self.state.lock()?;
-        let outcome = state.stepping.step()?;
-        state.has_ended = true;
-        Some((outcome, std::mem::take(&mut state.at_end)))
+    /// Takes one step. At the end, stores the outcome by `keep` and returns the functions
+    /// to call.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`: in a child of `fork(2)`, which a signal handler may have made.
+    pub(crate) fn step(&self, keep: impl FnOnce(Outcome)) -> Result<Option<Vec<AtEnd>>, Error> {
+        if self.home != std::process::id() {
+            return Err(Errno::EBADF.into());
+        }
+        let Some(mut state) = self.state.lock() else {
+            return Err(Errno::EBADF.into());
+        };
+        let outcome = state.stepping.step();
+        let has_ended = outcome.is_some();
+        if let Some(mut seen) = self.seen.lock() {
+            *seen = (state.stepping.progress(), seen.1 || has_ended);
+        }
+        Ok(outcome.map(|outcome| {
+            // A function that is registered from now on finds the report.
+            keep(outcome);
+            std::mem::take(&mut state.at_end)
+        }))
     }
 
     /// Waits until a step is possible.
@@ -70,9 +94,9 @@ impl Stepped {
     }
 
     /// Registers a function to call at the end; returns it if the transfer has ended.
-    pub(crate) fn on_end(&self, at_end: AtEnd) -> Option<AtEnd> {
+    pub(crate) fn on_end(&self, at_end: AtEnd, has_ended: impl Fn() -> bool) -> Option<AtEnd> {
         match self.state.lock() {
-            Some(mut state) if !state.has_ended => {
+            Some(mut state) if !has_ended() => {
                 state.at_end.push(at_end);
                 None
             }
@@ -80,9 +104,19 @@ impl Stepped {
         }
     }
 
+    pub(crate) fn set_called(&self) {
+        self.called.store(true, Ordering::Release);
+    }
+
+    /// Waits until another thread has called the functions.
+    pub(crate) fn wait_for_calls(&self) {
+        while !self.called.load(Ordering::Acquire) && self.home == std::process::id() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
     pub(crate) fn progress(&self) -> Option<(Progress, bool)> {
-        let state = self.state.lock()?;
-        Some((state.stepping.progress(), state.has_ended))
+        self.seen.lock().map(|seen| *seen)
     }
 
     pub(crate) fn cancel(&self) {

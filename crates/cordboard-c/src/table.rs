@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use cordboard::{Errno, Lock, PerProcess, Report, Running};
+use cordboard::{Errno, Lock, Outcome, PerProcess, Report, Running};
 
 use crate::convert;
 use crate::error::Error;
@@ -85,7 +85,8 @@ impl Entry {
         match &self.work {
             Work::Running(running) => running.on_end(at_end),
             Work::Stepped(stepped) => {
-                if let Some(at_end) = stepped.on_end(Box::new(at_end))
+                let has_ended = || self.report().is_some();
+                if let Some(at_end) = stepped.on_end(Box::new(at_end), has_ended)
                     && let Some(report) = self.report()
                 {
                     at_end(report);
@@ -101,6 +102,16 @@ impl Entry {
         }
     }
 
+    /// Takes the last steps of a cancelled transfer, whose handle is closed.
+    fn end_after_close(&self) -> Result<(), Error> {
+        if let Work::Stepped(stepped) = &self.work {
+            while !self.step()? {
+                stepped.wait()?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes one step. Returns whether the transfer has ended.
     ///
     /// # Errors
@@ -113,16 +124,20 @@ impl Entry {
                 "a thread of the library runs this transfer: cord_step needs a handle of cord_open",
             ));
         };
-        if let Some((outcome, at_end)) = stepped.step() {
+        let keep = |outcome: Outcome| {
             let report = outcome.report.clone();
             if let Some(mut finished) = self.finished.lock() {
                 *finished = Some(Finished::from(outcome));
             }
-            // Before the functions: they may ask for it.
-            let report = self.report.get_or_init(|| report);
+            let _ = self.report.set(report);
+        };
+        if let Some(at_end) = stepped.step(keep)? {
             for one in at_end {
-                one(report);
+                if let Some(report) = self.report() {
+                    one(report);
+                }
             }
+            stepped.set_called();
         }
         Ok(self.report().is_some())
     }
@@ -147,6 +162,7 @@ impl Entry {
                 while !self.step()? {
                     stepped.wait()?;
                 }
+                stepped.wait_for_calls();
             }
         }
         if self.report().is_none() {
@@ -280,7 +296,7 @@ impl Table {
             .ok_or_else(|| unknown(id))?;
         // Dropping it would not suffice: a waiting thread may hold a reference.
         entry.cancel();
-        Ok(())
+        entry.end_after_close()
     }
 
     /// Closes a handle and lets its transfer run to its end.

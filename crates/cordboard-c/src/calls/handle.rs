@@ -324,10 +324,13 @@ fn with_finished<T>(
 /// `cord_stranded` first. Closing `CORD_LAST` frees its report and stranded
 /// bytes.
 ///
-/// The call does not wait. The transfer may still write bytes that it has read,
+/// For a handle of cord_start, the call does not wait. The transfer may still write bytes that it has read,
 /// as long as the sink accepts them without waiting. To write to the sink after
 /// a cancelled transfer, call `cord_cancel`, `cord_wait` and `cord_close`, in
 /// this order.
+///
+/// For a handle of cord_open, the call takes the last steps itself: it waits for
+/// blocks of direct I/O that are in flight, and runs the callbacks.
 ///
 /// # Returns
 ///

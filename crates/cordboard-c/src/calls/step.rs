@@ -25,8 +25,8 @@ use crate::types::{cord_report, cord_request, cord_transfer};
 ///
 /// # Errors
 ///
-/// Those of cord_start, except EAGAIN and EBADF for a descriptor table of the
-/// thread, and
+/// Those of cord_start, except EAGAIN, and EBADF for a thread with its own
+/// descriptor table, and
 ///
 /// * ENOSYS, or another errno of a seccomp filter that refuses epoll_create1(2)
 ///   or timerfd_create(2).
@@ -60,9 +60,10 @@ pub unsafe extern "C" fn cord_open(request: *const cord_request) -> cord_transfe
 ///
 /// Moves some bytes, if that is possible without waiting for the other side of a
 /// descriptor. A call on a file may wait for its device, as read(2) does; fsync(2)
-/// of CORD_SYNC runs in a call of its own. `cord_fd` polls readable when the next
-/// step has something to do; a step too many does nothing. `report` may be NULL;
-/// it is written at the end.
+/// of CORD_SYNC runs in a call of its own. `cord_fd` polls readable when a step is
+/// possible; a call when none is has no effect. An event loop with edge-triggered
+/// events must poll the descriptor after each step. `report` may be NULL; it is
+/// written at the end.
 ///
 /// # Returns
 ///

@@ -16,6 +16,14 @@ pub enum Refusal {
         /// `EBADF` if it is closed.
         errno: Errno,
     },
+    /// A transfer for the caller's event loop needs an epoll instance, a timer and an
+    /// eventfd ([`Transfer::stepping`](crate::Transfer::stepping)).
+    #[error("no descriptor for an event loop can be created: {errno}")]
+    NoStepping {
+        /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available; or any errno
+        /// of a filter that refuses `epoll_create1(2)` or `timerfd_create(2)`.
+        errno: Errno,
+    },
     /// The descriptor is open, but not for this direction.
     #[error("the {side} is not open for {}", if *.side == Side::Source { "reading" } else { "writing" })]
     WrongMode {
@@ -219,7 +227,8 @@ impl Refusal {
             Refusal::Unusable { errno, .. }
             | Refusal::NoDescriptor { errno }
             | Refusal::NoBuffer { errno }
-            | Refusal::NoEngine { errno } => *errno,
+            | Refusal::NoEngine { errno }
+            | Refusal::NoStepping { errno } => *errno,
             Refusal::WrongMode { .. } | Refusal::OtherDescriptors => Errno::EBADF,
             Refusal::Directory { .. } => Errno::EISDIR,
             Refusal::NotSeekable { .. } => Errno::ESPIPE,

@@ -105,7 +105,7 @@ fn a_full_sink_is_waited_for() {
     assert_eq!(outcome.report.written, data.len() as u64);
 }
 
-/// One thread drives all of them, and no step is taken in vain for long.
+/// One thread drives all of them, and few steps have no effect.
 #[test]
 fn hundreds_share_one_thread() {
     use rustix::event::epoll;
@@ -168,7 +168,8 @@ fn a_pause_and_a_schedule_are_waited_for() {
     assert_eq!(stepping.progress().written, 0);
     control.resume();
     assert!(is_due(&stepping), "it has been resumed");
-    let (outcome, _) = to_the_end(&mut stepping);
+    let (outcome, steps) = to_the_end(&mut stepping);
+    assert!(steps < 1000, "{steps}");
     assert_eq!(outcome.report.ended, Ended::Eof);
     assert!(content(&sink) == data);
 }
@@ -257,12 +258,17 @@ fn files_are_copied_and_synced() {
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
         let (outcome, _) = to_the_end(&mut transfer.stepping().unwrap());
         let report = outcome.report;
-        if report.ended == Ended::Error && paths == [DataPath::Direct] {
+        let declined = report
+            .declined
+            .iter()
+            .any(|one| one.path == DataPath::Direct);
+        if paths == [DataPath::Direct] && report.path.is_empty() && declined {
             testkit::skip::report("direct I/O by steps", "no direct I/O on this file system");
             continue;
         }
         assert_eq!(report.ended, Ended::Eof, "{report:?}");
         assert_eq!(report.written, data.len() as u64);
+        assert!(paths.len() > 1 || report.path == paths, "{report:?}");
         assert!(content(&sink) == data, "{report:?}");
     }
 }

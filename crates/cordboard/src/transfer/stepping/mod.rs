@@ -1,21 +1,23 @@
 //! A transfer that the caller's event loop drives: no call waits.
 
-mod alarm;
+mod step_fd;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use alarm::Alarm;
+use step_fd::StepFd;
 
 use super::poll::Poll;
 use super::settle::{Settled, Settlement};
 use super::stepper::Stepper;
 use super::turn::{Next, Turn, Wait};
-use super::wait::{Clock as _, Waiter as _, Wakeup};
+use super::wait::{Clock as _, Interest, Wakeup};
 use super::{Progress, Transfer};
+use crate::errno::Errno;
+use crate::guarded::guarded;
 use crate::report::{Ended, Failure, Outcome, Refusal};
 use crate::request::Backend;
-use crate::sys::SignalGuard;
+use crate::sys::{SignalGuard, Stamp};
 
 /// A transfer that the caller's event loop drives, one step at a time.
 ///
@@ -28,10 +30,12 @@ use crate::sys::SignalGuard;
 /// for its device, as `read(2)` does, and so does `fsync(2)` if the request has
 /// [`sync`](crate::Request::sync).
 ///
-/// Dropping it cancels the transfer: bytes that were read and not written go back to a
-/// source that can seek, and are lost otherwise.
+/// Dropping it cancels the transfer. Bytes that were read and not written go to the sink as
+/// far as it accepts them at once, then back to a source that can seek, and are lost
+/// otherwise. A drop waits for blocks of direct I/O that are in flight.
 ///
-/// A child of `fork(2)` must not use it.
+/// An event loop with edge-triggered events must take steps until [`Stepping::is_due`] is
+/// false. A child of `fork(2)` must not use it.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -65,7 +69,9 @@ pub struct Stepping<'a> {
     source_polled: bool,
     is_cancelled: bool,
     progress: Progress,
-    alarm: Alarm,
+    step_fd: StepFd,
+    /// The process that drives it.
+    home: Stamp,
 }
 
 enum Stage<'a> {
@@ -80,14 +86,14 @@ impl<'a> Transfer<'a> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::NoDescriptor`]: `epoll_create1(2)` or `timerfd_create(2)` fails.
+    /// [`Refusal::NoStepping`].
     pub fn stepping(mut self) -> Result<Stepping<'a>, Failure> {
-        let refused = |errno| Failure::refused(Refusal::NoDescriptor { errno });
-        let mut alarm = Alarm::new().map_err(refused)?;
+        let refused = |errno| Failure::refused(Refusal::NoStepping { errno });
+        let mut step_fd = StepFd::new().map_err(refused)?;
         self.set_up(Backend::Epoll);
         self.listen();
         // The first step is due.
-        alarm.ring();
+        step_fd.set_due();
         let mut poll = Poll::new();
         Ok(Stepping {
             stepper: Stepper::begin(poll.now()),
@@ -97,7 +103,8 @@ impl<'a> Transfer<'a> {
             wait: None,
             source_polled: false,
             is_cancelled: false,
-            alarm,
+            step_fd,
+            home: Stamp::here(),
         })
     }
 }
@@ -116,10 +123,17 @@ impl<'a> Stepping<'a> {
         }
     }
 
-    /// Ends the transfer with the next step, with exact counts.
+    /// Cancels the transfer: the next step begins to settle it, and the outcome follows
+    /// after a few more.
     pub fn cancel(&mut self) {
         self.is_cancelled = true;
-        self.alarm.ring();
+        self.step_fd.set_due();
+    }
+
+    /// Returns whether a step is possible at once, without an event: after a step that
+    /// has moved bytes, and after the end.
+    pub fn is_due(&self) -> bool {
+        self.step_fd.is_due()
     }
 
     /// Returns the counts as of the last step.
@@ -128,22 +142,29 @@ impl<'a> Stepping<'a> {
     }
 
     fn run(&mut self, mut transfer: Box<Transfer<'a>>) -> Stage<'a> {
-        // The caller's handlers see no signal that the library raises.
         let guard = transfer.needs_guard().then(SignalGuard::start);
-        let next = self.advance(&mut transfer);
+        // A panic of an observer or a stage ends the transfer, as on an engine.
+        let next = guarded(|| self.advance(&mut transfer))
+            .unwrap_or(Some(Next::End(Turn::Failed(None, Some(Errno::ECANCELED)))));
         drop(guard);
         let elapsed = self.poll.now().saturating_sub(self.stepper.start);
         self.progress = transfer.progress(elapsed);
         match next {
-            None => {}
+            None => {
+                if let Some((wait, end)) = &self.wait {
+                    let left = end.map(|end| end.saturating_sub(self.poll.now()));
+                    self.step_fd.wait(&wait.interest(&transfer), left);
+                }
+            }
             Some(Next::Wait(wait)) => {
-                let end = wait.timeout.map(|timeout| self.poll.now() + timeout);
-                self.alarm.wait(&wait.interest(&transfer), wait.timeout);
+                let now = self.poll.now();
+                let end = wait.timeout.and_then(|timeout| now.checked_add(timeout));
+                self.step_fd.wait(&wait.interest(&transfer), wait.timeout);
                 self.wait = Some((wait, end));
             }
-            Some(Next::Step | Next::Elsewhere) => self.alarm.ring(),
+            Some(Next::Step | Next::Elsewhere) => self.step_fd.set_due(),
             Some(Next::End(turn)) => {
-                self.alarm.ring();
+                self.step_fd.set_due();
                 let settlement = Settlement::new(*transfer, &turn, self.stepper.start);
                 return Stage::Settles(Box::new(settlement));
             }
@@ -158,7 +179,7 @@ impl<'a> Stepping<'a> {
         }
         if let Some((wait, end)) = self.wait.take() {
             let interest = wait.interest(transfer);
-            let wakeup = match self.poll.wait(&interest, Some(Duration::ZERO)) {
+            let wakeup = match self.step_fd.events(&interest) {
                 Ok(wakeup) => wakeup,
                 // A call of the path then returns `EAGAIN` if it is too early.
                 Err(errno) if errno.is_refusal() && transfer.step_checked_readiness(&wait) => {
@@ -193,15 +214,23 @@ impl<'a> Stepping<'a> {
     }
 
     fn settle(&mut self, mut settlement: Box<Settlement<'a>>) -> Option<Outcome> {
-        match settlement.turn(&mut self.poll, false) {
-            Settled::Again => self.alarm.ring(),
+        let guard = settlement.transfer().needs_guard().then(SignalGuard::start);
+        let settled = settlement.turn(&mut self.poll, false);
+        drop(guard);
+        match settled {
+            Settled::Again => self.step_fd.set_due(),
             Settled::Wait(wait) => {
-                let interest = wait.interest(settlement.transfer());
-                self.alarm.wait(&interest, wait.timeout);
+                // The settlement takes no notice of the control any more.
+                let interest = Interest {
+                    wake: None,
+                    ..wait.interest(settlement.transfer())
+                };
+                self.step_fd.wait(&interest, wait.timeout);
             }
             Settled::Done => {
                 let (outcome, open) = settlement.finish(&mut self.poll);
-                self.alarm.end();
+                self.step_fd.forget();
+                self.step_fd.set_due();
                 open.close(false);
                 let report = &outcome.report;
                 self.progress = Progress {
@@ -222,14 +251,19 @@ impl<'a> Stepping<'a> {
 
 impl AsFd for Stepping<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.alarm.as_fd()
+        self.step_fd.as_fd()
     }
 }
 
 impl Drop for Stepping<'_> {
     fn drop(&mut self) {
         let cancelled = Turn::Done(Ended::Cancelled);
+        // The caller's handlers see no signal that the library raises.
+        let _guard = SignalGuard::start();
         match std::mem::replace(&mut self.stage, Stage::Ended) {
+            // In a child of fork(2): the transfer belongs to the parent.
+            Stage::Runs(transfer) if !self.home.is_here() => transfer.drop_without_close(),
+            Stage::Settles(settlement) if !self.home.is_here() => std::mem::forget(settlement),
             Stage::Runs(transfer) => {
                 drop(transfer.settle(&cancelled, &mut self.poll, self.stepper.start));
             }

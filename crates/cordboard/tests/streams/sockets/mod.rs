@@ -2,6 +2,7 @@
 //! in such a call, and none spins.
 
 mod shut_down;
+mod stepped;
 mod unconnected;
 
 use std::fs::File;

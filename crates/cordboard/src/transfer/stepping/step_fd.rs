@@ -1,0 +1,236 @@
+//! The descriptor by which an event loop learns that a transfer can take a step.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use crate::errno::Errno;
+use crate::sys::{self, EventFd, beyond};
+use crate::transfer::fetch;
+use crate::transfer::wait::{BACKOFF, Interest, Wakeup};
+
+/// The data of the events of the timer and of `due`.
+const OWN: u64 = u64::MAX;
+
+/// An epoll instance with the descriptors that a transfer waits for. It polls readable as
+/// soon as one of them has an event, a time has passed, or a step is possible at once.
+#[derive(Debug)]
+pub(super) struct StepFd {
+    /// The epoll instance and the timer. `None` only while it is dropped.
+    own: Option<[OwnedFd; 2]>,
+    /// Readable while a step is possible at once.
+    due: EventFd,
+    is_due: bool,
+    has_timer: bool,
+    registered: Vec<(RawFd, EventFlags)>,
+    /// `epoll_ctl(2)` has refused the descriptor to be ready: it is always ready.
+    always_ready: bool,
+}
+
+impl StepFd {
+    /// # Errors
+    ///
+    /// * `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
+    /// * Any errno of a seccomp filter that refuses `epoll_create1(2)` or
+    ///   `timerfd_create(2)`.
+    pub(super) fn new() -> Result<StepFd, Errno> {
+        let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = beyond(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
+        let due = EventFd::new()?;
+        for own in [timer.as_fd(), due.as_fd()] {
+            epoll::add(&epoll, own, EventData::new_u64(OWN), EventFlags::IN)?;
+        }
+        Ok(StepFd {
+            own: Some([epoll, timer]),
+            due,
+            is_due: false,
+            has_timer: false,
+            registered: Vec::new(),
+            always_ready: false,
+        })
+    }
+
+    /// Makes it readable until the next wait.
+    pub(super) fn set_due(&mut self) {
+        if !self.is_due {
+            // It fails only if the host has closed the descriptor.
+            self.is_due = self.due.signal();
+        }
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// Makes it readable once one of these descriptors has an event, or this time has
+    /// passed.
+    pub(super) fn wait(&mut self, interest: &Interest<'_>, timeout: Option<Duration>) {
+        let mut wanted: Vec<(BorrowedFd<'_>, EventFlags)> = Vec::with_capacity(3);
+        let edge = |edge: bool| match edge {
+            true => EventFlags::ET,
+            false => EventFlags::empty(),
+        };
+        if let Some((fd, write)) = interest.ready {
+            let flags = if write {
+                EventFlags::OUT
+            } else {
+                EventFlags::IN
+            };
+            wanted.push((fd, flags | edge(interest.edge_triggered[0])));
+        }
+        // Errors and hang-ups are always reported.
+        if let Some(fd) = interest.watch {
+            wanted.push((fd, edge(interest.edge_triggered[1])));
+        }
+        if let Some(fd) = interest.wake {
+            wanted.push((fd, EventFlags::IN));
+        }
+        let refused = self.register(&wanted);
+        self.always_ready = refused == Some(Errno::EPERM);
+        if self.always_ready {
+            return self.set_due();
+        }
+        if std::mem::take(&mut self.is_due) {
+            let _ = self.due.clear();
+        }
+        // Any other refusal (no memory, no room for more watches) may pass.
+        let retry = refused.map(|_| BACKOFF);
+        self.set_timer(timeout.into_iter().chain(retry).min());
+    }
+
+    /// Sets the timer; `None` disarms it. A timer that was set again is not readable.
+    fn set_timer(&mut self, after: Option<Duration>) {
+        if after.is_none() && !self.has_timer {
+            return;
+        }
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // A timer of 0 would be disarmed.
+        let value = after.map_or(Duration::ZERO, |after| after.max(Duration::from_nanos(1)));
+        let setting = Itimerspec {
+            it_interval: zero,
+            it_value: Timespec::try_from(value).unwrap_or(Timespec {
+                tv_sec: i32::MAX.into(),
+                ..zero
+            }),
+        };
+        if let Some([_, timer]) = &self.own {
+            let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting);
+        }
+        self.has_timer = after.is_some();
+    }
+
+    /// Registers these descriptors and no others. A registration that stays is not
+    /// changed: an edge-triggered one would report the known state again. Returns the
+    /// errno of the first that is refused.
+    fn register(&mut self, wanted: &[(BorrowedFd<'_>, EventFlags)]) -> Option<Errno> {
+        let mut all: Vec<(BorrowedFd<'_>, EventFlags)> = Vec::with_capacity(wanted.len());
+        for (fd, flags) in wanted {
+            match (all.iter_mut()).find(|(other, _)| other.as_raw_fd() == fd.as_raw_fd()) {
+                Some((_, other)) => *other |= *flags,
+                None => all.push((*fd, *flags)),
+            }
+        }
+        let Some([epoll, _]) = &self.own else {
+            return None;
+        };
+        self.registered.retain(|(number, _)| {
+            let stays = all.iter().any(|(fd, _)| fd.as_raw_fd() == *number);
+            if !stays {
+                sys::epoll_delete(epoll.as_fd(), *number);
+            }
+            stays
+        });
+        let mut refused = None;
+        for (fd, flags) in all {
+            let number = fd.as_raw_fd();
+            let data = EventData::new_u64(number as u64);
+            let known = (self.registered.iter()).position(|(other, _)| *other == number);
+            let done = match known {
+                Some(index) if self.registered[index].1 == flags => continue,
+                // Another file may have got the number.
+                Some(_) => match epoll::modify(epoll, fd, data, flags) {
+                    Err(rustix::io::Errno::NOENT) => epoll::add(epoll, fd, data, flags),
+                    done => done,
+                },
+                None => epoll::add(epoll, fd, data, flags),
+            };
+            if let Some(index) = known {
+                self.registered.swap_remove(index);
+            }
+            match done {
+                Ok(()) => self.registered.push((number, flags)),
+                Err(errno) => refused = refused.or(Some(errno.into())),
+            }
+        }
+        refused
+    }
+
+    /// Returns the events of these descriptors. An edge-triggered event is returned once.
+    ///
+    /// # Errors
+    ///
+    /// Any errno that a filter returns for `epoll_wait(2)`.
+    pub(super) fn events(&self, interest: &Interest<'_>) -> Result<Wakeup, Errno> {
+        let mut wakeup = Wakeup {
+            ready: self.always_ready,
+            open: self.always_ready,
+            ..Wakeup::default()
+        };
+        let Some([epoll, _]) = &self.own else {
+            return Ok(wakeup);
+        };
+        let mut room = [const { MaybeUninit::uninit() }; 8];
+        let events = match fetch(epoll.as_fd(), &mut room, Some(Duration::ZERO)) {
+            Ok(events) => events,
+            Err(Errno::EINTR) => return Ok(wakeup),
+            Err(errno) => return Err(errno),
+        };
+        let is = |fd: Option<BorrowedFd<'_>>, data: u64| {
+            fd.is_some_and(|fd| fd.as_raw_fd() as u64 == data)
+        };
+        for event in events.iter().filter(|event| event.data.u64() != OWN) {
+            let (data, flags) = (event.data.u64(), event.flags);
+            if is(interest.ready.map(|(fd, _)| fd), data) {
+                let open = EventFlags::IN | EventFlags::OUT | EventFlags::HUP;
+                wakeup.ready = true;
+                wakeup.open |= flags.intersects(open);
+            }
+            if is(interest.watch, data) {
+                wakeup.error |= flags.contains(EventFlags::ERR);
+                wakeup.hang_up |= flags.contains(EventFlags::HUP);
+            }
+            wakeup.woken |= is(interest.wake, data);
+        }
+        Ok(wakeup)
+    }
+
+    /// Removes all descriptors of the transfer, which may be closed then.
+    pub(super) fn forget(&mut self) {
+        self.register(&[]);
+        self.set_timer(None);
+    }
+}
+
+impl AsFd for StepFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let [epoll, _] = self.own.as_ref().expect("it is taken only by `drop`");
+        epoll.as_fd()
+    }
+}
+
+impl Drop for StepFd {
+    fn drop(&mut self) {
+        // The host may have closed them.
+        self.own.take().into_iter().flatten().for_each(sys::close);
+    }
+}
