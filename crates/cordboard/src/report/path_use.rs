@@ -15,7 +15,7 @@ named! {
         /// The paths before it in the route declined:
         /// [`Report::declined`](super::Report::declined).
         Next = "next",
-        /// The transfer measured it, and another path was not slower
+        /// It was used while the transfer measured its paths
         /// ([`Tune`](crate::Tune)).
         Measured = "measured",
         /// It was the best of the paths that the transfer measured.
@@ -39,13 +39,13 @@ impl fmt::Display for Chosen {
 pub struct PathUse {
     /// The path.
     pub path: DataPath,
-    /// Bytes that it took from the source. The sum over all paths is
-    /// [`Report::read`](super::Report::read). Holes before it was used count too.
+    /// Bytes that it took from the source, including the holes skipped before its
+    /// steps. The sum over all paths is [`Report::read`](super::Report::read), unless
+    /// holes were skipped and no path moved a byte.
     pub bytes: u64,
     /// Why it was used.
     pub chosen: Chosen,
-    /// The size of its calls in bytes that was found to be the best, if it is
-    /// [`Chosen::Best`].
+    /// The size of its calls in bytes; `None` unless `chosen` is [`Chosen::Best`].
     pub piece: Option<usize>,
 }
 

@@ -16,14 +16,14 @@ pub(super) struct Used {
 struct Several {
     /// In the order of their first use.
     paths: Vec<PathUse>,
-    /// The bytes that they have, together.
+    /// The sum of the bytes of all paths.
     counted: u64,
     /// The index of the path that moved bytes last.
     last: usize,
 }
 
 impl Used {
-    /// Returns the path that was used first after all others.
+    /// Returns the path whose first use was the latest.
     pub(super) fn latest(&self) -> Option<DataPath> {
         match &self.several {
             Some(several) => several.paths.last().map(|one| one.path),
