@@ -10,6 +10,11 @@ use crate::tune::{Arm, Arms, Controller, Goal};
 
 /// Block sizes to try, in bytes.
 const BLOCKS: [usize; 5] = [256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
+/// On a device as fast as memory, other settings are tried after so many bytes: trying all
+/// of them takes as long as moving these.
+const FIRST: u64 = 1 << 30;
+/// The rate of such a device, in bytes per nanosecond.
+const MEMORY: u128 = 4;
 /// Queue depths to try.
 const DEPTHS: [u32; 4] = [2, 4, 8, 16];
 
@@ -80,6 +85,8 @@ pub(crate) struct Adaptive {
     controller: Controller,
     /// Bytes that have arrived.
     arrived: u64,
+    /// The time of the first arrival.
+    since: Option<Duration>,
 }
 
 impl Adaptive {
@@ -97,6 +104,7 @@ impl Adaptive {
             grid,
             controller,
             arrived: 0,
+            since: None,
         }
     }
 
@@ -117,6 +125,10 @@ impl Adaptive {
     /// Records that `bytes` have arrived; `now` is time since any fixed moment.
     pub(crate) fn learn(&mut self, now: Duration, bytes: u64) {
         self.arrived += bytes;
+        let since = now.saturating_sub(*self.since.get_or_insert(now));
+        if self.arrived < FIRST && u128::from(self.arrived) > since.as_nanos() * MEMORY {
+            return;
+        }
         let mut unknown = || Duration::ZERO;
         self.controller.learn(&self.grid, now, &mut unknown, bytes);
     }
@@ -287,5 +299,22 @@ mod tests {
         let mut adaptive = Adaptive::new(1 << 20, None);
         run(&mut adaptive, ssd, 0, 512 * MIB);
         assert_eq!(adaptive.grid.in_flight(adaptive.controller.best()), 1 << 20);
+    }
+
+    /// The first gibibyte of a device as fast as memory moves by the first setting, which is
+    /// left afterwards.
+    #[test]
+    fn a_fast_device_is_measured_later() {
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
+        let (mut now, mut others) = (Duration::ZERO, 0);
+        for moved in 0..3 * 1024 {
+            let is_first = adaptive.setting().depth == 2;
+            assert!(moved >= 1024 || is_first, "after {moved} MiB");
+            others += u32::from(!is_first);
+            // 8 GiB/s.
+            now += Duration::from_micros(122);
+            adaptive.learn(now, MIB);
+        }
+        assert!(others > 0, "no other depth was tried");
     }
 }
