@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use testkit::needs::{Need, missing};
 use testkit::pattern::noise;
 use testkit::refuse::{SENDFILE, apart, refuse};
 
@@ -133,6 +134,12 @@ fn each_step(
 
 #[test]
 fn all_paths_of_the_route_are_entered() {
+    if missing(
+        "all_paths_of_the_route_are_entered",
+        &[Need::Splice, Need::Sendfile],
+    ) {
+        return;
+    }
     let data = noise(16 * MIB);
     let (outcome, got) = each_step(&data, |transfer| transfer);
     assert!(got == data);
@@ -207,6 +214,9 @@ fn a_pipe_is_polled_before_its_path_changes() {
 /// A path whose calls a filter refuses is given up, and the others continue.
 #[test]
 fn a_path_that_declines_is_given_up() {
+    if missing("a_path_that_declines_is_given_up", &[Need::Splice]) {
+        return;
+    }
     let data = noise(16 * MIB);
     let path = apart(|| {
         refuse(&[SENDFILE], libc::EPERM);

@@ -41,6 +41,12 @@ fn turns_have_their_size_and_alternate() {
 
 #[test]
 fn the_path_of_a_pair_stays_in_the_kernel() {
+    if testkit::needs::missing(
+        "the_path_of_a_pair_stays_in_the_kernel",
+        &[testkit::needs::Need::Splice],
+    ) {
+        return;
+    }
     let _dog = watchdog("the_path_of_a_pair_stays_in_the_kernel");
     let sources = [
         OwnedFd::from(file_with(&marked(0, MIB))),
