@@ -438,9 +438,8 @@ int cord_get_status(cord_transfer transfer, struct cord_status *status);
 // cord_fd - a descriptor for waiting with poll(2)
 //
 // The descriptor is readable (POLLIN) once the transfer has ended, and stays
-// readable. For a handle of `cord_open`, it is also readable when `cord_step` has
-// something to do. It belongs to the handle: the caller must neither read nor close
-// it.
+// readable. For a handle of `cord_open`, it is also readable when a step is
+// possible. It belongs to the handle: the caller must neither read nor close it.
 //
 // # Returns
 //
@@ -457,9 +456,9 @@ int cord_fd(cord_transfer transfer);
 // cord_on_end - register a function to be called at the end
 //
 // The callback runs once, before waiting threads return: on a thread of the
-// library, or in the last `cord_step` of a handle of `cord_open`. If the transfer has already ended, cord_on_end itself runs it. It
-// runs even if the handle has been closed meanwhile. The report is valid only
-// during the callback.
+// library, or in the last `cord_step` of a handle of `cord_open`. If the transfer
+// has already ended, cord_on_end itself runs it. It runs even if the handle has
+// been closed meanwhile. The report is valid only during the callback.
 //
 // # Returns
 //
@@ -531,10 +530,10 @@ ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
 // `cord_stranded` first. Closing `CORD_LAST` frees its report and stranded
 // bytes.
 //
-// For a handle of cord_start, the call does not wait. The transfer may still write bytes that it has read,
-// as long as the sink accepts them without waiting. To write to the sink after
-// a cancelled transfer, call `cord_cancel`, `cord_wait` and `cord_close`, in
-// this order.
+// For a handle of cord_start, the call does not wait. The transfer may still
+// write bytes that it has read, as long as the sink accepts them without waiting.
+// To write to the sink after a cancelled transfer, call `cord_cancel`, `cord_wait`
+// and `cord_close`, in this order.
 //
 // For a handle of cord_open, the call takes the last steps itself: it waits for
 // blocks of direct I/O that are in flight, and runs the callbacks.

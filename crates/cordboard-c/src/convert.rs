@@ -109,41 +109,50 @@ pub(crate) fn report(from: &Report) -> cord_report {
 
 /// Converts a status to the C structure.
 pub(crate) fn status(from: &Status) -> cord_status {
-    cord_status {
-        struct_size: size_of::<cord_status>(),
-        read: from.read,
-        written: from.written,
-        in_transit: from.in_transit(),
-        rate: from.rate() as u64,
-        elapsed_ns: nanoseconds(from.elapsed),
-        pending_reads: from.pending_reads,
-        pending_writes: from.pending_writes,
-        ended: c_int::from(from.ended),
-        reserved: 0,
-        path: names(&[from.path]),
-    }
+    counters(
+        [from.read, from.written, from.in_transit()],
+        [from.pending_reads, from.pending_writes],
+        from.path,
+        from.elapsed,
+        from.ended,
+    )
 }
 
 /// Converts the progress of a transfer whose steps the program takes.
 pub(crate) fn progress(from: &Progress, ended: bool) -> cord_status {
-    let seconds = from.elapsed.as_secs_f64();
-    let rate = if seconds > 0.0 {
-        from.written as f64 / seconds
-    } else {
-        0.0
+    counters(
+        [from.read, from.written, from.in_transit()],
+        [from.pending_reads, from.pending_writes],
+        from.path,
+        from.elapsed,
+        ended,
+    )
+}
+
+fn counters(
+    [read, written, in_transit]: [u64; 3],
+    [pending_reads, pending_writes]: [u32; 2],
+    path: DataPath,
+    elapsed: Duration,
+    ended: bool,
+) -> cord_status {
+    let seconds = elapsed.as_secs_f64();
+    let rate = match seconds > 0.0 {
+        true => written as f64 / seconds,
+        false => 0.0,
     };
     cord_status {
         struct_size: size_of::<cord_status>(),
-        read: from.read,
-        written: from.written,
-        in_transit: from.in_transit(),
+        read,
+        written,
+        in_transit,
         rate: rate as u64,
-        elapsed_ns: nanoseconds(from.elapsed),
-        pending_reads: from.pending_reads,
-        pending_writes: from.pending_writes,
+        elapsed_ns: nanoseconds(elapsed),
+        pending_reads,
+        pending_writes,
         ended: c_int::from(ended),
         reserved: 0,
-        path: names(&[from.path]),
+        path: names(&[path]),
     }
 }
 

@@ -21,8 +21,8 @@ pub(crate) struct Stepped {
     number: RawFd,
     /// The process that made it.
     home: u32,
-    /// The counts as of the last step, and whether it has ended.
-    seen: Lock<(Progress, bool)>,
+    /// The counts as of the last step.
+    seen: Lock<Progress>,
     state: Lock<State>,
     /// The functions have been called.
     called: AtomicBool,
@@ -45,7 +45,7 @@ impl Stepped {
             control,
             number: stepping.as_fd().as_raw_fd(),
             home: std::process::id(),
-            seen: Lock::new((stepping.progress(), false)),
+            seen: Lock::new(stepping.progress()),
             state: Lock::new(State {
                 stepping,
                 at_end: Vec::new(),
@@ -72,9 +72,8 @@ impl Stepped {
             return Err(Errno::EBADF.into());
         };
         let outcome = state.stepping.step();
-        let has_ended = outcome.is_some();
         if let Some(mut seen) = self.seen.lock() {
-            *seen = (state.stepping.progress(), seen.1 || has_ended);
+            *seen = state.stepping.progress();
         }
         Ok(outcome.map(|outcome| {
             // A function that is registered from now on finds the report.
@@ -115,7 +114,7 @@ impl Stepped {
         }
     }
 
-    pub(crate) fn progress(&self) -> Option<(Progress, bool)> {
+    pub(crate) fn progress(&self) -> Option<Progress> {
         self.seen.lock().map(|seen| *seen)
     }
 

@@ -74,7 +74,7 @@ impl Entry {
         match &self.work {
             Work::Running(running) => Ok(convert::status(&running.status())),
             Work::Stepped(stepped) => match stepped.progress() {
-                Some((progress, ended)) => Ok(convert::progress(&progress, ended)),
+                Some(progress) => Ok(convert::progress(&progress, self.report().is_some())),
                 None => Err(Error::new(Errno::EBADF, OF_ANOTHER_PROCESS)),
             },
         }
@@ -102,12 +102,10 @@ impl Entry {
         }
     }
 
-    /// Takes the last steps of a cancelled transfer, whose handle is closed.
-    fn end_after_close(&self) -> Result<(), Error> {
-        if let Work::Stepped(stepped) = &self.work {
-            while !self.step()? {
-                stepped.wait()?;
-            }
+    /// Takes all steps that are left.
+    fn step_to_end(&self, stepped: &Stepped) -> Result<(), Error> {
+        while !self.step()? {
+            stepped.wait()?;
         }
         Ok(())
     }
@@ -159,9 +157,7 @@ impl Entry {
         match &self.work {
             Work::Running(running) => running.wait_for_end(),
             Work::Stepped(stepped) => {
-                while !self.step()? {
-                    stepped.wait()?;
-                }
+                self.step_to_end(stepped)?;
                 stepped.wait_for_calls();
             }
         }
@@ -296,7 +292,10 @@ impl Table {
             .ok_or_else(|| unknown(id))?;
         // Dropping it would not suffice: a waiting thread may hold a reference.
         entry.cancel();
-        entry.end_after_close()
+        match &entry.work {
+            Work::Running(_) => Ok(()),
+            Work::Stepped(stepped) => entry.step_to_end(stepped),
+        }
     }
 
     /// Closes a handle and lets its transfer run to its end.

@@ -161,9 +161,8 @@ pub unsafe extern "C" fn cord_get_status(
 /// cord_fd - a descriptor for waiting with poll(2)
 ///
 /// The descriptor is readable (POLLIN) once the transfer has ended, and stays
-/// readable. For a handle of `cord_open`, it is also readable when `cord_step` has
-/// something to do. It belongs to the handle: the caller must neither read nor close
-/// it.
+/// readable. For a handle of `cord_open`, it is also readable when a step is
+/// possible. It belongs to the handle: the caller must neither read nor close it.
 ///
 /// # Returns
 ///
@@ -183,9 +182,9 @@ pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
 /// cord_on_end - register a function to be called at the end
 ///
 /// The callback runs once, before waiting threads return: on a thread of the
-/// library, or in the last `cord_step` of a handle of `cord_open`. If the transfer has already ended, cord_on_end itself runs it. It
-/// runs even if the handle has been closed meanwhile. The report is valid only
-/// during the callback.
+/// library, or in the last `cord_step` of a handle of `cord_open`. If the transfer
+/// has already ended, cord_on_end itself runs it. It runs even if the handle has
+/// been closed meanwhile. The report is valid only during the callback.
 ///
 /// # Returns
 ///
@@ -324,10 +323,10 @@ fn with_finished<T>(
 /// `cord_stranded` first. Closing `CORD_LAST` frees its report and stranded
 /// bytes.
 ///
-/// For a handle of cord_start, the call does not wait. The transfer may still write bytes that it has read,
-/// as long as the sink accepts them without waiting. To write to the sink after
-/// a cancelled transfer, call `cord_cancel`, `cord_wait` and `cord_close`, in
-/// this order.
+/// For a handle of cord_start, the call does not wait. The transfer may still
+/// write bytes that it has read, as long as the sink accepts them without waiting.
+/// To write to the sink after a cancelled transfer, call `cord_cancel`, `cord_wait`
+/// and `cord_close`, in this order.
 ///
 /// For a handle of cord_open, the call takes the last steps itself: it waits for
 /// blocks of direct I/O that are in flight, and runs the callbacks.

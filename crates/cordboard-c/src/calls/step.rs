@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use cordboard::{Errno, Refusal, Side, Transfer};
+use cordboard::Transfer;
 
 use super::handle::{check, try_entry};
 use super::run::read;
@@ -40,18 +40,8 @@ pub unsafe extern "C" fn cord_open(request: *const cord_request) -> cord_transfe
         // SAFETY: as the caller promises.
         let (from, request) = unsafe { read(request)? };
         let (source, sink) = lend_both(from.source, from.sink)?;
-        let own = |fd: std::os::fd::BorrowedFd<'_>, side| {
-            fd.try_clone_to_owned().map_err(|error| {
-                let errno = error.raw_os_error().map_or(Errno::EMFILE, Errno::from_raw);
-                match errno {
-                    Errno::EBADF => Error::from(Refusal::Unusable { side, errno }),
-                    errno => Error::from(errno),
-                }
-            })
-        };
-        let (source, sink) = (own(source, Side::Source)?, own(sink, Side::Sink)?);
-        let transfer =
-            Transfer::owning(source, sink, request).map_err(|failure| Error::from(&failure))?;
+        let transfer = Transfer::duplicating(source, sink, request)
+            .map_err(|failure| Error::from(&failure))?;
         Ok(table().insert_stepped(Stepped::new(transfer)?))
     })
 }

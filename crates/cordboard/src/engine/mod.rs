@@ -28,7 +28,7 @@ mod takeover;
 mod timers;
 mod workers;
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use running::Running;
@@ -44,7 +44,6 @@ use self::reactor::EventLoop;
 use self::running::{EngineForHandle, Shared};
 use self::status::Live;
 use self::timers::Timer;
-use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Failure, Refusal};
 use crate::request::Request;
@@ -368,18 +367,6 @@ pub(crate) fn start_with(
     request: Request,
     attach: impl FnOnce(Transfer<'static>) -> Transfer<'static>,
 ) -> Result<Running, Failure> {
-    let (source, sink) = (source.as_fd(), sink.as_fd());
-    let numbers = [source, sink].map(|fd| fd.as_raw_fd());
-    let copy = |fd: std::os::fd::BorrowedFd<'_>, side: Side| {
-        duplicate(fd).map_err(|errno| {
-            Failure::refused(match errno {
-                Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
-                _ => Refusal::Unusable { side, errno },
-            })
-        })
-    };
-    let source = copy(source, Side::Source)?;
-    let sink = copy(sink, Side::Sink)?;
-    let transfer = Transfer::owning(source, sink, request)?;
-    attach(transfer.known_as(numbers)).start()
+    let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request)?;
+    attach(transfer).start()
 }

@@ -1,6 +1,6 @@
 //! The state of a transfer.
 
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use super::control::{Control, Observer};
 use super::reopened::Reopened;
@@ -113,6 +113,33 @@ impl<'a> Transfer<'a> {
         Ok(transfer)
     }
 
+    /// Creates a transfer with copies of the descriptors (`dup(2)`), which share position
+    /// and flags with the caller's and are closed at its end. It may outlive the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::NoDescriptor`]: the limit of open files is reached. Others as
+    /// [`Transfer::new`].
+    pub fn duplicating(
+        source: BorrowedFd<'_>,
+        sink: BorrowedFd<'_>,
+        request: Request,
+    ) -> Result<Transfer<'static>, Failure> {
+        let numbers = [source, sink].map(|fd| fd.as_raw_fd());
+        let copy = |fd: BorrowedFd<'_>, side: Side| {
+            duplicate(fd).map_err(|errno| {
+                Failure::refused(match errno {
+                    Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+                    _ => Refusal::Unusable { side, errno },
+                })
+            })
+        };
+        let source = copy(source, Side::Source)?;
+        let sink = copy(sink, Side::Sink)?;
+        let transfer = Transfer::owning(source, sink, request)?;
+        Ok(transfer.known_as(numbers))
+    }
+
     fn prepare(
         source: BorrowedFd<'a>,
         sink: BorrowedFd<'a>,
@@ -164,7 +191,7 @@ impl<'a> Transfer<'a> {
             route,
             next: 0,
             current: None,
-            used: Used::default(),
+            used: Used::new(),
             declined: Vec::new(),
             control: None,
             turn: None,
