@@ -45,79 +45,86 @@ pub(crate) enum Holes {
     Lengthened,
 }
 
-/// The defaults of a row, which `name`, `takes` and `start` complete.
-const PLAIN: Row = Row {
-    name: DataPath::ReadWrite,
-    takes: |_, _| Err(Why::Kinds("the path has no row")),
-    start: |_| Err(Why::Kinds("the path has no row")),
-    holes: Holes::Skipped,
-    reserves: true,
-    one_thread: false,
-    splices: false,
-    tunes: false,
-    without_room: |_| None,
-};
+/// A row with the defaults of the other fields.
+const fn plain(
+    name: DataPath,
+    takes: fn(&Pair<'_>, &Capabilities) -> Takes,
+    start: fn(&mut Flow<'_>) -> Result<Box<dyn Step + Send>, Why>,
+) -> Row {
+    Row {
+        name,
+        takes,
+        start,
+        holes: Holes::Skipped,
+        reserves: true,
+        one_thread: false,
+        splices: false,
+        tunes: false,
+        without_room: |_| None,
+    }
+}
 
 static TABLE: [Row; DataPath::ALL.len()] = [
     Row {
-        name: DataPath::Clone,
-        takes: |pair, _| clone::takes(pair),
-        start: |_| Ok(Box::new(clone::Clone::default())),
         holes: Holes::Kept,
         reserves: false,
-        ..PLAIN
+        ..plain(
+            DataPath::Clone,
+            |pair, _| clone::takes(pair),
+            |_| Ok(Box::new(clone::Clone::default())),
+        )
     },
     Row {
-        name: DataPath::Direct,
-        takes: |pair, _| direct::takes(pair),
-        start: |flow| Ok(Box::new(direct::Direct::start(flow)?)),
         // Its blocks can begin anywhere within the sink's length.
         holes: Holes::Lengthened,
         reserves: false,
         // Its ring belongs to the thread that made it.
         one_thread: true,
-        ..PLAIN
+        ..plain(
+            DataPath::Direct,
+            |pair, _| direct::takes(pair),
+            |flow| Ok(Box::new(direct::Direct::start(flow)?)),
+        )
     },
     Row {
-        name: DataPath::CopyFileRange,
-        takes: copy_file_range::takes,
-        start: |_| Ok(Box::new(copy_file_range::CopyFileRange::default())),
         without_room: the_sink_unless_reading_allocates,
-        ..PLAIN
+        ..plain(DataPath::CopyFileRange, copy_file_range::takes, |_| {
+            Ok(Box::new(copy_file_range::CopyFileRange::default()))
+        })
     },
     Row {
-        name: DataPath::Sendfile,
-        takes: |pair, _| sendfile::takes(pair),
-        start: |flow| Ok(Box::new(sendfile::Sendfile::start(flow)?)),
         tunes: true,
         without_room: the_sink_unless_reading_allocates,
-        ..PLAIN
+        ..plain(
+            DataPath::Sendfile,
+            |pair, _| sendfile::takes(pair),
+            |flow| Ok(Box::new(sendfile::Sendfile::start(flow)?)),
+        )
     },
     Row {
-        name: DataPath::Splice,
-        takes: splice::takes,
-        start: |flow| Ok(Box::new(splice::Splice::start(flow)?)),
         splices: true,
         tunes: true,
         // It declines only for the source.
         without_room: |_| Some(Side::Source),
-        ..PLAIN
+        ..plain(DataPath::Splice, splice::takes, |flow| {
+            Ok(Box::new(splice::Splice::start(flow)?))
+        })
     },
+    plain(
+        DataPath::Datagram,
+        |pair, _| datagram::takes(pair),
+        |flow| Ok(Box::new(datagram::Datagram::start(flow)?)),
+    ),
     Row {
-        name: DataPath::Datagram,
-        takes: |pair, _| datagram::takes(pair),
-        start: |flow| Ok(Box::new(datagram::Datagram::start(flow)?)),
-        ..PLAIN
-    },
-    Row {
-        name: DataPath::ReadWrite,
-        takes: |pair, _| read_write::takes(pair),
-        start: |flow| match flow.stages.lend() {
-            Some(chain) => Ok(Box::new(staged::Staged::start(flow, chain)?)),
-            None => Ok(Box::new(read_write::ReadWrite::start(flow)?)),
-        },
         tunes: true,
-        ..PLAIN
+        ..plain(
+            DataPath::ReadWrite,
+            |pair, _| read_write::takes(pair),
+            |flow| match flow.stages.lend() {
+                Some(chain) => Ok(Box::new(staged::Staged::start(flow, chain)?)),
+                None => Ok(Box::new(read_write::ReadWrite::start(flow)?)),
+            },
+        )
     },
 ];
 

@@ -39,13 +39,6 @@ impl Edges {
         interest: &Interest<'_>,
         timeout: Option<Duration>,
     ) -> Result<Wakeup, Errno> {
-        let direction = |write| {
-            if write {
-                EventFlags::OUT
-            } else {
-                EventFlags::IN
-            }
-        };
         let ready = interest.ready.map(|(fd, write)| (fd, direction(write)));
         let ready_number = number(interest.ready.map(|(fd, _)| fd));
         let watch_number = number(interest.watch);
@@ -64,21 +57,7 @@ impl Edges {
             Err(Errno::EINTR) => return Ok(interrupted()),
             Err(errno) => return Err(errno),
         };
-        let mut wakeup = Wakeup::default();
-        for Event { data, flags } in events.iter().copied() {
-            let id = Some(data.u64());
-            if id == ready_number {
-                wakeup.ready = true;
-                let open = ready.map_or(none, |(_, flags)| flags) | EventFlags::HUP;
-                wakeup.open |= flags.intersects(open);
-            }
-            if id == watch_number {
-                wakeup.error |= flags.contains(EventFlags::ERR);
-                wakeup.hang_up |= flags.contains(EventFlags::HUP);
-            }
-            wakeup.woken |= id == number(interest.wake);
-        }
-        Ok(wakeup)
+        Ok(wakeup_of(interest, events))
     }
 
     /// Registers a descriptor once: each registration reports the present state.
@@ -102,6 +81,37 @@ impl Edges {
         }
         Ok(())
     }
+}
+
+/// Returns the event of readiness, for reading or for writing.
+pub(super) fn direction(write: bool) -> EventFlags {
+    if write {
+        EventFlags::OUT
+    } else {
+        EventFlags::IN
+    }
+}
+
+/// Returns what these events mean for a wait. The data of an event is the number of its
+/// descriptor.
+pub(super) fn wakeup_of(interest: &Interest<'_>, events: &[Event]) -> Wakeup {
+    let ready = interest.ready.map(|(fd, _)| fd);
+    let open = interest.ready.map(|(_, write)| direction(write));
+    let open = open.unwrap_or(EventFlags::empty()) | EventFlags::HUP;
+    let mut wakeup = Wakeup::default();
+    for Event { data, flags } in events.iter().copied() {
+        let id = Some(data.u64());
+        if id == number(ready) {
+            wakeup.ready = true;
+            wakeup.open |= flags.intersects(open);
+        }
+        if id == number(interest.watch) {
+            wakeup.error |= flags.contains(EventFlags::ERR);
+            wakeup.hang_up |= flags.contains(EventFlags::HUP);
+        }
+        wakeup.woken |= id == number(interest.wake);
+    }
+    wakeup
 }
 
 fn number(fd: Option<BorrowedFd<'_>>) -> Option<u64> {

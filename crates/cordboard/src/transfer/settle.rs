@@ -283,8 +283,7 @@ impl<'a> Transfer<'a> {
         {
             let before = self.flow.read();
             self.quiesced = Some(path.quiesce(&mut self.flow));
-            let name = *name;
-            self.note_use(name, before);
+            self.used.note(*name, before, self.flow.read());
         }
     }
 
@@ -296,8 +295,7 @@ impl<'a> Transfer<'a> {
         };
         let before = self.flow.read();
         let more = path.wind_down(&mut self.flow) == path::Verdict::Pending;
-        let name = *name;
-        self.note_use(name, before);
+        self.used.note(*name, before, self.flow.read());
         more
     }
 

@@ -10,7 +10,6 @@ use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::{self, Holes, Verdict};
-use crate::plan::Route;
 use crate::report::{Chosen, Ended};
 use crate::request::{DataPath, Declined, Why};
 
@@ -21,16 +20,6 @@ struct NotHere;
 /// between, for a second. On a dead connection, the call that confirms the end
 /// returns immediately.
 const END_RETRIES: u32 = 232;
-
-/// Returns why a path is used for the first time. A transfer that measures reorders its
-/// route.
-fn chosen(route: &Route, is_measured: bool, name: DataPath) -> Chosen {
-    match route.choices.first() {
-        _ if is_measured => Chosen::Measured,
-        Some(first) if first.path == name => Chosen::First,
-        _ => Chosen::Next,
-    }
-}
 
 impl Transfer<'_> {
     /// Takes one step of the current path, or of the next one if it declines.
@@ -86,8 +75,7 @@ impl Transfer<'_> {
                 preallocation.advance(&self.flow);
             }
             let verdict = path.step(&mut self.flow);
-            let why = chosen(&self.route, self.tuning.is_some(), name);
-            (self.used).note(name, why, before, self.flow.read());
+            self.used.note(name, before, self.flow.read());
             match verdict {
                 Verdict::Moved(n) => return Turn::Moved(n),
                 Verdict::Blocked(side) => {
@@ -152,8 +140,7 @@ impl Transfer<'_> {
             }
             End::Unknown => {}
         }
-        let why = chosen(&self.route, self.tuning.is_some(), name);
-        self.used.note_end(name, why);
+        self.used.note_end(name);
         Turn::Done(Ended::Eof)
     }
 
@@ -161,15 +148,8 @@ impl Transfer<'_> {
     pub(super) fn end_here(&mut self) {
         self.flow.allowance.close();
         if let Some((name, _)) = &self.current {
-            let why = chosen(&self.route, self.tuning.is_some(), *name);
-            self.used.note_end(*name, why);
+            self.used.note_end(*name);
         }
-    }
-
-    /// Records that this path may have read bytes after `before`.
-    pub(super) fn note_use(&mut self, name: DataPath, before: u64) {
-        let why = chosen(&self.route, self.tuning.is_some(), name);
-        self.used.note(name, why, before, self.flow.read());
     }
 
     /// Returns whether the current path holds bytes that the sink has not accepted.
@@ -248,7 +228,14 @@ impl Transfer<'_> {
             self.next += 1;
             self.flow.set_has_next(self.next < self.route.choices.len());
             match (path::row(choice.path).start)(&mut self.flow) {
-                Ok(path) => self.current = Some((choice.path, path)),
+                Ok(path) => {
+                    self.current = Some((choice.path, path));
+                    self.used.enter(match self.next {
+                        _ if self.tuning.is_some() => Chosen::Measured,
+                        1 => Chosen::First,
+                        _ => Chosen::Next,
+                    });
+                }
                 Err(why) => self.declined.push(Declined {
                     path: choice.path,
                     why,

@@ -8,7 +8,7 @@ use super::control::Control;
 use super::wait::Clock;
 use super::ways::{FIRST_PIECE, PIECES, Tuning, Ways};
 use crate::path;
-use crate::report::PathUse;
+use crate::report::{Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Tune};
 use crate::sys::thread_time;
 use crate::tune::{Controller, Found, Goal, Key};
@@ -180,6 +180,7 @@ impl Transfer<'_> {
         if let Some((_, mut former)) = self.current.replace((path, step)) {
             former.finish(&mut self.flow);
         }
+        self.used.enter(Chosen::Measured);
         self.flow.release_claims();
         let choice = self.route.choices.remove(self.next + index);
         self.route.choices.insert(self.next - 1, choice);

@@ -5,8 +5,10 @@ use crate::request::DataPath;
 
 /// The paths that moved bytes. Most transfers use one, whose bytes are those of the
 /// transfer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Used {
+    /// Why the current path is used.
+    entered: Chosen,
     first: Option<(DataPath, Chosen)>,
     /// Set once a second path is used.
     several: Option<Box<Several>>,
@@ -23,6 +25,19 @@ struct Several {
 }
 
 impl Used {
+    pub(super) fn new() -> Used {
+        Used {
+            entered: Chosen::First,
+            first: None,
+            several: None,
+        }
+    }
+
+    /// Records why the path is used that begins now.
+    pub(super) fn enter(&mut self, why: Chosen) {
+        self.entered = why;
+    }
+
     /// Returns the path whose first use was the latest.
     pub(super) fn latest(&self) -> Option<DataPath> {
         match &self.several {
@@ -33,12 +48,12 @@ impl Used {
 
     /// Records that the transfer had read `before` bytes, and has read `now` by a step of
     /// this path.
-    pub(super) fn note(&mut self, path: DataPath, chosen: Chosen, before: u64, now: u64) {
+    pub(super) fn note(&mut self, path: DataPath, before: u64, now: u64) {
         if now <= before {
             return;
         }
         let Some((first, why)) = self.first else {
-            self.first = Some((path, chosen));
+            self.first = Some((path, self.entered));
             return;
         };
         if self.several.is_none() {
@@ -52,13 +67,13 @@ impl Used {
             }));
         }
         if let Some(several) = &mut self.several {
-            several.add(path, chosen, now);
+            several.add(path, self.entered, now);
         }
     }
 
     /// Records the path of a transfer that moved nothing, unless there is one.
-    pub(super) fn note_end(&mut self, path: DataPath, chosen: Chosen) {
-        self.first.get_or_insert((path, chosen));
+    pub(super) fn note_end(&mut self, path: DataPath) {
+        self.first.get_or_insert((path, self.entered));
     }
 
     /// Marks the path that was the best of those measured.
@@ -108,15 +123,18 @@ mod tests {
 
     #[test]
     fn the_bytes_of_all_paths_are_those_of_the_transfer() {
-        let mut used = Used::default();
-        used.note(Sendfile, Chosen::First, 0, 0);
+        let mut used = Used::new();
+        used.note(Sendfile, 0, 0);
         assert_eq!(used.latest(), None);
-        used.note(Sendfile, Chosen::First, 0, 10);
-        used.note(Sendfile, Chosen::First, 10, 30);
+        used.note(Sendfile, 0, 10);
+        used.note(Sendfile, 10, 30);
+        used.enter(Chosen::Next);
         // A hole of 5 bytes between two steps.
-        used.note(Splice, Chosen::Next, 35, 40);
-        used.note(Sendfile, Chosen::First, 40, 47);
-        used.note(ReadWrite, Chosen::Measured, 47, 100);
+        used.note(Splice, 35, 40);
+        used.enter(Chosen::Measured);
+        // It keeps the reason of its first use.
+        used.note(Sendfile, 40, 47);
+        used.note(ReadWrite, 47, 100);
         used.found_best(ReadWrite, 4096);
         assert_eq!(used.latest(), Some(ReadWrite));
         // Three bytes went back to the source.
@@ -134,12 +152,13 @@ mod tests {
 
     #[test]
     fn one_path_has_all_bytes() {
-        let mut used = Used::default();
-        used.note(Splice, Chosen::First, 0, 9);
-        used.note_end(ReadWrite, Chosen::Next);
+        let mut used = Used::new();
+        used.note(Splice, 0, 9);
+        used.enter(Chosen::Next);
+        used.note_end(ReadWrite);
         assert_eq!(used.take(7), [PathUse::new(Splice, 7, Chosen::First)]);
         assert_eq!(used.take(7), []);
-        used.note_end(ReadWrite, Chosen::Next);
+        used.note_end(ReadWrite);
         assert_eq!(used.take(0), [PathUse::new(ReadWrite, 0, Chosen::Next)]);
     }
 }

@@ -12,7 +12,7 @@ use rustix::time::{
 
 use crate::errno::Errno;
 use crate::sys::{self, EventFd, beyond};
-use crate::transfer::fetch;
+use crate::transfer::edges::{direction, fetch, wakeup_of};
 use crate::transfer::wait::{BACKOFF, Interest, Wakeup};
 
 /// The data of the events of the timer and of `due`.
@@ -78,12 +78,7 @@ impl StepFd {
             false => EventFlags::empty(),
         };
         if let Some((fd, write)) = interest.ready {
-            let flags = if write {
-                EventFlags::OUT
-            } else {
-                EventFlags::IN
-            };
-            wanted.push((fd, flags | edge(interest.edge_triggered[0])));
+            wanted.push((fd, direction(write) | edge(interest.edge_triggered[0])));
         }
         // Errors and hang-ups are always reported.
         if let Some(fd) = interest.watch {
@@ -181,36 +176,18 @@ impl StepFd {
     ///
     /// Any errno that a filter returns for `epoll_wait(2)`.
     pub(super) fn events(&self, interest: &Interest<'_>) -> Result<Wakeup, Errno> {
-        let mut wakeup = Wakeup {
-            ready: self.always_ready,
-            open: self.always_ready,
-            ..Wakeup::default()
-        };
-        let Some([epoll, _]) = &self.own else {
-            return Ok(wakeup);
-        };
-        let mut room = [const { MaybeUninit::uninit() }; 8];
-        let events = match fetch(epoll.as_fd(), &mut room, Some(Duration::ZERO)) {
-            Ok(events) => events,
-            Err(Errno::EINTR) => return Ok(wakeup),
-            Err(errno) => return Err(errno),
-        };
-        let is = |fd: Option<BorrowedFd<'_>>, data: u64| {
-            fd.is_some_and(|fd| fd.as_raw_fd() as u64 == data)
-        };
-        for event in events.iter().filter(|event| event.data.u64() != OWN) {
-            let (data, flags) = (event.data.u64(), event.flags);
-            if is(interest.ready.map(|(fd, _)| fd), data) {
-                let open = EventFlags::IN | EventFlags::OUT | EventFlags::HUP;
-                wakeup.ready = true;
-                wakeup.open |= flags.intersects(open);
+        let mut wakeup = Wakeup::default();
+        if let Some([epoll, _]) = &self.own {
+            let mut room = [const { MaybeUninit::uninit() }; 8];
+            match fetch(epoll.as_fd(), &mut room, Some(Duration::ZERO)) {
+                // Those of the timer and of `due` have the number of no descriptor.
+                Ok(events) => wakeup = wakeup_of(interest, events),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
             }
-            if is(interest.watch, data) {
-                wakeup.error |= flags.contains(EventFlags::ERR);
-                wakeup.hang_up |= flags.contains(EventFlags::HUP);
-            }
-            wakeup.woken |= is(interest.wake, data);
         }
+        wakeup.ready |= self.always_ready;
+        wakeup.open |= self.always_ready;
         Ok(wakeup)
     }
 
