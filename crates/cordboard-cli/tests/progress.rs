@@ -68,21 +68,13 @@ impl Drawing {
 #[test]
 fn lines_for_logs_come_while_it_runs_and_at_the_end() {
     let args = ["/dev/zero", "/dev/null", "--size", "1T", "--rate", "1M"];
-    let mut child = cordboard()
+    let child = cordboard()
         .args(["splice", "--progress", "lines"])
         .args(args)
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut lines = String::new();
-    for _ in 0..2 {
-        stderr.read_line(&mut lines).unwrap();
-    }
-    signal(child.id(), Signal::TERM);
-    stderr.read_to_string(&mut lines).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(143));
-    assert!(!lines.contains(['\r', '\x1b']), "{lines}");
+    let lines = lines_until_stopped(child);
     let lines: Vec<&str> = lines.lines().collect();
     assert!(lines.len() >= 3, "{lines:?}");
     let (last, shown) = lines.split_last().unwrap();

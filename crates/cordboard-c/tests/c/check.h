@@ -59,6 +59,16 @@ static inline void put(int fd, const char *text)
     CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
 }
 
+/* Fills a pipe, which then does not block. */
+static inline void fill(int fd)
+{
+    char bytes[4096];
+    memset(bytes, 'x', sizeof bytes);
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    while (write(fd, bytes, sizeof bytes) > 0)
+        continue;
+}
+
 /* Reads exactly this text. */
 static inline void expect(int fd, const char *text)
 {

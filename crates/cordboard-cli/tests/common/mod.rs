@@ -211,6 +211,22 @@ pub fn handles(pid: u32, signal: u32) -> bool {
     })
 }
 
+/// Reads two lines of `--progress lines`, ends the command by SIGTERM, and returns all that
+/// it has written. A line has no control characters.
+pub fn lines_until_stopped(mut child: Child) -> String {
+    use std::io::{BufRead, BufReader, Read};
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = String::new();
+    for _ in 0..2 {
+        stderr.read_line(&mut lines).unwrap();
+    }
+    signal(child.id(), rustix::process::Signal::TERM);
+    stderr.read_to_string(&mut lines).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert!(!lines.contains(['\r', '\x1b']), "{lines}");
+    lines
+}
+
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();

@@ -16,6 +16,7 @@ mod requests;
 mod runs;
 mod same;
 mod sources;
+mod steps;
 
 pub use bytes::*;
 pub use paths::*;
@@ -24,4 +25,5 @@ pub use requests::*;
 pub use runs::*;
 pub use same::Same;
 pub use sources::*;
+pub use steps::*;
 pub use testkit::skip::is_root;

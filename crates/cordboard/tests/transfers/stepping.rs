@@ -5,28 +5,17 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::common::{self, any, content, file_with, handed_back, only, pattern, watchdog};
+use crate::common::{
+    self, any, content, file_with, handed_back, is_due, only, pattern, wait, watchdog,
+};
 use cordboard::{Control, DataPath, Ended, Errno, Outcome, Request, Side, Stepping, Transfer};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 
 const MIB: usize = 1 << 20;
 
 fn stepping<'a>(source: &'a impl AsFd, sink: &'a impl AsFd, request: Request) -> Stepping<'a> {
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
     transfer.stepping().unwrap()
-}
-
-/// Whether the descriptor says that a step is possible.
-fn is_due(stepping: &Stepping<'_>) -> bool {
-    let mut fds = [PollFd::new(stepping, PollFlags::IN)];
-    let now = Timespec::default();
-    poll(&mut fds, Some(&now)).unwrap() == 1
-}
-
-/// Waits for the descriptor, as an event loop does.
-fn wait(stepping: &Stepping<'_>) {
-    let mut fds = [PollFd::new(stepping, PollFlags::IN)];
-    poll(&mut fds, None).unwrap();
 }
 
 /// Takes steps as long as the descriptor says that one is possible.

@@ -5,10 +5,9 @@ use std::os::fd::AsFd;
 
 use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::Transfer;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Trouble, silent};
-use crate::common::{self, only, watchdog};
+use crate::common::{self, is_due, only, wait, watchdog};
 
 /// An entry in the error queue causes a few steps, and not all the time.
 #[test]
@@ -22,12 +21,7 @@ fn an_event_loop_with_something_in_an_error_queue() {
             let mut stepping = transfer.stepping().unwrap();
             for round in 0..10 {
                 let mut steps = 0;
-                loop {
-                    let mut fds = [PollFd::new(&stepping, PollFlags::IN)];
-                    let now = Timespec::default();
-                    if poll(&mut fds, Some(&now)).unwrap() == 0 {
-                        break;
-                    }
+                while is_due(&stepping) {
                     assert!(stepping.step().is_none());
                     steps += 1;
                     assert!(steps < 50, "{trouble:?} {path}: {steps} steps");
@@ -35,8 +29,7 @@ fn an_event_loop_with_something_in_an_error_queue() {
                 assert_eq!(stepping.progress().written, round * 5);
                 peer.write_all(b"hello").unwrap();
                 while stepping.progress().written < (round + 1) * 5 {
-                    let mut fds = [PollFd::new(&stepping, PollFlags::IN)];
-                    poll(&mut fds, None).unwrap();
+                    wait(&stepping);
                     assert!(stepping.step().is_none());
                 }
             }
