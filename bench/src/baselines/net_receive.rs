@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe};
 
 use crate::harness::mapping::{Mapping, vmsplice};
-use crate::harness::ring::ALIGNMENT;
+use crate::harness::ring::{ALIGNMENT, Block};
 use crate::harness::sys::{FIRST_INHERITED, inherited};
 
 /// The blocks of the direct way: one is filled while another one is written.
@@ -87,7 +87,7 @@ fn mapped(block: usize, socket: &TcpStream, sink: &File) -> Result<u64> {
 fn vmspliced(block: usize, mut socket: &TcpStream, sink: &File) -> Result<u64> {
     let (take, put) = pipe()?;
     fcntl_setpipe_size(&put, block)?;
-    let mut buffers = [Aligned::new(block), Aligned::new(block)];
+    let mut buffers = [Block::new(block), Block::new(block)];
     let mut bytes = 0;
     for turn in 0.. {
         let buffer = buffers[turn % 2].bytes();
@@ -129,10 +129,10 @@ fn spliced(block: usize, socket: &TcpStream, sink: &File) -> Result<u64> {
 
 /// `read(2)` into aligned blocks on one thread, `write(2)` past the page cache on another one.
 fn direct(block: usize, mut socket: &TcpStream, mut sink: &File) -> Result<u64> {
-    let (full, to_write) = sync_channel::<(Aligned, usize)>(DEPTH);
-    let (empty, to_fill) = sync_channel::<Aligned>(DEPTH);
+    let (full, to_write) = sync_channel::<(Block, usize)>(DEPTH);
+    let (empty, to_fill) = sync_channel::<Block>(DEPTH);
     for _ in 0..DEPTH {
-        empty.send(Aligned::new(block))?;
+        empty.send(Block::new(block))?;
     }
     let bytes = std::thread::scope(|scope| {
         let writer = scope.spawn(move || -> Result<()> {
@@ -167,36 +167,13 @@ fn direct(block: usize, mut socket: &TcpStream, mut sink: &File) -> Result<u64> 
     Ok(bytes)
 }
 
-/// A buffer whose address is a multiple of the page size.
-struct Aligned {
-    room: Vec<u8>,
-    start: usize,
-    length: usize,
-}
-
-impl Aligned {
-    fn new(length: usize) -> Aligned {
-        let room = vec![0; length + ALIGNMENT];
-        let start = room.as_ptr().align_offset(ALIGNMENT);
-        Aligned {
-            room,
-            start,
-            length,
-        }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.room[self.start..][..self.length]
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
     use crate::harness::digest::digest_of;
     use crate::harness::files;
+    use crate::harness::network::loopback;
 
     #[test]
     fn each_way_receives_every_byte_once() {
@@ -205,9 +182,7 @@ mod tests {
         // The last block is not full, and not aligned.
         let made = files::make(&path, (3 << 16) + 1234).unwrap();
         for way in ["read-write", "mmap", "vmsplice", "splice", "direct"] {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (far, _) = listener.accept().unwrap();
+            let (mut near, far) = loopback().unwrap();
             let content = std::fs::read(&path).unwrap();
             let writer = std::thread::spawn(move || near.write_all(&content).unwrap());
             let sink = tempfile::NamedTempFile::new_in(dir.path()).unwrap();

@@ -101,12 +101,12 @@ fn sent(block: usize, source: &File, socket: &File, mut left: u64) -> Result<()>
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
 
     use super::*;
     use crate::harness::digest::digest_of;
     use crate::harness::files;
+    use crate::harness::network::loopback;
 
     #[test]
     fn each_way_sends_the_file_once() {
@@ -114,9 +114,7 @@ mod tests {
         let path = dir.path().join("f");
         let made = files::make(&path, 200_000).unwrap();
         for way in ["read-write", "mmap", "splice", "sendfile"] {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (far, _) = listener.accept().unwrap();
+            let (near, far) = loopback().unwrap();
             let reader = std::thread::spawn(move || digest_of(far).unwrap());
             let (source, socket) = (File::open(&path).unwrap(), File::from(OwnedFd::from(near)));
             send(way, 64 << 10, &source, &socket, made.bytes).unwrap();

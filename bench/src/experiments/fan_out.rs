@@ -13,7 +13,7 @@ use super::experiment::{Experiment, available};
 use crate::harness::contestant::{Contestant, Role};
 use crate::harness::cpu::Cpu;
 use crate::harness::interleave::{Setting, Turn};
-use crate::harness::launch::Job;
+use crate::harness::launch::{Job, counts};
 use crate::harness::series::Sample;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, files};
@@ -175,9 +175,7 @@ fn into_pipes(bench: &std::path::Path, source: &Path, turn: &Turn<'_>) -> Result
     for end in ends {
         let finished = end.check().context("a reader")?;
         others = others + finished.cpu;
-        let mut words = finished.output.split_whitespace().map(str::parse::<u64>);
-        let bytes = words.next().context("the reader printed nothing")??;
-        got.push((bytes, words.next().transpose()?));
+        got.push(counts(&finished.output).context("a reader")?);
     }
     let (bytes, digest) = the_same(&got)?;
     Ok(Sample {

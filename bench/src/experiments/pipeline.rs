@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use crate::harness::launch::{Finished, Job};
+use crate::harness::launch::{Finished, Job, counts};
 use crate::harness::series::Sample;
 use crate::harness::tools::Tools;
 
@@ -70,9 +70,7 @@ impl Reader {
             Reader::Pv => finished.complaints.lines().last().unwrap_or_default(),
             _ => finished.output.as_str(),
         };
-        let mut words = text.split_whitespace().map(str::parse::<u64>);
-        let bytes = words.next().context("the reader printed nothing")??;
-        Ok((bytes, words.next().transpose()?))
+        counts(text).context("the reader")
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::together;
 use crate::harness::interleave::Turn;
-use crate::harness::launch::Job;
+use crate::harness::launch::{Job, counts};
+use crate::harness::network::loopback;
 use crate::harness::series::Sample;
 use crate::harness::tools::Tools;
 
@@ -28,7 +28,7 @@ fn connection(kind: End) -> Result<(OwnedFd, OwnedFd)> {
         let (near, far) = UnixStream::pair()?;
         return Ok((near.into(), far.into()));
     }
-    let (near, far) = together::connection()?;
+    let (near, far) = loopback()?;
     Ok((near.into(), far.into()))
 }
 
@@ -75,13 +75,13 @@ pub fn between(
     let others = source
         .transpose()?
         .map_or_else(Default::default, |source| source.cpu);
-    let mut words = sink.output.split_whitespace().map(str::parse::<u64>);
+    let (bytes, digest) = counts(&sink.output).context("the sink")?;
     Ok(Sample {
         wall,
         cpu: mover.cpu,
         others: sink.cpu + others,
-        bytes: words.next().context("the sink printed nothing")??,
-        digest: words.next().transpose()?,
+        bytes,
+        digest,
         ..Sample::default()
     })
 }

@@ -2,7 +2,7 @@
 //! `cue()`: from a file of its own to a TCP connection of its own.
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,7 +12,8 @@ use anyhow::{Context, Result};
 use crate::harness::cpu::Cpu;
 use crate::harness::digest::Content;
 use crate::harness::interleave::Turn;
-use crate::harness::launch::{Finished, Job};
+use crate::harness::launch::{Finished, Job, counts};
+use crate::harness::network::loopback;
 use crate::harness::series::Sample;
 use crate::harness::{Bench, files};
 
@@ -60,14 +61,6 @@ impl Sources {
     pub fn remove(&self) {
         self.paths.iter().for_each(|path| files::remove(path));
     }
-}
-
-/// Returns the two ends of a connection over loopback.
-pub fn connection() -> Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let near = TcpStream::connect(listener.local_addr()?)?;
-    let (far, _) = listener.accept()?;
-    Ok((near, far))
 }
 
 /// Ended processes, with the seconds from their common start to each end.
@@ -135,7 +128,7 @@ pub fn to_sockets(
     let mut sinks = Vec::new();
     let mut movers = Vec::new();
     for path in &sources.paths {
-        let (near, far) = connection()?;
+        let (near, far) = loopback()?;
         let sink = sink(bench, far, how)?.start()?;
         sinks.push(sink);
         let job = Job::new(&turn.command_line(&[("src", path.into())]))?;
@@ -148,10 +141,10 @@ pub fn to_sockets(
     for sink in sinks {
         let finished = sink.reap()?.check().context("a sink")?;
         others = others + finished.cpu;
-        let mut words = finished.output.split_whitespace().map(str::parse::<u64>);
+        let (bytes, digest) = counts(&finished.output).context("a sink")?;
         contents.push(Content {
-            bytes: words.next().context("the sink printed nothing")??,
-            digest: words.next().transpose()?.unwrap_or(0),
+            bytes,
+            digest: digest.unwrap_or(0),
         });
     }
     let wall = started.elapsed().as_secs_f64();

@@ -47,6 +47,14 @@ pub struct Finished {
     pub complaints: String,
 }
 
+/// Reads the number of bytes that a process has counted, and their digest if it has computed
+/// one.
+pub fn counts(text: &str) -> Result<(u64, Option<u64>)> {
+    let mut words = text.split_whitespace().map(str::parse::<u64>);
+    let bytes = words.next().context("no count was printed")??;
+    Ok((bytes, words.next().transpose()?))
+}
+
 impl Job {
     /// A process with this program and arguments.
     pub fn new(words: &[OsString]) -> Result<Job> {

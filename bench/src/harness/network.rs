@@ -70,11 +70,7 @@ impl Network {
     /// Returns the two ends of a new connection.
     pub fn connection(&self) -> Result<(OwnedFd, OwnedFd)> {
         let (near, far) = match self {
-            Network::Loopback => {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-                let near = TcpStream::connect(listener.local_addr()?)?;
-                (near, listener.accept()?.0)
-            }
+            Network::Loopback => loopback()?,
             Network::Veth([near, far]) => {
                 let listener = within(far, || TcpListener::bind((ADDRESSES[1], 0)))?;
                 let address: SocketAddr = listener.local_addr()?;
@@ -84,6 +80,14 @@ impl Network {
         };
         Ok((near.into(), far.into()))
     }
+}
+
+/// Returns the two ends of a connection over loopback.
+pub fn loopback() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let (far, _) = listener.accept()?;
+    Ok((near, far))
 }
 
 /// Moves this thread into a new namespace and returns it.

@@ -20,20 +20,31 @@ pub struct Ring {
 }
 
 /// Memory with the alignment of direct I/O.
-struct Block {
+pub struct Block {
     room: Vec<u8>,
     start: usize,
+    length: usize,
 }
 
 impl Block {
-    fn new(length: usize) -> Block {
+    /// A block of `length` zeros.
+    pub fn new(length: usize) -> Block {
         let room = vec![0; length + ALIGNMENT];
         let start = room.as_ptr().align_offset(ALIGNMENT);
-        Block { room, start }
+        Block {
+            room,
+            start,
+            length,
+        }
+    }
+
+    /// Its bytes, whose address is a multiple of [`ALIGNMENT`].
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.room[self.start..][..self.length]
     }
 
     fn address(&mut self) -> *mut u8 {
-        self.room[self.start..].as_mut_ptr()
+        self.bytes().as_mut_ptr()
     }
 }
 

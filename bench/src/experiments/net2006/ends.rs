@@ -14,7 +14,7 @@ use super::OURS_DIRECT;
 use crate::harness::cores::Busy;
 use crate::harness::cpu::Cpu;
 use crate::harness::interleave::Turn;
-use crate::harness::launch::Job;
+use crate::harness::launch::{Job, counts};
 use crate::harness::network::Network;
 use crate::harness::series::Sample;
 use crate::harness::tools::Tools;
@@ -70,12 +70,12 @@ impl<'n> Ends<'n> {
 
         let sender = sender?.check()?;
         let receiver = receiver.check().context("the receiver")?;
-        let mut words = receiver.output.split_whitespace().map(str::parse::<u64>);
+        let (bytes, digest) = counts(&receiver.output).context("the receiver")?;
         let sample = Sample {
             cpu: sender.cpu,
             others: receiver.cpu,
-            bytes: words.next().context("the receiver printed nothing")??,
-            digest: words.next().transpose()?,
+            bytes,
+            digest,
             ..sample
         };
         Ok((

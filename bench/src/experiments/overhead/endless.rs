@@ -10,6 +10,7 @@ use crate::experiments::together;
 use crate::harness::digest::Content;
 use crate::harness::interleave::Setting;
 use crate::harness::launch::Job;
+use crate::harness::network::loopback;
 use crate::harness::series::Sample;
 use crate::harness::{Bench, cores};
 
@@ -53,7 +54,7 @@ pub fn run(bench: &mut Bench, meter: &Meter) -> Result<()> {
     let program = bench.tools.bench.clone();
     bench.measure(&setting, &contestants, |turn| {
         metered(meter, |_| {
-            let (near, far) = together::connection()?;
+            let (near, far) = loopback()?;
             let sink = together::sink(&program, far, "count")?.start()?;
             let job = Job::new(&turn.command_line(&[("src", "/dev/zero".into())]))?;
             let job = job.stdout(OwnedFd::from(near));
