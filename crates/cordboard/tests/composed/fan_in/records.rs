@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use cordboard::fan_in::{OnFailure, SourceEnded, Turn};
 
-use super::sources::{audit, fan, pipe_with, reset};
-use crate::common::{content, content_of, file_with, watchdog};
+use super::sources::{abort, audit, fan, pipe_with};
+use crate::common::{content, content_of, file_with, tcp_pair, watchdog};
 
 const LINES: Turn = Turn::ByRecord { delimiter: b'\n' };
 
@@ -109,12 +109,22 @@ fn long_records_are_divided_and_counted() {
 fn incomplete_records_of_stopped_sources_are_handed_back() {
     let _dog = watchdog("incomplete_records_of_stopped_sources_are_handed_back");
     let (a, _feed) = pipe_with(b"whole\npart");
-    let sources = [a, reset()];
-    let (reader, writer) = std::io::pipe().unwrap();
-    let fan = fan(&sources, &writer).turn(LINES).unwrap();
-    let outcome = fan.source_on_failure(0, OnFailure::Detach).run().unwrap();
+    let (b, peer) = tcp_pair();
+    let sources = [a, b.into()];
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let outcome = std::thread::scope(|scope| {
+        let fan = fan(&sources, &writer).turn(LINES).unwrap();
+        let fan = fan.source_on_failure(0, OnFailure::Detach);
+        let outcome = scope.spawn(|| fan.run().unwrap());
+        // The first source has had its turn when the other one fails.
+        let mut got = [0; 6];
+        std::io::Read::read_exact(&mut reader, &mut got).unwrap();
+        assert_eq!(&got, b"whole\n");
+        abort(peer);
+        outcome.join().unwrap()
+    });
     drop(writer);
-    assert_eq!(content_of(reader), b"whole\n");
+    assert_eq!(content_of(reader), b"");
     assert_eq!(outcome.failed_source, Some(1));
     let sources = audit(outcome);
     assert_eq!(sources[0].0.ended, SourceEnded::Stopped);

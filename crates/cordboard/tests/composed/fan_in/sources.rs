@@ -76,7 +76,12 @@ pub fn audit(outcome: FanInOutcome) -> Vec<(SourceReport, Vec<u8>)> {
 /// A connection that its peer has reset.
 pub fn reset() -> OwnedFd {
     let (source, peer) = tcp_pair();
+    abort(peer);
+    source.into()
+}
+
+/// Resets a connection.
+pub fn abort(peer: std::net::TcpStream) {
     rustix::net::sockopt::set_socket_linger(&peer, Some(std::time::Duration::ZERO)).unwrap();
     drop(peer);
-    source.into()
 }
