@@ -16,7 +16,7 @@ mod relay_loops;
 mod sinks;
 mod synced;
 
-pub use relay_loops::sent;
+pub use relay_loops::{sent, zeros};
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

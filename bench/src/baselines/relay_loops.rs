@@ -1,10 +1,13 @@
 //! Loops from a connected socket, descriptor 3, to another one, descriptor 4;
-//! and the processes at both ends, whose socket is descriptor 3.
+//! and the processes at both ends, whose socket is descriptor 3. The descriptor of the
+//! source can also be a pipe.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use anyhow::{Result, ensure};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe};
 
@@ -59,9 +62,9 @@ fn piece() -> Vec<u8> {
     piece
 }
 
-/// Sends this many bytes and closes the socket.
+/// Sends this many bytes and closes the socket or pipe.
 pub fn source(bytes: usize) -> Result<()> {
-    let mut to = socket(0)?;
+    let mut to = File::from(inherited(FIRST_INHERITED)?);
     let piece = piece();
     let mut left = bytes;
     while left > 0 {
@@ -69,7 +72,9 @@ pub fn source(bytes: usize) -> Result<()> {
         to.write_all(now)?;
         left -= now.len();
     }
-    shutdown(&to, Shutdown::Write)?;
+    if let Err(Errno::NOTSOCK) = shutdown(&to, Shutdown::Write) {
+        return Ok(());
+    }
     // Waits until the relay has closed its socket, which must not get a reset.
     let _ = to.read(&mut [0]);
     Ok(())
@@ -84,6 +89,19 @@ pub fn sent(bytes: usize) -> Content {
         let now = &piece[..piece.len().min(left)];
         digest.update(now);
         left -= now.len();
+    }
+    digest.finish()
+}
+
+/// The length and the digest of zeros.
+pub fn zeros(bytes: u64) -> Content {
+    let piece = vec![0; PIECE];
+    let mut digest = Digest::default();
+    let mut left = bytes;
+    while left > 0 {
+        let now = left.min(PIECE as u64);
+        digest.update(&piece[..now as usize]);
+        left -= now;
     }
     digest.finish()
 }

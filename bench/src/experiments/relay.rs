@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::experiment::{Experiment, available};
-use super::streams::{self, End};
+use super::streams::{self, From, Places, Stream, To};
 use crate::baselines;
 use crate::harness::Bench;
 use crate::harness::contestant::Contestant;
@@ -25,6 +25,7 @@ const OURS: &str = "cordboard splice";
 const LIMIT: &str = "splice 1m";
 const SETTING: &str = "tcp to tcp";
 const ROUNDS: usize = 9;
+const TCP_TO_TCP: (From, To) = (From::Stream(Stream::Tcp), To::Stream(Stream::Tcp));
 
 fn run(bench: &mut Bench) -> Result<()> {
     let size = bench.size(8 << 30, 64 << 20);
@@ -60,8 +61,13 @@ fn run(bench: &mut Bench) -> Result<()> {
         expected: baselines::sent(usize::try_from(size)?),
         rounds: ROUNDS,
     };
+    let places = Places {
+        source: Path::new(""),
+        sink: Path::new(""),
+        size,
+    };
     bench.measure(&setting, &contestants, |turn| {
-        streams::between(&tools, (End::Tcp, End::Tcp), (Path::new(""), size), turn)
+        streams::between(&tools, TCP_TO_TCP, places, turn).map(|moved| moved.sample)
     })?;
     for (ours, measure, bound) in [
         (OURS, Measure::Rate, 0.95),

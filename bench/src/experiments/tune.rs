@@ -1,24 +1,29 @@
 //! Each path with each size of its calls, the first choice, and the controller that
-//! measures while it moves the bytes, between files and sockets.
+//! measures while it moves the bytes, between all kinds of sources and sinks.
 //!
 //! The grid is of fixed settings: `--route PATH --block SIZE`. The controller has to find
 //! the best of them.
 
 use anyhow::Result;
+use serde_json::Value;
 
 use super::experiment::Experiment;
-use super::streams::{self, End};
+use super::streams::{self, DISCARDED, From, Places, Stream, To};
 use crate::baselines;
 use crate::harness::Bench;
 use crate::harness::contestant::{Contestant, Role};
-use crate::harness::interleave::Setting;
+use crate::harness::cores;
+use crate::harness::digest::Content;
+use crate::harness::interleave::{Pass, Setting};
+use crate::harness::load::Load;
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{files, tools::Tools};
 
 /// The entry in the list of experiments.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "tune",
-    about: "The controller against each path and block size, between files and sockets.",
+    about: "The controller against each path and block size, for each kind of source and of \
+            sink, on a quiet machine and beside a busy process on each core.",
     run,
 };
 
@@ -27,51 +32,172 @@ const FIRST_CHOICE: &str = "first choice";
 const ROUNDS: usize = 5;
 const BLOCKS: [&str; 5] = ["64K", "128K", "256K", "512K", "1M"];
 
-/// The ends of the transfers, and their name.
-const PAIRS: [(End, End, &str); 4] = [
-    (End::File, End::Tcp, "cached file to tcp"),
-    (End::File, End::Unix, "cached file to unix stream"),
-    (End::Tcp, End::Tcp, "tcp to tcp"),
-    (End::Unix, End::Tcp, "unix stream to tcp"),
+const SOURCES: [(From, &str); 6] = [
+    (From::Cached, "cached file"),
+    (From::Cold, "cold file"),
+    (From::Stream(Stream::Tcp), "tcp"),
+    (From::Stream(Stream::Unix), "unix stream"),
+    (From::Stream(Stream::Pipe), "pipe"),
+    (From::Zero, "zero"),
+];
+const SINKS: [(To, &str); 5] = [
+    (To::File, "file"),
+    (To::Stream(Stream::Tcp), "tcp"),
+    (To::Stream(Stream::Unix), "unix stream"),
+    (To::Stream(Stream::Pipe), "pipe"),
+    (To::Null, "null"),
 ];
 
+/// The name of a setting beside busy processes ends with this.
+const BUSY: &str = " (busy)";
+
 fn run(bench: &mut Bench) -> Result<()> {
-    let size = bench.size(8 << 30, 64 << 20);
-    let tools = bench.tools.clone();
     let source = bench.path("source");
-    let content = files::make(&source, size)?;
-    for (from, to, name) in PAIRS {
-        if !bench.wants(name) {
-            continue;
+    let mut content = Content {
+        bytes: 0,
+        digest: 0,
+    };
+    for (from, from_name) in SOURCES {
+        for (to, to_name) in SINKS {
+            let size = size_of(bench, from, to);
+            let name = format!("{from_name} to {to_name}");
+            let names = [name.clone(), format!("{name}{BUSY}")];
+            if !names.iter().any(|name| bench.wants(name)) {
+                continue;
+            }
+            if from.is_file() && content.bytes != size {
+                files::remove(&source);
+                content = files::make(&source, size)?;
+            }
+            let expected = expected(from, to, content, size)?;
+            for (name, is_busy) in names.into_iter().zip([false, true]) {
+                pair(bench, (from, to), name, expected, is_busy)?;
+            }
         }
-        files::cache(&source)?;
-        let setting = Setting {
-            name: name.to_owned(),
-            expected: match from {
-                End::File => content,
-                End::Tcp | End::Unix => baselines::sent(usize::try_from(size)?),
-            },
-            rounds: ROUNDS,
-        };
-        let all = contestants(&tools, from);
-        bench.measure(&setting, &all, |turn| {
-            streams::between(&tools, (from, to), (&source, size), turn)
-        })?;
-        targets(bench, name);
     }
     files::remove(&source);
     bench.notes.push(format!(
-        "{}. The time is from the start of the command until the sink has reached the end of \
-         file. The grid has each path with each block size, fixed.",
-        files::size_text(size)
+        "{} to /dev/null and to streams, {} from a cold file and to a file. The time is from \
+         the start of the command until the sink has reached the end of file. The grid has each \
+         path with each block size, fixed. Busy: beside a busy process on each core.",
+        files::size_text(size_of(bench, From::Cached, To::Null)),
+        files::size_text(size_of(bench, From::Cold, To::File)),
     ));
     Ok(())
 }
 
+/// A copy of a file must fit into memory beside the file, and a disk is slow.
+fn size_of(bench: &Bench, from: From, to: To) -> u64 {
+    match from == From::Cold || to == To::File {
+        true => bench.size(2 << 30, 64 << 20),
+        false => bench.size(8 << 30, 64 << 20),
+    }
+}
+
+/// Returns the bytes that have to arrive.
+fn expected(from: From, to: To, file: Content, size: u64) -> Result<Content> {
+    let sent = match from {
+        From::Cached | From::Cold => file,
+        From::Zero => baselines::zeros(size),
+        From::Stream(_) => baselines::sent(usize::try_from(size)?),
+    };
+    Ok(match to {
+        To::Null => Content {
+            digest: DISCARDED,
+            ..sent
+        },
+        To::File | To::Stream(_) => sent,
+    })
+}
+
+/// Measures one pair.
+fn pair(
+    bench: &mut Bench,
+    (from, to): (From, To),
+    name: String,
+    expected: Content,
+    is_busy: bool,
+) -> Result<()> {
+    if !bench.wants(&name) {
+        return Ok(());
+    }
+    let tools = bench.tools.clone();
+    let (source, sink) = (bench.path("source"), bench.path("sink"));
+    let places = Places {
+        source: &source,
+        sink: &sink,
+        size: expected.bytes,
+    };
+    let cores = if is_busy {
+        cores::allowed()?
+    } else {
+        Vec::new()
+    };
+    let load: Vec<Load> = cores.into_iter().map(Load::start).collect::<Result<_>>()?;
+    let setting = Setting {
+        name,
+        expected,
+        rounds: ROUNDS,
+    };
+    let mut last = String::new();
+    bench.measure(
+        &setting,
+        &contestants(&tools, (from, to), places.size),
+        |turn| {
+            let moved = streams::between(&tools, (from, to), places, turn)?;
+            if turn.contestant.name == CONTROLLER && turn.pass == Pass::Timed {
+                last = moved.report;
+            }
+            Ok(moved.sample)
+        },
+    )?;
+    drop(load);
+    targets(bench, &setting.name);
+    if let Some(used) = used(&last) {
+        let name = &setting.name;
+        bench.notes.push(format!(
+            "{name}: in the last round the controller used {used}."
+        ));
+    }
+    Ok(())
+}
+
+/// Describes the paths of a report, with the bytes of each.
+fn used(report: &str) -> Option<String> {
+    let report: Value = serde_json::from_str(report).ok()?;
+    let Some(by_path) = report["by_path"].as_array() else {
+        return Some(format!("{} only", report["path"][0].as_str()?));
+    };
+    let one = |used: &Value| {
+        let bytes = files::size_text(used["bytes"].as_u64()?);
+        let (path, chosen) = (used["path"].as_str()?, used["chosen"].as_str()?);
+        let piece = used["piece"].as_u64().map(files::size_text);
+        let piece = piece.map_or_else(String::new, |piece| format!(", {piece} a call"));
+        Some(format!("{path} for {bytes} ({chosen}{piece})"))
+    };
+    let all: Option<Vec<String>> = by_path.iter().map(one).collect();
+    Some(all?.join(", "))
+}
+
+/// The paths of the grid. Paths that a pair cannot take are not in it.
+fn paths(from: From, to: To) -> Vec<&'static str> {
+    let mut paths = Vec::new();
+    if !matches!((from, to), (From::Zero, To::Null)) {
+        paths.push("splice");
+    }
+    if from.is_file() && to != To::Stream(Stream::Pipe) {
+        paths.push("sendfile");
+    }
+    if from.is_file() && to == To::File {
+        paths.extend(["copy_file_range", "direct"]);
+    }
+    paths.push("read/write");
+    paths
+}
+
 /// The grid, the first choice and the controller.
-fn contestants(tools: &Tools, from: End) -> Vec<Contestant> {
-    let source = if from == End::File { "{src}" } else { "fd:3" };
-    let ends = format!("splice {source} fd:4");
+fn contestants(tools: &Tools, (from, to): (From, To), size: u64) -> Vec<Contestant> {
+    let ends = format!("splice --json {} {}", from.words(size), to.word());
     let mut all = vec![tools.ours(CONTROLLER, &ends)];
     if let Some(env) = tools.peer("env", "CORDBOARD_TUNE=off") {
         let mut off = Contestant {
@@ -83,11 +209,7 @@ fn contestants(tools: &Tools, from: End) -> Vec<Contestant> {
         off.args.extend(ends.split(' ').map(str::to_owned));
         all.push(off);
     }
-    let paths: &[&str] = match from {
-        End::File => &["splice", "sendfile", "read/write"],
-        End::Tcp | End::Unix => &["splice", "read/write"],
-    };
-    for path in paths {
+    for path in paths(from, to) {
         for block in BLOCKS {
             let args = format!("{ends} --route {path} --block {block}");
             let grid = tools.ours(&format!("{path} {block}"), &args);
@@ -114,5 +236,24 @@ fn targets(bench: &mut Bench, setting: &str) {
             measure,
             bound,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_of_a_report_are_described() {
+        let one = r#"{"path":["read/write"],"written":5}"#;
+        assert_eq!(used(one).unwrap(), "read/write only");
+        let two = r#"{"path":["splice","sendfile"],"by_path":[
+            {"path":"splice","bytes":8388608,"chosen":"first"},
+            {"path":"sendfile","bytes":1048576,"chosen":"best","piece":1048576}]}"#;
+        assert_eq!(
+            used(two).unwrap(),
+            "splice for 8 MiB (first), sendfile for 1 MiB (best, 1 MiB a call)"
+        );
+        assert_eq!(used("error: no source"), None);
     }
 }
