@@ -11,6 +11,8 @@ pub enum Against {
     Best(&'static [&'static str]),
     /// The best baseline.
     Baselines,
+    /// The baseline with the highest rate, whatever is compared.
+    FastestBaseline,
     /// Nothing: the bound is a number of seconds.
     Seconds,
     /// Nothing: the bound is a value of the figure.
@@ -79,7 +81,7 @@ impl Target {
                 format!("{} {sign} {} {unit}", self.ours, self.bound),
                 ours.and_then(|s| Some(Spread::of(&self.measured(s))?.median)),
             ),
-            Against::Best(_) | Against::Baselines => {
+            Against::Best(_) | Against::Baselines | Against::FastestBaseline => {
                 let other = setting.and_then(|s| self.best(s));
                 let others = match (&self.against, other) {
                     (Against::Best([name]), _) => (*name).to_owned(),
@@ -129,20 +131,27 @@ impl Target {
                 format!("the best of {} contestants", names.len())
             }
             Against::Best(names) => format!("the best of {}", names.join(", ")),
+            Against::FastestBaseline => "the fastest baseline".to_owned(),
             _ => "the best baseline".to_owned(),
         }
     }
 
-    /// The best of those it is compared with, by the measure.
+    /// The best of those it is compared with, by the measure or by the rate.
     fn best<'r>(&self, setting: &'r SettingResult) -> Option<&'r Series> {
         let those = setting.series.iter();
         let those = those.filter(|s| match &self.against {
             Against::Best(names) => names.contains(&s.name.as_str()),
             _ => s.role == Role::Baseline,
         });
-        let known = those.filter_map(|s| Some((Spread::of(&self.measured(s))?.median, s)));
-        let best = match self.measure {
-            Measure::More(_) => known.max_by(|a, b| a.0.total_cmp(&b.0)),
+        let values = |s: &Series| match &self.against {
+            Against::FastestBaseline => s.walls(),
+            _ => self.measured(s),
+        };
+        let known = those.filter_map(|s| Some((Spread::of(&values(s))?.median, s)));
+        let best = match (&self.against, self.measure) {
+            (Against::Best(_) | Against::Baselines, Measure::More(_)) => {
+                known.max_by(|a, b| a.0.total_cmp(&b.0))
+            }
             _ => known.min_by(|a, b| a.0.total_cmp(&b.0)),
         };
         best.map(|(_, series)| series)
@@ -168,10 +177,9 @@ mod tests {
         };
         Series {
             name: name.to_owned(),
-            role: if name == "slow" {
-                Role::Baseline
-            } else {
-                Role::Peer
+            role: match name {
+                "slow" | "cheap" => Role::Baseline,
+                _ => Role::Peer,
             },
             samples: vec![(0, sample)],
             instructions: None,
@@ -179,6 +187,9 @@ mod tests {
     }
 
     fn checked(measure: Measure, against: Against, bound: f64) -> Check {
+        // Slower than all others, but with less processor time.
+        let mut cheap = series("cheap", 16.0);
+        cheap.samples[0].1.cpu.system = 0.5;
         let results = [SettingResult {
             name: "s".into(),
             bytes: 1,
@@ -186,6 +197,7 @@ mod tests {
                 series("ours", 1.0),
                 series("slow", 8.0),
                 series("fast", 2.0),
+                cheap,
             ],
         }];
         let target = Target {
@@ -219,6 +231,19 @@ mod tests {
         assert_eq!((v.reached, v.met), (Some(1.0), Some(false)));
         let v = checked(Measure::More("unheard of"), against(), 0.0);
         assert_eq!((v.reached, v.met), (None, None));
+    }
+
+    #[test]
+    fn the_processor_time_is_compared_with_that_of_the_fastest() {
+        let v = checked(Measure::Processor, Against::FastestBaseline, 1.1);
+        assert_eq!((v.reached, v.met), (Some(0.125), Some(true)));
+        assert!(
+            v.required.ends_with("the fastest baseline (slow)"),
+            "{}",
+            v.required
+        );
+        let v = checked(Measure::Processor, Against::Baselines, 1.1);
+        assert_eq!((v.reached, v.met), (Some(2.0), Some(false)));
     }
 
     #[test]
