@@ -10,7 +10,7 @@ use super::end::{self, Drained, Taken};
 use super::outcome::BufferedOutcome;
 use super::store::{Files, Store};
 use crate::compose::{
-    Channel, Drain, Halt, Intake, RETRY, Waiter, Wake, content, longest, read_exactly, refusal,
+    Channel, Drain, Halt, Intake, RETRY, Waiter, Wake, content, longest, refusal,
 };
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
@@ -170,10 +170,12 @@ impl<'o> Pump<'_, 'o> {
         loop {
             let done = if !self.store.is_empty() {
                 self.store.take(into)
-            } else if self.held > 0 && (self.passes || self.store.failed.is_some()) {
+            } else if self.held == 0 {
+                return Ok((false, moved));
+            } else if self.passes {
                 self.pass()
             } else {
-                return Ok((false, moved));
+                self.copy()
             };
             match done {
                 Ok(n) => moved |= n > 0,
@@ -192,17 +194,20 @@ impl<'o> Pump<'_, 'o> {
                 self.held -= n;
                 Ok(n)
             }
-            // A filter refuses the call: the bytes go through the store.
-            Err(errno) if errno.is_refusal() && self.store.failed.is_none() => {
+            // A filter refuses the call.
+            Err(errno) if errno.is_refusal() => {
                 self.passes = false;
                 Ok(0)
             }
-            Err(errno) if errno.is_refusal() => {
-                self.store.hold(&read_exactly(from, self.held)?);
-                Ok(std::mem::take(&mut self.held))
-            }
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Reads bytes from the first pipe, which are next for the second one.
+    fn copy(&mut self) -> Result<usize, Errno> {
+        let n = self.store.copy(self.first.reader(), self.held)?;
+        self.held -= n;
+        Ok(n)
     }
 
     /// Takes bytes from the source into the first pipe. Returns whether bytes have moved.
@@ -224,7 +229,7 @@ impl<'o> Pump<'_, 'o> {
     /// bytes have moved.
     fn keep(&mut self, full: bool) -> bool {
         let mut moved = false;
-        while self.held > 0 && (full || !self.passes || !self.store.is_empty()) {
+        while self.held > 0 && (full || !self.store.is_empty()) {
             match self.store.fill(self.first.reader(), self.held) {
                 0 => break,
                 n => self.held -= n,

@@ -102,6 +102,9 @@ pub(super) struct Store {
     /// The length of a file in bytes.
     length: u64,
     segments: VecDeque<Segment>,
+    /// Bytes that were to go from pipe to pipe and that the second one has not accepted.
+    /// They come before the bytes in the files.
+    front: Vec<u8>,
     /// Bytes that a file has not accepted. They come after the bytes in the files.
     refused: Vec<u8>,
     copies_in: bool,
@@ -120,6 +123,7 @@ impl Store {
             files,
             length: length.max(1),
             segments: VecDeque::new(),
+            front: Vec::new(),
             refused: Vec::new(),
             copies_in: !by_splice,
             copies_out: !by_splice,
@@ -138,7 +142,7 @@ impl Store {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.segments.is_empty() && self.refused.is_empty()
+        self.front.is_empty() && self.segments.is_empty() && self.refused.is_empty()
     }
 
     /// Moves up to `most` bytes from the pipe, which holds at least that many, to the end
@@ -232,6 +236,11 @@ impl Store {
     ///
     /// `EAGAIN`: the pipe is full. Any other: a page of the file cannot be read.
     pub(super) fn take(&mut self, pipe: BorrowedFd<'_>) -> Result<usize, Errno> {
+        if !self.front.is_empty() {
+            let n = again(|| rustix::io::write(pipe, &self.front))?;
+            self.front.drain(..n);
+            return Ok(n);
+        }
         let Some(first) = self.segments.front_mut() else {
             let n = again(|| rustix::io::write(pipe, &self.refused))?;
             self.refused.drain(..n);
@@ -265,9 +274,19 @@ impl Store {
         Ok(n)
     }
 
-    /// Adds bytes to the end of the queue in memory, after the store has failed.
-    pub(super) fn hold(&mut self, bytes: &[u8]) {
-        self.refused.extend_from_slice(bytes);
+    /// Reads up to `most` bytes from the pipe, which holds at least that many, into memory,
+    /// if the queue is empty. [`Store::take`] writes them. They do not count as stored.
+    /// Returns their number.
+    ///
+    /// # Errors
+    ///
+    /// That of `read(2)`.
+    pub(super) fn copy(&mut self, from: BorrowedFd<'_>, most: usize) -> Result<usize, Errno> {
+        debug_assert!(self.is_empty());
+        self.front.resize(most.min(PIECE), 0);
+        let read = again(|| rustix::io::read(from, &mut self.front));
+        self.front.truncate(*read.as_ref().unwrap_or(&0));
+        Ok(read?)
     }
 
     /// Returns the bytes that are left.
@@ -277,7 +296,8 @@ impl Store {
             end: segment.filled,
             file: segment.file,
         };
-        let mut parts: Vec<Part> = self.segments.into_iter().map(file).collect();
+        let mut parts = vec![Part::Bytes(self.front)];
+        parts.extend(self.segments.into_iter().map(file));
         parts.push(Part::Bytes(self.refused));
         parts
     }
@@ -307,7 +327,7 @@ mod tests {
     use super::*;
 
     /// Fills and takes in any order, and compares with a queue of bytes.
-    fn compare(by_splice: bool, length: u64, steps: &[(bool, usize)]) {
+    fn compare(by_splice: bool, copies: bool, length: u64, steps: &[(bool, usize)]) {
         let (from, into) = rustix::pipe::pipe().unwrap();
         let (out, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
         let mut store = Store::new(Files::Memory, length, by_splice);
@@ -318,6 +338,9 @@ mod tests {
                 next = next.wrapping_add(*count as u8);
                 assert_eq!(rustix::io::write(&into, &bytes), Ok(bytes.len()));
                 let mut left = bytes.len();
+                if copies && store.is_empty() {
+                    left -= store.copy(from.as_fd(), left / 2 + 1).unwrap();
+                }
                 while left > 0 {
                     left -= store.fill(from.as_fd(), left);
                     assert_eq!(store.failed, None);
@@ -350,12 +373,13 @@ mod tests {
         #[test]
         fn bytes_leave_in_their_order(
             by_splice: bool,
+            copies: bool,
             length in 1..9000u64,
             steps in prop::collection::vec((any::<bool>(), 1..5000usize), 1..40),
         ) {
             // At most a hundred files at a time: each takes a descriptor.
             let total: usize = steps.iter().map(|(_, count)| count).sum();
-            compare(by_splice, length.max(total as u64 / 100), &steps);
+            compare(by_splice, copies, length.max(total as u64 / 100), &steps);
         }
     }
 

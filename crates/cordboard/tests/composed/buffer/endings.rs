@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cordboard::buffer::Place;
 use cordboard::{Control, Ended, Errno, Observer, Progress, Side};
 
-use testkit::needs::Need;
-
 use super::runs::{audit, buffered, until};
 use crate::common::mount::Mount;
 use crate::common::{
@@ -181,16 +179,10 @@ fn a_limit_of_file_size_is_an_error_of_the_buffer() {
     let control = Control::new().unwrap();
     control.pause();
     let got = std::thread::spawn(move || content_of(reader));
-    // Without splice(2), the store is in front of the second pipe, and fails first.
-    let taken = if Need::Splice.is_met() {
-        MIB as u64
-    } else {
-        100_000
-    };
     let mut outcome = std::thread::scope(|scope| {
         let running = buffered(&source, &sink, 8 << 20).control(&control);
         let outcome = scope.spawn(|| running.run().unwrap());
-        until("the pipes are full", || position(&source) > taken);
+        until("the pipes are full", || position(&source) > MIB as u64);
         control.resume();
         outcome.join().unwrap()
     });

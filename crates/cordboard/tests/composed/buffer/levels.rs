@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use cordboard::buffer::Place;
 use cordboard::{Control, DataPath, Ended, Observer, Progress, Request, Schedule, Switches};
 
-use testkit::needs::{Need, missing};
+use testkit::needs::Need;
 
 use super::runs::{audit, buffered, request, until};
 use crate::common::{MIB, content, content_of, file_with, pattern, position, watchdog};
@@ -104,24 +104,32 @@ fn no_more_than_its_size_is_taken() {
     }
 }
 
+/// Bytes go from pipe to pipe, by `splice(2)` or by a copy.
 #[test]
 fn a_buffer_that_is_not_needed_stores_nothing() {
-    let name = "a_buffer_that_is_not_needed_stores_nothing";
-    let _dog = watchdog(name);
-    // Without it, all bytes pass through the store.
-    if missing(name, &[Need::Splice]) {
-        return;
+    let _dog = watchdog("a_buffer_that_is_not_needed_stores_nothing");
+    for switches in [None, Some(Switches::only(&[DataPath::ReadWrite]))] {
+        let copies = switches.is_some() || !Need::Splice.is_met();
+        let data = pattern(100_000);
+        let source = file_with(&data);
+        let (reader, sink) = std::io::pipe().unwrap();
+        let got = std::thread::spawn(move || content_of(reader));
+        let given = Request {
+            switches,
+            ..Request::default()
+        };
+        let mut outcome = request(&source, &sink, 64 << 20, given).run().unwrap();
+        drop(sink);
+        assert!(got.join().unwrap() == data);
+        assert_eq!(outcome.stored, 0);
+        let path = if copies {
+            DataPath::ReadWrite
+        } else {
+            DataPath::Splice
+        };
+        assert_eq!(outcome.sink.path, [path]);
+        audit(&mut outcome);
     }
-    let data = pattern(100_000);
-    let source = file_with(&data);
-    let (reader, sink) = std::io::pipe().unwrap();
-    let got = std::thread::spawn(move || content_of(reader));
-    let mut outcome = buffered(&source, &sink, 64 << 20).run().unwrap();
-    drop(sink);
-    assert!(got.join().unwrap() == data);
-    assert_eq!(outcome.stored, 0);
-    assert_eq!(outcome.sink.path, [DataPath::Splice]);
-    audit(&mut outcome);
 }
 
 #[test]
@@ -186,17 +194,26 @@ fn the_two_ends_have_schedules_of_their_own() {
 #[test]
 fn without_splice_the_bytes_pass_through_user_space() {
     let _dog = watchdog("without_splice_the_bytes_pass_through_user_space");
-    let data = pattern(3 * MIB + 7);
+    let (data, size) = (pattern(9 * MIB + 7), 4 << 20);
     let source = file_with(&data);
     let sink = file_with(b"");
     let only = Request {
         switches: Some(Switches::only(&[DataPath::ReadWrite])),
         ..Request::default()
     };
-    let mut outcome = request(&source, &sink, 2 << 20, only).run().unwrap();
+    let control = Control::new().unwrap();
+    control.pause();
+    let mut outcome = std::thread::scope(|scope| {
+        let running = request(&source, &sink, size, only).control(&control);
+        let outcome = scope.spawn(|| running.run().unwrap());
+        until("the buffer is full", || position(&source) == size);
+        control.resume();
+        outcome.join().unwrap()
+    });
     assert!(content(&sink) == data);
     assert_eq!(outcome.source.path, [DataPath::ReadWrite]);
-    assert_eq!(outcome.stored, data.len() as u64);
+    // The rest was in the two pipes.
+    assert!(outcome.stored >= size - 2 * MIB as u64, "{outcome:?}");
     audit(&mut outcome);
 }
 
