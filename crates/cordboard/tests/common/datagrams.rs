@@ -8,8 +8,9 @@ use std::time::Duration;
 use cordboard::DataPath;
 use cordboard::DataPath::{Datagram, ReadWrite};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
 };
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 pub const BOTH: [DataPath; 2] = [Datagram, ReadWrite];
 
@@ -46,8 +47,28 @@ pub fn put(fd: &OwnedFd, bytes: &[u8]) {
     assert_eq!(send(fd, bytes, SendFlags::empty()), Ok(bytes.len()));
 }
 
+/// Returns once the loopback device has delivered what was sent before. A soft interrupt
+/// delivers it, which the kernel may defer to a thread (`ksoftirqd`). Each processor has a
+/// queue, in which a datagram of this function comes last.
+fn deliver() {
+    let allowed = sched_getaffinity(None).unwrap();
+    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        sched_setaffinity(None, &one).unwrap();
+        let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+        own.connect(own.local_addr().unwrap()).unwrap();
+        own.send(b"last").unwrap();
+        own.recv(&mut [0; 4]).unwrap();
+    }
+    sched_setaffinity(None, &allowed).unwrap();
+}
+
 /// Receives the datagrams that are queued, of any length, without waiting.
 pub fn all(fd: &OwnedFd) -> Vec<Vec<u8>> {
+    if sockopt::socket_domain(fd) == Ok(AddressFamily::INET) {
+        deliver();
+    }
     let mut all = Vec::new();
     let mut buffer = vec![0; 5 << 20];
     // A receive returns 0 for an empty datagram and at the end, so the number
