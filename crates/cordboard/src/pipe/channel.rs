@@ -1,9 +1,9 @@
 //! A private pipe or a socket pair: two descriptors of the library, and the
 //! bytes between them.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use crate::sys::{Identity, identity};
+use crate::sys::{Identity, close_own, identity};
 
 /// A private pipe or a socket pair. Its descriptor numbers may refer to other
 /// files in a thread with a descriptor table of its own (`unshare(2)`), in a
@@ -20,8 +20,13 @@ pub(crate) trait Channel: Sized {
     /// Counts bytes that were read.
     fn drained(&mut self, bytes: usize);
 
+    /// As [`Channel::ends`].
+    fn into_ends(self) -> [(OwnedFd, Option<Identity>); 2];
+
     /// Forgets its descriptors without closing them.
-    fn forget(self);
+    fn forget(self) {
+        std::mem::forget(self.into_ends());
+    }
 
     /// Returns the read end.
     fn reader(&self) -> BorrowedFd<'_> {
@@ -42,7 +47,12 @@ pub(crate) trait Channel: Sized {
     /// Closes the channel, unless its numbers refer to other files.
     fn close(self) {
         if !self.is_here() {
-            self.forget();
+            return self.forget();
+        }
+        for (fd, id) in self.into_ends() {
+            if let Some(id) = id {
+                close_own(fd, id);
+            }
         }
     }
 }

@@ -100,7 +100,7 @@ impl Channel for OwnedPipe {
         self.held -= bytes as u64;
     }
 
-    fn forget(self) {
-        std::mem::forget((self.reader, self.writer));
+    fn into_ends(self) -> [(OwnedFd, Option<Identity>); 2] {
+        [self.reader, self.writer].map(|end| (end, self.id))
     }
 }

@@ -93,8 +93,8 @@ impl Channel for SocketPair {
         self.held -= bytes as u64;
     }
 
-    fn forget(self) {
-        std::mem::forget((self.reader, self.writer));
+    fn into_ends(self) -> [(OwnedFd, Option<Identity>); 2] {
+        [(self.reader, self.ids[0]), (self.writer, self.ids[1])]
     }
 }
 

@@ -2,12 +2,26 @@
 
 use std::os::fd::{IntoRawFd, OwnedFd};
 
+use super::identity::{Identity, identity};
+
 /// Closes a descriptor. `EBADF` is ignored: between the check of a number and this call,
 /// another thread of the host may have closed all numbers. Dropping an [`OwnedFd`] aborts
 /// the process then, in builds with debug assertions.
 pub(crate) fn close(fd: OwnedFd) {
     // SAFETY: the number was owned, and nothing uses it any more.
     unsafe { libc::close(fd.into_raw_fd()) };
+}
+
+/// Closes a descriptor if its number still refers to this file. Otherwise the host has
+/// closed it, and may have opened another file under its number.
+///
+/// Each descriptor is checked just before it is closed: the close of a pipe's end wakes
+/// other threads, which may delay this one for milliseconds.
+pub(crate) fn close_own(fd: OwnedFd, id: Identity) {
+    match identity(&fd) == Some(id) {
+        true => close(fd),
+        false => std::mem::forget(fd),
+    }
 }
 
 #[cfg(test)]
@@ -26,5 +40,17 @@ mod tests {
             close(file);
             true
         }));
+    }
+
+    #[test]
+    fn a_number_of_another_file_stays_open() {
+        let (file, other) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let id = identity(&file).unwrap();
+        let number = other.as_raw_fd();
+        close_own(other.into(), id);
+        assert!(crate::sys::at(number).is_some_and(|fd| identity(fd).is_some()));
+        let number = file.as_raw_fd();
+        close_own(file.into(), id);
+        assert!(crate::sys::at(number).is_none_or(|fd| identity(fd) != Some(id)));
     }
 }

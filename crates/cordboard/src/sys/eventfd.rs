@@ -8,7 +8,7 @@ use rustix::io::{Errno as Refused, IoSlice, IoSliceMut};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::again::again;
-use super::close::close;
+use super::close::{close, close_own};
 use super::high::beyond;
 use super::identity::{Identity, identity};
 use super::process::Stamp;
@@ -204,7 +204,11 @@ impl Drop for EventFd {
             // SAFETY: taken once, here, and not used after.
             match unsafe { ManuallyDrop::take(&mut self.ends) } {
                 Ends::Event(fd) => close(fd),
-                Ends::Pipe { reader, writer } => [reader, writer].into_iter().for_each(close),
+                Ends::Pipe { reader, writer } => {
+                    [reader, writer]
+                        .into_iter()
+                        .for_each(|end| close_own(end, self.id));
+                }
             }
         }
     }

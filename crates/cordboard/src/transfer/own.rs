@@ -33,17 +33,18 @@ impl Transfer<'_> {
         }
         // Both borrow the descriptors.
         (self.current, self.walk) = (None, None);
-        self.reopened.clear();
+        self.reopened.drain(..).for_each(Reopened::close);
         let Some([source, sink]) = self.owned.take() else {
             return;
         };
         // The last close of a file may block, and so may that of a pipe whose lock
-        // another process holds.
-        close(source);
-        if is_still(&sink, self.sink()) {
-            close(sink);
-        } else {
-            std::mem::forget(sink);
+        // another process holds. The close of a pipe wakes other threads, which may
+        // delay this one.
+        for (fd, end) in [(source, self.source()), (sink, self.sink())] {
+            match is_still(&fd, end) {
+                true => close(fd),
+                false => std::mem::forget(fd),
+            }
         }
     }
 

@@ -378,14 +378,29 @@ impl Stream {
         }
     }
 
-    /// Closes the descriptors: none was closed by the host, as far as was just checked.
+    /// Closes the descriptors. The host may close them meanwhile, and open other files under
+    /// their numbers. A close may take long (of a file on a server), so there is a check
+    /// before each. The sink comes last: the host that waits for its end may then close
+    /// everything, and no close of this thread is left.
     pub(super) fn close(self) {
         let Stream {
-            socket, ends, rest, ..
+            socket,
+            ends,
+            rest,
+            registry,
+            control,
+            active,
+            link,
+            ..
         } = self;
+        drop((control, active, link));
         let [source, sink] = ends;
-        let descriptors = [socket, source, sink].into_iter().chain(rest);
-        descriptors.for_each(close);
+        for descriptor in rest.into_iter().chain([socket, source, sink]) {
+            match registry.wake().is_still_open() {
+                true => close(descriptor),
+                false => std::mem::forget(descriptor),
+            }
+        }
     }
 
     /// Closes no descriptor: the host has closed them, and their numbers may refer to
