@@ -70,6 +70,11 @@ pub fn errno_of(error: &io::Error) -> Named {
     error.raw_os_error().map_or(Named::EIO, Named::from_raw)
 }
 
+/// Returns whether the terminal interprets no escape sequences (`TERM=dumb`, term(7)).
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|name| name == "dumb")
+}
+
 /// Escapes control characters. File names may contain any byte; what is printed
 /// stays one line and does not affect a terminal.
 pub fn one_line(text: &str) -> Cow<'_, str> {

@@ -36,7 +36,7 @@ impl Session {
     pub(super) fn list(&mut self, path: &[u8], kind: Kind) -> Step {
         self.rest = 0;
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
-        let text = listing::listing(&self.server.root, &self.here.join(path), kind, writes);
+        let text = listing::listing(&self.server.root, &self.here, path, kind, writes);
         let file = match text.and_then(|text| in_memory(&text)) {
             Ok(file) => file,
             Err(error) => return self.failed(path, &error),
@@ -227,7 +227,7 @@ impl Session {
             Direction::FromClient => Stage::transforming(FromNetwork::default()),
         });
         let shown = self.here.join(job.path).shown();
-        let (shown, client) = (String::from_utf8_lossy(&shown), self.client.to_canonical());
+        let (shown, client) = (String::from_utf8_lossy(&shown), self.client);
         let label = match job.direction {
             Direction::ToClient => format!("{shown} -> {client}"),
             Direction::FromClient => format!("{client} -> {shown}"),
