@@ -84,7 +84,10 @@ impl Session {
 
     fn modified(&mut self, path: &[u8]) -> Step {
         match self.server.root.metadata(&self.here.join(path)) {
-            Ok(about) => self.say(213, &Utc::of(about.mtime()).digits()),
+            Ok(about) => match Utc::of(about.mtime()).digits() {
+                Some(digits) => self.say(213, &digits),
+                None => self.failed(path, &io::Error::other("the year has no four digits")),
+            },
             Err(error) => self.failed(path, &error),
         }
     }

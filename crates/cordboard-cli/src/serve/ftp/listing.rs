@@ -179,9 +179,10 @@ fn machine(about: &Metadata, writes: bool) -> String {
         true => String::new(),
         false => format!("size={};", about.len()),
     };
+    let modified = Utc::of(about.mtime()).digits();
+    let modified = modified.map_or(String::new(), |digits| format!("modify={digits};"));
     format!(
-        "type={kind};{size}modify={};perm={permissions};unique={:x}g{:x}; ",
-        Utc::of(about.mtime()).digits(),
+        "type={kind};{size}{modified}perm={permissions};unique={:x}g{:x}; ",
         about.dev(),
         about.ino()
     )
