@@ -130,7 +130,7 @@ impl Lines {
 
 /// Returns the facts about one file or directory, without the end of the line.
 pub fn facts(root: &Root, place: &Place, writes: bool) -> io::Result<Vec<u8>> {
-    let about = root.listed_metadata(place)?;
+    let about = root.metadata(place)?;
     Ok(line(Kind::Machine, &place.shown(), &about, writes))
 }
 
