@@ -52,7 +52,8 @@ fn cat(flags: &Cat, session: &mut Session) -> Result<(), Problem> {
             size: left.map_or(Size::Eof, Size::Bytes),
             ..request.clone()
         };
-        match one(session, file, &sink, request) {
+        let is_last = ended + 1 == files.len() as u64;
+        match one(session, file, &sink, request, is_last) {
             // The rest of this file is missing: no other file follows it.
             Ok(Ended::Idle) => break,
             Ok(_) => {}
@@ -86,19 +87,21 @@ fn several(files: &[OsString]) -> Option<Vec<PathBuf>> {
 
 /// Writes one file, and returns its ending. With a problem, also returns
 /// whether it ends the command: an error of standard output would occur again
-/// for the next file.
+/// for the next file. `is_last`: no other file follows it.
 fn one(
     session: &mut Session,
     shown: &OsStr,
     sink: &Opened,
     request: Request,
+    is_last: bool,
 ) -> Result<Ended, (Problem, bool)> {
     let source = open(shown).map_err(|problem| (with_hint(problem, shown), false))?;
     let request = Request {
         source_unshared: source.is_owned(),
         ..request
     };
-    let total = request::total(source.as_fd(), &request);
+    // The total of the command is unknown before the last file is open.
+    let total = request::total(source.as_fd(), &request).filter(|_| is_last);
     let moved = session.transfer(
         shown,
         (source.as_fd(), &source.shown),

@@ -70,13 +70,25 @@ pub fn errno_of(error: &io::Error) -> Named {
     error.raw_os_error().map_or(Named::EIO, Named::from_raw)
 }
 
-/// Escapes control characters. File names may contain any byte; what is printed
-/// stays one line and does not affect a terminal.
+/// Returns whether the terminal interprets no escape sequences (`TERM=dumb`, term(7)).
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|name| name == "dumb")
+}
+
+/// Returns whether a character affects a terminal, or the order of other characters in the
+/// line: control characters, separators of lines, and marks of direction.
+pub fn affects_line(c: char) -> bool {
+    let orders = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || orders
+}
+
+/// Escapes characters that affect the line. File names may contain any byte; what is printed
+/// stays one line, in its order, and does not affect a terminal.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    if !text.contains(affects_line) {
         return Cow::Borrowed(text);
     }
-    let escaped = text.chars().map(|c| match c.is_control() {
+    let escaped = text.chars().map(|c| match affects_line(c) {
         true => c.escape_default().to_string(),
         false => c.to_string(),
     });
@@ -220,6 +232,13 @@ mod tests {
             let error = write_within(writer.as_fd(), b"x", Duration::ZERO);
             assert_eq!(error, Err(Errno::PIPE));
         }
+    }
+
+    #[test]
+    fn a_name_does_not_affect_its_line() {
+        let name = "a\n\u{1b}[2J\u{202e}b\u{2028}é字";
+        assert_eq!(one_line(name), "a\\n\\u{1b}[2J\\u{202e}b\\u{2028}é字");
+        assert!(matches!(one_line("é字"), Cow::Borrowed(_)));
     }
 
     /// `poll(2)` does not report it to a writer that waits already.

@@ -65,6 +65,32 @@ impl Drawing {
 }
 
 /// The first line comes after a second, whatever the machine is busy with.
+/// With `TERM=dumb`, a line that is drawn again would be one long line with escape sequences.
+#[test]
+fn a_terminal_without_escape_sequences_gets_no_line() {
+    let args = [
+        "splice",
+        "/dev/zero",
+        "/dev/null",
+        "--size",
+        "2M",
+        "--rate",
+        "4M",
+    ];
+    for (term, is_drawn) in [("xterm", true), ("dumb", false)] {
+        let mut command = cordboard();
+        let mut splice = drawing(80, command.args(args).env("TERM", term));
+        while more(&mut splice.master, &mut splice.screen) {}
+        assert_eq!(splice.child.wait().unwrap().code(), Some(0));
+        assert_eq!(
+            splice.screen.contains('\x1b'),
+            is_drawn,
+            "{:?}",
+            splice.screen
+        );
+    }
+}
+
 #[test]
 fn lines_for_logs_come_while_it_runs_and_at_the_end() {
     let args = ["/dev/zero", "/dev/null", "--size", "1T", "--rate", "1M"];

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use crate::flags::ProgressMode;
+use crate::output;
 
 /// The interval of the drawings.
 pub const EVERY: Duration = Duration::from_millis(100);
@@ -23,7 +24,7 @@ impl Style {
     /// Returns the style that a flag requests.
     pub fn of(mode: ProgressMode) -> Style {
         match mode {
-            ProgressMode::Auto if std::io::stderr().is_terminal() => Style::Drawn,
+            ProgressMode::Auto if can_draw() => Style::Drawn,
             ProgressMode::Auto | ProgressMode::Never => Style::Nothing,
             ProgressMode::Always => Style::Drawn,
             ProgressMode::Lines => Style::Lines,
@@ -49,6 +50,10 @@ impl Style {
             },
         }
     }
+}
+
+fn can_draw() -> bool {
+    std::io::stderr().is_terminal() && !output::is_dumb()
 }
 
 #[cfg(test)]
@@ -80,8 +85,7 @@ mod tests {
 
     #[test]
     fn only_auto_depends_on_the_terminal() {
-        let terminal = std::io::stderr().is_terminal();
-        assert_eq!(Style::of(ProgressMode::Auto).is_shown(), terminal);
+        assert_eq!(Style::of(ProgressMode::Auto).is_shown(), can_draw());
         assert_eq!(Style::of(ProgressMode::Always), Style::Drawn);
         assert_eq!(Style::of(ProgressMode::Lines), Style::Lines);
         assert_eq!(Style::of(ProgressMode::Never), Style::Nothing);

@@ -19,6 +19,7 @@ use rustix::stdio::{stdin, stdout};
 use rustix::termios::isatty;
 
 use crate::flags::TopFlags;
+use crate::output;
 use crate::print;
 use crate::problem::Problem;
 use crate::registry::Directory;
@@ -38,7 +39,8 @@ fn top(flags: &TopFlags) -> Result<(), Problem> {
         true => Fleet::of(Directory::open()?),
         false => Fleet::named(named(flags)?),
     };
-    match flags.once || flags.json || !isatty(stdin()) || !isatty(stdout()) {
+    let draws = isatty(stdin()) && isatty(stdout()) && !output::is_dumb();
+    match flags.once || flags.json || !draws {
         true => once::show(fleet, flags.json),
         false => live::show(fleet),
     }

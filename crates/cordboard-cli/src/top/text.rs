@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::output::affects_line;
+
 /// Returns the number of columns of a text.
 pub fn width(text: &str) -> usize {
     text.width()
@@ -15,10 +17,7 @@ pub fn clean(name: &str, unicode: bool) -> String {
     let mut out = String::new();
     for c in name.chars() {
         match c {
-            // Marks of direction, and separators of lines.
-            c if c.is_control()
-                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
-            {
+            c if affects_line(c) => {
                 let _ = write!(out, "{}", c.escape_default());
             }
             c if !unicode && !c.is_ascii() => out.push('?'),

@@ -21,6 +21,8 @@ pub fn cordboard() -> Command {
     command
         .env_remove("CORDBOARD_ROUTE")
         .env_remove("CORDBOARD_WITHOUT")
+        // The terminals of tests interpret escape sequences.
+        .env_remove("TERM")
         // Entries of tests do not appear in the list of the user who runs them.
         .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null());

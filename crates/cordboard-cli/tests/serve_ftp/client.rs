@@ -156,8 +156,10 @@ impl Client {
     #[track_caller]
     pub fn epsv(&mut self) -> SocketAddr {
         let text = self.ask("EPSV", 229);
-        let port = text.rsplit('|').nth(1).unwrap().parse().unwrap();
-        SocketAddr::new(self.socket.peer_addr().unwrap().ip(), port)
+        // With the interface of a link-local address.
+        let mut address = self.socket.peer_addr().unwrap();
+        address.set_port(text.rsplit('|').nth(1).unwrap().parse().unwrap());
+        address
     }
 
     /// Opens a passive data connection.

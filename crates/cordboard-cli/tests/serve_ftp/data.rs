@@ -1,7 +1,7 @@
 //! Data connections: active, passive, and their peers.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV6, TcpStream};
 
 use super::client::{Client, connect_from};
 use super::server::Server;
@@ -123,6 +123,40 @@ fn ipv6_works_and_pasv_says_why_not() {
     let mut got = Vec::new();
     listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
     assert_eq!(got, b"six");
+    client.expect(226);
+}
+
+/// A link-local address of this machine, with its interface (`if_inet6`, proc(5)).
+fn link_local() -> Option<SocketAddrV6> {
+    let all = std::fs::read_to_string("/proc/net/if_inet6").ok()?;
+    let parsed = all.lines().filter_map(|line| {
+        let parts: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| u32::from_str_radix(parts.get(at)?, 16).ok();
+        let address = u128::from_str_radix(parts.first()?, 16).ok()?;
+        // An address that is tentative or a duplicate cannot be used.
+        let is_usable = number(3)? == 0x20 && number(4)? & 0x48 == 0;
+        is_usable.then_some(SocketAddrV6::new(address.into(), 0, 0, number(1)?))
+    });
+    let mut found = parsed.filter(|address| std::net::TcpListener::bind(address).is_ok());
+    found.next()
+}
+
+#[test]
+fn link_local_addresses_keep_their_interface() {
+    let Some(local) = link_local() else {
+        return testkit::skip::here("no link-local address here");
+    };
+    let server = Server::at(&local.to_string(), &["--public"]);
+    server.write("f", b"local");
+    let mut client = server.anonymous();
+    assert_eq!(client.fetch("RETR f"), b"local");
+    let listener = std::net::TcpListener::bind(local).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    client.ask(&format!("EPRT |2|{}|{port}|", local.ip()), 200);
+    client.ask("RETR f", 150);
+    let mut got = Vec::new();
+    listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"local");
     client.expect(226);
 }
 

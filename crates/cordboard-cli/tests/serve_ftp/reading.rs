@@ -107,6 +107,83 @@ fn directories_are_listed() {
     server.logs(&["LIST /", "complete"]);
 }
 
+/// The names of NLST are arguments of other commands (RFC 1123, 4.1.2.7), also of a pattern,
+/// which clients send for `mget`.
+#[test]
+fn names_of_files_are_listed_as_paths_and_by_patterns() {
+    let server = Server::start(&[]);
+    std::fs::create_dir_all(server.path("sub/deep.c")).unwrap();
+    for name in ["a.c", "b.c", ".hidden.c", "c[1].h", "sub/x.c", "sub/y.h"] {
+        server.write(name, name.as_bytes());
+    }
+    let mut client = server.anonymous();
+    for (path, names) in [
+        ("sub", "sub/deep.c\r\nsub/x.c\r\nsub/y.h\r\n"),
+        ("/sub/", "/sub/deep.c\r\n/sub/x.c\r\n/sub/y.h\r\n"),
+        ("sub/x.c", "sub/x.c\r\n"),
+        ("*.c", "a.c\r\nb.c\r\n"),
+        ("sub/?.[ch]", "sub/x.c\r\nsub/y.h\r\n"),
+        (".*.c", ".hidden.c\r\n"),
+        ("c[1].h", "c[1].h\r\n"),
+        ("-a .", ".hidden.c\r\na.c\r\nb.c\r\nc[1].h\r\nsub\r\n"),
+    ] {
+        assert_eq!(client.fetch_text(&format!("NLST {path}")), names, "{path}");
+    }
+    let long = client.fetch_text("LIST sub/*.c");
+    let names: Vec<&str> = long
+        .lines()
+        .filter_map(|line| line.rsplit(' ').next())
+        .collect();
+    assert_eq!(names, ["deep.c", "x.c"]);
+    let _data = client.passive();
+    for refused in [
+        "NLST *.none",
+        "NLST [",
+        "NLST */x.c",
+        "MLSD *.c",
+        "RETR *.c",
+    ] {
+        client.ask(refused, 550);
+    }
+}
+
+/// A client that mirrors a tree would leave out a file that is listed as a special one.
+#[test]
+fn a_link_to_another_directory_is_listed_as_its_target() {
+    let server = Server::start(&[]);
+    std::fs::create_dir(server.path("sub")).unwrap();
+    server.write("file", b"12345");
+    server.write("../outside", b"1");
+    for (target, name) in [
+        ("../file", "up"),
+        ("../sub", "loop"),
+        ("../../outside", "out"),
+        ("none", "lost"),
+    ] {
+        std::os::unix::fs::symlink(target, server.path("sub").join(name)).unwrap();
+    }
+    let mut client = server.anonymous();
+    let facts = client.fetch_text("MLSD sub");
+    let of = |name: &str| {
+        let end = format!("; {name}");
+        let line = facts.lines().find(|line| line.ends_with(&end));
+        line.unwrap().to_owned()
+    };
+    assert!(of("up").starts_with("type=file;size=5;"), "{facts}");
+    assert!(of("loop").starts_with("type=dir;"), "{facts}");
+    for special in ["out", "lost"] {
+        assert!(of(special).starts_with("type=OS.unix=special;"), "{facts}");
+        assert!(of(special).contains(";perm=;"), "{facts}");
+    }
+    assert_eq!(client.fetch("RETR sub/up"), b"12345");
+    assert!(
+        client
+            .ask("MLST sub/up", 250)
+            .contains(" type=file;size=5;")
+    );
+    client.ask("MLST sub/lost", 550);
+}
+
 #[test]
 fn the_directory_is_changed_within_the_root() {
     let server = Server::start(&[]);

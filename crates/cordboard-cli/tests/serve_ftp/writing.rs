@@ -44,11 +44,63 @@ fn a_unique_name_is_reported() {
 }
 
 #[test]
+fn a_link_without_a_target_is_renamed_and_deleted() {
+    let server = Server::start(&[]);
+    for (target, name) in [("none", "lost"), ("../users", "out")] {
+        std::os::unix::fs::symlink(target, server.path(name)).unwrap();
+        let mut client = server.ann();
+        client.ask(&format!("RNFR {name}"), 350);
+        client.ask("RNTO moved", 250);
+        let link = std::fs::read_link(server.path("moved")).unwrap();
+        assert_eq!(link, std::path::Path::new(target));
+        client.ask("DELE moved", 250);
+    }
+    assert!(server.path("../users").exists());
+}
+
+/// The byte 0xFF is the escape byte of Telnet. Some clients double it, others do not.
+#[test]
+fn an_escape_byte_of_telnet_in_a_name_never_selects_another_file() {
+    use std::os::unix::ffi::OsStrExt;
+    let server = Server::start(&[]);
+    let path = |name: &[u8]| {
+        server
+            .folder
+            .path()
+            .join("root")
+            .join(std::ffi::OsStr::from_bytes(name))
+    };
+    let mut client = server.ann();
+    for (sent, name, other) in [
+        (&b"a\xffb"[..], &b"a\xffb"[..], &b"a"[..]),
+        (b"a\xff\xffb", b"a\xffb", b"a"),
+        (b"c\xff", b"c\xff", b"c"),
+    ] {
+        std::fs::write(path(name), b"").unwrap();
+        std::fs::write(path(other), b"").unwrap();
+        client.send_bytes(&[b"DELE ", sent, b"\r\n"].concat());
+        client.expect(250);
+        assert!(path(other).exists() && !path(name).exists());
+    }
+    client.send_bytes(b"MKD d\xff\xff\r\n");
+    client.expect(257);
+    client.send_bytes(b"CWD d\xff\r\n");
+    client.expect(250);
+    client.send("PWD");
+    // Each of the two bytes becomes a replacement character.
+    assert_eq!(client.expect(257), "257 \"/d\u{fffd}\u{fffd}\"");
+}
+
+#[test]
 fn the_tree_is_changed() {
     let server = Server::start(&[]);
     let mut client = server.ann();
-    client.ask("MKD d", 257);
+    let made = client.ask("MKD d", 257);
+    assert_eq!(made, "257 \"/d\" created");
     client.ask("MKD d", 550);
+    let made = client.ask("MKD d/q\"q", 257);
+    assert_eq!(made, "257 \"/d/q\"\"q\" created");
+    client.ask("RMD d/q\"q", 250);
     server.write("d/f", b"f");
     client.ask("RNFR d/f", 350);
     client.ask("RNTO g", 250);

@@ -27,6 +27,17 @@ fn every_ending_restores_the_terminal() {
 }
 
 #[test]
+fn a_terminal_without_escape_sequences_gets_the_table() {
+    let home = Home::make();
+    let moving = home.moving("s", &["--rate", "1M"]);
+    let mut top = home.cordboard();
+    let mut tty = Tty::start(top.arg("top").env("TERM", "dumb"), 8, 130);
+    assert_eq!(tty.ends().code(), Some(0));
+    tty.shows(&["PID", "STATE", "RATE"]);
+    tty.shows(&[&moving.child.id().to_string(), "/dev/zero -> /dev/null"]);
+}
+
+#[test]
 fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     let home = Home::make();
     let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);

@@ -1,7 +1,7 @@
 //! Moves the bytes of one data connection, and meanwhile handles the control connection.
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cordboard::cue::{Command, Done, Record, Records, State, Status};
@@ -13,12 +13,14 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::lines::Lines;
 use super::listed::{self, Listed};
+use super::progress::Progress;
 use super::server::Server;
 use crate::request;
 use crate::steering::control;
+use crate::sys;
 
 /// The interval at which the progress is checked.
-const TICK: Duration = Duration::from_secs(1);
+pub const TICK: Duration = Duration::from_secs(1);
 const TICK_MILLIS: u32 = 1000;
 
 /// How a transfer has ended.
@@ -102,11 +104,12 @@ impl Mover {
     }
 }
 
-/// Moves all bytes from source to sink. The client can abort the transfer. `label` names
-/// it for `cordboard top`.
+/// Moves all bytes from source to sink. The client can abort the transfer. `client` is the
+/// data connection. `label` names the transfer for `cordboard top`.
 pub fn carry(
     server: &Server,
     lines: &mut Lines,
+    client: BorrowedFd<'_>,
     (source, sink): (OwnedFd, OwnedFd),
     stage: Option<Stage>,
     label: String,
@@ -127,7 +130,7 @@ pub fn carry(
     let mut watch = Watch {
         closed: false,
         until: None,
-        progress: (0, Instant::now()),
+        progress: Progress::since(Instant::now()),
         is_fresh: false,
         asked: 0,
         seen: Cell::new(Status::idle()),
@@ -144,7 +147,7 @@ pub fn carry(
         }
         watch.wait(server, lines, &mover);
         watch.steer(server, &mover);
-        if let Some(why) = watch.cancels(server, lines, &mover) {
+        if let Some(why) = watch.cancels(server, lines, client, &mover) {
             carried.aborted |= why == Why::Abort;
             carried.idle |= why == Why::Idle;
             mover.cancel();
@@ -169,8 +172,7 @@ struct Watch {
     closed: bool,
     /// The server is shutting down: the transfer is cancelled at this time.
     until: Option<Instant>,
-    /// The last change of `written`: the number, and its time.
-    progress: (u64, Instant),
+    progress: Progress,
     /// `seen` has been updated since the last command was read.
     is_fresh: bool,
     /// The number of STAT commands without a reply.
@@ -268,12 +270,20 @@ impl Watch {
     }
 
     /// Handles STAT and ABOR. Returns the reason if the transfer must be cancelled.
-    fn cancels(&mut self, server: &Server, lines: &mut Lines, mover: &Mover) -> Option<Why> {
+    fn cancels(
+        &mut self,
+        server: &Server,
+        lines: &mut Lines,
+        client: BorrowedFd<'_>,
+        mover: &Mover,
+    ) -> Option<Why> {
         let now = Instant::now();
         let seen = self.seen.get();
+        let unsent = sys::unsent(client);
+        self.progress.update((seen.written, unsent), now);
         // The idle time does not run during a pause.
-        if seen.written != self.progress.0 || seen.state == State::Paused {
-            self.progress = (seen.written, now);
+        if seen.state == State::Paused {
+            self.progress = Progress::since(now);
         }
         self.is_fresh = false;
         while lines.take(b"STAT") {
@@ -292,7 +302,7 @@ impl Watch {
         if self.until.is_some_and(|until| now >= until) {
             return Some(Why::Shutdown);
         }
-        (now.duration_since(self.progress.1) >= server.idle).then_some(Why::Idle)
+        (self.progress.idle(now) >= server.idle).then_some(Why::Idle)
     }
 }
 

@@ -25,9 +25,9 @@ pub enum Mode {
 }
 
 /// Listens for one data connection, at the address of the control connection.
-pub fn listen(address: IpAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
+pub fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
     let Some((first, last)) = ports else {
-        return TcpListener::bind((address, 0));
+        return TcpListener::bind(at_port(address, 0));
     };
     let count = u32::from(last - first) + 1;
     // The first port to try: the ports are used in turn.
@@ -36,12 +36,19 @@ pub fn listen(address: IpAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListe
     let mut refused = io::ErrorKind::AddrInUse.into();
     for step in 0..count {
         let port = first + (start.wrapping_add(step) % count) as u16;
-        match bind_at(SocketAddr::new(address, port)) {
+        match bind_at(at_port(address, port)) {
             Ok(listener) => return Ok(listener),
             Err(error) => refused = error,
         }
     }
     Err(refused)
+}
+
+/// Returns the address with another port. A link-local address of IPv6 keeps its interface
+/// (`sin6_scope_id`), without which it cannot be used.
+fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
 }
 
 /// Listens at a port at which no other socket listens. Earlier connections in TIME_WAIT do
@@ -67,10 +74,15 @@ fn socket(address: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Returns whether an active connection to this address is allowed. The address must be
-/// that of the client, so that no other host can be attacked through the server.
-pub fn may_connect(to: SocketAddr, client: IpAddr) -> bool {
-    to.ip().to_canonical() == client.to_canonical() && to.port() >= FIRST_PORT
+/// Returns the address of an active connection, if it is allowed. It must be the address of
+/// the client, so that no other host can be attacked through the server. A client cannot name
+/// the interface of a link-local address: it is that of the control connection.
+pub fn destination(mut to: SocketAddr, peer: SocketAddr) -> Option<SocketAddr> {
+    if let (SocketAddr::V6(to), SocketAddr::V6(peer)) = (&mut to, peer) {
+        to.set_scope_id(peer.scope_id());
+    }
+    let is_client = to.ip().to_canonical() == peer.ip().to_canonical();
+    (is_client && to.port() >= FIRST_PORT).then_some(to)
 }
 
 /// Why there is no data connection.
@@ -89,7 +101,7 @@ pub type Wait<'a> = dyn FnMut(BorrowedFd<'_>, PollFlags) -> Waited + 'a;
 /// Makes the data connection. `local` is the address of the control connection.
 pub fn connect(
     mode: Mode,
-    (local, client): (IpAddr, IpAddr),
+    (local, client): (SocketAddr, IpAddr),
     wait: &mut Wait<'_>,
 ) -> Result<TcpStream, NoConnection> {
     let socket = match mode {
@@ -103,16 +115,15 @@ pub fn connect(
 }
 
 /// Connects to the client, from the local address of the control connection.
-fn open(to: SocketAddr, local: IpAddr, wait: &mut Wait<'_>) -> Result<TcpStream, NoConnection> {
+fn open(to: SocketAddr, local: SocketAddr, wait: &mut Wait<'_>) -> Result<TcpStream, NoConnection> {
     let failed = |errno: rustix::io::Errno| NoConnection::Failed(errno.into());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket(to, flags).map_err(NoConnection::Failed)?;
-    let local = if to.is_ipv4() {
-        local.to_canonical()
-    } else {
-        local
+    let local = match to {
+        SocketAddr::V4(_) => SocketAddr::new(local.ip().to_canonical(), 0),
+        SocketAddr::V6(_) => at_port(local, 0),
     };
-    rustix::net::bind(&socket, &SocketAddr::new(local, 0)).map_err(failed)?;
+    rustix::net::bind(&socket, &local).map_err(failed)?;
     match rustix::net::connect(&socket, &to) {
         Ok(()) => {}
         Err(rustix::io::Errno::INPROGRESS) => ready(socket.as_fd(), PollFlags::OUT, wait)?,
@@ -163,19 +174,30 @@ mod tests {
 
     #[test]
     fn only_the_client_itself_is_connected_to() {
-        let client: IpAddr = "10.0.0.1".parse().unwrap();
-        let may = |to: &str| may_connect(to.parse().unwrap(), client);
-        assert!(may("10.0.0.1:1024"));
-        assert!(may("[::ffff:10.0.0.1]:5000"));
-        assert!(!may("10.0.0.1:1023"));
-        assert!(!may("10.0.0.2:5000"));
-        assert!(!may("[::1]:5000"));
+        let to = |to: &str, client: &str| {
+            let found = destination(to.parse().unwrap(), client.parse().unwrap());
+            found.map(|address| address.to_string())
+        };
+        let client = "10.0.0.1:5";
+        assert_eq!(to("10.0.0.1:1024", client), Some("10.0.0.1:1024".into()));
+        assert!(to("[::ffff:10.0.0.1]:5000", client).is_some());
+        for other in ["10.0.0.1:1023", "10.0.0.2:5000", "[::1]:5000"] {
+            assert_eq!(to(other, client), None);
+        }
+    }
+
+    #[test]
+    fn a_link_local_address_has_the_interface_of_the_client() {
+        let client = "[fe80::1%7]:5".parse().unwrap();
+        let to = destination("[fe80::1]:5000".parse().unwrap(), client);
+        assert_eq!(to, Some("[fe80::1%7]:5000".parse().unwrap()));
+        assert_eq!(at_port(client, 9), "[fe80::1%7]:9".parse().unwrap());
     }
 
     #[test]
     fn ports_of_the_range_are_used() {
-        let address: IpAddr = "127.0.0.1".parse().unwrap();
-        let free = TcpListener::bind((address, 0))
+        let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let free = TcpListener::bind(address)
             .unwrap()
             .local_addr()
             .unwrap()

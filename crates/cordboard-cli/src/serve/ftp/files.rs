@@ -6,6 +6,7 @@ use cap_std::fs::MetadataExt;
 
 use super::command::Command;
 use super::listing;
+use super::root::Place;
 use super::session::{Next, Session, Step};
 use super::time::Utc;
 
@@ -13,13 +14,7 @@ impl Session {
     pub(super) fn of_files(&mut self, command: Command) -> Step {
         match command {
             Command::Pwd => {
-                let mut text = b"\"".to_vec();
-                // A quotation mark of a name is doubled (RFC 959, appendix II).
-                for byte in self.here.shown() {
-                    text.extend(std::iter::repeat_n(byte, 1 + usize::from(byte == b'"')));
-                }
-                text.push(b'"');
-                self.lines.reply(257, &text)?;
+                self.lines.reply(257, &quoted(&self.here))?;
                 Ok(Next::Continue)
             }
             Command::Cwd(path) => self.change(&path),
@@ -40,9 +35,7 @@ impl Session {
                         .remove_directory(&session.here.join(path))
                 })
             }
-            Command::MakeDirectory(path) => self.change_tree("MKD", &path, 257, |session, path| {
-                session.server.root.make_directory(&session.here.join(path))
-            }),
+            Command::MakeDirectory(path) => self.make_directory(&path),
             Command::SetModified { seconds, path } => {
                 self.change_tree("MFMT", &path, 213, |session, path| {
                     session
@@ -53,6 +46,16 @@ impl Session {
             }
             _ => self.say(502, "Not implemented"),
         }
+    }
+
+    fn make_directory(&mut self, path: &[u8]) -> Step {
+        if let Some(step) = self.refuses_to_write() {
+            return step;
+        }
+        let place = self.here.join(path);
+        let result = self.server.root.make_directory(&place);
+        let text = [&quoted(&place)[..], b" created"].concat();
+        self.done("MKD", path, (257, &text), result)
     }
 
     fn change(&mut self, path: &[u8]) -> Step {
@@ -81,7 +84,10 @@ impl Session {
 
     fn modified(&mut self, path: &[u8]) -> Step {
         match self.server.root.metadata(&self.here.join(path)) {
-            Ok(about) => self.say(213, &Utc::of(about.mtime()).digits()),
+            Ok(about) => match Utc::of(about.mtime()).digits() {
+                Some(digits) => self.say(213, &digits),
+                None => self.failed(path, &io::Error::other("the year has no four digits")),
+            },
             Err(error) => self.failed(path, &error),
         }
     }
@@ -99,8 +105,8 @@ impl Session {
 
     /// Sends a listing over the control connection.
     fn listed(&mut self, path: &[u8]) -> Step {
-        let place = self.here.join(path);
-        match listing::listing(&self.server.root, &place, listing::Kind::Long, false) {
+        let root = &self.server.root;
+        match listing::listing(root, &self.here, path, listing::Kind::Long, false) {
             Ok(text) => {
                 let lines: Vec<Vec<u8>> = text
                     .split(|byte| *byte == b'\n')
@@ -138,6 +144,17 @@ impl Session {
             return step;
         }
         let result = change(self, path);
-        self.done(verb, path, code, result)
+        self.done(verb, path, (code, b"Done"), result)
     }
+}
+
+/// Returns a path as clients parse it in a reply 257: a quotation mark of a name is doubled
+/// (RFC 959, appendix II).
+fn quoted(place: &Place) -> Vec<u8> {
+    let mut text = b"\"".to_vec();
+    for byte in place.shown() {
+        text.extend(std::iter::repeat_n(byte, 1 + usize::from(byte == b'"')));
+    }
+    text.push(b'"');
+    text
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -12,9 +13,10 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 const LONGEST: usize = 4096;
 /// Bytes of one read. A record of TLS has at most 16 KiB.
 const READ: usize = 32 << 10;
-/// The escape byte of Telnet (RFC 854), and its commands that have an option.
+/// The escape byte of Telnet (RFC 854), its commands, and those that have an option.
 const IAC: u8 = 255;
-const WITH_OPTION: std::ops::RangeInclusive<u8> = 251..=254;
+const COMMANDS: RangeInclusive<u8> = 240..=254;
+const WITH_OPTION: RangeInclusive<u8> = 251..=254;
 
 /// A connection, encrypted or not.
 enum Stream {
@@ -223,26 +225,32 @@ impl Lines {
     }
 }
 
-/// Appends text without line breaks, which file names may contain.
+/// Appends text without line breaks, which file names may contain. The escape byte of Telnet
+/// is doubled.
 fn put(line: &mut Vec<u8>, text: &[u8]) {
-    line.extend(text.iter().map(|byte| match byte {
-        b'\r' | b'\n' | 0 => b'?',
-        byte => *byte,
-    }));
+    for byte in text {
+        match byte {
+            b'\r' | b'\n' | 0 => line.push(b'?'),
+            &IAC => line.extend_from_slice(&[IAC, IAC]),
+            byte => line.push(*byte),
+        }
+    }
 }
 
 /// Removes the commands of Telnet that clients send before ABOR.
+///
+/// Many clients do not double the escape byte in a file name. If no command of Telnet follows
+/// it, it is a byte of the name: without it, the name would be that of another file.
 fn without_telnet(line: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(line.len());
-    let mut bytes = line.iter().copied();
+    let mut bytes = line.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
-        match byte {
-            IAC => match bytes.next() {
-                Some(IAC) => plain.push(IAC),
-                Some(command) if WITH_OPTION.contains(&command) => drop(bytes.next()),
-                _ => {}
-            },
-            byte => plain.push(byte),
+        let is_command = |next: &u8| *next == IAC || COMMANDS.contains(next);
+        match (byte == IAC).then(|| bytes.next_if(is_command)).flatten() {
+            None => plain.push(byte),
+            Some(IAC) => plain.push(IAC),
+            Some(command) if WITH_OPTION.contains(&command) => drop(bytes.next()),
+            Some(_) => {}
         }
     }
     plain
@@ -301,5 +309,24 @@ mod tests {
         let mut got = String::new();
         client.read_to_string(&mut got).unwrap();
         assert_eq!(got, "257 \"/a??226 b\"\r\n");
+    }
+
+    #[test]
+    fn the_escape_byte_of_telnet_is_a_byte_of_a_name() {
+        for (sent, name) in [
+            (&b"DELE a\xffb"[..], &b"DELE a\xffb"[..]),
+            (b"DELE a\xff\xffb", b"DELE a\xffb"),
+            (b"DELE a\xff", b"DELE a\xff"),
+            (b"DELE a\xff\xff\xff\xff", b"DELE a\xff\xff"),
+            (b"\xff\xf4\xff\xf2ABOR", b"ABOR"),
+            (b"\xff\xfd\x01NOOP", b"NOOP"),
+            (b"NOOP\xff\xfd", b"NOOP"),
+        ] {
+            assert_eq!(without_telnet(sent), name);
+        }
+        let mut reply = Vec::new();
+        put(&mut reply, b"/a\xffb\xff");
+        assert_eq!(reply, b"/a\xff\xffb\xff\xff");
+        assert_eq!(without_telnet(&reply), b"/a\xffb\xff");
     }
 }

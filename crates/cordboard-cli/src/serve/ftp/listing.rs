@@ -18,32 +18,114 @@ pub enum Kind {
     Machine,
 }
 
-/// Returns the listing of a directory, or of one file.
-pub fn listing(root: &Root, place: &Place, kind: Kind, writes: bool) -> io::Result<Vec<u8>> {
-    let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    let about = root.metadata(place)?;
-    if !about.is_dir() {
-        if kind == Kind::Machine {
-            return Err(rustix::io::Errno::NOTDIR.into());
+/// Returns the listing of a directory, of one file, or of the files whose names match a
+/// pattern, in the order of the names.
+pub fn listing(
+    root: &Root,
+    here: &Place,
+    path: &[u8],
+    kind: Kind,
+    writes: bool,
+) -> io::Result<Vec<u8>> {
+    let place = here.join(path);
+    let mut lines = Lines {
+        kind,
+        writes,
+        all: Vec::new(),
+    };
+    match root.listed_metadata(&place) {
+        Ok(about) if about.is_dir() => root.list(&place, |name, about| {
+            lines.add(&beneath(path), name, about);
+        })?,
+        Ok(_) if kind == Kind::Machine => return Err(rustix::io::Errno::NOTDIR.into()),
+        Ok(about) => {
+            let (folder, _) = split(path);
+            lines.add(folder, place.name().unwrap_or_default(), &about);
         }
-        let name = place.name().unwrap_or_default();
-        lines.push((name.to_vec(), line(kind, name, &about, writes)));
-    } else {
-        root.list(place, |name, about| {
-            // A name with a line break would become two lines.
-            if !name.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
-                lines.push((name.to_vec(), line(kind, name, about, writes)));
+        Err(error) => {
+            let (folder, last) = split(path);
+            let pattern = pattern(last).filter(|_| kind != Kind::Machine);
+            let Some(pattern) = pattern else {
+                return Err(error);
+            };
+            root.list(&here.join(folder), |name, about| {
+                let matches = pattern.matches_with(&String::from_utf8_lossy(name), OPTIONS);
+                if matches {
+                    lines.add(folder, name, about);
+                }
+            })?;
+            if lines.all.is_empty() {
+                return Err(error);
             }
-            Ok(())
-        })?;
-        lines.sort();
+        }
     }
-    let mut text = Vec::new();
-    for (_, line) in lines {
-        text.extend_from_slice(&line);
-        text.extend_from_slice(b"\r\n");
+    Ok(lines.text())
+}
+
+/// As in a shell: a pattern does not match hidden files, unless it begins with a dot.
+const OPTIONS: glob::MatchOptions = glob::MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: true,
+    require_literal_leading_dot: true,
+};
+
+/// Returns the pattern of a name with `*`, `?` or `[`, which clients send for several files.
+fn pattern(name: &[u8]) -> Option<glob::Pattern> {
+    let has_special = name.iter().any(|byte| b"*?[".contains(byte));
+    let text = has_special.then(|| String::from_utf8_lossy(name))?;
+    glob::Pattern::new(&text).ok()
+}
+
+/// Splits a path before its last component.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let at = path.iter().rposition(|byte| *byte == b'/');
+    path.split_at(at.map_or(0, |at| at + 1))
+}
+
+/// Returns what precedes the names in a directory, so that they are paths from the same place
+/// as the path of the directory.
+fn beneath(path: &[u8]) -> Vec<u8> {
+    let mut prefix = path.to_vec();
+    match path {
+        b"" | b"." | b"./" => prefix.clear(),
+        [.., b'/'] => {}
+        _ => prefix.push(b'/'),
     }
-    Ok(text)
+    prefix
+}
+
+/// The lines of a listing, with the names by which they are sorted.
+struct Lines {
+    kind: Kind,
+    writes: bool,
+    all: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Lines {
+    /// Adds a line. `prefix`: the path of the directory. Clients pass the names of NLST to
+    /// other commands as they are (RFC 1123, 4.1.2.7).
+    fn add(&mut self, prefix: &[u8], name: &[u8], about: &Metadata) {
+        // A name with a line break would become two lines.
+        if name.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+            return;
+        }
+        let shown = match self.kind {
+            Kind::Names => [prefix, name].concat(),
+            Kind::Long | Kind::Machine => name.to_vec(),
+        };
+        let line = line(self.kind, &shown, about, self.writes);
+        self.all.push((name.to_vec(), line));
+    }
+
+    fn text(mut self) -> Vec<u8> {
+        self.all.sort();
+        let mut text = Vec::new();
+        for (_, line) in self.all {
+            text.extend_from_slice(&line);
+            text.extend_from_slice(b"\r\n");
+        }
+        text
+    }
 }
 
 /// Returns the facts about one file or directory, without the end of the line.
@@ -84,23 +166,23 @@ fn long(about: &Metadata) -> String {
 }
 
 fn machine(about: &Metadata, writes: bool) -> String {
-    let (kind, permissions) = match (about.is_dir(), writes) {
-        (true, true) => ("dir", "cdeflmp"),
-        (true, false) => ("dir", "el"),
-        (false, true) => ("file", "adfrw"),
-        (false, false) => ("file", "r"),
+    let (kind, permissions) = match (about.is_dir(), about.is_file(), writes) {
+        (true, _, true) => ("dir", "cdeflmp"),
+        (true, _, false) => ("dir", "el"),
+        (_, true, true) => ("file", "adfrw"),
+        (_, true, false) => ("file", "r"),
+        // Only the name can be removed or changed.
+        (_, _, true) => ("OS.unix=special", "df"),
+        (_, _, false) => ("OS.unix=special", ""),
     };
     let size = match about.is_dir() {
         true => String::new(),
         false => format!("size={};", about.len()),
     };
-    let kind = match about.is_file() || about.is_dir() {
-        true => kind,
-        false => "OS.unix=special",
-    };
+    let modified = Utc::of(about.mtime()).digits();
+    let modified = modified.map_or(String::new(), |digits| format!("modify={digits};"));
     format!(
-        "type={kind};{size}modify={};perm={permissions};unique={:x}g{:x}; ",
-        Utc::of(about.mtime()).digits(),
+        "type={kind};{size}{modified}perm={permissions};unique={:x}g{:x}; ",
         about.dev(),
         about.ino()
     )

@@ -12,6 +12,7 @@ mod lock;
 mod log;
 mod login;
 mod passwords;
+mod progress;
 mod root;
 mod server;
 mod session;

@@ -128,23 +128,34 @@ impl Root {
         self.0.metadata(place.path())
     }
 
-    /// Calls `each` with each name in a directory and its metadata, until a call fails. A
-    /// symlink that leads out of the root has its own metadata.
-    pub fn list(
-        &self,
-        place: &Place,
-        mut each: impl FnMut(&[u8], &Metadata) -> io::Result<()>,
-    ) -> io::Result<()> {
+    /// Returns the metadata of a file, which may be a symlink.
+    pub fn own_metadata(&self, place: &Place) -> io::Result<Metadata> {
+        self.0.symlink_metadata(place.path())
+    }
+
+    /// Returns the metadata of a file for a listing: that of the target of a symlink, or that
+    /// of the symlink itself, if it leads out of the root or nowhere.
+    pub fn listed_metadata(&self, place: &Place) -> io::Result<Metadata> {
+        self.metadata(place)
+            .or_else(|error| self.own_metadata(place).map_err(|_| error))
+    }
+
+    /// Calls `each` with each name in a directory and its metadata for a listing.
+    pub fn list(&self, place: &Place, mut each: impl FnMut(&[u8], &Metadata)) -> io::Result<()> {
         let folder = self.0.open_dir(place.path())?;
         for entry in folder.entries()? {
             let entry = entry?;
             let name = entry.file_name();
-            let about = folder
-                .metadata(&name)
-                .or_else(|_| folder.symlink_metadata(&name));
+            let about = match folder.symlink_metadata(&name) {
+                // Resolved from the root: the target may be outside of this directory.
+                Ok(about) if about.is_symlink() => {
+                    self.listed_metadata(&place.join(name.as_bytes()))
+                }
+                about => about,
+            };
             // The file may have been removed in the meantime.
             if let Ok(about) = about {
-                each(name.as_bytes(), &about)?;
+                each(name.as_bytes(), &about);
             }
         }
         Ok(())
@@ -288,7 +299,6 @@ mod tests {
         let mut names = Vec::new();
         root.list(&place("/"), |name, _| {
             names.push(String::from_utf8(name.to_vec()).unwrap());
-            Ok(())
         })
         .unwrap();
         names.sort();

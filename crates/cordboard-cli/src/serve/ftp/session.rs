@@ -34,8 +34,11 @@ pub(super) type Step = io::Result<Next>;
 pub(super) struct Session {
     pub(super) server: Arc<Server>,
     pub(super) lines: Lines,
+    /// The address of the client, for the log and for comparisons.
     pub(super) client: IpAddr,
-    pub(super) local: IpAddr,
+    /// The addresses of the control connection.
+    peer: SocketAddr,
+    pub(super) local: SocketAddr,
     pub(super) name: Option<String>,
     pub(super) user: Option<User>,
     pub(super) failures: u32,
@@ -54,7 +57,7 @@ pub(super) struct Session {
 
 /// Serves a client until the session ends.
 pub(super) fn serve(server: Arc<Server>, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
-    let local = socket.local_addr()?.ip();
+    let local = socket.local_addr()?;
     socket.set_write_timeout(Some(UNREAD))?;
     socket.set_nodelay(true)?;
     // Clients send urgent data before ABOR.
@@ -62,7 +65,8 @@ pub(super) fn serve(server: Arc<Server>, socket: TcpStream, peer: SocketAddr) ->
     let mut session = Session {
         server,
         lines: Lines::new(socket),
-        client: peer.ip(),
+        client: peer.ip().to_canonical(),
+        peer,
         local,
         name: None,
         user: None,
@@ -246,7 +250,7 @@ impl Session {
         if self.epsv_only {
             return self.say(503, "EPSV ALL was sent");
         }
-        let IpAddr::V4(address) = self.local.to_canonical() else {
+        let IpAddr::V4(address) = self.local.ip().to_canonical() else {
             return self.say(425, "The connection uses IPv6: send EPSV");
         };
         match self.listen() {
@@ -263,7 +267,7 @@ impl Session {
     }
 
     fn epsv(&mut self, epsv: Epsv) -> Step {
-        let ours = match self.local.to_canonical() {
+        let ours = match self.local.ip().to_canonical() {
             IpAddr::V4(_) => 1,
             IpAddr::V6(_) => 2,
         };
@@ -295,10 +299,10 @@ impl Session {
         if self.epsv_only {
             return self.say(503, "EPSV ALL was sent");
         }
-        if !data::may_connect(to, self.client) {
+        let Some(to) = data::destination(to, self.peer) else {
             let text = "The address must be that of the client, and the port at least 1024";
             return self.say(501, text);
-        }
+        };
         self.mode = Mode::Active(to);
         self.say(200, "Address accepted")
     }
@@ -308,7 +312,7 @@ impl Session {
             return step;
         }
         let place = self.here.join(path);
-        match self.server.root.metadata(&place) {
+        match self.server.root.own_metadata(&place) {
             Ok(_) => {
                 self.rename = Some(place);
                 self.say(350, "Send RNTO next")
@@ -326,7 +330,7 @@ impl Session {
         };
         let to = self.here.join(path);
         let done = self.server.root.rename(&from, &to);
-        self.done("RNTO", path, 250, done)
+        self.done("RNTO", path, (250, b"Done"), done)
     }
 
     /// Refuses a command that writes, unless the client may write.
@@ -356,12 +360,12 @@ impl Session {
         Ok(Next::Continue)
     }
 
-    /// Replies with the result of a change, and logs it.
+    /// Replies with the result of a change, and logs it. `reply` is the one of success.
     pub(super) fn done(
         &mut self,
         verb: &str,
         path: &[u8],
-        code: u16,
+        (code, reply): (u16, &[u8]),
         result: io::Result<()>,
     ) -> Step {
         let place = self.here.join(path);
@@ -372,7 +376,10 @@ impl Session {
         };
         self.log(&format!("{verb} {shown}: {text}"));
         match result {
-            Ok(()) => self.say(code, "Done"),
+            Ok(()) => {
+                self.lines.reply(code, reply)?;
+                Ok(Next::Continue)
+            }
             Err(error) => self.failed(path, &error),
         }
     }

@@ -29,12 +29,14 @@ impl Utc {
         }
     }
 
-    /// Returns the digits.
-    pub fn digits(self) -> String {
-        format!(
+    /// Returns the digits. `None`: the year does not have four digits. Some file systems
+    /// store any 64-bit number of seconds.
+    pub fn digits(self) -> Option<String> {
+        let digits = format!(
             "{:04}{:02}{:02}{:02}{:02}{:02}",
             self.year, self.month, self.day, self.hour, self.minute, self.second
-        )
+        );
+        (0..=9999).contains(&self.year).then_some(digits)
     }
 
     /// Returns the time in the format of RFC 3339.
@@ -51,7 +53,7 @@ impl Utc {
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
         ];
         let month = NAMES[self.month as usize - 1];
-        match (0..180 * DAY).contains(&(now - seconds)) {
+        match (0..180 * DAY).contains(&now.saturating_sub(seconds)) {
             true => format!("{month} {:2} {:02}:{:02}", self.day, self.hour, self.minute),
             false => format!("{month} {:2} {:5}", self.day, self.year),
         }
@@ -117,9 +119,14 @@ mod tests {
             (1_000_000_000, "20010909014640"),
             (4_102_444_799, "20991231235959"),
             (-1, "19691231235959"),
+            (-62_167_219_200, "00000101000000"),
+            (253_402_300_799, "99991231235959"),
         ] {
-            assert_eq!(Utc::of(seconds).digits(), digits);
+            assert_eq!(Utc::of(seconds).digits().as_deref(), Some(digits));
             assert_eq!(parse(digits.as_bytes()), Some(seconds));
+        }
+        for seconds in [i64::MIN, -62_167_219_201, 253_402_300_800, i64::MAX] {
+            assert_eq!(Utc::of(seconds).digits(), None, "{seconds}");
         }
         for bad in [
             "20010229000000",
@@ -138,5 +145,8 @@ mod tests {
             Utc::of(1_000_000_000).listed(1_100_000_000, 1_000_000_000),
             "Sep  9  2001"
         );
+        // The difference has no 64-bit number.
+        let far = Utc::of(i64::MIN).listed(1_000_000_000, i64::MIN);
+        assert_eq!(far, "Jan 27 -292277022657");
     }
 }

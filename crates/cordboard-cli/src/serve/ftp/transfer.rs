@@ -12,13 +12,17 @@ use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
-use super::carry::{Carried, carry};
+use super::carry::{Carried, TICK, carry};
 use super::data::{self, NoConnection};
+use super::lines::Lines;
 use super::listing::{self, Kind};
+use super::progress::Progress;
 use super::root::Upload;
+use super::server::Server;
 use super::session::{Next, Session, Step};
 use super::tls::{Direction, Pump};
 use super::waiting::{self, Waited};
+use crate::sys;
 
 /// The number of names that STOU tries.
 const TRIES: u32 = 1000;
@@ -36,7 +40,7 @@ impl Session {
     pub(super) fn list(&mut self, path: &[u8], kind: Kind) -> Step {
         self.rest = 0;
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
-        let text = listing::listing(&self.server.root, &self.here.join(path), kind, writes);
+        let text = listing::listing(&self.server.root, &self.here, path, kind, writes);
         let file = match text.and_then(|text| in_memory(&text)) {
             Ok(file) => file,
             Err(error) => return self.failed(path, &error),
@@ -227,7 +231,7 @@ impl Session {
             Direction::FromClient => Stage::transforming(FromNetwork::default()),
         });
         let shown = self.here.join(job.path).shown();
-        let (shown, client) = (String::from_utf8_lossy(&shown), self.client.to_canonical());
+        let (shown, client) = (String::from_utf8_lossy(&shown), self.client);
         let label = match job.direction {
             Direction::ToClient => format!("{shown} -> {client}"),
             Direction::FromClient => format!("{client} -> {shown}"),
@@ -246,6 +250,7 @@ impl Session {
             return Ok(carry(
                 &server,
                 &mut self.lines,
+                socket.as_fd(),
                 ends(file, network),
                 stage,
                 label,
@@ -253,28 +258,21 @@ impl Session {
         };
         let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction)?;
         let network = OwnedFd::from(ours.try_clone()?);
-        let mut carried = carry(&server, &mut self.lines, ends(file, network), stage, label);
+        let mut carried = carry(
+            &server,
+            &mut self.lines,
+            socket.as_fd(),
+            ends(file, network),
+            stage,
+            label,
+        );
         // ABOR may have arrived just when the last bytes were moved into the pair.
         if job.direction == Direction::ToClient {
             carried.complete &= !carried.aborted;
         }
-        let until = Instant::now() + server.idle;
         let lines = &mut self.lines;
-        let mut wait = |fd: BorrowedFd<'_>, ending, until| {
-            waiting::wait(ending, lines, fd, PollFlags::empty(), until)
-        };
         let (waited, done) = pump.finish(ours, carried.complete, |fd| {
-            let waited = wait(fd, Some(server.ending.as_fd()), until);
-            match server.deadline.get() {
-                // The last bytes, too, may be sent within the time of grace.
-                Some(deadline) if waited == Waited::Ending => {
-                    match wait(fd, None, until.min(*deadline)) {
-                        Waited::TimedOut => Waited::Ending,
-                        other => other,
-                    }
-                }
-                _ => waited,
-            }
+            last_bytes(&server, lines, fd, socket.as_fd())
         });
         carried.aborted |= waited == Waited::Aborted;
         carried.idle |= waited == Waited::TimedOut;
@@ -291,6 +289,38 @@ impl Session {
             }
         }
         Ok(carried)
+    }
+}
+
+/// Waits until `fd` hangs up, which means that all bytes are sent. `client` is the data
+/// connection. The wait ends as a transfer does: it times out if no byte is acknowledged for
+/// the idle time, and the last bytes, too, may be sent within the time of grace.
+fn last_bytes(
+    server: &Server,
+    lines: &mut Lines,
+    fd: BorrowedFd<'_>,
+    client: BorrowedFd<'_>,
+) -> Waited {
+    let mut progress = Progress::since(Instant::now());
+    loop {
+        let now = Instant::now();
+        progress.update((0, sys::unsent(client)), now);
+        let left = server.idle.saturating_sub(progress.idle(now));
+        let deadline = server.deadline.get().copied();
+        if left.is_zero() {
+            return Waited::TimedOut;
+        }
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return Waited::Ending;
+        }
+        let until = deadline.into_iter().chain([now + left.min(TICK)]).min();
+        let ending = deadline.is_none().then(|| server.ending.as_fd());
+        let none = PollFlags::empty();
+        match waiting::wait(ending, lines, fd, none, until.unwrap_or(now)) {
+            // The loop checks which time is over.
+            Waited::TimedOut | Waited::Ending => {}
+            other => return other,
+        }
     }
 }
 

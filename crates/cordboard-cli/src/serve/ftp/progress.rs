@@ -1,0 +1,62 @@
+//! The time for which no byte of a transfer has moved.
+
+use std::time::{Duration, Instant};
+
+/// The last change of the counts of a transfer.
+///
+/// The bytes that the socket has accepted are not enough: a full send buffer of several MiB
+/// accepts no further byte before the client has acknowledged a third of it
+/// (`sk_stream_is_writeable`, include/net/sock.h). So the bytes that are not acknowledged
+/// count as well.
+#[derive(Debug)]
+pub struct Progress {
+    counts: (u64, i32),
+    changed: Instant,
+}
+
+impl Progress {
+    /// The progress of a transfer that has moved bytes just now.
+    pub fn since(now: Instant) -> Progress {
+        Progress {
+            counts: (0, 0),
+            changed: now,
+        }
+    }
+
+    /// Stores the number of bytes that the sink has accepted, and of those that the client has
+    /// not acknowledged.
+    pub fn update(&mut self, counts: (u64, i32), now: Instant) {
+        if counts != std::mem::replace(&mut self.counts, counts) {
+            self.changed = now;
+        }
+    }
+
+    /// Returns the time since the last change.
+    pub fn idle(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledged_byte_is_progress() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut progress = Progress::since(start);
+        for (seconds, counts, idle) in [
+            (1, (4_000_000, 2_500_000), 0),
+            (2, (4_000_000, 2_500_000), 1),
+            (3, (4_000_000, 2_400_000), 0),
+            (5, (4_000_000, 2_400_000), 2),
+            (6, (4_800_000, 2_400_000), 0),
+            (9, (4_800_000, 2_400_000), 3),
+        ] {
+            progress.update(counts, at(seconds));
+            let idle = Duration::from_secs(idle);
+            assert_eq!(progress.idle(at(seconds)), idle, "at {seconds} s");
+        }
+    }
+}
