@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use cordboard::engine::Backend;
-use cordboard::{Endpoint, Request, Size, Sparse, Switches};
+use cordboard::{Endpoint, Request, Size, Sparse, Switches, Tune};
 use rustix::fs::FileType;
 
 use crate::endpoint::Existing;
@@ -18,6 +18,7 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     // unused.
     let from_env = Switches::from_env().map_err(bad)?;
     Backend::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?;
+    Tune::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?;
     if paths.route.is_empty() && paths.without.is_empty() {
         return some_path(paths, from_env).map(|_| None);
     }
