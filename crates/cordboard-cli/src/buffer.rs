@@ -9,7 +9,7 @@ use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::fan_out::end;
 use crate::flags::Splice;
-use crate::problem::{Action, Problem, buffer_failed, refusal_hint, transfer_failed};
+use crate::problem::{Action, Problem, buffer_failed, refusal_hint, refusal_text, transfer_failed};
 use crate::progress::is_on;
 use crate::report::BufferLine;
 use crate::request;
@@ -112,7 +112,7 @@ fn transfer(
         };
         Problem {
             hint: refusal_hint(&refusal).map(str::to_owned),
-            ..Problem::refused(shown, side, refusal.errno(), refusal.to_string())
+            ..Problem::refused(shown, side, refusal.errno(), refusal_text(&refusal))
         }
     };
     endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;

@@ -12,7 +12,7 @@ use crate::buffer;
 use crate::endpoint::{self, Opened};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
-use crate::problem::{Action, Problem, refusal_hint, transfer_failed};
+use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
 use crate::progress::{Watch, is_on};
 use crate::report::SourceLine;
 use crate::request;
@@ -142,7 +142,7 @@ fn transfer(
             Some(Side::Sink) => (&sink.shown, Side::Sink),
             _ => (&sources[refused.source_index].shown, Side::Source),
         };
-        let text = refused.refusal.to_string();
+        let text = refusal_text(&refused.refusal);
         Problem {
             hint: refusal_hint(&refused.refusal).map(str::to_owned),
             ..Problem::refused(shown, side, refused.refusal.errno(), text)

@@ -13,7 +13,7 @@ use crate::endpoint::{self, Existing, Name, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
 use crate::interruptible::pause;
-use crate::problem::{Action, Problem, transfer_failed};
+use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
 use crate::progress::is_on;
 use crate::report::SinkLine;
 use crate::request;
@@ -149,12 +149,11 @@ fn transfer(
             _ => &sinks[refused.sink].shown,
         };
         let side = refused.refusal.side().unwrap_or(Side::Sink);
-        Problem::refused(
-            shown,
-            side,
-            refused.refusal.errno(),
-            refused.refusal.to_string(),
-        )
+        let text = refusal_text(&refused.refusal);
+        Problem {
+            hint: refusal_hint(&refused.refusal).map(str::to_owned),
+            ..Problem::refused(shown, side, refused.refusal.errno(), text)
+        }
     };
     for sink in sinks {
         endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;

@@ -35,10 +35,16 @@ fn a_name_forges_no_line_and_sends_no_escape_sequence() {
     let sink = dir.path().join("d\r\u{1b}]0;title\u{7}");
     let explain = |more: &[&str]| {
         let mut command = cordboard();
-        text(&run(command.arg("explain").args([&source, &sink]).args(more)))
+        text(&run(command
+            .arg("explain")
+            .args([&source, &sink])
+            .args(more)))
     };
     let lines = explain(&[]);
-    assert!(!lines.replace('\n', "").contains(char::is_control), "{lines:?}");
+    assert!(
+        !lines.replace('\n', "").contains(char::is_control),
+        "{lines:?}"
+    );
     assert_eq!(lines.matches("\nsink: ").count(), 1, "{lines}");
     // JSON has escape sequences of its own.
     let json = explain(&["--json"]);

@@ -290,3 +290,26 @@ fn two_signals_end_the_wait_for_standard_error() {
     });
     assert_eq!(status.code(), Some(143));
 }
+
+/// The library's text names a call of its interface, which is of no help here.
+#[test]
+fn the_remedy_for_too_few_descriptors_is_one_of_the_shell() {
+    let dir = dir();
+    let source = file(&dir, "s", b"source");
+    let messages: Vec<String> = (6..12)
+        .map(|limit| {
+            let mut shell = std::process::Command::new("sh");
+            let script = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n "$0"; exec "$@""#;
+            shell.args(["-c", script, &limit.to_string()]);
+            shell.args([env!("CARGO_BIN_EXE_cordboard"), "splice"]);
+            shell
+                .arg(&source)
+                .args(["a", "b"].map(|name| dir.path().join(name)));
+            run(&mut shell).stderr()
+        })
+        .collect();
+    let all = messages.concat();
+    let says = "no descriptor is available for the transfer: Too many open files (EMFILE); \
+                raise the limit of open files (ulimit -n)\n";
+    assert!(all.contains(says), "{all}");
+}
