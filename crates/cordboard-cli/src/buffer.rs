@@ -128,6 +128,9 @@ fn transfer(
     // The sink is truncated only after all other checks.
     Buffered::new(from, to, size, request.clone()).map_err(refused)?;
     if sink.replace {
+        let none = request::for_no_bytes(&request);
+        let buffered = Buffered::new(from, to, size, none).map_err(refused)?;
+        buffered.place(place.clone()).run().map_err(refused)?;
         let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
         sink.empty()?;
         endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;

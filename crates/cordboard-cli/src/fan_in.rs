@@ -159,13 +159,15 @@ fn transfer(
             endpoint::check_kept_alias(from, to)?;
         }
     }
-    let prepare = || {
+    let prepare = |request: &Request| {
         let fan = FanIn::new(&fds, sink.as_fd(), request.clone());
         fan.and_then(|fan| fan.turn(turn)).map_err(refused)
     };
     // The sink is truncated only after all other checks.
-    prepare()?;
+    prepare(&request)?;
     if sink.replace {
+        let fan = prepare(&request::for_no_bytes(&request))?;
+        fan.run().map_err(refused)?;
         let mut before = Vec::new();
         for source in sources {
             let (from, to) = (source.as_fd(), sink.as_fd());
@@ -176,7 +178,7 @@ fn transfer(
             endpoint::check_not_emptied(source.as_fd(), &source.shown, before, &sink.shown)?;
         }
     }
-    let fan = prepare()?;
+    let fan = prepare(&request)?;
     let totals = fds.iter().map(|fd| request::total(*fd, &request));
     let total = totals.sum::<Option<u64>>();
     let on_screen = fds.iter().any(is_on) || is_on(sink);

@@ -160,6 +160,11 @@ fn transfer(
     }
     // The sinks are truncated only after all other checks.
     FanOut::new(source.as_fd(), &fds, request.clone()).map_err(refused)?;
+    if sinks.iter().any(|sink| sink.replace) {
+        let none = request::for_no_bytes(&request);
+        let fan = FanOut::new(source.as_fd(), &fds, none).map_err(refused)?;
+        fan.run().map_err(refused)?;
+    }
     for sink in sinks.iter().filter(|sink| sink.replace) {
         let (from, to) = (source.as_fd(), sink.as_fd());
         let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;

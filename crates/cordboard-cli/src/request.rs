@@ -87,6 +87,16 @@ pub fn for_writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Re
     })
 }
 
+/// The same request for no bytes. Run before a sink is emptied, it shows whether the
+/// descriptors and the buffer of the transfer can be created, and moves nothing.
+pub fn for_no_bytes(request: &Request) -> Request {
+    Request {
+        size: Size::Bytes(0),
+        sync: false,
+        ..request.clone()
+    }
+}
+
 /// What happens to the contents that the sink has.
 pub fn existing(writing: &Writing) -> Existing {
     match (writing.append, writing.sink_offset) {

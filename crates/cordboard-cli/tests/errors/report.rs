@@ -296,16 +296,20 @@ fn two_signals_end_the_wait_for_standard_error() {
 fn the_remedy_for_too_few_descriptors_is_one_of_the_shell() {
     let dir = dir();
     let source = file(&dir, "s", b"source");
+    let sinks = ["a", "b"].map(|name| file(&dir, name, b"old"));
     let messages: Vec<String> = (6..12)
         .map(|limit| {
             let mut shell = std::process::Command::new("sh");
             let script = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n "$0"; exec "$@""#;
             shell.args(["-c", script, &limit.to_string()]);
             shell.args([env!("CARGO_BIN_EXE_cordboard"), "splice"]);
-            shell
-                .arg(&source)
-                .args(["a", "b"].map(|name| dir.path().join(name)));
-            run(&mut shell).stderr()
+            let run = run(shell.arg(&source).args(&sinks));
+            if run.code() != 0 {
+                // The sinks are emptied only once the transfer can be started.
+                let kept = sinks.each_ref().map(|sink| read(sink));
+                assert_eq!(kept, [b"old", b"old"], "{limit}: {}", run.stderr());
+            }
+            run.stderr()
         })
         .collect();
     let all = messages.concat();
