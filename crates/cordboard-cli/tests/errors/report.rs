@@ -306,7 +306,7 @@ fn the_remedy_for_too_few_descriptors_is_one_of_the_shell() {
             let run = run(shell.arg(&source).args(&sinks));
             if run.code() != 0 {
                 // The sinks are emptied only once the transfer can be started.
-                let kept = sinks.each_ref().map(|sink| read(sink));
+                let kept = sinks.each_ref().map(read);
                 assert_eq!(kept, [b"old", b"old"], "{limit}: {}", run.stderr());
             }
             run.stderr()
