@@ -184,10 +184,14 @@ fn sinks_keep_their_contents_if_the_engine_cannot_be_started() {
         shell.arg("--video-to").arg(&sinks[1]);
         shell.args(["--fps", "1000", "--frame", &FRAME.to_string()]);
         let run = run(shell.stdin(std::process::Stdio::null()));
-        if run.code() != 0 {
-            refused += usize::from(run.stderr().contains("engine could not be started"));
+        // Later, the engine's own threads may take the last descriptor.
+        if run.stderr().contains("engine could not be started") {
+            refused += 1;
             let kept = sinks.each_ref().map(read);
             assert_eq!(kept, [b"old", b"old"], "{limit}: {}", run.stderr());
+        }
+        for sink in &sinks {
+            std::fs::write(sink, b"old").unwrap();
         }
     }
     assert_ne!(refused, 0);
