@@ -9,7 +9,7 @@ use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::fan_out::end;
 use crate::flags::Splice;
-use crate::problem::{Action, Problem, buffer_failed, refusal_hint, transfer_failed};
+use crate::problem::{Action, Problem, buffer_failed, refusal_hint, refusal_text, transfer_failed};
 use crate::progress::is_on;
 use crate::report::BufferLine;
 use crate::request;
@@ -112,7 +112,7 @@ fn transfer(
         };
         Problem {
             hint: refusal_hint(&refusal).map(str::to_owned),
-            ..Problem::refused(shown, side, refusal.errno(), refusal.to_string())
+            ..Problem::refused(shown, side, refusal.errno(), refusal_text(&refusal))
         }
     };
     endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
@@ -128,6 +128,9 @@ fn transfer(
     // The sink is truncated only after all other checks.
     Buffered::new(from, to, size, request.clone()).map_err(refused)?;
     if sink.replace {
+        let none = request::for_no_bytes(&request);
+        let buffered = Buffered::new(from, to, size, none).map_err(refused)?;
+        buffered.place(place.clone()).run().map_err(refused)?;
         let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
         sink.empty()?;
         endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;

@@ -8,6 +8,7 @@ use cordboard::{Endpoint, Side, Tune};
 
 use crate::endpoint::{self, Existing, Preview};
 use crate::flags::Explain;
+use crate::output::one_line;
 use crate::problem::{Problem, request_refused};
 use crate::{print, request, units};
 
@@ -108,7 +109,8 @@ fn description(side: Side, preview: &Preview, endpoint: &Endpoint<'_>) -> Descri
     if !preview.note.is_empty() {
         list.push(preview.note.to_owned());
     }
-    let mut text = format!("{side}: {}: {}", preview.shown, facts.kind);
+    // A name must not forge lines, or send escape sequences to a terminal.
+    let mut text = format!("{side}: {}: {}", one_line(&preview.shown), facts.kind);
     for fact in &list {
         text += ", ";
         text += fact;

@@ -12,7 +12,7 @@ use crate::buffer;
 use crate::endpoint::{self, Opened};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
-use crate::problem::{Action, Problem, refusal_hint, transfer_failed};
+use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
 use crate::progress::{Watch, is_on};
 use crate::report::SourceLine;
 use crate::request;
@@ -142,7 +142,7 @@ fn transfer(
             Some(Side::Sink) => (&sink.shown, Side::Sink),
             _ => (&sources[refused.source_index].shown, Side::Source),
         };
-        let text = refused.refusal.to_string();
+        let text = refusal_text(&refused.refusal);
         Problem {
             hint: refusal_hint(&refused.refusal).map(str::to_owned),
             ..Problem::refused(shown, side, refused.refusal.errno(), text)
@@ -159,13 +159,15 @@ fn transfer(
             endpoint::check_kept_alias(from, to)?;
         }
     }
-    let prepare = || {
+    let prepare = |request: &Request| {
         let fan = FanIn::new(&fds, sink.as_fd(), request.clone());
         fan.and_then(|fan| fan.turn(turn)).map_err(refused)
     };
     // The sink is truncated only after all other checks.
-    prepare()?;
+    prepare(&request)?;
     if sink.replace {
+        let fan = prepare(&request::for_no_bytes(&request))?;
+        fan.run().map_err(refused)?;
         let mut before = Vec::new();
         for source in sources {
             let (from, to) = (source.as_fd(), sink.as_fd());
@@ -176,7 +178,7 @@ fn transfer(
             endpoint::check_not_emptied(source.as_fd(), &source.shown, before, &sink.shown)?;
         }
     }
-    let fan = prepare()?;
+    let fan = prepare(&request)?;
     let totals = fds.iter().map(|fd| request::total(*fd, &request));
     let total = totals.sum::<Option<u64>>();
     let on_screen = fds.iter().any(is_on) || is_on(sink);

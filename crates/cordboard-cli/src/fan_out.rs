@@ -13,7 +13,7 @@ use crate::endpoint::{self, Existing, Name, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
 use crate::interruptible::pause;
-use crate::problem::{Action, Problem, transfer_failed};
+use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
 use crate::progress::is_on;
 use crate::report::SinkLine;
 use crate::request;
@@ -149,18 +149,22 @@ fn transfer(
             _ => &sinks[refused.sink].shown,
         };
         let side = refused.refusal.side().unwrap_or(Side::Sink);
-        Problem::refused(
-            shown,
-            side,
-            refused.refusal.errno(),
-            refused.refusal.to_string(),
-        )
+        let text = refusal_text(&refused.refusal);
+        Problem {
+            hint: refusal_hint(&refused.refusal).map(str::to_owned),
+            ..Problem::refused(shown, side, refused.refusal.errno(), text)
+        }
     };
     for sink in sinks {
         endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
     }
     // The sinks are truncated only after all other checks.
     FanOut::new(source.as_fd(), &fds, request.clone()).map_err(refused)?;
+    if sinks.iter().any(|sink| sink.replace) {
+        let none = request::for_no_bytes(&request);
+        let fan = FanOut::new(source.as_fd(), &fds, none).map_err(refused)?;
+        fan.run().map_err(refused)?;
+    }
     for sink in sinks.iter().filter(|sink| sink.replace) {
         let (from, to) = (source.as_fd(), sink.as_fd());
         let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;

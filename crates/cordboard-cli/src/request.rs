@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use cordboard::engine::Backend;
-use cordboard::{Endpoint, Request, Size, Sparse, Switches};
+use cordboard::{Endpoint, Request, Size, Sparse, Switches, Tune};
 use rustix::fs::FileType;
 
 use crate::endpoint::Existing;
@@ -18,6 +18,7 @@ fn switches(paths: &Paths) -> Result<Option<Switches>, Problem> {
     // unused.
     let from_env = Switches::from_env().map_err(bad)?;
     Backend::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?;
+    Tune::from_env().map_err(|bad| Problem::usage("", bad.to_string()))?;
     if paths.route.is_empty() && paths.without.is_empty() {
         return some_path(paths, from_env).map(|_| None);
     }
@@ -84,6 +85,16 @@ pub fn for_writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Re
         sink_offset: writing.sink_offset,
         ..common(range, paths, writing.sparse.into())?
     })
+}
+
+/// The same request for no bytes. Run before a sink is emptied, it shows whether the
+/// descriptors and the buffer of the transfer can be created, and moves nothing.
+pub fn for_no_bytes(request: &Request) -> Request {
+    Request {
+        size: Size::Bytes(0),
+        sync: false,
+        ..request.clone()
+    }
 }
 
 /// What happens to the contents that the sink has.

@@ -250,3 +250,17 @@ fn the_status_has_the_level() {
     cancelled.ok();
     assert_eq!(end(child).code(), 143);
 }
+
+#[test]
+fn a_sink_keeps_its_contents_if_the_buffer_cannot_be_created() {
+    let dir = dir();
+    let source = file(&dir, "source", b"source");
+    let sink = file(&dir, "sink", b"old");
+    let no_directory = dir.path().join("none");
+    let run = run(cordboard()
+        .args(["splice", "--buffer", "1M", "--buffer-file"])
+        .arg(&no_directory)
+        .args([&source, &sink]));
+    run.fails(1, &["none", "ENOENT"]);
+    assert_eq!(read(&sink), b"old");
+}

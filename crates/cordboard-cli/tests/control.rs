@@ -169,6 +169,41 @@ fn many_files_are_steered_together() {
     }
 }
 
+/// The engine copies large files, while no other thread does anything.
+#[test]
+fn large_files_are_steered_and_their_status_is_current() {
+    let folder = dir();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let content = common::bytes(5 << 20);
+    for name in ["a", "b"] {
+        std::fs::write(tree.join(name), &content).unwrap();
+    }
+    let to = folder.path().join("to");
+    let [from, into] = [&tree, &to].map(|path| path.to_str().unwrap());
+    let args = ["copy", "-r", "--jobs", "4", "--rate", "64K", from, into];
+    let (child, socket) = steered(folder.path(), &args);
+    until("progress", || {
+        let now = status(&socket, &["status"]);
+        (now["written"].as_u64() > Some(0)).then_some(())
+    });
+    assert_eq!(status(&socket, &["pause"])["state"], "paused");
+    assert_eq!(cue(&socket, &["rate", "0"]).code(), 0);
+    // Without a rate, a file that is not paused ends at once.
+    let copied = || ["a", "b"].map(|name| std::fs::metadata(to.join(name)).unwrap().len());
+    let mut before = copied();
+    until("the end of the steps", || {
+        let now = copied();
+        (std::mem::replace(&mut before, now) == now).then_some(())
+    });
+    assert!(before.iter().all(|len| *len < 5 << 20), "{before:?}");
+    assert_eq!(status(&socket, &["resume"])["state"], "running");
+    assert_eq!(end(child).code(), 0);
+    for name in ["a", "b"] {
+        assert_eq!(common::read(to.join(name)), content);
+    }
+}
+
 /// Garbage, half commands, and clients that read nothing or are too many.
 #[test]
 fn hostile_clients_harm_nothing() {

@@ -28,6 +28,30 @@ fn the_kinds_the_facts_and_the_paths() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
+#[test]
+fn a_name_forges_no_line_and_sends_no_escape_sequence() {
+    let dir = dir();
+    let source = file(&dir, "s\nsink: \u{1b}[31m", b"source");
+    let sink = dir.path().join("d\r\u{1b}]0;title\u{7}");
+    let explain = |more: &[&str]| {
+        let mut command = cordboard();
+        text(&run(command
+            .arg("explain")
+            .args([&source, &sink])
+            .args(more)))
+    };
+    let lines = explain(&[]);
+    assert!(
+        !lines.replace('\n', "").contains(char::is_control),
+        "{lines:?}"
+    );
+    assert_eq!(lines.matches("\nsink: ").count(), 1, "{lines}");
+    // JSON has escape sequences of its own.
+    let json = explain(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["source"]["name"], source.to_str().unwrap());
+}
+
 /// Only the access to the directory that the transfer needs is required here.
 #[test]
 fn a_file_that_may_be_written_where_none_may_be_made() {

@@ -292,3 +292,28 @@ fn a_lack_of_memory_is_an_error() {
         testkit::skip::here("no limit of memory leaves too little for a record only");
     }
 }
+
+#[test]
+fn a_sink_keeps_its_contents_if_no_descriptor_is_left() {
+    let dir = dir();
+    let sources = ["a", "b"].map(|name| file(&dir, name, b"source"));
+    let sink = file(&dir, "sink", b"old");
+    let mut refused = 0;
+    for limit in 6..14 {
+        let mut shell = std::process::Command::new("sh");
+        let script = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n "$0"; exec "$@""#;
+        shell.args(["-c", script, &limit.to_string()]);
+        shell.args([
+            env!("CARGO_BIN_EXE_cordboard"),
+            "splice",
+            "--fan-in",
+            "turn",
+        ]);
+        let run = run(shell.args(&sources).arg(&sink));
+        if run.code() != 0 {
+            refused += usize::from(run.stderr().contains("for the transfer"));
+            assert_eq!(read(&sink), b"old", "{limit}: {}", run.stderr());
+        }
+    }
+    assert_ne!(refused, 0);
+}

@@ -81,6 +81,30 @@ fn all_files_share_the_rate() {
     keeps(&run, 1e6);
 }
 
+/// So do large files, which the engine copies: from 4 MiB, or from 64 KiB if they are
+/// compressed.
+#[test]
+fn large_files_share_the_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    for (size, rate, more) in [(5 << 20, 50e6, None), (150_000, 1e6, Some("--zstd"))] {
+        let tree = folder.path().join(size.to_string());
+        std::fs::create_dir(&tree).unwrap();
+        for name in ["a", "b"] {
+            write(&tree, name, size);
+        }
+        let run = run(cordboard()
+            .args(["copy", "-r", "--jobs", "4", "--json"])
+            .args(["--rate", &rate.to_string()])
+            .args(more)
+            .arg(&tree)
+            .arg(folder.path().join("to")));
+        assert_eq!(run.code(), 0, "{}", run.stderr());
+        assert_eq!(run.json()["read"], 2 * size);
+        keeps(&run, rate);
+        std::fs::remove_dir_all(folder.path().join("to")).unwrap();
+    }
+}
+
 /// 10 blocks of 1000 bytes: two bursts of four and one of two, with two rests.
 #[test]
 fn blocks_come_between_rests() {

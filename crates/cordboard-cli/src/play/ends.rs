@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use cordboard::{Request, Side, Transfer};
+use cordboard::{Control, Failure, Request, Side, Transfer};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -14,6 +14,7 @@ use crate::endpoint::{self, Existing, Opened};
 use crate::flags::Play;
 use crate::output;
 use crate::problem::{Action, Problem, operand_of, request_refused};
+use crate::request;
 
 /// A problem, and which stream it belongs to.
 pub type PlayProblem = (Option<Which>, Problem);
@@ -96,6 +97,9 @@ impl Ends {
         }
         check_pair(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
         check_pair(&self.video, &self.video_to, video).map_err(of(Which::Video))?;
+        if self.sinks().any(|(_, sink)| sink.replace) {
+            check_start(&self.audio, &self.audio_to, audio).map_err(of(Which::Audio))?;
+        }
         for (which, sink) in self.sinks() {
             sink.empty().map_err(|problem| (which, problem))?;
         }
@@ -140,6 +144,36 @@ pub fn remove_all_unused<'a>(sinks: impl IntoIterator<Item = &'a Opened>) -> Opt
 /// Marks a problem as one of this stream.
 pub fn of(which: Which) -> impl Fn(Problem) -> PlayProblem {
     move |problem| (Some(which), problem)
+}
+
+/// Checks whether the engine and the descriptors of the audio are available, by a
+/// transfer that is cancelled before it reads anything.
+fn check_start(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem> {
+    let copy = |end: &Opened| end.as_fd().try_clone_to_owned();
+    let (Ok(from), Ok(to)) = (copy(source), copy(sink)) else {
+        // The start reports it if it is still so.
+        let failed = cordboard::start(source, sink, request::for_no_bytes(request));
+        return failed
+            .map(drop)
+            .map_err(|failure| refused(source, sink, &failure));
+    };
+    let paused = Control::without_descriptor();
+    paused.pause();
+    let transfer = Transfer::owning(from, to, request.clone());
+    let started = transfer.and_then(|transfer| transfer.control(&paused).start());
+    let running = started.map_err(|failure| refused(source, sink, &failure))?;
+    let awaited = running.fd().map(drop);
+    running.cancel();
+    running.wait();
+    awaited.map_err(|errno| {
+        let text = format!("{errno} creating a descriptor to wait for the end of the audio");
+        Problem::refused(source.shown.as_str(), Side::Source, errno, text)
+    })
+}
+
+fn refused(source: &Opened, sink: &Opened, failure: &Failure) -> Problem {
+    let operand = operand_of(failure.report.failed, &source.shown, &sink.shown);
+    request_refused(operand, failure)
 }
 
 fn check_pair(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem> {

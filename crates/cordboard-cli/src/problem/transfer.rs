@@ -141,11 +141,23 @@ impl Refused {
     }
 }
 
+/// Returns the reason of a refusal. What helps is in [`refusal_hint`]: the
+/// library's text can name calls of its interface.
+pub fn refusal_text(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::NoDescriptor { errno } => {
+            format!("no descriptor is available for the transfer: {errno}")
+        }
+        refusal => refusal.to_string(),
+    }
+}
+
 /// Returns what helps against a refusal.
 pub fn refusal_hint(refusal: &Refusal) -> Option<&'static str> {
     match refusal {
         Refusal::Directory { side } => hint(Errno::EISDIR, *side, Action::Transfer),
         Refusal::NotSeekable { side, .. } => hint(Errno::ESPIPE, *side, Action::Transfer),
+        Refusal::NoDescriptor { errno } => hint(*errno, Side::Sink, Action::Open),
         Refusal::AppendOffset => {
             Some("omit --sink-offset, or open the file with <> instead of >> in the shell")
         }
@@ -167,7 +179,7 @@ pub fn request_refused(operand: String, failure: &Failure) -> Problem {
         operand: if usage { String::new() } else { operand },
         side: report.failed,
         errno: report.errno,
-        text: refusal.to_string(),
+        text: refusal_text(refusal),
         hint: refusal_hint(refusal).map(str::to_owned),
         usage,
     }

@@ -172,6 +172,12 @@ impl Watch {
         self.at(bytes, self.wall(), path, under_way);
     }
 
+    /// Returns the interval at which the progress of transfers on other threads
+    /// is stored for the control socket.
+    pub fn status_interval(&self) -> Option<Duration> {
+        self.live.as_ref().map(|_| EVERY)
+    }
+
     fn at(&mut self, bytes: u64, elapsed: Duration, path: DataPath, under_way: usize) {
         self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
@@ -278,7 +284,8 @@ impl Observer for Watch {
     fn interval(&self) -> Option<Duration> {
         // Of transfers on other threads, the last bytes do not wake this one. Another
         // process may ask for the status at any time.
-        (self.draws() || self.live.is_some()).then_some(EVERY)
+        let draws = self.draws().then_some(EVERY);
+        draws.or_else(|| self.status_interval())
     }
 }
 

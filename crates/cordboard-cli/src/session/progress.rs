@@ -1,6 +1,7 @@
 //! What the session shows while transfers run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use cordboard::DataPath;
 
@@ -37,6 +38,12 @@ impl Session {
         let latest = || self.account.total.path.last().copied();
         let path = path.or_else(latest).unwrap_or(DataPath::ReadWrite);
         self.watch.show(written, path, under_way);
+    }
+
+    /// Returns how often the progress of transfers that run elsewhere is shown
+    /// again, because another process may ask for it (`--control`) at any time.
+    pub fn status_interval(&self) -> Option<Duration> {
+        self.watch.status_interval()
     }
 
     /// Begins to show the progress of a transfer that reports to the observer which

@@ -290,3 +290,30 @@ fn two_signals_end_the_wait_for_standard_error() {
     });
     assert_eq!(status.code(), Some(143));
 }
+
+/// The library's text names a call of its interface, which is of no help here.
+#[test]
+fn the_remedy_for_too_few_descriptors_is_one_of_the_shell() {
+    let dir = dir();
+    let source = file(&dir, "s", b"source");
+    let sinks = ["a", "b"].map(|name| file(&dir, name, b"old"));
+    let messages: Vec<String> = (6..12)
+        .map(|limit| {
+            let mut shell = std::process::Command::new("sh");
+            let script = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n "$0"; exec "$@""#;
+            shell.args(["-c", script, &limit.to_string()]);
+            shell.args([env!("CARGO_BIN_EXE_cordboard"), "splice"]);
+            let run = run(shell.arg(&source).args(&sinks));
+            if run.code() != 0 {
+                // The sinks are emptied only once the transfer can be started.
+                let kept = sinks.each_ref().map(read);
+                assert_eq!(kept, [b"old", b"old"], "{limit}: {}", run.stderr());
+            }
+            run.stderr()
+        })
+        .collect();
+    let all = messages.concat();
+    let says = "no descriptor is available for the transfer: Too many open files (EMFILE); \
+                raise the limit of open files (ulimit -n)\n";
+    assert!(all.contains(says), "{all}");
+}

@@ -132,6 +132,16 @@ fn a_bad_word_in_the_environment_makes_no_file() {
         .fails(2, &[variable, "is not a data path"]);
         assert!(!sink.exists());
     }
+    for command in ["splice", "copy", "explain"] {
+        for variable in ["CORDBOARD_TUNE", "CORDBOARD_ENGINE"] {
+            run(cordboard()
+                .env(variable, "teleport")
+                .arg(command)
+                .args([&source, &sink]))
+            .fails(2, &[&format!("cordboard: {variable}"), "teleport"]);
+            assert!(!sink.exists());
+        }
+    }
 }
 
 #[test]

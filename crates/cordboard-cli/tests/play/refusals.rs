@@ -168,3 +168,31 @@ fn numbers_that_make_no_film() {
         assert_eq!(run.json()["errno"], "EINVAL");
     }
 }
+
+#[test]
+fn sinks_keep_their_contents_if_the_engine_cannot_be_started() {
+    let film = Film::new(2 * FRAME);
+    let sinks = ["a", "v"].map(|name| file(&film.dir, name, b"old"));
+    let mut refused = 0;
+    for limit in 7..16 {
+        let mut shell = std::process::Command::new("sh");
+        let script = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n "$0"; exec "$@""#;
+        shell.args(["-c", script, &limit.to_string()]);
+        shell.args([env!("CARGO_BIN_EXE_cordboard"), "play"]);
+        shell.args([&film.audio, &film.video]);
+        shell.arg("--audio-to").arg(&sinks[0]);
+        shell.arg("--video-to").arg(&sinks[1]);
+        shell.args(["--fps", "1000", "--frame", &FRAME.to_string()]);
+        let run = run(shell.stdin(std::process::Stdio::null()));
+        // Later, the engine's own threads may take the last descriptor.
+        if run.stderr().contains("engine could not be started") {
+            refused += 1;
+            let kept = sinks.each_ref().map(read);
+            assert_eq!(kept, [b"old", b"old"], "{limit}: {}", run.stderr());
+        }
+        for sink in &sinks {
+            std::fs::write(sink, b"old").unwrap();
+        }
+    }
+    assert_ne!(refused, 0);
+}

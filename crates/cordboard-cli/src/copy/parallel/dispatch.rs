@@ -225,7 +225,7 @@ impl<'s> Dispatch<'s> {
                 self.copy_exclusively(&at);
                 pool.end_exclusive();
             } else {
-                pool.sleep(state);
+                pool.sleep(state, self.session.status_interval());
             }
         }
     }

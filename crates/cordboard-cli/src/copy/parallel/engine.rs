@@ -8,6 +8,7 @@ use cordboard::engine::Options;
 use cordboard::{DataPath, Engine, Failure, Report, Running, Transfer};
 
 use super::batch::Batch;
+use crate::copy::job::Job;
 use crate::copy::one_file::Opened;
 use crate::signals::stop;
 use crate::stages::Staging;
@@ -51,12 +52,13 @@ impl EngineCopies {
         opened.size.is_some_and(|bytes| bytes > least)
     }
 
-    /// Starts a copy, with as many workers as there may be files. `finished` is
-    /// called at its end, on a thread that it must not block. A file that
-    /// cannot be started is returned.
+    /// Starts a copy, with as many workers as there may be files. Like each
+    /// copy of a worker, it follows the schedule and the pauses of the job.
+    /// `finished` is called at its end, on a thread that it must not block. A
+    /// file that cannot be started is returned.
     pub fn start(
         &self,
-        (staging, workers): (&Staging, usize),
+        (job, workers): (&Job, usize),
         opened: Box<Opened>,
         at: FileRef,
         finished: impl FnOnce(EngineCopy, Report) + Send + 'static,
@@ -73,8 +75,8 @@ impl EngineCopies {
         };
         let started = owning(&opened).and_then(|transfer| {
             // The caller retries without the engine and reports any error.
-            let transfer = staging.onto(transfer, opened.extras(), &"", &"").ok()?;
-            engine.start(transfer).ok()
+            let transfer = (job.staging.onto(transfer, opened.extras(), &"", &"")).ok()?;
+            engine.start(transfer.control(job.control)).ok()
         });
         let Some(running) = started else {
             return Err((opened, at));

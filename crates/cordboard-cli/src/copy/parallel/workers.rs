@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use cordboard::{Errno, Observer, Report, poll_for};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -198,14 +199,15 @@ impl Workers {
         self.more.notify_all();
     }
 
-    /// Sleeps on the walk's thread until something changes, or a signal
-    /// arrives.
-    pub fn sleep(&self, mut state: MutexGuard<'_, State>) {
+    /// Sleeps on the walk's thread until something changes, a signal arrives,
+    /// or this time is over.
+    pub fn sleep(&self, mut state: MutexGuard<'_, State>, longest: Option<Duration>) {
         use rustix::event::{PollFd, PollFlags};
+        let longest = longest.and_then(|time| Timespec::try_from(time).ok());
         state.walk_sleeps = true;
         drop(state);
         let slept = match &self.wake {
-            Some(wake) => poll_for(&mut [PollFd::new(wake, PollFlags::IN)], None),
+            Some(wake) => poll_for(&mut [PollFd::new(wake, PollFlags::IN)], longest.as_ref()),
             None => poll_for(&mut [], Some(&EVERY)),
         };
         // A filter refuses poll(2): the state is polled.
@@ -322,7 +324,7 @@ impl Workers {
         let at = (Arc::clone(&at.0), at.1);
         let Err((opened, at)) =
             self.engine_copies
-                .start((&self.job.staging, self.slots), opened, at, finished)
+                .start((&self.job, self.slots), opened, at, finished)
         else {
             return FileState::OnEngine;
         };

@@ -70,7 +70,7 @@ fn a_panic_gives_the_slot_back_and_ends_the_file() {
         if thread.is_finished() || !state.done.is_empty() && pool.is_idle(&state) {
             break state.done.len();
         }
-        pool.sleep(state);
+        pool.sleep(state, None);
     };
     assert_eq!(done, 1, "the batch is through");
     let (number, totals) = pool.lock().done.pop().unwrap();
