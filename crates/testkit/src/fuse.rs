@@ -91,6 +91,8 @@ pub struct Served<'a> {
     pub failed: Option<&'a AtomicU32>,
     /// While this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
+    /// While this is true, queries of the attributes (`fstat(2)`) are not answered.
+    pub mute: Option<&'a AtomicBool>,
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -227,11 +229,12 @@ fn serve(mut device: &File, served: Served<'_>) {
     let mut handed = 0;
     while let Ok(n @ 40..) = device.read(&mut request) {
         let (opcode, unique, body) = (word(&request, 4), double(&request, 8), &request[40..n]);
-        while matches!(opcode, READ | WRITE)
-            && served
-                .silent
-                .is_some_and(|silent| silent.load(Ordering::Relaxed))
-        {
+        let waits = match opcode {
+            READ | WRITE => served.silent,
+            GETATTR => served.mute,
+            _ => None,
+        };
+        while waits.is_some_and(|waits| waits.load(Ordering::Relaxed)) {
             std::thread::yield_now();
         }
         let node = double(&request, 16);

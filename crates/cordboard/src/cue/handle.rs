@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::FileType;
 use rustix::net::socketpair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
@@ -78,6 +79,7 @@ impl Cue {
             id,
             socket: own,
             kind: kind_of(source),
+            may_wait: is_file(source) || is_file(sink),
             ends,
             control: Control::new()?,
             target: registry.find(sink),
@@ -139,6 +141,12 @@ impl Cue {
 
 fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
     Endpoint::probe(source).ok().map(|source| source.kind())
+}
+
+/// Returns whether this is a regular file, which may be on a server that does not answer.
+fn is_file(fd: BorrowedFd<'_>) -> bool {
+    let stat = rustix::fs::fstat(fd);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
 /// A descriptor that is, or is connected to, a control descriptor: one that another

@@ -4,8 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::endpoint::Kind;
+use crate::engine::Running;
 use crate::errno::Errno;
 use crate::map::Map;
+use crate::report::Failure;
 use crate::sys::{EventFd, Identity, Lock, identity};
 use crate::transfer::Control;
 
@@ -15,6 +17,8 @@ pub(super) struct New {
     pub(super) socket: OwnedFd,
     pub(super) ends: [OwnedFd; 2],
     pub(super) kind: Option<Kind>,
+    /// A query of the source or the sink may wait for a server.
+    pub(super) may_wait: bool,
     pub(super) control: Control,
     pub(super) target: Option<u64>,
 }
@@ -23,6 +27,8 @@ pub(super) struct New {
 pub(super) enum Message {
     /// Serve another control descriptor.
     New(Box<New>),
+    /// The transfer of this control descriptor was started, or refused.
+    Started(u64, Box<Result<Running, Failure>>),
     /// The transfer of this control descriptor has ended.
     Ended(u64),
 }

@@ -117,6 +117,13 @@ impl Service {
                 }
                 self.advance(id);
             }
+            Message::Started(id, result) => {
+                // Otherwise `result` is dropped, which cancels the transfer.
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.started(*result);
+                }
+                self.advance(id);
+            }
             Message::Ended(id) => {
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.ended();

@@ -1,13 +1,18 @@
 //! A host that forks, closes all descriptors, or uses many at once.
 
 use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use cordboard::cue::{Command, Cue, State};
+use cordboard::Ended;
+use cordboard::cue::{Command, Cue, Record, State};
 use testkit::child;
+use testkit::fuse::{Served, with_file};
+use testkit::locked::{Locked, held_up};
 use testkit::pattern::noise;
 
 use super::common::{alone, watchdog};
-use super::steps::{done, file_with, send, status};
+use super::steps::{done, file_with, next, send, status};
 
 /// A file is moved to a pipe by a new control descriptor.
 fn works() -> bool {
@@ -111,4 +116,62 @@ fn those_that_are_closed_at_once_harm_no_other() {
         }
     }
     assert!(works());
+}
+
+/// A pipe whose lock another process holds: the close of its last reader waits.
+#[test]
+fn a_close_that_waits_holds_up_no_other() {
+    let _dog = watchdog("a_close_that_waits_holds_up_no_other");
+    if !alone!() {
+        return;
+    }
+    let (reader, writer) = std::io::pipe().unwrap();
+    let own = std::fs::File::open(format!("/proc/self/fd/{}", reader.as_raw_fd())).unwrap();
+    let mut cue = Cue::new(&own, file_with(b"")).unwrap();
+    drop(own);
+    assert_eq!(status(&mut cue).state, State::Idle);
+    let locked = Locked::of(reader, writer);
+    drop(cue);
+    let waits = |name| held_up(name) > 0;
+    while !waits("cordboard-work") && !waits("cordboard-cue") {
+        std::thread::yield_now();
+    }
+    assert!(works());
+    locked.release();
+}
+
+/// A file on a server that does not answer: the queries before a transfer wait.
+#[test]
+fn a_silent_server_holds_up_no_other() {
+    let _dog = watchdog("a_silent_server_holds_up_no_other");
+    let mute = AtomicBool::new(false);
+    let served = Served {
+        holds: b"number, please",
+        claims: 14,
+        mute: Some(&mute),
+        ..Served::default()
+    };
+    let mounted = with_file(served, |path| {
+        let source = std::fs::File::open(path).unwrap();
+        let (mut end, sink) = std::io::pipe().unwrap();
+        let mut cue = Cue::new(&source, &sink).unwrap();
+        drop(sink);
+        mute.store(true, Ordering::Relaxed);
+        send(&cue, &[Command::Write(14)]);
+        assert_eq!(next(&mut cue), Record::Started(1));
+        let now = status(&mut cue);
+        assert_eq!((now.state, now.path), (State::Running, None));
+        assert!(works());
+        send(&cue, &[Command::Cancel, Command::Write(6)]);
+        mute.store(false, Ordering::Relaxed);
+        assert_eq!(done(&mut cue).ended, Ended::Cancelled);
+        assert_eq!(done(&mut cue).written, 6);
+        drop(cue);
+        let mut text = String::new();
+        end.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "number");
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
 }

@@ -19,7 +19,8 @@ pub(super) struct Job {
 
 /// The transfer that runs.
 pub(super) struct Active {
-    pub(super) running: Running,
+    /// `None` while it is being started.
+    pub(super) running: Option<Running>,
     pub(super) number: u32,
     pub(super) job: Job,
     /// It writes what an earlier transfer has left over, and the job follows.
@@ -32,7 +33,9 @@ pub(super) struct Active {
 impl Active {
     pub(super) fn cancel(&mut self) {
         self.is_cancelled = true;
-        self.running.cancel();
+        if let Some(running) = &self.running {
+            running.cancel();
+        }
     }
 }
 

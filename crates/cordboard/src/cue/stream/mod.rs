@@ -24,6 +24,7 @@ use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{Schedule, Size};
 use crate::sys::close;
+use crate::threads;
 use crate::transfer::Control;
 
 /// The maximum number of waiting transfers. Further commands stay unread until a transfer
@@ -44,6 +45,8 @@ pub(super) struct Stream {
     ends: [OwnedFd; 2],
     /// The source ends by itself: it is a file or a block device.
     source_ends: bool,
+    /// A query of the source or the sink may wait for a server.
+    may_wait: bool,
     control: Control,
     commands: Commands,
     output: Output,
@@ -82,6 +85,7 @@ impl Stream {
                 new.kind,
                 Some(Kind::File | Kind::Memfd | Kind::BlockDevice | Kind::Pseudo)
             ),
+            may_wait: new.may_wait,
             control: new.control,
             commands: Commands::default(),
             output: Output::default(),
@@ -335,14 +339,21 @@ impl Stream {
 
     fn status(&self, left_out: u32) -> Status {
         let now = self.active.as_ref().map(|active| {
-            let status = active.running.status();
+            let Some(running) = &active.running else {
+                let moved = Moved {
+                    written: active.rest,
+                    ..Moved::default()
+                };
+                return (None, moved);
+            };
+            let status = running.status();
             let (read, written) = match active.is_rest {
                 true => (0, active.rest + status.written),
                 false => (status.read, active.rest + status.written),
             };
             let elapsed = status.elapsed;
             (
-                status.path,
+                Some(status.path),
                 Moved {
                     read,
                     written,
@@ -360,7 +371,7 @@ impl Stream {
             },
             transfer: (self.active.as_ref()).map_or(self.transfers, |active| active.number),
             queued: u32::try_from(self.queue.len()).unwrap_or(u32::MAX),
-            path: now.map(|(path, _)| path),
+            path: now.and_then(|(path, _)| path),
             read: moved.read,
             written: moved.written,
             elapsed: moved.elapsed,
@@ -379,9 +390,12 @@ impl Stream {
     }
 
     /// Closes the descriptors. The host may close them meanwhile, and open other files under
-    /// their numbers. A close may take long (of a file on a server), so there is a check
-    /// before each. The sink comes last: the host that waits for its end may then close
-    /// everything, and no close of this thread is left.
+    /// their numbers, so there is a check before each close. The sink comes last: the host
+    /// that waits for its end may then close everything, and no close is left.
+    ///
+    /// The source and the sink are closed on another thread: the close of a connection may
+    /// wait for its peer (`SO_LINGER`), that of a pipe for its lock, that of a file for its
+    /// server.
     pub(super) fn close(self) {
         let Stream {
             socket,
@@ -394,12 +408,16 @@ impl Stream {
             ..
         } = self;
         drop((control, active, link));
+        let close = move |descriptor| match registry.wake().is_still_open() {
+            true => close(descriptor),
+            false => std::mem::forget(descriptor),
+        };
+        close(socket);
         let [source, sink] = ends;
-        for descriptor in rest.into_iter().chain([socket, source, sink]) {
-            match registry.wake().is_still_open() {
-                true => close(descriptor),
-                false => std::mem::forget(descriptor),
-            }
+        let call = move || rest.into_iter().chain([source, sink]).for_each(close);
+        // Without another thread, this one waits.
+        if let Err(call) = threads::spawn(Box::new(call)) {
+            call();
         }
     }
 

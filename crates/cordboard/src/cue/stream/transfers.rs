@@ -9,11 +9,16 @@ use crate::cue::protocol::{Done, Record};
 use crate::cue::registry::Message;
 use crate::cue::stranded;
 use crate::endpoint::Side;
+use crate::engine::Running;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Refusal, Report};
 use crate::request::{Request, Size};
 use crate::sys::duplicate;
+use crate::threads;
 use crate::transfer::Transfer;
+
+/// Starts a transfer.
+type Start = Box<dyn FnOnce() -> Result<Running, Failure> + Send>;
 
 impl Stream {
     pub(super) fn enqueue(&mut self, size: Size) -> Result<(), Errno> {
@@ -83,62 +88,105 @@ impl Stream {
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
     fn begin(&mut self, job: Job, number: u32, rest: u64) {
-        let is_rest = !self.rest.is_empty();
-        let started = self.transfer(&job).and_then(Transfer::start);
-        match started {
-            Ok(running) => {
-                let (registry, id) = (Arc::clone(&self.registry), self.id);
-                running.on_end(move |_| registry.send(Message::Ended(id)));
-                self.active = Some(Active {
-                    running,
-                    number,
-                    job,
-                    is_rest,
-                    rest,
-                    is_cancelled: false,
-                });
-            }
-            Err(failure) => self.finish(job, number, *failure.report, rest),
+        let start = match self.prepare(&job) {
+            Ok(start) => start,
+            Err(failure) => return self.finish(job, number, *failure.report, rest),
+        };
+        self.active = Some(Active {
+            running: None,
+            number,
+            job,
+            is_rest: !self.rest.is_empty(),
+            rest,
+            is_cancelled: false,
+        });
+        if !self.may_wait {
+            return self.started(start());
+        }
+        let (registry, id) = (Arc::clone(&self.registry), self.id);
+        let call = move || registry.send(Message::Started(id, Box::new(start())));
+        // Without another thread, this one waits.
+        if let Err(call) = threads::spawn(Box::new(call)) {
+            call();
         }
     }
 
-    fn transfer(&self, job: &Job) -> Result<Transfer<'static>, Failure> {
+    /// Returns what starts the transfer. It queries the source and the sink, which may wait
+    /// for the server of a file.
+    fn prepare(&self, job: &Job) -> Result<Start, Failure> {
         let copy = |fd: BorrowedFd<'_>, side| {
-            duplicate(fd).map_err(|errno| Failure::refused(Refusal::Unusable { side, errno }))
+            duplicate(fd).map_err(|errno| {
+                Failure::refused(match errno {
+                    Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+                    _ => Refusal::Unusable { side, errno },
+                })
+            })
         };
         let sink = copy(self.ends[1].as_fd(), Side::Sink)?;
-        if let Some(rest) = self.rest.front() {
-            let request = Request {
+        let rest = self.rest.front();
+        let source = rest.map_or(self.ends[0].as_fd(), AsFd::as_fd);
+        let source = copy(source, Side::Source)?;
+        let request = match rest {
+            Some(_) => Request {
                 sink_offset: self.sink_place,
                 ..Request::default()
-            };
-            let transfer = Transfer::owning(copy(rest.as_fd(), Side::Source)?, sink, request)?;
-            return Ok(transfer.control(&self.control));
-        }
-        let request = Request {
-            size: job.size,
-            source_offset: self.source_place,
-            sink_offset: self.sink_place,
-            block: job.block,
-            ..Request::default()
+            },
+            None => Request {
+                size: job.size,
+                source_offset: self.source_place,
+                sink_offset: self.sink_place,
+                block: job.block,
+                ..Request::default()
+            },
         };
-        let source = copy(self.ends[0].as_fd(), Side::Source)?;
-        Ok(Transfer::owning(source, sink, request)?.control(&self.control))
+        let (control, registry) = (self.control.clone(), Arc::clone(&self.registry));
+        Ok(Box::new(move || {
+            if !registry.wake().is_still_open() {
+                // The host has closed these numbers, and may have files of its own there.
+                std::mem::forget((source, sink));
+                let (side, errno) = (Side::Source, Errno::EBADF);
+                return Err(Failure::refused(Refusal::Unusable { side, errno }));
+            }
+            let transfer = Transfer::owning(source, sink, request)?;
+            transfer.control(&control).start()
+        }))
+    }
+
+    /// The transfer was started, or refused.
+    pub(in crate::cue) fn started(&mut self, result: Result<Running, Failure>) {
+        let Some(active) = &mut self.active else {
+            return;
+        };
+        match result {
+            Ok(running) => {
+                let (registry, id) = (Arc::clone(&self.registry), self.id);
+                running.on_end(move |_| registry.send(Message::Ended(id)));
+                if active.is_cancelled {
+                    running.cancel();
+                }
+                active.running = Some(running);
+            }
+            Err(failure) => {
+                let (job, number, rest) = (active.job, active.number, active.rest);
+                self.active = None;
+                self.finish(job, number, *failure.report, rest);
+            }
+        }
     }
 
     /// The running transfer has ended.
     pub(in crate::cue) fn ended(&mut self) {
-        let Some(active) = self.active.take() else {
-            return;
-        };
-        let Active {
-            running,
+        let Some(Active {
+            running: Some(running),
             number,
             job,
             is_rest,
             mut rest,
             is_cancelled,
-        } = active;
+        }) = self.active.take()
+        else {
+            return;
+        };
         let outcome = running.wait();
         let mut report = outcome.report;
         if let Some(place) = &mut self.sink_place {
