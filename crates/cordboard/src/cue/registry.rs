@@ -4,12 +4,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::endpoint::Kind;
-use crate::engine::Running;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::report::Failure;
 use crate::sys::{EventFd, Identity, Lock, identity};
-use crate::transfer::Control;
+use crate::transfer::{Control, Transfer};
 
 /// What a new control descriptor needs.
 pub(super) struct New {
@@ -27,8 +26,8 @@ pub(super) struct New {
 pub(super) enum Message {
     /// Serve another control descriptor.
     New(Box<New>),
-    /// The transfer of this control descriptor was started, or refused.
-    Started(u64, Box<Result<Running, Failure>>),
+    /// The transfer of this control descriptor was made, or refused.
+    Made(u64, Box<Result<Transfer<'static>, Failure>>),
     /// The transfer of this control descriptor has ended.
     Ended(u64),
 }

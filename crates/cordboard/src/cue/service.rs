@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::registry::{Message, Registry};
-use super::stream::Stream;
+use super::stream::{Stream, abandon};
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::sys::{self, PerProcess, beyond};
@@ -117,13 +117,13 @@ impl Service {
                 }
                 self.advance(id);
             }
-            Message::Started(id, result) => {
-                // Otherwise `result` is dropped, which cancels the transfer.
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.started(*result);
+            Message::Made(id, made) => match self.streams.get_mut(&id) {
+                Some(stream) => {
+                    stream.start(*made);
+                    self.advance(id);
                 }
-                self.advance(id);
-            }
+                None => made.map_or((), abandon),
+            },
             Message::Ended(id) => {
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.ended();

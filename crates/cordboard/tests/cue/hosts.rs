@@ -163,8 +163,11 @@ fn a_silent_server_holds_up_no_other() {
         assert_eq!((now.state, now.path), (State::Running, None));
         assert!(works());
         send(&cue, &[Command::Cancel, Command::Write(6)]);
+        // Cancelled before the server answers.
+        assert_eq!(status(&mut cue).queued, 1);
         mute.store(false, Ordering::Relaxed);
-        assert_eq!(done(&mut cue).ended, Ended::Cancelled);
+        let cancelled = done(&mut cue);
+        assert_eq!((cancelled.ended, cancelled.written), (Ended::Cancelled, 0));
         assert_eq!(done(&mut cue).written, 6);
         drop(cue);
         let mut text = String::new();

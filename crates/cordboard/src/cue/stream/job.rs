@@ -19,7 +19,7 @@ pub(super) struct Job {
 
 /// The transfer that runs.
 pub(super) struct Active {
-    /// `None` while it is being started.
+    /// `None` while it is being made.
     pub(super) running: Option<Running>,
     pub(super) number: u32,
     pub(super) job: Job,

@@ -14,6 +14,7 @@ use rustix::net::{RecvFlags, recv};
 
 use self::job::{Active, Job, Moved};
 use self::link::Link;
+pub(super) use self::transfers::abandon;
 use super::limits::Limits;
 use super::output::Output;
 use super::protocol::{Command, Commands, Limit, Record, State, Status};

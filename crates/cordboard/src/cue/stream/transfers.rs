@@ -9,7 +9,6 @@ use crate::cue::protocol::{Done, Record};
 use crate::cue::registry::Message;
 use crate::cue::stranded;
 use crate::endpoint::Side;
-use crate::engine::Running;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Refusal, Report};
 use crate::request::{Request, Size};
@@ -17,8 +16,17 @@ use crate::sys::duplicate;
 use crate::threads;
 use crate::transfer::Transfer;
 
-/// Starts a transfer.
-type Start = Box<dyn FnOnce() -> Result<Running, Failure> + Send>;
+/// Makes a transfer.
+type Make = Box<dyn FnOnce() -> Result<Transfer<'static>, Failure> + Send>;
+
+/// Drops a transfer that was not started. Its files are closed on another thread: a close
+/// may wait for a server.
+pub(in crate::cue) fn abandon(transfer: Transfer<'static>) {
+    // Without another thread, this one waits.
+    if let Err(call) = threads::spawn(Box::new(move || transfer.close(false))) {
+        call();
+    }
+}
 
 impl Stream {
     pub(super) fn enqueue(&mut self, size: Size) -> Result<(), Errno> {
@@ -88,8 +96,8 @@ impl Stream {
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
     fn begin(&mut self, job: Job, number: u32, rest: u64) {
-        let start = match self.prepare(&job) {
-            Ok(start) => start,
+        let make = match self.prepare(&job) {
+            Ok(make) => make,
             Err(failure) => return self.finish(job, number, *failure.report, rest),
         };
         self.active = Some(Active {
@@ -101,19 +109,19 @@ impl Stream {
             is_cancelled: false,
         });
         if !self.may_wait {
-            return self.started(start());
+            return self.start(make());
         }
         let (registry, id) = (Arc::clone(&self.registry), self.id);
-        let call = move || registry.send(Message::Started(id, Box::new(start())));
+        let call = move || registry.send(Message::Made(id, Box::new(make())));
         // Without another thread, this one waits.
         if let Err(call) = threads::spawn(Box::new(call)) {
             call();
         }
     }
 
-    /// Returns what starts the transfer. It queries the source and the sink, which may wait
+    /// Returns what makes the transfer. It queries the source and the sink, which may wait
     /// for the server of a file.
-    fn prepare(&self, job: &Job) -> Result<Start, Failure> {
+    fn prepare(&self, job: &Job) -> Result<Make, Failure> {
         let copy = |fd: BorrowedFd<'_>, side| {
             duplicate(fd).map_err(|errno| {
                 Failure::refused(match errno {
@@ -147,31 +155,36 @@ impl Stream {
                 let (side, errno) = (Side::Source, Errno::EBADF);
                 return Err(Failure::refused(Refusal::Unusable { side, errno }));
             }
-            let transfer = Transfer::owning(source, sink, request)?;
-            transfer.control(&control).start()
+            Ok(Transfer::owning(source, sink, request)?.control(&control))
         }))
     }
 
-    /// The transfer was started, or refused.
-    pub(in crate::cue) fn started(&mut self, result: Result<Running, Failure>) {
+    /// Starts the transfer that was made, unless it is cancelled already.
+    pub(in crate::cue) fn start(&mut self, made: Result<Transfer<'static>, Failure>) {
         let Some(active) = &mut self.active else {
-            return;
+            return made.map_or((), abandon);
         };
-        match result {
-            Ok(running) => {
-                let (registry, id) = (Arc::clone(&self.registry), self.id);
-                running.on_end(move |_| registry.send(Message::Ended(id)));
-                if active.is_cancelled {
-                    running.cancel();
+        let report = match (made, active.is_cancelled) {
+            (Ok(transfer), true) => {
+                abandon(transfer);
+                Report {
+                    ended: Ended::Cancelled,
+                    ..Report::default()
                 }
-                active.running = Some(running);
             }
-            Err(failure) => {
-                let (job, number, rest) = (active.job, active.number, active.rest);
-                self.active = None;
-                self.finish(job, number, *failure.report, rest);
-            }
-        }
+            (made, _) => match made.and_then(Transfer::start) {
+                Ok(running) => {
+                    let (registry, id) = (Arc::clone(&self.registry), self.id);
+                    running.on_end(move |_| registry.send(Message::Ended(id)));
+                    active.running = Some(running);
+                    return;
+                }
+                Err(failure) => *failure.report,
+            },
+        };
+        let (job, number, rest) = (active.job, active.number, active.rest);
+        self.active = None;
+        self.finish(job, number, report, rest);
     }
 
     /// The running transfer has ended.
