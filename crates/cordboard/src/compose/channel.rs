@@ -3,7 +3,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair, sockopt,
+};
 
 use crate::endpoint::Kind;
 use crate::errno::Errno;
@@ -77,12 +79,15 @@ impl Channel {
         matches!(self, Channel::Messages(..))
     }
 
-    /// Closes the write end, so that the end of file follows the content. Returns the
-    /// read end.
+    /// Closes the write end, so that the end of file follows the content, unless a child
+    /// of `fork(2)` has that end of a pipe open. Returns the read end.
     pub(crate) fn close_writer(self) -> OwnedFd {
         match self {
             Channel::Pipe(pipe) => pipe.into_read_end(),
-            Channel::Messages(reader, _) => reader,
+            Channel::Messages(reader, writer) => {
+                let _ = shutdown(&writer, Shutdown::Write);
+                reader
+            }
         }
     }
 }

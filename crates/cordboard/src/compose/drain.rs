@@ -172,6 +172,7 @@ impl<'o> Drain<'o> {
     /// Waits for the end of the transfer, and returns the outcome. The write end of the
     /// channel is already closed. `read` is as in [`Drain::observe`].
     pub(crate) fn finish(mut self, waiter: &mut dyn Waiter, read: u64) -> Outcome {
+        self.running.source_is_complete();
         while !self.running.status().ended {
             self.observe(read);
             if self.wait(waiter, &mut Vec::new(), None).is_err() {

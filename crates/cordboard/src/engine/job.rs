@@ -83,8 +83,9 @@ impl Scheduled for Job {
         &mut self.queued
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.reporter.is_cancelled()
+    fn needs_step(&self) -> bool {
+        let is_complete = self.reporter.source_is_complete();
+        self.reporter.is_cancelled() || is_complete && !self.transfer.source_is_complete
     }
 
     fn wake(&mut self) {
@@ -100,7 +101,10 @@ impl Job {
     /// Continues the transfer: after a wait, or with a step.
     pub(super) fn advance(&mut self) -> Next {
         let mut clock = self.reporter.engine.clock();
-        let cancelled = self.is_cancelled();
+        let cancelled = self.reporter.is_cancelled();
+        // Before the step: an empty source has ended only if it was complete by then.
+        self.transfer.source_is_complete = self.reporter.source_is_complete();
+        let at_once = cancelled || self.transfer.source_is_complete;
         let wakeup = std::mem::take(&mut self.wakeup);
         let (stepper, transfer) = (&mut self.stepper, &mut self.transfer);
         // A caller's observer may panic; the other transfers continue.
@@ -111,7 +115,7 @@ impl Job {
                 stepper.resume(transfer, wait, wakeup, &mut clock)
             }
             None => {
-                let source_polled = std::mem::take(source_polled) || cancelled;
+                let source_polled = std::mem::take(source_polled) || at_once;
                 let poll =
                     (!source_polled).then(|| stepper.poll_source_first(transfer, &mut clock));
                 (poll.flatten()).unwrap_or_else(|| stepper.step(transfer, cancelled, &mut clock))
@@ -397,6 +401,10 @@ impl EndReporter {
 
     fn is_cancelled(&self) -> bool {
         self.shared.completion.is_cancelled() || self.engine.is_stopping()
+    }
+
+    fn source_is_complete(&self) -> bool {
+        self.shared.source_is_complete()
     }
 
     fn end(mut self, outcome: Outcome) {

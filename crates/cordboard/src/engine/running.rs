@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub(super) struct Shared {
     process: Stamp,
     pub(super) live: Live,
     pub(super) completion: Completion<Outcome>,
+    /// No more bytes are written to the source: it has ended once it is empty.
+    source_is_complete: AtomicBool,
     pub(super) home: Home,
     engine: Weak<dyn EngineForHandle>,
     /// When the engine's descriptors were last checked through this handle, in
@@ -77,10 +79,15 @@ impl Shared {
             process: engine.process(),
             live,
             completion: Completion::new(),
+            source_is_complete: AtomicBool::new(false),
             home: Home::default(),
             engine: weak,
             checked: AtomicU64::new(0),
         })
+    }
+
+    pub(super) fn source_is_complete(&self) -> bool {
+        self.source_is_complete.load(Ordering::Acquire)
     }
 
     /// Fails if the engine does not share the calling thread's descriptor table.
@@ -222,6 +229,18 @@ impl Running {
         if !self.is_inherited()
             && self.shared.completion.cancel()
             // An engine that has been dropped has already ended it.
+            && let Some(engine) = self.shared.engine.upgrade()
+        {
+            engine.recheck(self.shared.id, self.shared.home.after_cancel());
+        }
+    }
+
+    /// Declares that no more bytes are written to the source, a private channel. The
+    /// transfer ends once the source is empty, even if a child of `fork(2)` has its write
+    /// end open.
+    pub(crate) fn source_is_complete(&self) {
+        if !self.is_inherited()
+            && !self.shared.source_is_complete.swap(true, Ordering::AcqRel)
             && let Some(engine) = self.shared.engine.upgrade()
         {
             engine.recheck(self.shared.id, self.shared.home.after_cancel());

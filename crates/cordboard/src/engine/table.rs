@@ -15,7 +15,8 @@ pub(crate) trait Scheduled {
     /// Returns the mark that it is in the queue.
     fn queued(&mut self) -> &mut bool;
 
-    fn is_cancelled(&self) -> bool;
+    /// Returns whether it was cancelled, or must take a step for another reason.
+    fn needs_step(&self) -> bool;
 
     /// Marks it to be resumed. The transfer then checks for the reason.
     fn wake(&mut self);
@@ -95,7 +96,7 @@ impl<J: Scheduled> Table<J> {
     /// its way here.
     pub(crate) fn sleep(&mut self, mut job: Box<J>) {
         // The message of a cancel may have come while no table had the transfer.
-        if job.is_cancelled() {
+        if job.needs_step() {
             job.wake();
         }
         match job.is_awake() {

@@ -18,7 +18,11 @@ pub(super) fn complete(outlet: &mut Outlet<'_>) {
 
 fn close_channel(outlet: &mut Outlet<'_>) {
     outlet.target = match std::mem::replace(&mut outlet.target, Target::Sink) {
-        Target::Private(channel, running) => Target::Ending(channel.close_writer(), running),
+        Target::Private(channel, running) => {
+            let reader = channel.close_writer();
+            running.source_is_complete();
+            Target::Ending(reader, running)
+        }
         target => target,
     };
 }

@@ -103,6 +103,12 @@ impl Stepper {
                 self.notify_observer(transfer, waiter);
                 Next::Step
             }
+            Turn::Blocked(Side::Source) if transfer.source_is_complete => {
+                match transfer.flow.read() == transfer.flow.written() {
+                    true => Next::End(Turn::Done(Ended::Eof)),
+                    false => self.blocked(transfer, Side::Sink, waiter),
+                }
+            }
             // There is nothing to wait for.
             Turn::Blocked(side) if self.spurious > SPURIOUS && tries[side as usize] => {
                 Next::End(Turn::Failed(Some(side), Some(Errno::EAGAIN)))

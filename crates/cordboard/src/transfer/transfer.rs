@@ -52,6 +52,9 @@ pub struct Transfer<'a> {
     pub(crate) spin: spin::Spin,
     pub(super) writeback: Option<writeback::Writeback>,
     pub(crate) runs_on: ThreadKind,
+    /// The source is a private channel to which no more bytes are written: it has ended
+    /// once it is empty.
+    pub(crate) source_is_complete: bool,
     /// A step on an engine's reactor has blocked in the kernel.
     pub(crate) was_blocked: bool,
     /// The source was checked for being a FIFO without a writer.
@@ -182,6 +185,7 @@ impl<'a> Transfer<'a> {
             spin: spin::Spin::default(),
             writeback,
             runs_on: ThreadKind::Anywhere,
+            source_is_complete: false,
             was_blocked: false,
             fifo_checked: false,
             end_retries: 0,

@@ -5,3 +5,4 @@ mod buffer;
 mod common;
 mod fan_in;
 mod fan_out;
+mod forks;

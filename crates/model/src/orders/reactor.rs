@@ -47,7 +47,7 @@ impl Job {
 
     fn has_ended(&self) -> bool {
         match self.waits {
-            true => self.is_cancelled(),
+            true => self.needs_step(),
             false => self.steps == 0,
         }
     }
@@ -62,7 +62,7 @@ impl Scheduled for Job {
         &mut self.queued
     }
 
-    fn is_cancelled(&self) -> bool {
+    fn needs_step(&self) -> bool {
         self.cancelled.load(std::sync::atomic::Ordering::Acquire)
     }
 

@@ -4,4 +4,4 @@ mod endings;
 mod kinds;
 mod levels;
 mod random;
-mod runs;
+pub mod runs;

@@ -5,5 +5,5 @@ mod endings;
 mod kinds;
 mod random;
 mod records;
-mod sources;
+pub mod sources;
 mod turns;

@@ -6,4 +6,4 @@ mod kinds;
 mod messages;
 mod policies;
 mod random;
-mod readers;
+pub mod readers;
