@@ -125,9 +125,13 @@ impl PacketReader {
                     Some(Ok(most)) => Some(most),
                     // Not read now: packets that have arrived since would not be kept
                     // apart.
-                    Some(Err(Ok(Front::Nothing))) if is_over(fd) == Some(false) => {
-                        return Err(Errno::EAGAIN);
-                    }
+                    Some(Err(Ok(Front::Nothing))) => match is_over(fd) {
+                        Some(false) => return Err(Errno::EAGAIN),
+                        // A filter refuses vmsplice(2). A packet fits, so a read ends with
+                        // the first one.
+                        None if length >= packets::largest() => None,
+                        _ => Some(length),
+                    },
                     Some(Err(told)) => {
                         // Only a read of all bytes ends where a packet ends.
                         if there.is_none()

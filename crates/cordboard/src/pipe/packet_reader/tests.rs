@@ -209,6 +209,10 @@ fn packets_that_come_to_an_empty_fifo_stay_apart() {
     let Some(_dog) = splices(name) else {
         return;
     };
+    // The packets come before one of these calls.
+    if testkit::needs::missing(name, &[testkit::needs::Need::Vmsplice]) {
+        return;
+    }
     drop(acquire(default_capacity()));
     let (reader, writer) = testkit::obstacle::fifo().unwrap();
     rustix::fs::fcntl_setfl(&writer, OFlags::DIRECT).unwrap();
