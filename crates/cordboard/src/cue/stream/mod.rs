@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use self::job::{Active, Job, Moved};
 use self::link::Link;
@@ -401,6 +401,8 @@ impl Stream {
             registry,
             ..
         } = self;
+        // A child of `fork(2)` may have a copy.
+        let _ = shutdown(&socket, Shutdown::Both);
         close(socket);
         let call = move || {
             let descriptors = ends.into_iter().chain(rest);
