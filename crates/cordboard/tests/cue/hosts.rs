@@ -46,6 +46,24 @@ fn a_child_has_a_service_of_its_own() {
     assert_eq!(done(&mut cue).written, 50);
 }
 
+/// A child that has a copy of the service's end does not keep the last reader from the end
+/// of the records.
+#[test]
+fn a_child_keeps_no_reader_from_the_end() {
+    let _dog = watchdog("a_child_keeps_no_reader_from_the_end");
+    if !alone!() {
+        return;
+    }
+    let mut cue = Cue::new(file_with(b"number, please"), file_with(b"")).unwrap();
+    assert_eq!(status(&mut cue).state, State::Idle);
+    let heir = child::Heir::fork();
+    send(&cue, &[Command::WriteToEnd]);
+    rustix::net::shutdown(&cue, rustix::net::Shutdown::Write).unwrap();
+    assert_eq!(done(&mut cue).written, 14);
+    assert_eq!(cue.receive(), Ok(None));
+    drop(heir);
+}
+
 /// The host closes everything above standard error, and opens other files: the old
 /// service touches none of them, and a new one works.
 #[test]

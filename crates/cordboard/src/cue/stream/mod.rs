@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use self::job::{Active, Job, Moved};
 use self::link::Link;
@@ -409,6 +409,10 @@ impl Stream {
             ..
         } = self;
         drop((control, active, link));
+        if registry.wake().is_still_open() {
+            // A child of `fork(2)` may have a copy.
+            let _ = shutdown(&socket, Shutdown::Both);
+        }
         let close = move |descriptor| match registry.wake().is_still_open() {
             true => close(descriptor),
             false => std::mem::forget(descriptor),
