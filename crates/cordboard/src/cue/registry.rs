@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::endpoint::Kind;
-use crate::engine::Running;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::report::Failure;
@@ -27,8 +26,8 @@ pub(super) struct New {
 pub(super) enum Message {
     /// Serve another control descriptor.
     New(Box<New>),
-    /// The transfer of this control descriptor was started, or refused.
-    Started(u64, Box<Result<Running, Failure>>),
+    /// The transfer of this control descriptor was started, refused, or cancelled before.
+    Started(u64, Box<Result<(), Failure>>),
     /// The transfer of this control descriptor has ended.
     Ended(u64),
 }

@@ -118,7 +118,6 @@ impl Service {
                 self.advance(id);
             }
             Message::Started(id, result) => {
-                // Otherwise `result` is dropped, which cancels the transfer.
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.started(*result);
                 }
