@@ -400,8 +400,12 @@ impl Stream {
             ends,
             rest,
             registry,
+            control,
+            link,
             ..
         } = self;
+        // The sink is closed last: then the host may notice, and close all descriptors.
+        drop((control, link));
         // A child of `fork(2)` may have a copy.
         let _ = shutdown(&socket, Shutdown::Both);
         close(socket);
