@@ -79,7 +79,7 @@ impl Cue {
             id,
             socket: own,
             kind: kind_of(source),
-            may_wait: is_file(source) || is_file(sink),
+            may_wait: may_wait(source) || may_wait(sink),
             ends,
             control: Control::new()?,
             target: registry.find(sink),
@@ -143,10 +143,27 @@ fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
     Endpoint::probe(source).ok().map(|source| source.kind())
 }
 
-/// Returns whether this is a regular file, which may be on a server that does not answer.
-fn is_file(fd: BorrowedFd<'_>) -> bool {
-    let stat = rustix::fs::fstat(fd);
-    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+/// File systems without a server (linux/magic.h): ext4, xfs, btrfs, tmpfs, ramfs, f2fs,
+/// vfat, procfs, sysfs.
+const LOCAL: [u64; 9] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x8584_58f6,
+    0xf2f5_2010,
+    0x4d44,
+    0x9fa0,
+    0x6265_6572,
+];
+
+/// Returns whether this is a regular file that may be on a server, which may not answer.
+fn may_wait(fd: BorrowedFd<'_>) -> bool {
+    let is_file = rustix::fs::fstat(fd)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    // The type is a signed word of 32 bits on some machines.
+    let kind = |fd| rustix::fs::fstatfs(fd).map(|fs| u64::from(fs.f_type as u32));
+    is_file && !kind(fd).is_ok_and(|kind| LOCAL.contains(&kind))
 }
 
 /// A descriptor that is, or is connected to, a control descriptor: one that another

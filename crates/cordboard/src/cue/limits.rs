@@ -109,12 +109,26 @@ impl Limits {
         Ok((Size::Bytes(bytes), Reserved { bytes, change }))
     }
 
-    /// Returns bytes that a transfer has reserved and not read to the limit.
+    /// Reserves the bytes that a running transfer of this size has still to read. `None`:
+    /// fewer bytes are left. Then the bytes that it reads until it is cancelled count.
+    pub(super) fn reserve_rest(&mut self, size: Size, read: u64) -> (Reserved, Option<Size>) {
+        let rest = match size {
+            Size::Bytes(bytes) => self.reserve(Size::Bytes(bytes.saturating_sub(read))).ok(),
+            Size::Eof => None,
+        };
+        let bytes = rest.map_or(0, |(_, rest)| rest.bytes).saturating_add(read);
+        let change = self.changes;
+        (Reserved { bytes, change }, rest.map(|(size, _)| size))
+    }
+
+    /// Returns bytes that a transfer has reserved and not read to the limit, and counts
+    /// those that it has read and not reserved.
     pub(super) fn release(&mut self, reserved: Reserved, read: u64) {
         if let Some(left) = &mut self.bytes
             && reserved.change == self.changes
         {
             *left += reserved.bytes.saturating_sub(read);
+            *left = left.saturating_sub(read.saturating_sub(reserved.bytes));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::errno::Errno;
 use crate::map::Map;
 use crate::report::Failure;
 use crate::sys::{EventFd, Identity, Lock, identity};
-use crate::transfer::{Control, Transfer};
+use crate::transfer::Control;
 
 /// What a new control descriptor needs.
 pub(super) struct New {
@@ -26,8 +26,8 @@ pub(super) struct New {
 pub(super) enum Message {
     /// Serve another control descriptor.
     New(Box<New>),
-    /// The transfer of this control descriptor was made, or refused.
-    Made(u64, Box<Result<Transfer<'static>, Failure>>),
+    /// The transfer of this control descriptor was started, refused, or cancelled before.
+    Started(u64, Box<Result<(), Failure>>),
     /// The transfer of this control descriptor has ended.
     Ended(u64),
 }

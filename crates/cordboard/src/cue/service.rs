@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::registry::{Message, Registry};
-use super::stream::{Stream, abandon};
+use super::stream::Stream;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::sys::{self, PerProcess, beyond};
@@ -117,13 +117,12 @@ impl Service {
                 }
                 self.advance(id);
             }
-            Message::Made(id, made) => match self.streams.get_mut(&id) {
-                Some(stream) => {
-                    stream.start(*made);
-                    self.advance(id);
+            Message::Started(id, result) => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.started(*result);
                 }
-                None => made.map_or((), abandon),
-            },
+                self.advance(id);
+            }
             Message::Ended(id) => {
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.ended();

@@ -43,6 +43,71 @@ fn no_more_bytes_than_the_limit() {
     assert_eq!(sink.metadata().unwrap().len(), 1000);
 }
 
+/// Transfers that were commanded before the limit obey it too.
+#[test]
+fn a_limit_of_bytes_holds_for_transfers_that_run_and_wait() {
+    let _dog = watchdog("a_limit_of_bytes_holds_for_transfers_that_run_and_wait");
+    let limit = |bytes| Command::Limit(Limit::Bytes(bytes));
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let sink = file_with(b"");
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    // Each fits into the limit, but not all of them.
+    let waiting = [
+        Command::Write(500),
+        Command::Write(600),
+        Command::WriteToEnd,
+    ];
+    send(&cue, &[Command::Write(400)]);
+    feed.write_all(&[1; 100]).unwrap();
+    while status(&mut cue).written < 100 {}
+    send(&cue, &waiting);
+    // The second one has no effect.
+    send(&cue, &[limit(1000), limit(5000)]);
+    status(&mut cue);
+    feed.write_all(&[2; 5000]).unwrap();
+    let ends = [(); 4].map(|()| done(&mut cue));
+    let written = ends.map(|end| (end.ended, end.errno, end.written));
+    let all = [
+        (Ended::Size, None, 400),
+        (Ended::Size, None, 500),
+        (Ended::Error, Some(Errno::EPERM), 0),
+        (Ended::Size, None, 200),
+    ];
+    assert_eq!(written, all);
+    assert!(is_refused(&mut cue, Command::Write(1)));
+    assert_eq!(sink.metadata().unwrap().len(), 1100);
+}
+
+/// It could read more than the limit, or leave the range.
+#[test]
+fn a_transfer_that_could_exceed_a_new_limit_is_cancelled() {
+    let _dog = watchdog("a_transfer_that_could_exceed_a_new_limit_is_cancelled");
+    let bytes = Command::Limit(Limit::Bytes(399));
+    let range = |start, end| Command::Limit(Limit::Range { start, end });
+    for (command, limit) in [
+        (Command::Write(400), bytes),
+        (Command::WriteToEnd, bytes),
+        (Command::Write(400), range(0, 1000)),
+    ] {
+        let (source, _feed) = std::io::pipe().unwrap();
+        let mut cue = Cue::new(&source, file_with(b"")).unwrap();
+        send(&cue, &[command, limit]);
+        assert_eq!(done(&mut cue).ended, Ended::Cancelled, "{limit:?}");
+    }
+    // Of a file, by its offsets.
+    for (end, ended) in [(900, Ended::Size), (899, Ended::Cancelled)] {
+        let mut cue = Cue::new(file_with(&noise(1000)), file_with(b"")).unwrap();
+        let write = [
+            Command::SourceOffset(0),
+            Command::Pause,
+            Command::Write(900),
+        ];
+        send(&cue, &write);
+        send(&cue, &[range(0, end), Command::Resume]);
+        assert_eq!(done(&mut cue).ended, ended, "{end}");
+    }
+}
+
 #[test]
 fn no_byte_outside_the_range() {
     let data = noise(1000);

@@ -1,20 +1,33 @@
 //! A transfer that was commanded, and the one that runs.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cue::limits::Reserved;
 use crate::engine::Running;
 use crate::request::Size;
+use crate::sys::Lock;
 
 /// A transfer that was commanded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
-    pub(super) size: Size,
+    /// The size that was commanded.
+    pub(super) commanded: Size,
+    /// The size that the limits permit. `None`: a limit that was set since forbids it.
+    pub(super) size: Option<Size>,
     pub(super) source_offset: Option<u64>,
     pub(super) sink_offset: Option<u64>,
     pub(super) block: Option<NonZeroUsize>,
     pub(super) reserved: Reserved,
+}
+
+/// A transfer that another thread starts.
+#[derive(Default)]
+pub(super) struct Starting {
+    pub(super) is_cancelled: bool,
+    /// It was started, and the thread of the control descriptors has not been told yet.
+    pub(super) running: Option<Running>,
 }
 
 /// The transfer that runs.
@@ -27,12 +40,20 @@ pub(super) struct Active {
     pub(super) is_rest: bool,
     /// Bytes that were written of what was left over.
     pub(super) rest: u64,
+    /// Shared with what starts it.
+    pub(super) start: Arc<Lock<Starting>>,
     pub(super) is_cancelled: bool,
 }
 
 impl Active {
     pub(super) fn cancel(&mut self) {
         self.is_cancelled = true;
+        if let Some(mut start) = self.start.lock() {
+            start.is_cancelled = true;
+            if let Some(running) = &start.running {
+                running.cancel();
+            }
+        }
         if let Some(running) = &self.running {
             running.cancel();
         }

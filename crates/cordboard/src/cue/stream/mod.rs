@@ -2,6 +2,7 @@
 
 mod job;
 mod link;
+mod tightened;
 mod transfers;
 
 use std::collections::VecDeque;
@@ -14,7 +15,6 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use self::job::{Active, Job, Moved};
 use self::link::Link;
-pub(super) use self::transfers::abandon;
 use super::limits::Limits;
 use super::output::Output;
 use super::protocol::{Command, Commands, Limit, Record, State, Status};
@@ -289,7 +289,7 @@ impl Stream {
             Command::Limit(Limit::Schedule { count, rest }) => {
                 self.limit(Schedule::blocks(count, millis(rest)))?;
             }
-            Command::Limit(limit) => self.limits.tighten(limit, now),
+            Command::Limit(limit) => self.tighten(limit, now),
         }
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Stream {
         // No command could resume it.
         let is_paused = self.control.is_paused();
         let ends = self.source_ends || self.link.is_some();
-        let stays = |job: &Job| !is_paused && (ends || job.size != Size::Eof);
+        let stays = |job: &Job| !is_paused && (ends || job.size != Some(Size::Eof));
         let (stay, go): (Vec<Job>, Vec<Job>) = self.queue.drain(..).partition(|job| stays(job));
         self.queue.extend(stay);
         for job in go {
@@ -384,8 +384,8 @@ impl Stream {
                 .active
                 .as_ref()
                 .and_then(|active| match active.job.size {
-                    Size::Bytes(bytes) => Some(bytes),
-                    Size::Eof => None,
+                    Some(Size::Bytes(bytes)) => Some(bytes),
+                    Some(Size::Eof) | None => None,
                 }),
         }
     }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::Stream;
-use super::job::{Active, Job, Moved};
+use super::job::{Active, Job, Moved, Starting};
 use crate::cue::protocol::{Done, Record};
 use crate::cue::registry::Message;
 use crate::cue::stranded;
@@ -12,27 +12,19 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Refusal, Report};
 use crate::request::{Request, Size};
-use crate::sys::duplicate;
+use crate::sys::{Lock, duplicate};
 use crate::threads;
 use crate::transfer::Transfer;
 
-/// Makes a transfer.
-type Make = Box<dyn FnOnce() -> Result<Transfer<'static>, Failure> + Send>;
-
-/// Drops a transfer that was not started. Its files are closed on another thread: a close
-/// may wait for a server.
-pub(in crate::cue) fn abandon(transfer: Transfer<'static>) {
-    // Without another thread, this one waits.
-    if let Err(call) = threads::spawn(Box::new(move || transfer.close(false))) {
-        call();
-    }
-}
+/// Starts a transfer.
+type Start = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
 
 impl Stream {
     pub(super) fn enqueue(&mut self, size: Size) -> Result<(), Errno> {
-        let (size, reserved) = self.limits.reserve(size)?;
+        let (allowed, reserved) = self.limits.reserve(size)?;
         self.queue.push_back(Job {
-            size,
+            commanded: size,
+            size: Some(allowed),
             source_offset: self.source_offset.take(),
             sink_offset: self.sink_offset.take(),
             block: self.block,
@@ -83,12 +75,13 @@ impl Stream {
 
     /// Resolves the offsets of a transfer, and checks that it stays in its range.
     fn admit(&mut self, mut job: Job) -> Result<Job, Errno> {
+        let size = job.size.ok_or(Errno::EPERM)?;
         job.source_offset = job.source_offset.or(self.source_place);
         job.sink_offset = job.sink_offset.or(self.sink_place);
         if self.limits.range().is_some() && job.source_offset.is_none() {
             job.source_offset = rustix::fs::tell(&self.ends[0]).ok();
         }
-        job.size = self.limits.within_range(job.source_offset, job.size)?;
+        job.size = Some(self.limits.within_range(job.source_offset, size)?);
         self.source_place = job.source_offset;
         self.sink_place = job.sink_offset;
         Ok(job)
@@ -96,8 +89,9 @@ impl Stream {
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
     fn begin(&mut self, job: Job, number: u32, rest: u64) {
-        let make = match self.prepare(&job) {
-            Ok(make) => make,
+        let shared = Arc::new(Lock::new(Starting::default()));
+        let start = match self.prepare(&job, &shared) {
+            Ok(start) => start,
             Err(failure) => return self.finish(job, number, *failure.report, rest),
         };
         self.active = Some(Active {
@@ -106,22 +100,23 @@ impl Stream {
             job,
             is_rest: !self.rest.is_empty(),
             rest,
+            start: shared,
             is_cancelled: false,
         });
         if !self.may_wait {
-            return self.start(make());
+            return self.started(start());
         }
         let (registry, id) = (Arc::clone(&self.registry), self.id);
-        let call = move || registry.send(Message::Made(id, Box::new(make())));
+        let call = move || registry.send(Message::Started(id, Box::new(start())));
         // Without another thread, this one waits.
         if let Err(call) = threads::spawn(Box::new(call)) {
             call();
         }
     }
 
-    /// Returns what makes the transfer. It queries the source and the sink, which may wait
+    /// Returns what starts the transfer. It queries the source and the sink, which may wait
     /// for the server of a file.
-    fn prepare(&self, job: &Job) -> Result<Make, Failure> {
+    fn prepare(&self, job: &Job, shared: &Arc<Lock<Starting>>) -> Result<Start, Failure> {
         let copy = |fd: BorrowedFd<'_>, side| {
             duplicate(fd).map_err(|errno| {
                 Failure::refused(match errno {
@@ -140,7 +135,7 @@ impl Stream {
                 ..Request::default()
             },
             None => Request {
-                size: job.size,
+                size: job.size.unwrap_or(Size::Eof),
                 source_offset: self.source_place,
                 sink_offset: self.sink_place,
                 block: job.block,
@@ -148,6 +143,7 @@ impl Stream {
             },
         };
         let (control, registry) = (self.control.clone(), Arc::clone(&self.registry));
+        let shared = Arc::clone(shared);
         Ok(Box::new(move || {
             if !registry.wake().is_still_open() {
                 // The host has closed these numbers, and may have files of its own there.
@@ -155,32 +151,38 @@ impl Stream {
                 let (side, errno) = (Side::Source, Errno::EBADF);
                 return Err(Failure::refused(Refusal::Unusable { side, errno }));
             }
-            Ok(Transfer::owning(source, sink, request)?.control(&control))
+            let transfer = Transfer::owning(source, sink, request)?;
+            // A cancellation comes before the start, or finds the transfer.
+            if let Some(mut starting) = shared.lock()
+                && !starting.is_cancelled
+            {
+                starting.running = Some(transfer.control(&control).start()?);
+            }
+            Ok(())
         }))
     }
 
-    /// Starts the transfer that was made, unless it is cancelled already.
-    pub(in crate::cue) fn start(&mut self, made: Result<Transfer<'static>, Failure>) {
+    /// The transfer was started, or refused.
+    pub(in crate::cue) fn started(&mut self, result: Result<(), Failure>) {
         let Some(active) = &mut self.active else {
-            return made.map_or((), abandon);
+            return;
         };
-        let report = match (made, active.is_cancelled) {
-            (Ok(transfer), true) => {
-                abandon(transfer);
-                Report {
-                    ended: Ended::Cancelled,
-                    ..Report::default()
-                }
+        let running = active
+            .start
+            .lock()
+            .and_then(|mut start| start.running.take());
+        let report = match (running, result) {
+            (Some(running), _) => {
+                let (registry, id) = (Arc::clone(&self.registry), self.id);
+                running.on_end(move |_| registry.send(Message::Ended(id)));
+                active.running = Some(running);
+                return;
             }
-            (made, _) => match made.and_then(Transfer::start) {
-                Ok(running) => {
-                    let (registry, id) = (Arc::clone(&self.registry), self.id);
-                    running.on_end(move |_| registry.send(Message::Ended(id)));
-                    active.running = Some(running);
-                    return;
-                }
-                Err(failure) => *failure.report,
+            (None, Ok(())) => Report {
+                ended: Ended::Cancelled,
+                ..Report::nothing(None, None)
             },
+            (None, Err(failure)) => *failure.report,
         };
         let (job, number, rest) = (active.job, active.number, active.rest);
         self.active = None;
@@ -196,6 +198,7 @@ impl Stream {
             is_rest,
             mut rest,
             is_cancelled,
+            ..
         }) = self.active.take()
         else {
             return;
