@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt::socket_linger;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use self::job::{Active, Job, Moved};
@@ -409,6 +410,10 @@ impl Stream {
         // A child of `fork(2)` may have a copy.
         let _ = shutdown(&socket, Shutdown::Both);
         close(socket);
+        // A connection without a linger time is closed at once.
+        let at_once = |fd: &OwnedFd| socket_linger(fd).is_ok_and(|time| time.is_none());
+        let (now, ends): (Vec<_>, Vec<_>) = ends.into_iter().partition(at_once);
+        now.into_iter().for_each(close);
         let call = move || {
             let descriptors = ends.into_iter().chain(rest);
             match registry.wake().is_still_open() {
