@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt::socket_linger;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use self::job::{Active, Job, Moved};
@@ -394,9 +395,9 @@ impl Stream {
     /// their numbers, so there is a check before each close. The sink comes last: the host
     /// that waits for its end may then close everything, and no close is left.
     ///
-    /// The source and the sink are closed on another thread: the close of a connection may
-    /// wait for its peer (`SO_LINGER`), that of a pipe for its lock, that of a file for its
-    /// server.
+    /// The source and the sink are closed on another thread if that may wait: the close of a
+    /// connection for its peer (`SO_LINGER`), that of a pipe for its lock, that of a file for
+    /// its server.
     pub(super) fn close(self) {
         let Stream {
             socket,
@@ -418,8 +419,11 @@ impl Stream {
             false => std::mem::forget(descriptor),
         };
         close(socket);
-        let [source, sink] = ends;
-        let call = move || rest.into_iter().chain([source, sink]).for_each(close);
+        // The pool may begin late, and a peer may wait for the end of a connection.
+        let at_once = |fd: &OwnedFd| socket_linger(fd).is_ok_and(|time| time.is_none());
+        let (now, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(at_once);
+        now.into_iter().for_each(&close);
+        let call = move || rest.into_iter().chain(later).for_each(close);
         // Without another thread, this one waits.
         if let Err(call) = threads::spawn(Box::new(call)) {
             call();
