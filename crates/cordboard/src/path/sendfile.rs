@@ -87,7 +87,7 @@ impl Sendfile {
                 Ok(own) => Some(own),
                 Err(_) if !flow.has_next() => {
                     // An earlier path may have claimed the range that this one writes.
-                    flow.unclaim_sink();
+                    flow.release_sink_claim();
                     if flow.sink.cursor.claimed().is_some() {
                         return Err("the sink's file position cannot be moved back".into());
                     }

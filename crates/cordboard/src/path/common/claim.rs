@@ -151,30 +151,21 @@ impl Flow<'_> {
     /// end of the bytes that were moved.
     pub(crate) fn unclaim(&mut self) {
         self.source.cursor.unclaim(self.source.fd());
-        self.unclaim_sink();
+        self.sink.cursor.unclaim(self.sink.fd());
     }
 
     /// Releases both claims before another path begins, which may move fewer bytes per
     /// call. A claim stays for the next path if another process has moved the position
     /// past it.
     pub(crate) fn release_claims(&mut self) {
-        if self.source.cursor.is_last(self.source.fd()) {
-            self.source.cursor.unclaim(self.source.fd());
-        }
+        self.source.cursor.release(self.source.fd());
         self.release_sink_claim();
     }
 
-    /// Releases the sink's claim before a wait. It stays if another process has moved the
-    /// position past it.
+    /// Releases the sink's claim while the transfer goes on. It stays if another process has
+    /// moved the position past it.
     pub(crate) fn release_sink_claim(&mut self) {
-        if self.sink.cursor.is_last(self.sink.fd()) {
-            self.unclaim_sink();
-        }
-    }
-
-    /// Releases the sink's claim for a call that writes at the sink's own position.
-    pub(crate) fn unclaim_sink(&mut self) {
-        self.sink.cursor.unclaim(self.sink.fd());
+        self.sink.cursor.release(self.sink.fd());
     }
 }
 

@@ -33,7 +33,7 @@ fn made(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     flow.claim_sink(usize::try_from(length).unwrap_or(usize::MAX));
     let made = made_here(flow, length);
     if before == Cursor::Position && !matches!(made, Ok(Some(_))) {
-        flow.unclaim_sink();
+        flow.release_sink_claim();
     }
     made
 }

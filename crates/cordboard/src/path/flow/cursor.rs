@@ -111,16 +111,20 @@ impl Cursor {
         }
     }
 
-    /// Whether the position is still at the end of the range: no other process has
-    /// used what follows it.
-    pub(in crate::path) fn is_last(self, fd: BorrowedFd<'_>) -> bool {
-        matches!(self, Cursor::Claimed { end, .. } if tell(fd) == Ok(end))
+    /// Moves the file position back over the unused part of the range, at the end of the
+    /// transfer. If another process has moved it since, the position stays. If the seek
+    /// fails, or another process moves the position meanwhile, the range stays claimed.
+    pub(in crate::path) fn unclaim(&mut self, fd: BorrowedFd<'_>) {
+        self.give_back(fd, true);
     }
 
-    /// Moves the file position back over the unused part of the range. If another
-    /// process has moved it since, the position stays. If the seek fails, or another
-    /// process moves the position meanwhile, the range stays claimed.
-    pub(in crate::path) fn unclaim(&mut self, fd: BorrowedFd<'_>) {
+    /// As [`Cursor::unclaim`], for a transfer that goes on: if another process has moved
+    /// the position since, the range stays claimed. Its bytes would otherwise be skipped.
+    pub(in crate::path) fn release(&mut self, fd: BorrowedFd<'_>) {
+        self.give_back(fd, false);
+    }
+
+    fn give_back(&mut self, fd: BorrowedFd<'_>, ends: bool) {
         let Cursor::Claimed { at, end } = *self else {
             return;
         };
@@ -132,7 +136,7 @@ impl Cursor {
                 Ok(_) => seek(fd, SeekFrom::Current(rest)).is_err(),
                 Err(_) => false,
             },
-            Ok(_) => true,
+            Ok(_) => ends,
             Err(_) => false,
         };
         if is_free {
@@ -227,6 +231,9 @@ mod tests {
         let mut cursor = Cursor::Position;
         cursor.claim(fd, 50);
         rustix::io::write(&other, b"theirs").unwrap();
+        let claimed = cursor;
+        cursor.release(fd);
+        assert_eq!((cursor, tell(fd)), (claimed, Ok(56)), "it goes on");
         cursor.unclaim(fd);
         assert_eq!((cursor, tell(fd)), (Cursor::Position, Ok(56)));
         // Past the end there is nothing to read.
