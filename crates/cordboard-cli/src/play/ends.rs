@@ -14,7 +14,6 @@ use crate::endpoint::{self, Existing, Opened};
 use crate::flags::Play;
 use crate::output;
 use crate::problem::{Action, Problem, operand_of, request_refused};
-use crate::request;
 
 /// A problem, and which stream it belongs to.
 pub type PlayProblem = (Option<Which>, Problem);
@@ -149,17 +148,9 @@ pub fn of(which: Which) -> impl Fn(Problem) -> PlayProblem {
 /// Checks whether the engine and the descriptors of the audio are available, by a
 /// transfer that is cancelled before it reads anything.
 fn check_start(source: &Opened, sink: &Opened, request: &Request) -> Result<(), Problem> {
-    let copy = |end: &Opened| end.as_fd().try_clone_to_owned();
-    let (Ok(from), Ok(to)) = (copy(source), copy(sink)) else {
-        // The start reports it if it is still so.
-        let failed = cordboard::start(source, sink, request::for_no_bytes(request));
-        return failed
-            .map(drop)
-            .map_err(|failure| refused(source, sink, &failure));
-    };
     let paused = Control::without_descriptor();
     paused.pause();
-    let transfer = Transfer::owning(from, to, request.clone());
+    let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request.clone());
     let started = transfer.and_then(|transfer| transfer.control(&paused).start());
     let running = started.map_err(|failure| refused(source, sink, &failure))?;
     let awaited = running.fd().map(drop);

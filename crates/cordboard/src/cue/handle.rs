@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use super::protocol::{Command, Record, Records};
 use super::registry::{Message, New};
 use super::service::{existing, registry};
-use crate::endpoint::{Endpoint, Kind};
+use crate::endpoint::{Endpoint, Filesystem, Kind, filesystem};
 use crate::errno::Errno;
 use crate::sys::{beyond, duplicate};
 use crate::transfer::Control;
@@ -143,27 +143,11 @@ fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
     Endpoint::probe(source).ok().map(|source| source.kind())
 }
 
-/// File systems without a server (linux/magic.h): ext4, xfs, btrfs, tmpfs, ramfs, f2fs,
-/// vfat, procfs, sysfs.
-const LOCAL: [u64; 9] = [
-    0xef53,
-    0x5846_5342,
-    0x9123_683e,
-    0x0102_1994,
-    0x8584_58f6,
-    0xf2f5_2010,
-    0x4d44,
-    0x9fa0,
-    0x6265_6572,
-];
-
 /// Returns whether this is a regular file that may be on a server, which may not answer.
 fn may_wait(fd: BorrowedFd<'_>) -> bool {
     let is_file = rustix::fs::fstat(fd)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    // The type is a signed word of 32 bits on some machines.
-    let kind = |fd| rustix::fs::fstatfs(fd).map(|fs| u64::from(fs.f_type as u32));
-    is_file && !kind(fd).is_ok_and(|kind| LOCAL.contains(&kind))
+    is_file && filesystem(fd).is_none_or(Filesystem::may_wait_for_server)
 }
 
 /// A descriptor that is, or is connected to, a control descriptor: one that another

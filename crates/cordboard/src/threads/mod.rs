@@ -8,5 +8,5 @@ mod sync;
 mod thread;
 
 pub(crate) use pool::{ThreadPool, Work};
-pub(crate) use shared::spawn;
+pub(crate) use shared::{call, spawn};
 pub(crate) use thread::{NO_OWNER, is_of, rename, start};

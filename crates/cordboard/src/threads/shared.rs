@@ -19,6 +19,14 @@ impl Work for Call {
     }
 }
 
+/// Makes a call on a thread of the process's pool. Without one, the calling thread makes
+/// it, and waits.
+pub(crate) fn call(call: impl FnOnce() + Send + 'static) {
+    if let Err(call) = spawn(Box::new(call)) {
+        call();
+    }
+}
+
 /// Makes a call on a thread of the process's pool, which belongs to no engine.
 /// Returns the call if no thread is available.
 pub(crate) fn spawn(call: Call) -> Result<(), Call> {

@@ -129,18 +129,20 @@ impl<'a> Transfer<'a> {
         request: Request,
     ) -> Result<Transfer<'static>, Failure> {
         let numbers = [source, sink].map(|fd| fd.as_raw_fd());
-        let copy = |fd: BorrowedFd<'_>, side: Side| {
-            duplicate(fd).map_err(|errno| {
-                Failure::refused(match errno {
-                    Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
-                    _ => Refusal::Unusable { side, errno },
-                })
-            })
-        };
-        let source = copy(source, Side::Source)?;
-        let sink = copy(sink, Side::Sink)?;
+        let source = Transfer::copy_of(source, Side::Source)?;
+        let sink = Transfer::copy_of(sink, Side::Sink)?;
         let transfer = Transfer::owning(source, sink, request)?;
         Ok(transfer.known_as(numbers))
+    }
+
+    /// Duplicates the descriptor of one side.
+    pub(crate) fn copy_of(fd: BorrowedFd<'_>, side: Side) -> Result<OwnedFd, Failure> {
+        duplicate(fd).map_err(|errno| {
+            Failure::refused(match errno {
+                Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+                _ => Refusal::Unusable { side, errno },
+            })
+        })
     }
 
     fn prepare(

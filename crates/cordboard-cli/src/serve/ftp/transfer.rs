@@ -242,37 +242,27 @@ impl Session {
             Direction::FromClient => (network, file),
         };
         let server = Arc::clone(&self.server);
+        let client = socket.as_fd();
+        let carried = |lines: &mut Lines, network| {
+            carry(&server, lines, client, ends(file, network), stage, label)
+        };
         let Some(config) = self.encryption() else {
             // Pages are spliced only to a non-blocking socket: a call on a blocking one
             // could not be cancelled.
             socket.set_nonblocking(true)?;
             let network = OwnedFd::from(socket.try_clone()?);
-            return Ok(carry(
-                &server,
-                &mut self.lines,
-                socket.as_fd(),
-                ends(file, network),
-                stage,
-                label,
-            ));
+            return Ok(carried(&mut self.lines, network));
         };
         let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction)?;
         let network = OwnedFd::from(ours.try_clone()?);
-        let mut carried = carry(
-            &server,
-            &mut self.lines,
-            socket.as_fd(),
-            ends(file, network),
-            stage,
-            label,
-        );
+        let mut carried = carried(&mut self.lines, network);
         // ABOR may have arrived just when the last bytes were moved into the pair.
         if job.direction == Direction::ToClient {
             carried.complete &= !carried.aborted;
         }
         let lines = &mut self.lines;
         let (waited, done) = pump.finish(ours, carried.complete, |fd| {
-            last_bytes(&server, lines, fd, socket.as_fd())
+            last_bytes(&server, lines, fd, client)
         });
         carried.aborted |= waited == Waited::Aborted;
         carried.idle |= waited == Waited::TimedOut;

@@ -424,10 +424,7 @@ impl Stream {
         let (now, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(at_once);
         now.into_iter().for_each(&close);
         let call = move || rest.into_iter().chain(later).for_each(close);
-        // Without another thread, this one waits.
-        if let Err(call) = threads::spawn(Box::new(call)) {
-            call();
-        }
+        threads::call(call);
     }
 
     /// Closes no descriptor: the host has closed them, and their numbers may refer to

@@ -1,6 +1,6 @@
 //! The transfers of a control descriptor: how they begin, follow each other and end.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::Stream;
@@ -12,7 +12,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Refusal, Report};
 use crate::request::{Request, Size};
-use crate::sys::{Lock, duplicate};
+use crate::sys::Lock;
 use crate::threads;
 use crate::transfer::Transfer;
 
@@ -108,27 +108,16 @@ impl Stream {
         }
         let (registry, id) = (Arc::clone(&self.registry), self.id);
         let call = move || registry.send(Message::Started(id, Box::new(start())));
-        // Without another thread, this one waits.
-        if let Err(call) = threads::spawn(Box::new(call)) {
-            call();
-        }
+        threads::call(call);
     }
 
     /// Returns what starts the transfer. It queries the source and the sink, which may wait
     /// for the server of a file.
     fn prepare(&self, job: &Job, shared: &Arc<Lock<Starting>>) -> Result<Start, Failure> {
-        let copy = |fd: BorrowedFd<'_>, side| {
-            duplicate(fd).map_err(|errno| {
-                Failure::refused(match errno {
-                    Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
-                    _ => Refusal::Unusable { side, errno },
-                })
-            })
-        };
-        let sink = copy(self.ends[1].as_fd(), Side::Sink)?;
+        let sink = Transfer::copy_of(self.ends[1].as_fd(), Side::Sink)?;
         let rest = self.rest.front();
         let source = rest.map_or(self.ends[0].as_fd(), AsFd::as_fd);
-        let source = copy(source, Side::Source)?;
+        let source = Transfer::copy_of(source, Side::Source)?;
         let request = match rest {
             Some(_) => Request {
                 sink_offset: self.sink_place,

@@ -156,9 +156,7 @@ impl ThreadEngine {
                 continue;
             }
             let shared = Arc::clone(&self.shared);
-            if let Err(call) = threads::spawn(Box::new(move || shared.one())) {
-                call();
-            }
+            threads::call(move || shared.one());
         }
     }
 
