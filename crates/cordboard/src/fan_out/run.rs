@@ -141,7 +141,11 @@ impl Running<'_> {
             } else {
                 match self.next_block() {
                     Ok(true) => continue,
-                    Ok(false) if self.is_finished() => return,
+                    Ok(false) if self.is_finished() => {
+                        // A sink may have accepted its last bytes since the last report.
+                        let (now, read) = (waiter.now(), self.intake.read());
+                        return self.watcher.observe(now, read, &self.outlets);
+                    }
                     Ok(false) => {}
                     Err(errno) => return self.cut_short(Ended::Error, Some(errno)),
                 }
