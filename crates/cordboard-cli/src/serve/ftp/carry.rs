@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::lines::Lines;
-use super::listed::{self, Listed};
+use super::listed::{self, Commanded, Listed};
 use super::progress::Progress;
 use super::server::Server;
 use crate::request;
@@ -133,7 +133,8 @@ pub fn carry(
         progress: Progress::since(Instant::now()),
         is_fresh: false,
         asked: 0,
-        seen: Cell::new(Status::idle()),
+        seen: Status::idle(),
+        commanded: Cell::default(),
         total,
         label: Some(label),
         start: Instant::now(),
@@ -178,7 +179,9 @@ struct Watch {
     /// The number of STAT commands without a reply.
     asked: u32,
     /// The last status.
-    seen: Cell<Status>,
+    seen: Status,
+    /// What the steering clients have commanded.
+    commanded: Cell<Commanded>,
     total: Option<u64>,
     /// The name for `cordboard top`, until the transfer is listed.
     label: Option<String>,
@@ -228,7 +231,7 @@ impl Watch {
 
     /// Stores a status that has just been read.
     fn see(&mut self, status: Status) {
-        self.seen.set(status);
+        self.seen = status;
         self.is_fresh = true;
     }
 
@@ -236,7 +239,7 @@ impl Watch {
     fn answer(&mut self, lines: &mut Lines, is_last: bool) {
         if self.is_fresh || is_last {
             for _ in 0..std::mem::take(&mut self.asked) {
-                let text = format!("{} bytes so far", self.seen.get().written);
+                let text = format!("{} bytes so far", self.seen.written);
                 let _ = lines.reply(213, text.as_bytes());
             }
         }
@@ -258,7 +261,7 @@ impl Watch {
             self.listed = Listed::begin(list, label);
         }
         if let Some(listed) = &mut self.listed {
-            listed.advance(mover, &self.seen, self.total);
+            listed.advance(mover, self.seen, &self.commanded, self.total);
         }
     }
 
@@ -278,7 +281,7 @@ impl Watch {
         mover: &Mover,
     ) -> Option<Why> {
         let now = Instant::now();
-        let seen = self.seen.get();
+        let seen = self.commanded.get().applied_to(self.seen);
         let unsent = sys::unsent(client);
         self.progress.update((seen.written, unsent), now);
         // The idle time does not run during a pause.
@@ -321,7 +324,7 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
             match record {
                 Record::Status(status) => watch.see(status),
                 Record::Done(done) => {
-                    let mut last = watch.seen.get();
+                    let mut last = watch.seen;
                     last.written = done.written;
                     watch.see(last);
                     carried.written = done.written;

@@ -20,6 +20,24 @@ pub const AFTER: Duration = Duration::from_millis(250);
 const SELDOM: u32 = 1000;
 const OFTEN: u32 = 250;
 
+/// What the clients have commanded. Only they change it, so it holds although a report from
+/// before a command may arrive after it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Commanded {
+    state: Option<State>,
+    schedule: Option<Schedule>,
+}
+
+impl Commanded {
+    /// Returns the status with these commands carried out.
+    pub fn applied_to(self, mut status: Status) -> Status {
+        let state = self.state.filter(|_| status.state != State::Idle);
+        status.state = state.unwrap_or(status.state);
+        status.schedule = self.schedule.unwrap_or(status.schedule);
+        status
+    }
+}
+
 /// The control socket of a transfer.
 pub struct Listed {
     listening: Listening,
@@ -50,9 +68,21 @@ impl Listed {
         (self.can_accept).then(|| self.listening.listener().as_fd())
     }
 
-    /// Carries out the commands of clients. `seen`: the last status of the transfer.
-    pub fn advance(&mut self, mover: &Mover, seen: &Cell<Status>, total: Option<u64>) {
-        let steered = Transfer { mover, seen, total };
+    /// Carries out the commands of clients, and adds them to `commanded`. `seen`: the last
+    /// report of the transfer.
+    pub fn advance(
+        &mut self,
+        mover: &Mover,
+        seen: Status,
+        commanded: &Cell<Commanded>,
+        total: Option<u64>,
+    ) {
+        let steered = Transfer {
+            mover,
+            seen,
+            commanded,
+            total,
+        };
         self.clients.advance(&steered);
         self.clients.accept(self.listening.listener());
         self.can_accept = self.clients.can_accept();
@@ -75,30 +105,30 @@ impl Listed {
 /// A transfer that clients steer.
 struct Transfer<'a> {
     mover: &'a Mover,
-    seen: &'a Cell<Status>,
+    seen: Status,
+    commanded: &'a Cell<Commanded>,
     total: Option<u64>,
 }
 
 impl Steered for Transfer<'_> {
     fn status(&self) -> Status {
-        let mut status = self.seen.get();
+        let mut status = self.commanded.get().applied_to(self.seen);
         status.total = status.total.or(self.total);
         status
     }
 
-    /// Carries out a command. The next status has its effect, although the next report of the
-    /// cue may arrive later.
+    /// Carries out a command. The next status has its effect.
     fn steer(&self, command: Command) -> Result<(), Errno> {
-        let mut status = self.seen.get();
+        let mut commanded = self.commanded.get();
         match command {
-            Command::Pause => status.state = State::Paused,
-            Command::Resume => status.state = State::Running,
-            Command::Rate(rate) => status.schedule = Schedule::rate(rate),
+            Command::Pause => commanded.state = Some(State::Paused),
+            Command::Resume => commanded.state = Some(State::Running),
+            Command::Rate(rate) => commanded.schedule = Some(Schedule::rate(rate)),
             Command::Schedule { count, rest } => {
                 let rest = Duration::from_millis(u64::from(rest));
-                status.schedule = Schedule::blocks(count, rest);
+                commanded.schedule = Some(Schedule::blocks(count, rest));
             }
-            Command::Auto(aim) => status.schedule = Schedule::Auto(aim),
+            Command::Auto(aim) => commanded.schedule = Some(Schedule::Auto(aim)),
             Command::Cancel => {}
             Command::Limit(Limit::Rate(1..) | Limit::Schedule { count: 1.., .. }) => {}
             Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
@@ -106,7 +136,32 @@ impl Steered for Transfer<'_> {
             _ => return Err(Errno::EOPNOTSUPP),
         }
         self.mover.steer(command)?;
-        self.seen.set(status);
+        self.commanded.set(commanded);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_from_before_a_command_does_not_undo_it() {
+        let mut report = Status::idle();
+        report.state = State::Running;
+        report.schedule = Schedule::rate(1);
+        let none = Commanded::default();
+        assert_eq!(none.applied_to(report), report);
+        let commanded = Commanded {
+            state: Some(State::Paused),
+            schedule: Some(Schedule::rate(2)),
+        };
+        let shown = commanded.applied_to(report);
+        assert_eq!(
+            (shown.state, shown.schedule),
+            (State::Paused, Schedule::rate(2))
+        );
+        // The transfer has not begun, or has ended.
+        assert_eq!(commanded.applied_to(Status::idle()).state, State::Idle);
     }
 }
