@@ -112,6 +112,11 @@ fn the_status_of_several_sinks_has_their_progress() {
     assert!(moved["written"].as_u64() < Some(1 << 30), "{moved}");
     assert!(moved["path"].is_string(), "{moved}");
     signal(child.id(), Signal::USR1);
+    // Otherwise the cancellation may come first.
+    until("the answer to the signal", || {
+        let stderr = child.stderr.as_ref().unwrap();
+        (rustix::io::ioctl_fionread(stderr).unwrap() > 0).then_some(())
+    });
     assert_eq!(cue(&socket, &["cancel"]).code(), 0);
     let run = end(child);
     assert_eq!(run.code(), 143, "{}", run.stderr());
