@@ -10,6 +10,9 @@ use super::window::{Sample, Window};
 const MARGIN: u64 = 31;
 /// At the same rate, a setting that uses this much less processor time is better, in 1/1024.
 const CHEAPER: u64 = 154;
+/// A setting that uses more than [`CHEAPER`] more processor time must also be faster by this
+/// part of the rest.
+const PER_COST: u64 = 4;
 /// A rate that is lower by at most this counts as the same, in 1/1024. It is less than
 /// [`MARGIN`], so that two settings are never each better than the other.
 const SAME_RATE: u64 = 15;
@@ -192,7 +195,8 @@ impl Controller {
             return false;
         }
         let errors = a.error().max(b.error()) + a.error().min(b.error()) / 2;
-        let margin = (b.rate() / 1024 * MARGIN).max(errors);
+        let gain = (b.rate() / 1024).saturating_mul(MARGIN + price(a, b));
+        let margin = gain.max(errors);
         let is_faster = a.rate() > b.rate().saturating_add(margin);
         let has_cost = a.samples() >= 2 && b.samples() >= 2 && a.cost() > 0;
         let is_cheaper = has_cost && a.cost() < b.cost() / 1024 * (1024 - CHEAPER);
@@ -217,11 +221,10 @@ impl Controller {
         }
         // The processor time counts from the second sample on.
         let may_be_cheaper = record.cost() < best.cost() / 1024 * (1024 - CHEAPER);
-        let goal = best.rate() / 1024
-            * match may_be_cheaper {
-                true => 1024 - SAME_RATE,
-                false => 1024 + MARGIN,
-            };
+        let goal = (best.rate() / 1024).saturating_mul(match may_be_cheaper {
+            true => 1024 - SAME_RATE,
+            false => 1024 + MARGIN + price(record, best),
+        });
         let is_fast_enough = self.at_best(arm) > goal;
         !record.is_measured()
             || is_fast_enough
@@ -302,6 +305,19 @@ impl Controller {
         self.current = arm;
         true
     }
+}
+
+/// Returns how much faster than `other` a setting must be because it uses more processor
+/// time, in 1/1024.
+fn price(one: &Record, other: &Record) -> u64 {
+    let (cost, least) = (u128::from(one.cost()), u128::from(other.cost()));
+    if least == 0 {
+        return 0;
+    }
+    let more = (cost * 1024 / least).saturating_sub(u128::from(1024 + CHEAPER));
+    u64::try_from(more / u128::from(PER_COST))
+        .unwrap_or(u64::MAX)
+        .min(1024)
 }
 
 /// Returns whether a device of this rate completes the bytes in flight within a second,

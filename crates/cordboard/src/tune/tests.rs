@@ -133,11 +133,39 @@ fn processor_time_decides_at_equal_rates() {
     assert_eq!(from(1, &peer).controller.best(), cheapest as usize);
 }
 
+/// A setting that is little faster at much more processor time is not used. One that is much
+/// faster is.
+#[test]
+fn a_faster_setting_justifies_its_processor_time() {
+    let best_of = |gain: u64, cost: u64| {
+        let mut peer = steady(vec![900 * MIB; 15]);
+        peer.noise = 2;
+        peer.spans[0].costs = vec![100_000; 15];
+        let other = 5 + 2;
+        peer.spans[0].rates[other] = (900 + 9 * gain) * MIB;
+        peer.spans[0].costs[other] = 1000 * cost;
+        from(1, &peer).controller.best() == other
+    };
+    assert!(best_of(8, 110), "a gain of 8 % at the same processor time");
+    assert!(
+        !best_of(8, 160),
+        "a gain of 8 % at 1.6 times the processor time"
+    );
+    assert!(
+        best_of(25, 160),
+        "a gain of 25 % at 1.6 times the processor time"
+    );
+    assert!(
+        best_of(100, 250),
+        "twice the rate at 2.5 times the processor time"
+    );
+}
+
 /// With the goal of little processor time, a slower setting that takes less of it is used.
 #[test]
 fn processor_time_decides_first_if_it_is_the_goal() {
     let mut peer = steady((0..15).map(|arm| (900 - 20 * arm) * MIB).collect());
-    peer.spans[0].costs = (0..15).map(|arm| 400_000 / (arm + 1)).collect();
+    peer.spans[0].costs = (0..15).map(|arm| 100_000 - 6_000 * arm).collect();
     let run = |goal| {
         let ran = run(&ARMS, &peer, &mut Seeded(1), goal, (0, 8 * GIB));
         ran.controller.best()
