@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Transfer;
 use super::auto::{Load, Step};
+use super::control::Control;
 use super::need::Need;
 use super::wait::Clock;
 use crate::endpoint::{Kind, Side};
@@ -44,19 +45,30 @@ impl Transfer<'_> {
         }
     }
 
-    /// Returns the thread's processor time before a step, if the schedule depends on it.
+    /// Returns the thread's processor time before a step, if the schedule or the choice of a
+    /// path depends on it.
     pub(super) fn start_meter(&self) -> Option<Duration> {
-        let control = self.control.as_ref()?;
-        (control.is_paced() && control.is_metered()).then(thread_time)
+        // Without other work, the thread's whole processor time is that of the transfer.
+        let measures = self.flow.mode.shares_thread() && self.tuning.is_some();
+        (measures || self.metered().is_some()).then(thread_time)
     }
 
     /// Records the cost of a step. `waits`: the transfer then waits for its source or its
     /// sink.
-    pub(super) fn stop_meter(&self, before: Duration, waits: bool, clock: &mut dyn Clock) {
-        if let Some(control) = &self.control {
-            let spent = thread_time().saturating_sub(before);
+    pub(super) fn stop_meter(&mut self, before: Duration, waits: bool, clock: &mut dyn Clock) {
+        let spent = thread_time().saturating_sub(before);
+        if let Some(tuning) = &mut self.tuning {
+            tuning.spent += spent;
+        }
+        if let Some(control) = self.metered() {
             control.stepped(clock.now(), Step { spent, waits });
         }
+    }
+
+    /// Returns the control of a schedule that depends on the cost of steps.
+    fn metered(&self) -> Option<&Control> {
+        let control = self.control.as_ref()?;
+        (control.is_paced() && control.is_metered()).then_some(control)
     }
 
     fn need(&self) -> Need {

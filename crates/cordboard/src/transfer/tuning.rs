@@ -68,6 +68,7 @@ impl Transfer<'_> {
             ways,
             key,
             last: (now, self.flow.written()),
+            spent: Duration::ZERO,
             changes: true,
         })
     }
@@ -103,8 +104,9 @@ impl Transfer<'_> {
             return;
         }
         // The thread of an engine also runs other transfers.
+        let of_steps = tuning.spent;
         let mut spent = || match shares_thread {
-            true => Duration::ZERO,
+            true => of_steps,
             false => thread_time(),
         };
         let bytes = written.saturating_sub(written_before);

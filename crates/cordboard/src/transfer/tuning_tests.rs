@@ -13,7 +13,7 @@ use testkit::refuse::{SENDFILE, apart, refuse};
 use super::stepper::Stepper;
 use super::turn::{Next, Turn};
 use super::{Poll, Transfer};
-use crate::request::{DataPath, Request, Switches, Tune};
+use crate::request::{Backend, DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
 use crate::{Chosen, Ended, Outcome};
 
@@ -209,6 +209,38 @@ fn a_pipe_is_polled_before_its_path_changes() {
     assert!(transfer.drains());
     let next = stepper.poll_source_first(&mut transfer, &mut waiter);
     assert!(matches!(next, Some(Next::Wait(_))), "{next:?}");
+}
+
+/// Other transfers share the thread of an engine: the processor time of the transfer's own
+/// steps counts.
+#[test]
+fn the_cost_of_steps_is_measured_on_a_shared_thread() {
+    let spent = |shares_thread: bool| {
+        let (sink, peer) = UnixStream::pair().unwrap();
+        sink.set_nonblocking(true).unwrap();
+        let source = file_with(&noise(24 * MIB));
+        let got = reader(peer);
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
+        if shares_thread {
+            transfer.set_up(Backend::Epoll);
+        }
+        let (mut stepper, mut waiter) = (Stepper::begin(Duration::ZERO), Poll::new());
+        loop {
+            match stepper.step(&mut transfer, false, &mut waiter) {
+                Next::Step => {}
+                Next::Wait(_) => std::thread::yield_now(),
+                Next::End(Turn::Done(Ended::Eof)) => break,
+                next => panic!("{next:?}"),
+            }
+        }
+        let spent = transfer.tuning.as_ref().unwrap().spent;
+        drop(transfer);
+        drop(sink);
+        assert_eq!(got.join().unwrap().len(), 24 * MIB);
+        spent
+    };
+    assert!(spent(true) > Duration::ZERO);
+    assert_eq!(spent(false), Duration::ZERO);
 }
 
 /// A path whose calls a filter refuses is given up, and the others continue.

@@ -22,6 +22,8 @@ pub(super) struct Tuning {
     pub(super) key: Key,
     /// The time of the last step that moved bytes, and the bytes written by then.
     pub(super) last: (Duration, u64),
+    /// The processor time of the steps, if other work shares the thread.
+    pub(super) spent: Duration,
     /// The path and the piece change as soon as the path holds no bytes.
     pub(super) changes: bool,
 }
