@@ -623,7 +623,8 @@ int cord_step(cord_transfer transfer,
 //
 // # Errors
 //
-// * EBADF: a descriptor is not open.
+// * EBADF: a descriptor is not open, or the calling thread has its own
+//   descriptor table (unshare(2) with CLONE_FILES).
 // * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 //   available.
 int cord_cue(int src, int dst);
@@ -634,16 +635,19 @@ int cord_cue(int src, int dst);
 // once each transfer that the commands start has ended, as in the cue()
 // paper. It reads the records up to then, and drops them. No other thread may
 // read from the descriptor meanwhile. To any other descriptor it is write(2).
+// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, it
+// returns once the first of them has ended.
 //
 // # Returns
 //
 // `count`, or -1 and errno. What follows a transfer that has failed is not
-// written.
+// written. No transfer follows a command that was refused.
 //
 // # Errors
 //
 // * The errno of a transfer that has failed; ECANCELED: it was cancelled.
-// * EINVAL: a command is incomplete, or is none. EPERM: a limit forbids it.
+// * EINVAL: a command is incomplete, or is none, or its value is not valid.
+//   EPERM: a limit forbids it.
 // * EPIPE: the library has ended the service of the descriptor.
 // * Those of write(2), if it is not a control descriptor.
 ssize_t cord_cue_write(int cue, const void *commands, size_t count);

@@ -3,9 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 
-use cordboard::cue::{Command, Commands, Cue, Record};
+use cordboard::cue::{Command, Commands, Cue, Done, Record};
 use cordboard::{Ended, Errno};
 use libc::ssize_t;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{SendFlags, send};
 
 use super::splice::lend_both;
 use crate::error::Error;
@@ -35,7 +37,8 @@ use crate::sys;
 ///
 /// # Errors
 ///
-/// * EBADF: a descriptor is not open.
+/// * EBADF: a descriptor is not open, or the calling thread has its own
+///   descriptor table (unshare(2) with CLONE_FILES).
 /// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 ///   available.
 #[unsafe(no_mangle)]
@@ -53,16 +56,19 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 /// once each transfer that the commands start has ended, as in the cue()
 /// paper. It reads the records up to then, and drops them. No other thread may
 /// read from the descriptor meanwhile. To any other descriptor it is write(2).
+/// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, it
+/// returns once the first of them has ended.
 ///
 /// # Returns
 ///
 /// `count`, or -1 and errno. What follows a transfer that has failed is not
-/// written.
+/// written. No transfer follows a command that was refused.
 ///
 /// # Errors
 ///
 /// * The errno of a transfer that has failed; ECANCELED: it was cancelled.
-/// * EINVAL: a command is incomplete, or is none. EPERM: a limit forbids it.
+/// * EINVAL: a command is incomplete, or is none, or its value is not valid.
+///   EPERM: a limit forbids it.
 /// * EPIPE: the library has ended the service of the descriptor.
 /// * Those of write(2), if it is not a control descriptor.
 ///
@@ -93,77 +99,168 @@ fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<isize, Errno> {
 }
 
 fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
-    let mut cue = Cue::from(fd.try_clone_to_owned().map_err(errno_of)?);
+    let copy = fd.try_clone_to_owned().map_err(errno_of)?;
+    let mut exchange = Exchange {
+        cue: Cue::from(copy),
+        unsent: Vec::new(),
+        is_unconfirmed: false,
+        is_marked: false,
+        next: 0,
+        refused: None,
+        ends: None,
+    };
     let (mut commands, mut left) = (Commands::default(), bytes);
     while !left.is_empty() {
         left = &left[commands.push(left)..];
         while let Some(command) = commands.next() {
-            let command = command.map_err(|_| Errno::EINVAL)?;
-            let starts = matches!(command, Command::Write(_) | Command::WriteToEnd);
-            let number = if starts { next_number(&mut cue)? } else { 0 };
-            cue.send(command)?;
-            if starts {
-                wait(&mut cue, command, number)?;
-            }
+            let Ok(command) = command else {
+                exchange.flush()?;
+                return Err(Errno::EINVAL.into());
+            };
+            exchange.carry_out(command)?;
         }
     }
+    exchange.confirm()?;
     match commands.is_incomplete() {
         true => Err(Errno::EINVAL.into()),
         false => Ok(()),
     }
 }
 
-/// Returns the number of the next transfer, behind all that run and wait. 0: a limit
-/// forbids to ask.
-fn next_number(cue: &mut Cue) -> Result<u32, Errno> {
-    cue.send(Command::Status)?;
-    loop {
-        match receive(cue)? {
-            Some(Record::Status(status)) => return Ok(status.transfer + status.queued + 1),
-            Some(Record::Refused { word, .. }) if word as u16 == Command::Status.code() => {
-                return Ok(0);
-            }
-            Some(_) => {}
-            None => return Err(Errno::EPIPE),
-        }
-    }
+/// Not a command in any version: its refusal shows that all commands before it are carried out
+/// or refused.
+const MARK: u32 = 0x4300_ffff;
+
+/// Commands that start no transfer are sent together, up to this number of bytes.
+const TOGETHER: usize = 4096;
+
+/// The commands of one call, and the records that answer them.
+struct Exchange {
+    cue: Cue,
+    /// Commands that are sent together.
+    unsent: Vec<u8>,
+    /// Commands were sent that may have been refused.
+    is_unconfirmed: bool,
+    /// [`MARK`] was sent, and is not refused yet.
+    is_marked: bool,
+    /// The number of the next transfer, behind all that run and wait. 0: unknown, because a
+    /// limit forbids to ask.
+    next: u32,
+    /// The first refusal of another command.
+    refused: Option<Errno>,
+    /// The number of the transfer that is awaited, or a later one, and its end.
+    ends: Option<(u32, Option<Done>)>,
 }
 
-/// Reads records up to the end of the transfer that this command has started.
-fn wait(cue: &mut Cue, command: Command, number: u32) -> Result<(), Error> {
-    loop {
-        match receive(cue)? {
-            Some(Record::Done(done)) if done.transfer >= number => {
+impl Exchange {
+    /// Sends a command. Returns once the transfer that it starts has ended.
+    fn carry_out(&mut self, command: Command) -> Result<(), Error> {
+        if !matches!(command, Command::Write(_) | Command::WriteToEnd) {
+            command.encode(&mut self.unsent);
+            self.is_unconfirmed = true;
+            if self.unsent.len() >= TOGETHER {
+                self.flush()?;
+            }
+            return Ok(());
+        }
+        // The commands before may have been refused: nothing then starts.
+        Command::Status.encode(&mut self.unsent);
+        self.is_unconfirmed = true;
+        self.confirm()?;
+        self.ends = Some((self.next, None));
+        command.encode(&mut self.unsent);
+        self.flush()?;
+        loop {
+            self.check()?;
+            let done = self.ends.as_mut().and_then(|(_, done)| done.take());
+            if let Some(done) = done {
+                self.ends = None;
                 return match (done.ended, done.errno) {
                     (Ended::Error, errno) => Err(errno.unwrap_or(Errno::EIO).into()),
                     (Ended::Cancelled, _) => Err(Errno::ECANCELED.into()),
                     _ => Ok(()),
                 };
             }
-            Some(Record::Refused { word, errno }) if word as u16 == command.code() => {
-                return Err(errno.into());
-            }
-            Some(_) => {}
-            None => return Err(Errno::EPIPE.into()),
+            self.receive()?;
         }
+    }
+
+    /// Waits until all commands that were sent are carried out or refused.
+    fn confirm(&mut self) -> Result<(), Errno> {
+        if std::mem::take(&mut self.is_unconfirmed) {
+            self.is_marked = true;
+            self.unsent.extend_from_slice(&MARK.to_le_bytes());
+            self.flush()?;
+        }
+        while self.is_marked {
+            self.receive()?;
+        }
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), Errno> {
+        self.refused.map_or(Ok(()), Err)
+    }
+
+    /// Sends commands, and reads the records that arrive while the socket is full: no command
+    /// is carried out while records wait.
+    fn flush(&mut self) -> Result<(), Errno> {
+        let bytes = std::mem::take(&mut self.unsent);
+        let mut left = &bytes[..];
+        while !left.is_empty() {
+            match send(&self.cue, left, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => left = &left[sent..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    let ready = wait_for(&self.cue, PollFlags::IN | PollFlags::OUT)?;
+                    if ready.contains(PollFlags::IN) {
+                        self.receive()?;
+                    }
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a record, even if the descriptor has O_NONBLOCK.
+    fn receive(&mut self) -> Result<(), Errno> {
+        let record = loop {
+            match self.cue.receive() {
+                Err(Errno::EAGAIN) => drop(wait_for(&self.cue, PollFlags::IN)?),
+                record => break record?.ok_or(Errno::EPIPE)?,
+            }
+        };
+        match record {
+            // The answer, or a report of progress.
+            Record::Status(status) => self.next = status.transfer + status.queued + 1,
+            Record::Refused { word: MARK, .. } => self.is_marked = false,
+            Record::Refused { word, .. } if word as u16 == Command::Status.code() => {
+                self.next = 0;
+            }
+            Record::Refused { errno, .. } => {
+                self.refused.get_or_insert(errno);
+            }
+            Record::Done(done) => {
+                if let Some((number, end)) = &mut self.ends
+                    && done.transfer >= *number
+                {
+                    *end = Some(done);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 
-/// Waits for a record, even if the descriptor has O_NONBLOCK.
-fn receive(cue: &mut Cue) -> Result<Option<Record>, Errno> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    loop {
-        match cue.receive() {
-            Err(Errno::EAGAIN) => {
-                let fd = cue.as_fd();
-                let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-                match poll(&mut fds, None) {
-                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
-            done => return done,
-        }
+fn wait_for(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, Errno> {
+    let fd = fd.as_fd();
+    let mut fds = [PollFd::from_borrowed_fd(fd, events)];
+    match poll(&mut fds, None) {
+        Ok(_) => Ok(fds[0].revents()),
+        Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
+        Err(errno) => Err(errno.into()),
     }
 }
 

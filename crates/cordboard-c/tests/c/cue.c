@@ -83,6 +83,43 @@ static void waits(void)
     CHECK(close(from) == 0 && close(to) == 0);
 }
 
+/* What limits and a bad value refuse is reported, and no transfer follows. */
+static void refused(void)
+{
+    int from = make_file("number, please"), to = make_file("");
+    int c = cue(from, to);
+    uint32_t none[] = {CORD_CUE_LIMIT_RATE, 0};
+    CHECK(write(c, none, sizeof none) == -1 && errno == EINVAL);
+    uint32_t mask[] = {CORD_CUE_LIMIT_COMMANDS, 1u << 1 | 1u << 11};
+    CHECK(write(c, mask, sizeof mask) == (ssize_t)sizeof mask);
+    uint32_t paced[] = {CORD_CUE_RATE, 1000, CORD_CUE_WRITE, 6};
+    CHECK(write(c, paced, sizeof paced) == -1 && errno == EPERM);
+    CHECK(lseek(from, 0, SEEK_CUR) == 0);
+    CHECK(write(c, paced + 2, 8) == 8);
+    CHECK(lseek(from, 0, SEEK_CUR) == 6);
+    CHECK(close(c) == 0 && close(from) == 0 && close(to) == 0);
+}
+
+/* More commands and answers than the socket holds, also if it does not block. */
+static void many_answers(void)
+{
+    int from = make_file("number, please"), to = make_file("");
+    int c = cue(from, to);
+    int least = 1;
+    CHECK(setsockopt(c, SOL_SOCKET, SO_SNDBUF, &least, sizeof least) == 0);
+    enum { MANY = 4000 };
+    static uint32_t all[MANY + 2];
+    for (size_t i = 0; i < MANY; i++)
+        all[i] = CORD_CUE_STATUS;
+    all[MANY] = CORD_CUE_WRITE;
+    all[MANY + 1] = 6;
+    CHECK(write(c, all, sizeof all) == (ssize_t)sizeof all);
+    CHECK(fcntl(c, F_SETFL, fcntl(c, F_GETFL) | O_NONBLOCK) == 0);
+    CHECK(write(c, all, sizeof all) == (ssize_t)sizeof all);
+    CHECK(lseek(from, 0, SEEK_CUR) == 12);
+    CHECK(close(c) == 0 && close(from) == 0 && close(to) == 0);
+}
+
 /* A socket that is cued to a control descriptor: the peer steers. */
 static void remote(void)
 {
@@ -111,6 +148,8 @@ int main(void)
     watchdog();
     with_write();
     waits();
+    refused();
+    many_answers();
     remote();
     return 0;
 }

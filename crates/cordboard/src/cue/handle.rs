@@ -63,13 +63,17 @@ impl Cue {
     ///
     /// # Errors
     ///
-    /// `EBADF`, or another errno of `fstat(2)`: one of the descriptors is not open.
+    /// `EBADF`, or another errno of `fstat(2)`: one of the descriptors is not open, or the
+    /// calling thread has its own descriptor table (`unshare(2)` with `CLONE_FILES`).
     /// `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
     /// available. Another errno: a seccomp filter refuses `socketpair(2)`,
     /// `epoll_create1(2)` or another call.
     pub fn new(source: impl AsFd, sink: impl AsFd) -> Result<Cue, Errno> {
         let (source, sink) = (source.as_fd(), sink.as_fd());
         let registry = registry()?;
+        if registry.has_other_descriptors() {
+            return Err(Errno::EBADF);
+        }
         let ends = [duplicate(source)?, duplicate(sink)?];
         let flags = SocketFlags::CLOEXEC;
         let (socket, own) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

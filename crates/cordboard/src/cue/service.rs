@@ -68,6 +68,7 @@ impl Service {
     }
 
     fn run(mut self) {
+        self.registry.begin();
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         loop {
             let timeout = self.timeout(sys::monotonic());

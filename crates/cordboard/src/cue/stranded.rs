@@ -1,38 +1,113 @@
 //! Bytes that a transfer has read and its sink has not accepted.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SeekFrom, memfd_create, seek};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
+use rustix::net::{send, shutdown, socketpair};
 
+use crate::compose::Channel;
+use crate::errno::Errno;
 use crate::report::Stranded;
-use crate::sys::beyond;
+use crate::sys::{again, beyond};
 
-/// Files and pipes whose contents the sink gets before anything else, in order.
-pub(super) type Rest = VecDeque<OwnedFd>;
+/// Bytes for one socket. The default send buffer holds three times as many (`wmem_default`,
+/// socket(7)).
+const PIECE: usize = 64 << 10;
 
-/// Prepends stranded bytes. Bytes for which no file is available are lost.
-pub(super) fn keep(rest: &mut Rest, stranded: Option<Stranded>) {
-    match stranded {
-        Some(Stranded::Pipe(pipe)) => rest.push_front(pipe),
-        Some(Stranded::Buffer(bytes)) => file(&bytes).into_iter().for_each(|f| rest.push_front(f)),
-        Some(Stranded::Datagrams(all)) => {
-            // A file each: a transfer sends a short file as one datagram.
-            let files = all.iter().rev().filter_map(|bytes| file(bytes));
-            files.for_each(|file| rest.push_front(file));
+/// A part of these bytes. It becomes a source of a transfer only when it is written: no
+/// descriptor may be available before.
+enum Part {
+    /// A pipe or a socket whose content ends.
+    Open(OwnedFd),
+    /// Bytes of a stream.
+    Bytes(Vec<u8>),
+    /// One datagram or record, which may be empty.
+    Message(Vec<u8>),
+}
+
+/// Bytes that the sink gets before anything else, in order.
+#[derive(Default)]
+pub(super) struct Rest(VecDeque<Part>);
+
+impl Rest {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Prepends stranded bytes.
+    pub(super) fn keep(&mut self, stranded: Option<Stranded>) {
+        match stranded {
+            Some(Stranded::Pipe(pipe)) => self.0.push_front(Part::Open(pipe)),
+            Some(Stranded::Buffer(bytes)) => self.0.push_front(Part::Bytes(bytes)),
+            Some(Stranded::Datagrams(all)) => {
+                let all = all.into_iter().rev().map(Part::Message);
+                all.for_each(|part| self.0.push_front(part));
+            }
+            None => {}
         }
-        None => {}
+    }
+
+    /// Returns a descriptor with the first bytes, and an end behind them. `None`: nothing
+    /// is left.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available. `EMSGSIZE`: a
+    /// message is longer than `wmem_max` permits. The bytes stay.
+    pub(super) fn open_front(&mut self) -> Result<Option<BorrowedFd<'_>>, Errno> {
+        let (opened, left) = match self.0.front() {
+            None => return Ok(None),
+            Some(Part::Open(_)) => (None, Vec::new()),
+            Some(Part::Bytes(bytes)) => {
+                let (socket, left) = stream_with_start_of(bytes)?;
+                (Some(socket), left.to_vec())
+            }
+            Some(Part::Message(bytes)) => (Some(socket_with(bytes)?), Vec::new()),
+        };
+        if let Some(opened) = opened {
+            self.0.pop_front();
+            if !left.is_empty() {
+                self.0.push_front(Part::Bytes(left));
+            }
+            self.0.push_front(Part::Open(opened));
+        }
+        Ok(match self.0.front() {
+            Some(Part::Open(fd)) => Some(fd.as_fd()),
+            _ => None,
+        })
+    }
+
+    /// Removes the first part, whose content the sink has.
+    pub(super) fn pop_front(&mut self) {
+        self.0.pop_front();
+    }
+
+    /// Returns the descriptors, which are to be closed.
+    pub(super) fn into_descriptors(self) -> impl Iterator<Item = OwnedFd> {
+        self.0.into_iter().filter_map(|part| match part {
+            Part::Open(fd) => Some(fd),
+            Part::Bytes(_) | Part::Message(_) => None,
+        })
     }
 }
 
-/// Returns a file in memory that contains these bytes.
-fn file(bytes: &[u8]) -> Option<OwnedFd> {
-    let file = beyond(memfd_create("cordboard", MemfdFlags::CLOEXEC).ok()?).ok()?;
-    let mut left = bytes;
-    while !left.is_empty() {
-        let n = rustix::io::write(&file, left).ok()?;
-        left = &left[n..];
-    }
-    seek(&file, SeekFrom::Start(0)).ok()?;
-    Some(file)
+/// Returns a socket from which the first of these bytes are received, and then the end, and
+/// the other bytes. Not a file in memory: `RLIMIT_FSIZE` applies to it. Not a pipe: a child
+/// of `fork(2)` may have its write end.
+fn stream_with_start_of(bytes: &[u8]) -> Result<(OwnedFd, &[u8]), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let (reader, writer) = (beyond(reader)?, beyond(writer)?);
+    let piece = &bytes[..bytes.len().min(PIECE)];
+    let sent = again(|| send(&writer, piece, SendFlags::NOSIGNAL))?;
+    shutdown(&writer, Shutdown::Write)?;
+    Ok((reader, &bytes[sent..]))
+}
+
+/// Returns a socket from which this message is received, and then the end.
+fn socket_with(message: &[u8]) -> Result<OwnedFd, Errno> {
+    let channel = Channel::new(true)?;
+    again(|| send(channel.writer(), message, SendFlags::NOSIGNAL))?;
+    Ok(channel.close_writer())
 }

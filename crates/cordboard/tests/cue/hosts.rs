@@ -4,8 +4,8 @@ use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cordboard::Ended;
 use cordboard::cue::{Command, Cue, Record, State};
+use cordboard::{Ended, Errno};
 use testkit::child;
 use testkit::fuse::{Served, with_file};
 use testkit::locked::{Locked, held_up};
@@ -44,6 +44,25 @@ fn a_child_has_a_service_of_its_own() {
     // The parent's transfer goes on.
     send(&cue, &[Command::Resume]);
     assert_eq!(done(&mut cue).written, 50);
+}
+
+/// A thread with its own descriptor table has other files under the same numbers.
+#[test]
+fn a_thread_with_other_descriptors_is_refused() {
+    let _dog = watchdog("a_thread_with_other_descriptors_is_refused");
+    if !alone!() {
+        return;
+    }
+    assert!(works());
+    let (source, sink) = (file_with(b"number, please"), file_with(b""));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            child::own_descriptors();
+            let refused = Cue::new(&source, &sink).err();
+            assert_eq!(refused, Some(Errno::EBADF));
+        });
+    });
+    assert!(works());
 }
 
 /// A child that has a copy of the service's end does not keep the last reader from the end

@@ -3,11 +3,13 @@
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
-use cordboard::Ended;
 use cordboard::cue::{Command, Cue, Record, State};
+use cordboard::{Ended, Errno};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::process::Resource;
 use testkit::pattern::noise;
 
-use super::common::watchdog;
+use super::common::{alone, watchdog};
 use super::steps::{done, file_with, is_readable, next, send, status};
 
 #[test]
@@ -96,6 +98,44 @@ fn a_writer_waits_and_loses_nothing() {
 #[test]
 fn stranded_bytes_come_first() {
     let _dog = watchdog("stranded_bytes_come_first");
+    stranded_bytes(|_, _| {});
+}
+
+/// Stranded bytes take neither a file, whose size may be limited, nor a descriptor before they
+/// are written.
+#[test]
+fn stranded_bytes_stay_if_resources_are_limited() {
+    let _dog = watchdog("stranded_bytes_stay_if_resources_are_limited");
+    if !alone!() {
+        return;
+    }
+    let limit = |resource, current| {
+        let limit = rustix::process::Rlimit {
+            current,
+            ..rustix::process::getrlimit(resource)
+        };
+        rustix::process::setrlimit(resource, limit).unwrap();
+    };
+    let most = rustix::process::getrlimit(Resource::Nofile).current;
+    limit(Resource::Fsize, Some(4096));
+    stranded_bytes(|cue, moment| match moment {
+        Moment::BeforeCancel => limit(Resource::Nofile, Some(3)),
+        Moment::Stranded => {
+            send(cue, &[Command::WriteToEnd]);
+            let refused = done(cue);
+            assert_eq!(refused.errno, Some(Errno::EMFILE), "{refused:?}");
+            assert_eq!((refused.read, refused.written), (0, 0));
+            limit(Resource::Nofile, most);
+        }
+    });
+}
+
+enum Moment {
+    BeforeCancel,
+    Stranded,
+}
+
+fn stranded_bytes(at: impl Fn(&mut Cue, Moment)) {
     let data = noise(400_000);
     let (source, mut feed) = std::io::pipe().unwrap();
     let (sink, mut end) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -113,11 +153,13 @@ fn stranded_bytes_come_first() {
         }
         before = now;
     }
+    at(&mut cue, Moment::BeforeCancel);
     send(&cue, &[Command::Cancel]);
     let first = done(&mut cue);
     assert_eq!(first.ended, Ended::Cancelled);
     assert_eq!(first.read, first.written + first.stranded);
     assert!(first.stranded > 0, "{first:?}");
+    at(&mut cue, Moment::Stranded);
     send(&cue, &[Command::WriteToEnd]);
     let reader = std::thread::spawn(move || {
         let mut all = Vec::new();
@@ -130,6 +172,44 @@ fn stranded_bytes_come_first() {
     drop(cue);
     feeder.join().unwrap().unwrap();
     assert!(reader.join().unwrap().unwrap() == data);
+}
+
+/// Stranded datagrams and records keep their boundaries, also empty ones and long ones.
+#[test]
+fn stranded_messages_stay_whole() {
+    let _dog = watchdog("stranded_messages_stay_whole");
+    const LENGTHS: [usize; 5] = [100, 0, 140_000, 0, 7];
+    let all: usize = LENGTHS.iter().sum();
+    let bytes = noise(150_000);
+    let mut space = vec![0; 150_000];
+    for kind in [SocketType::SEQPACKET, SocketType::DGRAM] {
+        let pair = || socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let ((feed, source), (sink, end)) = (pair(), pair());
+        for length in LENGTHS {
+            net::send(&feed, &bytes[..length], SendFlags::DONTWAIT).unwrap();
+        }
+        let mut in_the_way = 0;
+        while net::send(&sink, b"full", SendFlags::DONTWAIT).is_ok() {
+            in_the_way += 1;
+        }
+        let mut cue = Cue::new(&source, &sink).unwrap();
+        send(&cue, &[Command::WriteToEnd]);
+        while status(&mut cue).read < all as u64 {}
+        send(&cue, &[Command::Cancel]);
+        let first = done(&mut cue);
+        assert_eq!((first.stranded, first.written), (all as u64, 0));
+        for _ in 0..in_the_way {
+            net::recv(&end, &mut space[..], RecvFlags::empty()).unwrap();
+        }
+        send(&cue, &[Command::WriteToEnd]);
+        for length in LENGTHS {
+            let (_, got) = net::recv(&end, &mut space[..], RecvFlags::empty()).unwrap();
+            assert_eq!(got, length, "{kind:?}");
+            assert!(space[..got] == bytes[..got]);
+        }
+        send(&cue, &[Command::Cancel]);
+        assert_eq!(done(&mut cue).written, all as u64);
+    }
 }
 
 /// A rate of nearly nothing, and none, while a transfer runs.

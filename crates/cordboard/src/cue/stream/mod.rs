@@ -95,7 +95,7 @@ impl Stream {
             active: None,
             transfers: 0,
             moved: Moved::default(),
-            rest: Rest::new(),
+            rest: Rest::default(),
             limits: Limits::default(),
             source_offset: None,
             sink_offset: None,
@@ -423,7 +423,7 @@ impl Stream {
         let at_once = |fd: &OwnedFd| socket_linger(fd).is_ok_and(|time| time.is_none());
         let (now, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(at_once);
         now.into_iter().for_each(&close);
-        let call = move || rest.into_iter().chain(later).for_each(close);
+        let call = move || rest.into_descriptors().chain(later).for_each(close);
         threads::call(call);
     }
 

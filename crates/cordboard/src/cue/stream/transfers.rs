@@ -7,7 +7,6 @@ use super::Stream;
 use super::job::{Active, Job, Moved, Starting};
 use crate::cue::protocol::{Done, Record};
 use crate::cue::registry::Message;
-use crate::cue::stranded;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Refusal, Report};
@@ -113,10 +112,11 @@ impl Stream {
 
     /// Returns what starts the transfer. It queries the source and the sink, which may wait
     /// for the server of a file.
-    fn prepare(&self, job: &Job, shared: &Arc<Lock<Starting>>) -> Result<Start, Failure> {
+    fn prepare(&mut self, job: &Job, shared: &Arc<Lock<Starting>>) -> Result<Start, Failure> {
         let sink = Transfer::copy_of(self.ends[1].as_fd(), Side::Sink)?;
-        let rest = self.rest.front();
-        let source = rest.map_or(self.ends[0].as_fd(), AsFd::as_fd);
+        let none_left = |errno| Failure::refused(Refusal::NoDescriptor { errno });
+        let rest = self.rest.open_front().map_err(none_left)?;
+        let source = rest.unwrap_or(self.ends[0].as_fd());
         let source = Transfer::copy_of(source, Side::Source)?;
         let request = match rest {
             Some(_) => Request {
@@ -202,7 +202,7 @@ impl Stream {
             if report.ended == Ended::Eof {
                 self.rest.pop_front();
             }
-            stranded::keep(&mut self.rest, outcome.stranded);
+            self.rest.keep(outcome.stranded);
             (report.read, report.written) = (0, 0);
             if report.ended != Ended::Eof {
                 return self.finish(job, number, report, rest);
@@ -213,7 +213,7 @@ impl Stream {
             }
             return self.begin(job, number, rest);
         }
-        stranded::keep(&mut self.rest, outcome.stranded);
+        self.rest.keep(outcome.stranded);
         if let Some(place) = &mut self.source_place {
             *place += report.read;
         }
