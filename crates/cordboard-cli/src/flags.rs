@@ -136,8 +136,9 @@ pub enum Command {
     Play(Play),
     /// Steer a command that was started with --control
     ///
-    /// Prints the status of that command after the action has taken effect. A
-    /// cancelled command ends as after SIGTERM.
+    /// Prints the status of that command after the action has taken effect,
+    /// except that a cancellation takes effect later: the command ends as after
+    /// SIGTERM.
     #[command(after_help = EXIT)]
     Cue(CueFlags),
     /// Show running transfers live, and steer them by keys
@@ -283,8 +284,9 @@ pub struct Writing {
     /// and rename it after success, or add --without direct
     #[arg(long)]
     pub sync: bool,
-    /// Holes in the sink. auto: those of the source; always: in place of zeros
-    /// too; never: none, every byte is written
+    /// Holes in the sink. auto: those of the source, or none with --buffer,
+    /// --fan-in or several sinks; always: in place of zeros too; never: none,
+    /// every byte is written
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
     pub sparse: When,
     /// Append to a file instead of replacing its contents. Block devices cannot

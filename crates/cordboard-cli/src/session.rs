@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::IsTerminal;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use cordboard::{Control, Ended, Report, Request, Size, Transfer};
 use rustix::fs::{FileType, fstat};
 
 use crate::endpoint;
-use crate::files::kind;
+use crate::files::{is_standard_output, kind};
 use crate::flags::{Common, Label, ProgressMode};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
@@ -281,7 +281,7 @@ impl Session {
 
     /// Notes whether the reader has closed standard output. That is not reported.
     fn note_closed_reader(&mut self, problem: &Problem, sink: BorrowedFd<'_>) {
-        let standard = sink.as_raw_fd() == libc::STDOUT_FILENO;
+        let standard = is_standard_output(sink);
         self.reader_left = standard && problem.is_closed_reader();
     }
 
@@ -293,6 +293,7 @@ impl Session {
 
     /// Reports a problem. The command continues if possible.
     pub fn problem(&mut self, problem: &Problem) {
+        self.reader_left |= problem.at_standard_output && problem.is_closed_reader();
         self.fail(problem);
         let quiet = self.reader_left && problem.is_closed_reader();
         if !quiet && !problem.is_stop() {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
@@ -208,6 +208,19 @@ fn whoever_prints_dies_of_sigpipe_without_a_word() {
     };
     for command in commands {
         let run = without_a_reader(cordboard().args(command));
+        assert_eq!(run.0.status.signal(), Some(SIGPIPE), "{command:?}");
+        assert_eq!(run.stderr(), "", "{command:?}");
+    }
+    // Standard output by name. It is opened while it has a reader.
+    for command in [["copy", "/dev/stdout"], ["splice", "/proc/self/fd/1"]] {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut called = cordboard();
+        called.args([command[0], "/dev/zero", command[1], "--size", "1G"]);
+        let child = called.stdout(writer).stderr(Stdio::piped()).spawn();
+        drop(called);
+        reader.read_exact(&mut [0]).unwrap();
+        drop(reader);
+        let run = end(child.unwrap());
         assert_eq!(run.0.status.signal(), Some(SIGPIPE), "{command:?}");
         assert_eq!(run.stderr(), "", "{command:?}");
     }

@@ -123,6 +123,28 @@ fn the_status_of_several_sinks_has_their_progress() {
     assert!(run.stderr().contains(" written, "), "{}", run.stderr());
 }
 
+/// The bytes read and the bytes written are those of the two sides: a stage changes their
+/// number, and a fan-in takes bytes before the sink accepts them.
+#[test]
+fn the_status_counts_both_sides() {
+    let folder = dir();
+    let from = common::file(&folder, "from", &vec![0; 64 << 20]);
+    let from = from.to_str().unwrap();
+    let compressed = ["splice", from, "/dev/null", "--zstd", "--rate", "4M"];
+    let joined = ["splice", from, "/dev/zero", "-", "--fan-in", "turn"];
+    for (args, most) in [(&compressed[..], 100_000), (&joined[..], 1 << 20)] {
+        let (child, socket) = steered(folder.path(), args);
+        let moved = until("more is read than written", || {
+            let now = status(&socket, &["status"]);
+            let [read, written] = ["read", "written"].map(|side| now[side].as_u64().unwrap());
+            (read > written + (1 << 19)).then_some(written)
+        });
+        assert!(moved <= most, "{args:?}: {moved}");
+        assert_eq!(cue(&socket, &["cancel"]).code(), 0);
+        assert_eq!(end(child).code(), 143);
+    }
+}
+
 /// The rate of a command that sleeps changes at once, on each path.
 #[test]
 fn a_slow_rate_is_lifted() {

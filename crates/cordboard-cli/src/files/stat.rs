@@ -1,6 +1,10 @@
 //! What `stat(2)` reports, in the form that other calls take.
 
-use rustix::fs::{FileType, Stat, Timespec, Timestamps};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstat};
+
+use super::removal::id;
 
 /// The type of a file.
 pub fn kind(stat: &Stat) -> FileType {
@@ -19,4 +23,15 @@ pub fn times(stat: &Stat) -> Timestamps {
             tv_nsec: stat.st_mtime_nsec as _,
         },
     }
+}
+
+/// Returns whether this is standard output, or its pipe or socket, opened by name
+/// (`/dev/stdout`).
+pub fn is_standard_output(fd: BorrowedFd<'_>) -> bool {
+    let standard = rustix::stdio::stdout();
+    let is_open_twice = || {
+        let both = (fstat(fd), fstat(standard));
+        matches!(both, (Ok(one), Ok(other)) if id(&one) == id(&other))
+    };
+    fd.as_raw_fd() == standard.as_raw_fd() || is_open_twice()
 }

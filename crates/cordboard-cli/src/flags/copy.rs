@@ -36,7 +36,7 @@ pub struct Copy {
     /// is counted as "unkept" in the JSON report, and is not a failure. A
     /// warning reports such an extended attribute. As with cp -p, none reports
     /// an owner or a group, nor the set-id and sticky bits, which are dropped
-    /// with it
+    /// with it. A directory keeps its sticky bit
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device if possible, and compare it.

@@ -33,9 +33,11 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::EPERM, Sink, Connect | Listen | TransferSocket) => {
             "a firewall or a security policy forbids it"
         }
-        (Errno::EPERM, Sink, _) => "it may be immutable (lsattr), or a security policy forbids it",
+        (Errno::EPERM, Sink, _) => {
+            "it may be immutable (lsattr), sealed or read-only, or a security policy forbids it"
+        }
         (Errno::EISDIR, Source, _) => "to copy a directory, use cordboard copy -r",
-        (Errno::EISDIR, Sink, _) => "it is a directory: specify a file in it",
+        (Errno::EISDIR, Sink, _) => "specify a file in the directory",
         (Errno::ENOTDIR, ..) => "a component of the path is not a directory",
         (Errno::ELOOP, ..) => "too many symlinks: they may form a loop",
         (Errno::ENXIO, _, Open) => {
@@ -99,7 +101,7 @@ fn socket_hint(errno: Errno, side: Side, action: Action) -> Option<&'static str>
         (Errno::EADDRINUSE, ..) => "choose another address, or end the process that uses it",
         (Errno::EADDRNOTAVAIL, ..) => "it is not an address of this machine",
         (Errno::EMSGSIZE, Side::Sink, TransferSocket) => {
-            "the datagram is too long: specify a smaller --block"
+            "the datagram is too long for the sink; if the source is a file or a stream, specify a smaller --block"
         }
         (Errno::EDESTADDRREQ | Errno::ENOTCONN, ..) => "the socket is not connected to a peer",
         (Errno::EPROTOTYPE, ..) => {

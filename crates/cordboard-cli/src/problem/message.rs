@@ -25,6 +25,8 @@ pub struct Problem {
     pub hint: Option<String>,
     /// Wrong usage (exit status 2) rather than a failure (1).
     pub usage: bool,
+    /// The sink is standard output, opened by name.
+    pub at_standard_output: bool,
 }
 
 impl Problem {
@@ -56,6 +58,7 @@ impl Problem {
             text: text.into(),
             hint: None,
             usage: false,
+            at_standard_output: false,
         }
     }
 

@@ -86,6 +86,7 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
         text,
         hint: hint.map(str::to_owned),
         usage: false,
+        at_standard_output: false,
     }
 }
 
@@ -182,5 +183,6 @@ pub fn request_refused(operand: String, failure: &Failure) -> Problem {
         text: refusal_text(refusal),
         hint: refusal_hint(refusal).map(str::to_owned),
         usage,
+        at_standard_output: false,
     }
 }

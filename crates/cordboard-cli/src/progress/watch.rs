@@ -19,6 +19,14 @@ const SLOWEST: Duration = Duration::from_secs(60);
 /// Shorter runs draw nothing.
 const QUIET: Duration = Duration::from_millis(300);
 
+/// What the transfers before this one have moved, and when this one began.
+#[derive(Debug, Default)]
+struct Before {
+    read: u64,
+    written: u64,
+    elapsed: Duration,
+}
+
 /// Observes the transfers of one command, one after the other.
 #[derive(Debug)]
 pub struct Watch {
@@ -35,9 +43,10 @@ pub struct Watch {
     scan: Option<Scan>,
     /// The sinks, if there are several.
     sinks: Option<SinksAttached>,
-    /// Bytes moved by the transfers before this one, and when this one began.
-    before: (u64, Duration),
+    before: Before,
+    /// The latest numbers of bytes written and read.
     latest: u64,
+    latest_read: u64,
     start: Option<Instant>,
     ticking: bool,
     /// The interval of the timer, and when it was set.
@@ -61,8 +70,9 @@ impl Watch {
             operands: None,
             scan: None,
             sinks: None,
-            before: (0, Duration::ZERO),
+            before: Before::default(),
             latest: 0,
+            latest_read: 0,
             start: None,
             ticking: false,
             pace: (EVERY, Duration::ZERO),
@@ -116,8 +126,12 @@ impl Watch {
     /// Called before each transfer, with the bytes to move in all.
     pub fn begin(&mut self, total: Option<u64>) {
         let start = *self.start.get_or_insert_with(Instant::now);
-        self.before = (self.latest, start.elapsed());
-        let total = total.map(|total| self.before.0.saturating_add(total));
+        self.before = Before {
+            read: self.latest_read,
+            written: self.latest,
+            elapsed: start.elapsed(),
+        };
+        let total = total.map(|total| self.before.written.saturating_add(total));
         if total != self.total {
             self.total = total;
             self.left.reset();
@@ -165,10 +179,12 @@ impl Watch {
 }
 
 impl Watch {
-    /// Shows the progress of several concurrent transfers.
+    /// Shows the progress of several concurrent transfers, of which only the bytes written
+    /// are known.
     pub fn show(&mut self, bytes: u64, path: DataPath, under_way: usize) {
         // A transfer that has just ended may be in neither count for a moment.
         let bytes = bytes.max(self.latest);
+        self.latest_read = bytes;
         self.at(bytes, self.wall(), path, under_way);
     }
 
@@ -183,9 +199,8 @@ impl Watch {
         self.latest = bytes;
         let total = self.total();
         if let Some(live) = &self.live {
-            let level = self.buffered.map_or(0, |(level, _)| level);
             let total = total.and_then(Known::complete);
-            live.store((bytes, level), total, path, under_way);
+            live.store((self.latest_read, bytes), total, path, under_way);
         }
         if signals::take_progress_request() {
             let line = requested_line(bytes, elapsed, path, self.files(), self.buffered);
@@ -270,8 +285,9 @@ impl Watch {
 
 impl Observer for Watch {
     fn progress(&mut self, progress: &Progress) {
-        let bytes = self.before.0.saturating_add(progress.written);
-        let elapsed = self.before.1 + progress.elapsed;
+        let bytes = self.before.written.saturating_add(progress.written);
+        let elapsed = self.before.elapsed + progress.elapsed;
+        self.latest_read = self.before.read.saturating_add(progress.read);
         if let Some((level, _)) = &mut self.buffered {
             *level = progress.in_transit();
         }

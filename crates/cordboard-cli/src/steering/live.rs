@@ -22,8 +22,8 @@ pub struct Live {
 #[derive(Debug, Clone, Copy)]
 struct Moved {
     path: Option<DataPath>,
-    bytes: u64,
-    level: u64,
+    read: u64,
+    written: u64,
     total: Option<u64>,
     under_way: u32,
 }
@@ -36,8 +36,8 @@ impl Live {
             start: Instant::now(),
             moved: Mutex::new(Moved {
                 path: None,
-                bytes: 0,
-                level: 0,
+                read: 0,
+                written: 0,
                 total: None,
                 under_way: 0,
             }),
@@ -45,10 +45,9 @@ impl Live {
     }
 
     /// Stores the progress. Costs a lock that no thread holds for long.
-    /// `level`: bytes in a buffer.
     pub fn store(
         &self,
-        (bytes, level): (u64, u64),
+        (read, written): (u64, u64),
         total: Option<u64>,
         path: DataPath,
         under_way: usize,
@@ -56,8 +55,8 @@ impl Live {
         if let Ok(mut moved) = self.moved.lock() {
             *moved = Moved {
                 path: Some(path),
-                bytes,
-                level,
+                read,
+                written,
                 total,
                 under_way: u32::try_from(under_way).unwrap_or(u32::MAX),
             };
@@ -76,8 +75,6 @@ impl Live {
 }
 
 impl Steered for Live {
-    /// Returns the status for a record. The bytes read are the sum of the bytes written and
-    /// those in a buffer: without a buffer, the command counts only one of the two.
     fn status(&self) -> Status {
         let Ok(moved) = self.moved.lock() else {
             return Status::idle();
@@ -85,7 +82,7 @@ impl Steered for Live {
         let mut status = control::status(self.control);
         status.queued = moved.under_way.saturating_sub(1);
         status.path = moved.path;
-        (status.read, status.written) = (moved.bytes + moved.level, moved.bytes);
+        (status.read, status.written) = (moved.read, moved.written);
         status.elapsed = self.elapsed();
         status.total = moved.total;
         status

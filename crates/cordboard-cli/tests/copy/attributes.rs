@@ -111,6 +111,10 @@ fn who_may_not_give_files_away_keeps_the_group() {
     let link = dir.path().join("l");
     symlink("s", &link).unwrap();
     std::os::unix::fs::lchown(&link, Some(1000), Some(1234)).unwrap();
+    let sticky = dir.path().join("t");
+    std::fs::create_dir(&sticky).unwrap();
+    std::os::unix::fs::chown(&sticky, Some(1000), Some(1234)).unwrap();
+    chmod(&sticky, 0o3777);
     let to = dir.path().join("to");
     std::fs::create_dir(&to).unwrap();
     let mut command = Command::new("setpriv");
@@ -118,13 +122,13 @@ fn who_may_not_give_files_away_keeps_the_group() {
         .args(without)
         .arg(env!("CARGO_BIN_EXE_cordboard"))
         .args(["copy", "-r", "-p", "--json"])
-        .args([&source, &link, &to]);
+        .args([&source, &link, &sticky, &to]);
     let copy = run(&mut command);
-    // Two owners, and the special bits of the file.
-    assert_eq!(copy.ok().json()["unkept"], 3);
+    // Three owners, and the set-id bits of the file and of the directory.
+    assert_eq!(copy.ok().json()["unkept"], 5);
     let stderr = copy.stderr();
     assert!(stderr.lines().all(|l| l.starts_with('{')), "{stderr}");
-    for (name, mode) in [("s", 0o100_750), ("l", 0o120_777)] {
+    for (name, mode) in [("s", 0o100_750), ("l", 0o120_777), ("t", 0o041_777)] {
         let made = to.join(name).symlink_metadata().unwrap();
         assert_eq!((made.uid(), made.gid(), made.mode()), (0, 1234, mode));
     }

@@ -44,12 +44,15 @@ impl Job {
         let setting = |errno| (Side::Sink, errno);
         let (uid, gid) = owner(stat);
         let mut mode = stat.st_mode & 0o7777;
+        let directory = kind(stat) == FileType::Directory;
         if let Err(errno) = retry(|| rustix::fs::fchown(sink, uid, gid)) {
             // The process may set the group to one of its own (chown(2)).
-            // Set-id bits must not apply to another owner.
+            // Set-id bits must not apply to another owner. The sticky bit of a directory only
+            // restricts.
             let _ = retry(|| rustix::fs::fchown(sink, None, gid));
-            let special = mode & !0o777;
-            mode &= 0o777;
+            let kept = if directory { 0o1777 } else { 0o777 };
+            let special = mode & !kept;
+            mode &= kept;
             match errno {
                 // Only root changes owners (EPERM), and only to those known to
                 // its user namespace (EINVAL, user_namespaces(7)).
@@ -65,7 +68,6 @@ impl Job {
         // `user` attributes before the final mode, which may forbid writing.
         let (read, set) = (Node::Open(source), Node::Open(sink));
         done("extended attributes", copy_extended(read, set, to, outcome));
-        let directory = kind(stat) == FileType::Directory;
         let (mode, listed) = acl::preserve(source, sink, mode, directory);
         match listed {
             Ok(()) => {}

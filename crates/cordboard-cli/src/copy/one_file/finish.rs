@@ -14,7 +14,7 @@ use crate::copy::job::Moment;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
 use crate::directory::sync_parent;
-use crate::files::{kind, leftover, remove_unused};
+use crate::files::{is_standard_output, kind, leftover, remove_unused};
 use crate::interruptible::interruptible;
 use crate::problem::{Action, Problem, Refused, result_of};
 use crate::session::Moved;
@@ -85,7 +85,8 @@ impl Job {
                 sync_parent(&to.path(), Some(sink))
             }
             Ok(()) => Ok(()),
-            Err(problem) => {
+            Err(mut problem) => {
+                problem.at_standard_output = is_standard_output(sink);
                 // Lack of space for attributes concerns one file only.
                 again = !complete && self.is_repeated(&problem);
                 // The total is unknown if stages change the bytes.

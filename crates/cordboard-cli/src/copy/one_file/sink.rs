@@ -313,7 +313,8 @@ fn occupied(from: &Place<'_>, to: &Place<'_>, there: FileType) -> Problem {
         _ => (Errno::EEXIST, "not a regular file"),
     };
     let text = format!("exists and is {what}, but {from} is a file");
-    Problem::refused(to.shown(), Side::Sink, errno, text).help("remove it first")
+    Problem::refused(to.shown(), Side::Sink, errno, text)
+        .help("choose another DST, or remove it first")
 }
 
 /// Opens an existing sink while other files are under way: a file with one

@@ -107,6 +107,7 @@ pub fn catch_panic<T>(
             text: format!("bug in cordboard; {to} is left as it is"),
             hint: Some("please report it with the output of this command".to_owned()),
             usage: false,
+            at_standard_output: false,
         }));
     };
     done.map_err(mistake).ok()

@@ -59,7 +59,7 @@ impl Job {
                     cordboard::Errno::EEXIST,
                     text,
                 )
-                .help("remove it first"));
+                .help("choose another DST, or remove it first"));
             }
             if self.written.has(&there) {
                 return Err(just_copied(from, to));

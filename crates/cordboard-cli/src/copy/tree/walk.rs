@@ -418,7 +418,7 @@ impl Walk {
                 let text = "exists and is not a directory, but its source is one";
                 let shown = self.to.to_string_lossy();
                 return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
-                    .help("remove it first"));
+                    .help("choose another DST, or remove it first"));
             }
             Err(errno) => return Err(self.writing(errno)),
         };
