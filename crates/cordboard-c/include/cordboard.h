@@ -22,7 +22,7 @@
     {sizeof(struct cord_request), (source), (sink), CORD_ALL, CORD_HERE,       \
      CORD_HERE, 0, 0, 0, NULL, 0, 0, 0, 0, 0}
 #define CORD_REPORT_INIT                                                       \
-    {sizeof(struct cord_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
+    {sizeof(struct cord_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0}
 #define CORD_STATUS_INIT                                                       \
     {sizeof(struct cord_status), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 
@@ -210,8 +210,9 @@ struct cord_request {
     size_t reserved;
 };
 
-// The report of a transfer that has ended. `read == written + stranded` always
-// holds. Initialise it with `struct cord_report r = CORD_REPORT_INIT;`.
+// The report of a transfer that has ended. `read == written + stranded +
+// dropped` always holds. Initialise it with `struct cord_report r =
+// CORD_REPORT_INIT;`.
 struct cord_report {
     // `sizeof(struct cord_report)`.
     size_t struct_size;
@@ -240,6 +241,10 @@ struct cord_report {
     // The paths that moved the bytes, in the order of their first use,
     // separated by commas: `"clone"`, `"splice,read/write"`.
     char path[96];
+    // Bytes of datagrams that were longer than the sink accepts (EMSGSIZE).
+    uint64_t dropped;
+    // The number of these datagrams.
+    uint64_t dropped_datagrams;
 };
 
 // The progress of a transfer. Initialise it with `struct cord_status s =

@@ -104,6 +104,8 @@ pub(crate) fn report(from: &Report) -> cord_report {
         error: from.errno.map_or(0, Errno::raw),
         reserved: 0,
         path: names(&from.path),
+        dropped: from.dropped.bytes,
+        dropped_datagrams: from.dropped.datagrams,
     }
 }
 

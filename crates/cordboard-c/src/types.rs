@@ -183,8 +183,9 @@ pub struct cord_request {
     pub reserved: usize,
 }
 
-/// The report of a transfer that has ended. `read == written + stranded` always
-/// holds. Initialise it with `struct cord_report r = CORD_REPORT_INIT;`.
+/// The report of a transfer that has ended. `read == written + stranded +
+/// dropped` always holds. Initialise it with `struct cord_report r =
+/// CORD_REPORT_INIT;`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct cord_report {
@@ -215,6 +216,10 @@ pub struct cord_report {
     /// The paths that moved the bytes, in the order of their first use,
     /// separated by commas: `"clone"`, `"splice,read/write"`.
     pub path: [c_char; 96],
+    /// Bytes of datagrams that were longer than the sink accepts (EMSGSIZE).
+    pub dropped: u64,
+    /// The number of these datagrams.
+    pub dropped_datagrams: u64,
 }
 
 /// The progress of a transfer. Initialise it with `struct cord_status s =
@@ -272,8 +277,8 @@ mod layout {
         WORD
     ));
     const _: () = assert!(has_no_tail_padding::<cord_report>(
-        offset_of!(cord_report, path),
-        96
+        offset_of!(cord_report, dropped_datagrams),
+        8
     ));
     const _: () = assert!(has_no_tail_padding::<cord_status>(
         offset_of!(cord_status, path),
@@ -307,6 +312,8 @@ mod layout {
         assert!(offset_of!(cord_report, error) == 56);
         assert!(offset_of!(cord_report, reserved) == 60);
         assert!(offset_of!(cord_report, path) == 64);
+        assert!(offset_of!(cord_report, dropped) == 160);
+        assert!(offset_of!(cord_report, dropped_datagrams) == 168);
 
         assert!(offset_of!(cord_status, read) == 8);
         assert!(offset_of!(cord_status, written) == 16);

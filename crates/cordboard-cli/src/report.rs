@@ -141,6 +141,7 @@ impl Account {
         sum.written = sum.written.saturating_add(report.written);
         sum.stranded = sum.stranded.saturating_add(report.stranded);
         sum.truncated = sum.truncated.saturating_add(report.truncated);
+        sum.dropped += report.dropped;
         sum.elapsed = sum.elapsed.saturating_add(report.elapsed);
         self.add_stages(&report.stages);
         for path in &report.path {

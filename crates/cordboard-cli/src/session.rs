@@ -15,7 +15,9 @@ use crate::endpoint;
 use crate::files::{is_standard_output, kind};
 use crate::flags::{Common, Label, ProgressMode};
 use crate::output::{one_line, print_line, print_result};
-use crate::problem::{Problem, Refused, changes_bytes, lost_by_idle_limit, result_of};
+use crate::problem::{
+    Problem, Refused, changes_bytes, dropped_line, lost_by_idle_limit, result_of,
+};
 use crate::progress::{Style, Watch, is_on};
 use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
@@ -141,6 +143,9 @@ impl Session {
         };
         self.account.add(&report);
         self.transfers += 1;
+        dropped_line(&report, sink_name)
+            .iter()
+            .for_each(|line| self.print(line));
         if let Err(problem) = &done {
             self.note_closed_reader(problem, sink);
         }

@@ -294,6 +294,39 @@ fn unix_datagrams_and_packets() {
     assert_eq!(end(listener).ok().stdout(), b"datagram");
 }
 
+/// A datagram that is too long for the sink is dropped, counted and reported.
+#[test]
+fn a_datagram_that_is_too_long_is_dropped() {
+    let dir = dir();
+    let path = dir.path().join("d");
+    let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sink = format!("udp:{}", receiver.local_addr().unwrap());
+    let source = format!("unix-dgram:{}", path.display());
+    let child = start(&[&source, &sink, "--size", "70006", "--json"]);
+    let socket = UnixDatagram::unbound().unwrap();
+    until("a socket", || socket.send_to(b"abc", &path).ok());
+    socket.send_to(&bytes(70_000), &path).unwrap();
+    socket.send_to(b"def", &path).unwrap();
+    let run = end(child);
+    let json = run.ok().json();
+    assert_eq!(
+        (&json["read"], &json["written"]),
+        (&70_006.into(), &6.into())
+    );
+    let dropped = serde_json::json!({"datagrams": 1, "bytes": 70_000});
+    assert_eq!(json["dropped"], dropped);
+    assert!(
+        run.stderr().contains("1 datagram was too long"),
+        "{}",
+        run.stderr()
+    );
+    for word in [b"abc", b"def"] {
+        let mut got = [0; 4];
+        assert_eq!(receiver.recv(&mut got).unwrap(), 3);
+        assert_eq!(&got[..3], word);
+    }
+}
+
 #[test]
 fn abstract_names() {
     let name = format!("@cordboard-test-{}", std::process::id());

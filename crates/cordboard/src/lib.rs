@@ -126,7 +126,7 @@ pub use errno::Errno;
 pub use fan_in::{FanIn, FanInOutcome, OnFailure};
 pub use fan_out::{FanOut, FanOutOutcome, OnSlow};
 pub use plan::Route;
-pub use report::{Chosen, Ended, Failure, Outcome, PathUse, Refusal, Report, Stranded};
+pub use report::{Chosen, Dropped, Ended, Failure, Outcome, PathUse, Refusal, Report, Stranded};
 pub use request::{
     Aim, DataPath, Direct, Request, Schedule, Size, Sparse, Switches, Tune, Watermarks,
 };

@@ -29,7 +29,7 @@ unsafe impl Extensible for cord_request {
 }
 // SAFETY: integers behind a usize.
 unsafe impl Extensible for cord_report {
-    const EARLIER_SIZES: &[usize] = &[];
+    const EARLIER_SIZES: &[usize] = &[offset_of!(cord_report, dropped)];
 }
 // SAFETY: integers behind a usize.
 unsafe impl Extensible for cord_status {
@@ -39,7 +39,7 @@ unsafe impl Extensible for cord_status {
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(matches!(cord_request::EARLIER_SIZES, [72]) && size_of::<cord_request>() == 96);
-    assert!(cord_report::EARLIER_SIZES.is_empty() && size_of::<cord_report>() == 160);
+    assert!(matches!(cord_report::EARLIER_SIZES, [160]) && size_of::<cord_report>() == 176);
     assert!(cord_status::EARLIER_SIZES.is_empty() && size_of::<cord_status>() == 96);
 };
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::os::fd::AsFd;
 
 use cordboard::request::Why;
-use cordboard::{Ended, Errno, Failure, Refusal, Report, Side};
+use cordboard::{Dropped, Ended, Errno, Failure, Refusal, Report, Side};
 
 use super::action::Action;
 use super::hints::hint;
@@ -120,6 +120,23 @@ pub fn lost_by_idle_limit(report: &Report, sink: &dyn Display) -> Option<String>
             lost(report)
         )
     })
+}
+
+/// Returns the warning about datagrams that were dropped, because they were too long for the
+/// sink.
+pub fn dropped_line(report: &Report, sink: &dyn Display) -> Option<String> {
+    let Dropped {
+        datagrams, bytes, ..
+    } = report.dropped;
+    let were = match datagrams {
+        0 => return None,
+        1 => "datagram was",
+        _ => "datagrams were",
+    };
+    Some(format!(
+        "cordboard: {sink}: {datagrams} {were} too long for the sink (EMSGSIZE) and dropped: \
+         {bytes} bytes"
+    ))
 }
 
 /// A transfer that was not started.

@@ -79,7 +79,8 @@ impl<'a> Intake<'a> {
             ..request.clone()
         };
         let transfer = Transfer::new(source, channel.writer(), request)
-            .map_err(|failure| refusal(failure, Side::Source))?;
+            .map_err(|failure| refusal(failure, Side::Source))?
+            .keeping_all();
         let mut transfer = match control {
             Some(control) => transfer.control(control),
             None => transfer,

@@ -56,8 +56,8 @@ impl fmt::Display for Ended {
 
 /// The report of a transfer, exact however it ended.
 ///
-/// `read == written + stranded`, always. If bytes of a seekable source could
-/// not be written, the transfer rewinds the source over them, and they count as
+/// `read == written + stranded`, always, unless datagrams were
+/// [dropped](Report::dropped). If bytes of a seekable source could not be written, the transfer rewinds the source over them, and they count as
 /// not read, unless another process has moved its position since. If a stage
 /// changes the bytes, `read` counts its input, and `written` and `stranded` its
 /// output: see [`stage`](crate::stage).
@@ -91,11 +91,34 @@ pub struct Report {
     /// longer than the receive buffer. Normally 0; otherwise the transfer has
     /// failed.
     pub truncated: u64,
+    /// Datagrams that were longer than the sink accepts (`EMSGSIZE`). They count as read, and
+    /// not as written: `read == written + stranded + dropped.bytes`. With a stream or a file as
+    /// the source, `EMSGSIZE` is a failure instead: the block is too large.
+    pub dropped: Dropped,
     /// The report of each stage, in order. If there is a stage, all bytes
     /// passed through user space.
     pub stages: Vec<StageReport>,
     /// The wall-clock time from start to end.
     pub elapsed: Duration,
+}
+
+/// Datagrams that were dropped, because they were longer than the sink accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Dropped {
+    /// Their number.
+    pub datagrams: u64,
+    /// The sum of their lengths.
+    pub bytes: u64,
+}
+
+/// The sum; the largest number instead of an overflow.
+impl std::ops::AddAssign for Dropped {
+    fn add_assign(&mut self, other: Dropped) {
+        self.datagrams = self.datagrams.saturating_add(other.datagrams);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
 }
 
 /// A report of no bytes, the initial value for a sum of reports.
@@ -112,6 +135,7 @@ impl Default for Report {
             by_path: Vec::new(),
             declined: Vec::new(),
             truncated: 0,
+            dropped: Dropped::default(),
             stages: Vec::new(),
             elapsed: Duration::ZERO,
         }
@@ -136,6 +160,7 @@ impl serde::Serialize for Report {
         use serde::ser::SerializeStruct;
         let more = usize::from(self.by_path.len() > 1)
             + usize::from(self.truncated > 0)
+            + usize::from(self.dropped.datagrams > 0)
             + usize::from(!self.stages.is_empty());
         let mut out = serializer.serialize_struct("Report", 9 + more)?;
         out.serialize_field("read", &self.read)?;
@@ -155,6 +180,9 @@ impl serde::Serialize for Report {
         out.serialize_field("declined", &self.declined)?;
         if self.truncated > 0 {
             out.serialize_field("truncated", &self.truncated)?;
+        }
+        if self.dropped.datagrams > 0 {
+            out.serialize_field("dropped", &self.dropped)?;
         }
         if !self.stages.is_empty() {
             out.serialize_field("stages", &self.stages)?;

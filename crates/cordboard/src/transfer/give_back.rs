@@ -21,7 +21,7 @@ impl Transfer<'_> {
             Some(Stranded::Buffer(bytes)) if self.transforms() => bytes.len() as u64,
             Some(Stranded::Pipe(_)) if self.transforms() => unreadable,
             _ if self.transforms() => 0,
-            _ => self.flow.read() - self.flow.written(),
+            _ => self.flow.unwritten(),
         };
         HandedBack { stranded, bytes }
     }

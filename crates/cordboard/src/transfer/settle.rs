@@ -134,6 +134,7 @@ impl<'a> Settlement<'a> {
             by_path,
             declined,
             truncated: transfer.flow.truncated(),
+            dropped: transfer.flow.dropped(),
             stages: transfer.flow.stages.report(),
             elapsed: waiter.now().saturating_sub(start),
         };

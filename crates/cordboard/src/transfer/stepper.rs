@@ -104,7 +104,7 @@ impl Stepper {
                 Next::Step
             }
             Turn::Blocked(Side::Source) if transfer.source_is_complete => {
-                match transfer.flow.read() == transfer.flow.written() {
+                match transfer.flow.has_written_all() {
                     true => Next::End(Turn::Done(Ended::Eof)),
                     false => self.blocked(transfer, Side::Sink, waiter),
                 }

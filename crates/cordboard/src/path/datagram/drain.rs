@@ -64,6 +64,12 @@ impl Datagram {
                 sent => sent,
             }
         };
+        let sent = match sent {
+            // The error may be that of an earlier datagram, which a router has reported
+            // (`IP_MTU_DISCOVER`, ip(7)). Such an error is reported once.
+            Err(Errno::EMSGSIZE) => singly(),
+            sent => sent,
+        };
         match sent {
             Ok(n) => {
                 let sent = &self.queue[self.next..self.next + n];
@@ -73,6 +79,11 @@ impl Datagram {
             }
             Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Sink)),
             Err(Errno::EAGAIN | Errno::ENOBUFS) => Err(Verdict::Blocked(Side::Sink)),
+            Err(Errno::EMSGSIZE) if flow.drops_too_long() => {
+                flow.dropped_one(first.len() as u64);
+                self.next += 1;
+                Ok(0)
+            }
             Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
         }
     }

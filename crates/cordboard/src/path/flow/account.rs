@@ -1,5 +1,7 @@
 //! Counts of what a transfer has taken from its source and given to its sink.
 
+use crate::report::Dropped;
+
 /// Counts of bytes and datagrams. Only [`Flow`](super::Flow) changes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Account {
@@ -9,4 +11,6 @@ pub(super) struct Account {
     pub(super) written: u64,
     /// Datagrams that the kernel truncated.
     pub(super) truncated: u64,
+    /// Datagrams that were too long for the sink, and their bytes.
+    pub(super) dropped: Dropped,
 }

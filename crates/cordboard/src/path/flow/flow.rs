@@ -14,6 +14,7 @@ use crate::path::flow::cursor::Cursor;
 use crate::path::flow::enlarged_pipes::EnlargedPipes;
 use crate::path::verdict::Verdict;
 use crate::pipe::{Channel, Unreadable};
+use crate::report::Dropped;
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
 
@@ -28,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) seek_zeros: bool,
     /// The backend for asynchronous I/O.
     pub(crate) backend: Backend,
+    /// Datagrams that are too long for the sink are dropped, and the others continue.
+    pub(crate) drops_too_long: bool,
 }
 
 /// The working state that a transfer passes to its current path.
@@ -105,6 +108,7 @@ impl<'fd> Flow<'fd> {
                 watermarks: request.watermarks,
                 seek_zeros,
                 backend,
+                drops_too_long: true,
             },
             interrupted: None,
             unreadable: None,
@@ -135,6 +139,35 @@ impl<'fd> Flow<'fd> {
     /// Records that the kernel has truncated this many datagrams.
     pub(crate) fn cut(&mut self, datagrams: u64) {
         self.account.truncated += datagrams;
+    }
+
+    /// Datagrams that were too long for the sink.
+    pub(crate) fn dropped(&self) -> Dropped {
+        self.account.dropped
+    }
+
+    /// Records that a datagram of this length was too long for the sink.
+    pub(in crate::path) fn dropped_one(&mut self, bytes: u64) {
+        self.account.dropped.datagrams += 1;
+        self.account.dropped.bytes += bytes;
+    }
+
+    /// Returns whether datagrams that are too long for the sink are dropped. Those that the
+    /// transfer itself cuts are not: another block size helps.
+    pub(in crate::path) fn drops_too_long(&self) -> bool {
+        let both = self.source.kind().is_datagram() && self.sink.kind().is_datagram();
+        both && self.options.drops_too_long
+    }
+
+    /// Returns the number of bytes taken from the source and neither written nor dropped,
+    /// if no stage changes the bytes.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.account.read - self.account.written - self.account.dropped.bytes
+    }
+
+    /// Returns whether all bytes taken from the source were written or dropped.
+    pub(crate) fn has_written_all(&self) -> bool {
+        self.account.read == self.account.written + self.account.dropped.bytes
     }
 
     /// Uncounts bytes that were rewound over.
