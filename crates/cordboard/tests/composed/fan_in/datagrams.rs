@@ -1,14 +1,12 @@
 //! Datagrams stay whole.
 
-use std::time::Duration;
-
 use rustix::net::{RecvFlags, recv};
 use rustix::pipe::PipeFlags;
 
 use cordboard::fan_in::Turn;
-use cordboard::{Control, Ended, Errno, Request};
+use cordboard::{Control, Ended, Errno};
 
-use super::sources::{audit, fan, request, until};
+use super::sources::{audit, fan, until};
 use crate::common::datagrams::{SORTS, Sort, pair, put};
 use crate::common::{content, file_with, watchdog};
 
@@ -26,23 +24,24 @@ fn datagrams_of_several_sources_stay_whole() {
         for (source, feed) in feeds.iter().enumerate() {
             (0..count).for_each(|n| put(feed, &datagram(source, n)));
         }
+        // Not all sources have an end.
+        let control = Control::new().unwrap();
+        let all_have_passed = control.clone();
         let taker = std::thread::spawn(move || {
             let (mut got, mut buffer) = (vec![Vec::new(); 3], vec![0; 1 << 16]);
             for _ in 0..3 * count {
                 let (n, _) = recv(&end, &mut buffer[..], RecvFlags::empty()).unwrap();
                 got[usize::from(buffer[0])].push(buffer[..n].to_vec());
             }
+            all_have_passed.cancel();
             (got, end)
         });
-        let patient = Request {
-            idle: Some(Duration::from_millis(200)),
-            ..Request::default()
-        };
-        let running = request(&sources, &sink, patient)
+        let running = fan(&sources, &sink)
             .turn(Turn::ByDatagram)
-            .unwrap();
+            .unwrap()
+            .control(&control);
         let outcome = running.run().unwrap();
-        assert_eq!(outcome.ended, Ended::Idle, "{outcome:?}");
+        assert_eq!(outcome.ended, Ended::Cancelled, "{outcome:?}");
         let (got, _end) = taker.join().unwrap();
         for (source, got) in got.into_iter().enumerate() {
             let sent: Vec<_> = (0..count).map(|n| datagram(source, n)).collect();

@@ -1,10 +1,8 @@
 //! Datagrams stay whole.
 
-use std::time::Duration;
-
 use rustix::net::{RecvFlags, recv};
 
-use cordboard::{Ended, OnSlow, Request};
+use cordboard::{Control, Ended, OnSlow, Request};
 
 use super::readers::{audit, request};
 use crate::common::datagrams::{SORTS, Sort, all, pair, put};
@@ -34,14 +32,21 @@ fn datagrams_keep_their_boundaries_at_every_sink() {
             })
         };
         let takers: Vec<_> = ends.into_iter().map(|end| taker(end, sent.len())).collect();
-        let patient = Request {
-            idle: Some(Duration::from_millis(200)),
-            ..Request::default()
-        };
-        let outcome = request(&source, &sinks, patient).run().unwrap();
-        assert_eq!(outcome.ended, Ended::Idle, "{outcome:?}");
-        for taker in takers {
-            let (got, _end) = taker.join().unwrap();
+        // Not all sources have an end.
+        let control = Control::new().unwrap();
+        let all_have_passed = control.clone();
+        let joiner = std::thread::spawn(move || {
+            let got = takers.into_iter().map(|taker| taker.join().unwrap());
+            let got: Vec<_> = got.collect();
+            all_have_passed.cancel();
+            got
+        });
+        let outcome = request(&source, &sinks, Request::default())
+            .control(&control)
+            .run()
+            .unwrap();
+        assert_eq!(outcome.ended, Ended::Cancelled, "{outcome:?}");
+        for (got, _end) in joiner.join().unwrap() {
             assert!(got == sent, "{sort:?}");
         }
         for (sink, _) in audit(outcome) {
@@ -65,27 +70,27 @@ fn a_full_sink_drops_whole_datagrams() {
     let feeder = std::thread::spawn(move || {
         (0..count).for_each(|n| put(&feed, &datagram(n)));
     });
+    // The slow sink never accepts the rest, so the fan-out ends by a cancellation.
+    let control = Control::new().unwrap();
+    let all_have_passed = control.clone();
     let taker = std::thread::spawn(move || {
-        let (mut next, mut buffer) = (0, vec![0; 1 << 16]);
-        while let (n @ 1.., _) = recv(&fast_end, &mut buffer[..], RecvFlags::empty()).unwrap() {
+        let mut buffer = vec![0; 1 << 16];
+        for next in 0..count {
+            let (n, _) = recv(&fast_end, &mut buffer[..], RecvFlags::empty()).unwrap();
             assert!(buffer[..n] == datagram(next));
-            next += 1;
         }
-        next
+        all_have_passed.cancel();
     });
     let sinks = [fast, slow];
-    let limited = Request {
-        idle: Some(Duration::from_millis(200)),
-        ..Request::default()
-    };
-    let outcome = request(&source, &sinks, limited)
+    let outcome = request(&source, &sinks, Request::default())
         .on_slow(OnSlow::Drop)
+        .control(&control)
         .run()
         .unwrap();
     drop(sinks);
     feeder.join().unwrap();
-    let passed = taker.join().unwrap();
-    assert_eq!(outcome.read, 1000 * u64::from(passed));
+    taker.join().unwrap();
+    assert_eq!(outcome.read, 1000 * u64::from(count));
     let sinks = audit(outcome);
     let (slow, back) = &sinks[1];
     // At the end each receive returns 0 bytes.
