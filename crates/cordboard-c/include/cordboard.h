@@ -258,7 +258,8 @@ struct cord_status {
     uint64_t read;
     // Bytes that the sink has accepted so far.
     uint64_t written;
-    // Bytes read and not yet written: `read - written`.
+    // Bytes read and not yet written: `read - written`. This includes dropped
+    // datagrams.
     uint64_t in_transit;
     // Bytes written per second since the start.
     uint64_t rate;
@@ -314,7 +315,8 @@ extern "C" {
 // The number of bytes written (SSIZE_MAX for more), or -1 and errno. After a
 // failure `cord_try(CORD_LAST, &report)` reports the number of bytes moved,
 // and `cord_stranded(CORD_LAST, ...)` reads the bytes that were read from
-// `src` and not written.
+// `src` and not written. A datagram that is longer than `dst` accepts is
+// dropped, and does not count as written: `dropped` of the report counts it.
 //
 // # Errors
 //
@@ -640,8 +642,8 @@ int cord_cue(int src, int dst);
 // once each transfer that the commands start has ended, as in the cue()
 // paper. It reads the records up to then, and drops them. No other thread may
 // read from the descriptor meanwhile. To any other descriptor it is write(2).
-// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, it
-// returns once the first of them has ended.
+// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
+// call returns once the first of these transfers has ended.
 //
 // # Returns
 //

@@ -235,7 +235,8 @@ pub struct cord_status {
     pub read: u64,
     /// Bytes that the sink has accepted so far.
     pub written: u64,
-    /// Bytes read and not yet written: `read - written`.
+    /// Bytes read and not yet written: `read - written`. This includes dropped
+    /// datagrams.
     pub in_transit: u64,
     /// Bytes written per second since the start.
     pub rate: u64,

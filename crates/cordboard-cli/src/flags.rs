@@ -136,9 +136,8 @@ pub enum Command {
     Play(Play),
     /// Steer a command that was started with --control
     ///
-    /// Prints the status of that command after the action has taken effect,
-    /// except that a cancellation takes effect later: the command ends as after
-    /// SIGTERM.
+    /// Prints the status of that command after the action has taken effect. A
+    /// cancellation takes effect later: the command then ends as after SIGTERM.
     #[command(after_help = EXIT)]
     Cue(CueFlags),
     /// Show running transfers live, and steer them by keys

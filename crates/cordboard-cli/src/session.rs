@@ -143,9 +143,9 @@ impl Session {
         };
         self.account.add(&report);
         self.transfers += 1;
-        dropped_line(&report, sink_name)
-            .iter()
-            .for_each(|line| self.print(line));
+        if let Some(line) = dropped_line(&report, sink_name) {
+            self.print(&line);
+        }
         if let Err(problem) = &done {
             self.note_closed_reader(problem, sink);
         }

@@ -56,8 +56,8 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 /// once each transfer that the commands start has ended, as in the cue()
 /// paper. It reads the records up to then, and drops them. No other thread may
 /// read from the descriptor meanwhile. To any other descriptor it is write(2).
-/// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, it
-/// returns once the first of them has ended.
+/// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
+/// call returns once the first of these transfers has ended.
 ///
 /// # Returns
 ///
@@ -109,12 +109,19 @@ fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
         refused: None,
         ends: None,
     };
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    // Refusals that were not read concern earlier commands.
+    exchange.is_unconfirmed = true;
+    let _earlier = exchange.confirm();
+    exchange.refused = None;
     let (mut commands, mut left) = (Commands::default(), bytes);
     while !left.is_empty() {
         left = &left[commands.push(left)..];
         while let Some(command) = commands.next() {
             let Ok(command) = command else {
-                exchange.flush()?;
+                exchange.confirm()?;
                 return Err(Errno::EINVAL.into());
             };
             exchange.carry_out(command)?;
@@ -148,7 +155,7 @@ struct Exchange {
     next: u32,
     /// The first refusal of another command.
     refused: Option<Errno>,
-    /// The number of the transfer that is awaited, or a later one, and its end.
+    /// The lowest number of the awaited transfer, and the record of its end.
     ends: Option<(u32, Option<Done>)>,
 }
 

@@ -35,7 +35,8 @@ use crate::types::{CORD_EOF, cord_transfer};
 /// The number of bytes written (SSIZE_MAX for more), or -1 and errno. After a
 /// failure `cord_try(CORD_LAST, &report)` reports the number of bytes moved,
 /// and `cord_stranded(CORD_LAST, ...)` reads the bytes that were read from
-/// `src` and not written.
+/// `src` and not written. A datagram that is longer than `dst` accepts is
+/// dropped, and does not count as written: `dropped` of the report counts it.
 ///
 /// # Errors
 ///

@@ -97,6 +97,12 @@ static void refused(void)
     CHECK(lseek(from, 0, SEEK_CUR) == 0);
     CHECK(write(c, paced + 2, 8) == 8);
     CHECK(lseek(from, 0, SEEK_CUR) == 6);
+    /* A refusal that was not read is none of a later call. */
+    uint32_t both[] = {CORD_CUE_RATE, 1000, 0xffffffff};
+    CHECK(write(c, both, sizeof both) == -1);
+    CHECK((write)(c, both, sizeof both) == (ssize_t)sizeof both);
+    CHECK(write(c, paced + 2, 8) == 8);
+    CHECK(lseek(from, 0, SEEK_CUR) == 12);
     CHECK(close(c) == 0 && close(from) == 0 && close(to) == 0);
 }
 

@@ -30,9 +30,9 @@ pub fn text(status: &Status) -> String {
         units::time(status.elapsed),
         units::rate(rate)
     );
-    // Without a buffer, the command reports the bytes written as read.
-    if let level @ 1.. = status.read.saturating_sub(status.written) {
-        let _ = write!(line, ", {} in the buffer", units::count(level));
+    // A buffer holds the difference, or a stage changes the bytes.
+    if status.read != status.written {
+        let _ = write!(line, ", {} bytes read", units::count(status.read));
     }
     if let Some(path) = status.path {
         let _ = write!(line, ", by {path}");

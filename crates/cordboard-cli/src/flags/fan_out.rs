@@ -48,9 +48,10 @@ pub struct FanIn {
     /// A line or record longer than 1M is divided. Bytes after the last line
     /// feed of a source are a line; no line feed is added. --size applies to
     /// each source, --idle to all of them together. A rate and a pause apply
-    /// to the sink: a few MiB of each source may be read before. No source is
-    /// rewound over bytes that the sink has not accepted, and holes are
-    /// written. Each source has its own account (--json: sources)
+    /// to the sink: a few MiB of each source may be read before the sink
+    /// accepts them. The sources are not rewound over bytes that the sink has
+    /// not accepted. Holes are written as zeros. Each source has its own
+    /// account (--json: sources)
     #[arg(long, value_name = "HOW", value_enum)]
     pub fan_in: Option<Turns>,
     /// Number of bytes of one turn, 64K by default. Needs --fan-in turn

@@ -1,7 +1,7 @@
 //! A film from its start to its end.
 
 use std::io::BufWriter;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use cordboard::{Ended, Request, Side, Size, Sparse};
 
@@ -15,6 +15,7 @@ use super::show::{Close, Wake, show_frames};
 use super::tally::Tally;
 use super::video::Video;
 use crate::endpoint::Opened;
+use crate::files::is_standard_output;
 use crate::flags::{Play, ProgressMode, Range};
 use crate::output::{errno_of, print_line};
 use crate::problem::{Action, Problem, print_leftover};
@@ -62,7 +63,7 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), PlayProblem> {
         (Which::Audio, &ends.audio_to),
         (Which::Video, &ends.video_to),
     ];
-    let is_standard = |end: &Opened| end.as_fd().as_raw_fd() == libc::STDOUT_FILENO;
+    let is_standard = |end: &Opened| is_standard_output(end.as_fd());
     let standard = sinks.into_iter().find(|(_, end)| is_standard(end));
     play_report.standard = standard.map(|(which, _)| which);
     let style = style(flags, &ends);

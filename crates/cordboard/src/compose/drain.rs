@@ -103,7 +103,7 @@ impl<'o> Drain<'o> {
         };
         let signal = wake.clone().map(Signal);
         let running = engine::start_with(channel, sink, request, |transfer| {
-            // The compositions know the bytes of a sink by their number.
+            // A composition identifies the bytes of a sink by their number.
             let mut transfer = transfer.keeping_all();
             if let Some(control) = control {
                 transfer = transfer.control(control);

@@ -20,8 +20,8 @@ const PIECE: usize = 64 << 10;
 enum Part {
     /// A pipe or a socket whose content ends.
     Open(OwnedFd),
-    /// Bytes of a stream.
-    Bytes(Vec<u8>),
+    /// Bytes of a stream, and the number of those that were taken.
+    Bytes(Vec<u8>, usize),
     /// One datagram or record, which may be empty.
     Message(Vec<u8>),
 }
@@ -35,15 +35,17 @@ impl Rest {
         self.0.is_empty()
     }
 
-    /// Prepends stranded bytes.
-    pub(super) fn keep(&mut self, stranded: Option<Stranded>) {
+    /// Prepends stranded bytes. `messages`: the source is a datagram socket. Otherwise the
+    /// transfer has cut its bytes into datagrams, and another block may cut them differently.
+    pub(super) fn keep(&mut self, stranded: Option<Stranded>, messages: bool) {
         match stranded {
             Some(Stranded::Pipe(pipe)) => self.0.push_front(Part::Open(pipe)),
-            Some(Stranded::Buffer(bytes)) => self.0.push_front(Part::Bytes(bytes)),
-            Some(Stranded::Datagrams(all)) => {
+            Some(Stranded::Buffer(bytes)) => self.0.push_front(Part::Bytes(bytes, 0)),
+            Some(Stranded::Datagrams(all)) if messages => {
                 let all = all.into_iter().rev().map(Part::Message);
                 all.for_each(|part| self.0.push_front(part));
             }
+            Some(Stranded::Datagrams(all)) => self.0.push_front(Part::Bytes(all.concat(), 0)),
             None => {}
         }
     }
@@ -56,20 +58,20 @@ impl Rest {
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available. `EMSGSIZE`: a
     /// message is longer than `wmem_max` permits. The bytes stay.
     pub(super) fn open_front(&mut self) -> Result<Option<BorrowedFd<'_>>, Errno> {
-        let (opened, left) = match self.0.front() {
+        let (opened, is_taken) = match self.0.front_mut() {
             None => return Ok(None),
-            Some(Part::Open(_)) => (None, Vec::new()),
-            Some(Part::Bytes(bytes)) => {
-                let (socket, left) = stream_with_start_of(bytes)?;
-                (Some(socket), left.to_vec())
+            Some(Part::Open(_)) => (None, false),
+            Some(Part::Bytes(bytes, taken)) => {
+                let (socket, sent) = stream_with_start_of(&bytes[*taken..])?;
+                *taken += sent;
+                (Some(socket), *taken == bytes.len())
             }
-            Some(Part::Message(bytes)) => (Some(socket_with(bytes)?), Vec::new()),
+            Some(Part::Message(bytes)) => (Some(socket_with(bytes)?), true),
         };
-        if let Some(opened) = opened {
+        if is_taken {
             self.0.pop_front();
-            if !left.is_empty() {
-                self.0.push_front(Part::Bytes(left));
-            }
+        }
+        if let Some(opened) = opened {
             self.0.push_front(Part::Open(opened));
         }
         Ok(match self.0.front() {
@@ -87,22 +89,22 @@ impl Rest {
     pub(super) fn into_descriptors(self) -> impl Iterator<Item = OwnedFd> {
         self.0.into_iter().filter_map(|part| match part {
             Part::Open(fd) => Some(fd),
-            Part::Bytes(_) | Part::Message(_) => None,
+            Part::Bytes(..) | Part::Message(_) => None,
         })
     }
 }
 
-/// Returns a socket from which the first of these bytes are received, and then the end, and
-/// the other bytes. Not a file in memory: `RLIMIT_FSIZE` applies to it. Not a pipe: a child
+/// Returns a socket that contains the first of these bytes and then an end, and the number of
+/// bytes in it. Not a file in memory: `RLIMIT_FSIZE` applies to it. Not a pipe: a child
 /// of `fork(2)` may have its write end.
-fn stream_with_start_of(bytes: &[u8]) -> Result<(OwnedFd, &[u8]), Errno> {
+fn stream_with_start_of(bytes: &[u8]) -> Result<(OwnedFd, usize), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let (reader, writer) = (beyond(reader)?, beyond(writer)?);
     let piece = &bytes[..bytes.len().min(PIECE)];
     let sent = again(|| send(&writer, piece, SendFlags::NOSIGNAL))?;
     shutdown(&writer, Shutdown::Write)?;
-    Ok((reader, &bytes[sent..]))
+    Ok((reader, sent))
 }
 
 /// Returns a socket from which this message is received, and then the end.

@@ -31,7 +31,7 @@ pub struct Status {
 impl Status {
     /// Returns the bytes taken from the source that the sink has not accepted yet:
     /// `read - written`, or 0 if a stage has produced more bytes than were read.
-    /// With such a stage the two count different bytes.
+    /// With such a stage the two count different bytes. Dropped datagrams stay in transit.
     pub fn in_transit(&self) -> u64 {
         self.read.saturating_sub(self.written)
     }

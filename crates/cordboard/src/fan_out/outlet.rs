@@ -20,6 +20,7 @@ use crate::pipe::{CallerPipe, NoWait};
 use crate::report::Refusal;
 use crate::request::{DataPath, Request, Size, Switches};
 use crate::sys::{self, again};
+use crate::transfer::Transfer;
 
 /// Where the bytes of a sink are written.
 pub(super) enum Target {
@@ -352,7 +353,8 @@ fn private(endpoint: &Endpoint<'_>, request: &Request, messages: bool) -> Result
         idle: None,
         ..request.clone()
     };
-    let started = engine::start(channel.reader(), endpoint.fd(), request);
+    let sink = endpoint.fd();
+    let started = engine::start_with(channel.reader(), sink, request, Transfer::keeping_all);
     let running = started.map_err(|failure| {
         let errno = failure.report.errno.unwrap_or(Errno::EINVAL);
         failure.refusal.unwrap_or(Refusal::NoEngine { errno })

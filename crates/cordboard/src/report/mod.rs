@@ -56,9 +56,9 @@ impl fmt::Display for Ended {
 
 /// The report of a transfer, exact however it ended.
 ///
-/// `read == written + stranded`, always, unless datagrams were
-/// [dropped](Report::dropped). If bytes of a seekable source could not be written, the transfer rewinds the source over them, and they count as
-/// not read, unless another process has moved its position since. If a stage
+/// `read == written + stranded + dropped.bytes`, always. If bytes of a
+/// seekable source could not be written, the transfer rewinds the source over
+/// them, and they count as not read, unless another process has moved its position since. If a stage
 /// changes the bytes, `read` counts its input, and `written` and `stranded` its
 /// output: see [`stage`](crate::stage).
 #[derive(Debug, Clone, PartialEq)]
@@ -92,8 +92,7 @@ pub struct Report {
     /// failed.
     pub truncated: u64,
     /// Datagrams that were longer than the sink accepts (`EMSGSIZE`). They count as read, and
-    /// not as written: `read == written + stranded + dropped.bytes`. With a stream or a file as
-    /// the source, `EMSGSIZE` is a failure instead: the block is too large.
+    /// not as written. If the source is not a datagram socket, `EMSGSIZE` is a failure instead.
     pub dropped: Dropped,
     /// The report of each stage, in order. If there is a stage, all bytes
     /// passed through user space.
@@ -113,7 +112,7 @@ pub struct Dropped {
     pub bytes: u64,
 }
 
-/// The sum; the largest number instead of an overflow.
+/// Adds the counts. A sum that overflows is the largest number.
 impl std::ops::AddAssign for Dropped {
     fn add_assign(&mut self, other: Dropped) {
         self.datagrams = self.datagrams.saturating_add(other.datagrams);

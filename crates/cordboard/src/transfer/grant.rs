@@ -57,7 +57,9 @@ impl Transfer<'_> {
     /// sink.
     pub(super) fn stop_meter(&mut self, before: Duration, waits: bool, clock: &mut dyn Clock) {
         let spent = thread_time().saturating_sub(before);
-        if let Some(tuning) = &mut self.tuning {
+        if let Some(tuning) = &mut self.tuning
+            && self.flow.mode.shares_thread()
+        {
             tuning.spent += spent;
         }
         if let Some(control) = self.metered() {

@@ -10,8 +10,8 @@ use super::window::{Sample, Window};
 const MARGIN: u64 = 31;
 /// At the same rate, a setting that uses this much less processor time is better, in 1/1024.
 const CHEAPER: u64 = 154;
-/// A setting that uses more than [`CHEAPER`] more processor time must also be faster by this
-/// part of the rest.
+/// The processor time beyond [`CHEAPER`], divided by this, is the additional rate that a
+/// setting needs.
 const PER_COST: u64 = 4;
 /// A rate that is lower by at most this counts as the same, in 1/1024. It is less than
 /// [`MARGIN`], so that two settings are never each better than the other.
@@ -311,7 +311,7 @@ impl Controller {
 /// time, in 1/1024.
 fn price(one: &Record, other: &Record) -> u64 {
     let (cost, least) = (u128::from(one.cost()), u128::from(other.cost()));
-    if least == 0 {
+    if least == 0 || one.samples().min(other.samples()) < 2 {
         return 0;
     }
     let more = (cost * 1024 / least).saturating_sub(u128::from(1024 + CHEAPER));

@@ -212,6 +212,43 @@ fn stranded_messages_stay_whole() {
     }
 }
 
+/// A block that is too long for the sink: the bytes of the stream are cut again.
+#[test]
+fn a_stream_that_was_cut_too_long_is_cut_again() {
+    let _dog = watchdog("a_stream_that_was_cut_too_long_is_cut_again");
+    let data = noise(70_000);
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (sink, end) = (udp(), udp());
+    net::connect(&sink, &net::getsockname(&end).unwrap()).unwrap();
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    let sent = data.clone();
+    let feeder = std::thread::spawn(move || feed.write_all(&sent));
+    send(&cue, &[Command::Block(66_000), Command::Write(66_000)]);
+    let first = done(&mut cue);
+    assert_eq!(first.errno, Some(Errno::EMSGSIZE), "{first:?}");
+    assert_eq!(first.read, first.stranded);
+    assert!(first.stranded > 65_507, "{first:?}");
+    send(&cue, &[Command::Block(1000), Command::WriteToEnd]);
+    feeder.join().unwrap().unwrap();
+    let second = done(&mut cue);
+    assert_eq!(
+        (second.ended, second.written),
+        (Ended::Eof, 70_000),
+        "{second:?}"
+    );
+    let (mut got, mut space) = (Vec::new(), vec![0; 70_000]);
+    while got.len() < data.len() {
+        let (_, n) = net::recv(&end, &mut space[..], RecvFlags::empty()).unwrap();
+        got.extend_from_slice(&space[..n]);
+    }
+    assert!(got == data);
+}
+
+/// A UDP socket on the loopback interface.
+fn udp() -> std::os::fd::OwnedFd {
+    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
+}
+
 /// A rate of nearly nothing, and none, while a transfer runs.
 #[test]
 fn a_rate_changes_while_a_transfer_runs() {

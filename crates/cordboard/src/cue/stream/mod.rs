@@ -47,6 +47,8 @@ pub(super) struct Stream {
     ends: [OwnedFd; 2],
     /// The source ends by itself: it is a file or a block device.
     source_ends: bool,
+    /// The source is a datagram socket.
+    has_messages: bool,
     /// A query of the source or the sink may wait for a server.
     may_wait: bool,
     control: Control,
@@ -87,6 +89,7 @@ impl Stream {
                 new.kind,
                 Some(Kind::File | Kind::Memfd | Kind::BlockDevice | Kind::Pseudo)
             ),
+            has_messages: new.kind.is_some_and(Kind::is_datagram),
             may_wait: new.may_wait,
             control: new.control,
             commands: Commands::default(),

@@ -114,8 +114,14 @@ impl Stream {
     /// for the server of a file.
     fn prepare(&mut self, job: &Job, shared: &Arc<Lock<Starting>>) -> Result<Start, Failure> {
         let sink = Transfer::copy_of(self.ends[1].as_fd(), Side::Sink)?;
-        let none_left = |errno| Failure::refused(Refusal::NoDescriptor { errno });
-        let rest = self.rest.open_front().map_err(none_left)?;
+        let side = Side::Source;
+        let not_made = |errno| Refusal::Unusable { side, errno };
+        let none_left = |errno: Errno| match errno {
+            Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+            _ => not_made(errno),
+        };
+        let rest = self.rest.open_front();
+        let rest = rest.map_err(|errno| Failure::refused(none_left(errno)))?;
         let source = rest.unwrap_or(self.ends[0].as_fd());
         let source = Transfer::copy_of(source, Side::Source)?;
         let request = match rest {
@@ -202,7 +208,7 @@ impl Stream {
             if report.ended == Ended::Eof {
                 self.rest.pop_front();
             }
-            self.rest.keep(outcome.stranded);
+            self.rest.keep(outcome.stranded, self.has_messages);
             (report.read, report.written) = (0, 0);
             if report.ended != Ended::Eof {
                 return self.finish(job, number, report, rest);
@@ -213,7 +219,7 @@ impl Stream {
             }
             return self.begin(job, number, rest);
         }
-        self.rest.keep(outcome.stranded);
+        self.rest.keep(outcome.stranded, self.has_messages);
         if let Some(place) = &mut self.source_place {
             *place += report.read;
         }

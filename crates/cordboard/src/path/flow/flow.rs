@@ -152,8 +152,8 @@ impl<'fd> Flow<'fd> {
         self.account.dropped.bytes += bytes;
     }
 
-    /// Returns whether datagrams that are too long for the sink are dropped. Those that the
-    /// transfer itself cuts are not: another block size helps.
+    /// Returns whether datagrams that are too long for the sink are dropped: those of a
+    /// datagram socket. Others are cut by the transfer, and another block size may help.
     pub(in crate::path) fn drops_too_long(&self) -> bool {
         let both = self.source.kind().is_datagram() && self.sink.kind().is_datagram();
         both && self.options.drops_too_long

@@ -2,7 +2,7 @@
 
 use rustix::net::{RecvFlags, recv};
 
-use cordboard::{Control, Ended, OnSlow, Request};
+use cordboard::{Control, Ended, Errno, OnSlow, Request};
 
 use super::readers::{audit, request};
 use crate::common::datagrams::{SORTS, Sort, all, pair, put};
@@ -56,6 +56,39 @@ fn datagrams_keep_their_boundaries_at_every_sink() {
             );
         }
     }
+}
+
+/// A datagram that is too long for a sink is a failure of that sink.
+#[test]
+fn a_datagram_that_is_too_long_fails_the_sink() {
+    let _dog = watchdog("a_datagram_that_is_too_long_fails_the_sink");
+    let (source, feed) = pair(Sort::Unix);
+    let (udp, _udp_end) = pair(Sort::Udp);
+    let (unix, unix_end) = pair(Sort::Unix);
+    let sent = [vec![1; 10], vec![2; 70_000], vec![3; 10]];
+    sent.iter().for_each(|datagram| put(&feed, datagram));
+    let control = Control::new().unwrap();
+    let all_have_passed = control.clone();
+    let taker = std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 17];
+        for sent in sent {
+            let (n, _) = recv(&unix_end, &mut buffer[..], RecvFlags::empty()).unwrap();
+            assert!(buffer[..n] == sent);
+        }
+        all_have_passed.cancel();
+    });
+    let sinks = [udp, unix];
+    let outcome = request(&source, &sinks, Request::default())
+        .on_slow(OnSlow::Detach)
+        .control(&control)
+        .run()
+        .unwrap();
+    taker.join().unwrap();
+    let sinks = audit(outcome);
+    let (failed, back) = &sinks[0];
+    assert_eq!(failed.errno, Some(Errno::EMSGSIZE), "{failed:?}");
+    assert_eq!((failed.written, failed.dropped), (10, 0));
+    assert!(back.starts_with(&[2; 70_000]));
 }
 
 #[test]
