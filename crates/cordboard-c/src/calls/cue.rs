@@ -134,10 +134,6 @@ fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Not a command in any version: its refusal shows that all commands before it are carried out
-/// or refused.
-const MARK: u32 = 0x4300_ffff;
-
 /// Commands that start no transfer are sent together, up to this number of bytes.
 const TOGETHER: usize = 4096;
 
@@ -148,7 +144,7 @@ struct Exchange {
     unsent: Vec<u8>,
     /// Commands were sent that may have been refused.
     is_unconfirmed: bool,
-    /// [`MARK`] was sent, and is not refused yet.
+    /// [`Command::MARK`] was sent, and is not refused yet.
     is_marked: bool,
     /// The number of the next transfer, behind all that run and wait. 0: unknown, because a
     /// limit forbids to ask.
@@ -196,7 +192,7 @@ impl Exchange {
     fn confirm(&mut self) -> Result<(), Errno> {
         if std::mem::take(&mut self.is_unconfirmed) {
             self.is_marked = true;
-            self.unsent.extend_from_slice(&MARK.to_le_bytes());
+            self.unsent.extend_from_slice(&Command::MARK.to_le_bytes());
             self.flush()?;
         }
         while self.is_marked {
@@ -241,7 +237,10 @@ impl Exchange {
         match record {
             // The answer, or a report of progress.
             Record::Status(status) => self.next = status.transfer + status.queued + 1,
-            Record::Refused { word: MARK, .. } => self.is_marked = false,
+            Record::Refused {
+                word: Command::MARK,
+                ..
+            } => self.is_marked = false,
             Record::Refused { word, .. } if word as u16 == Command::Status.code() => {
                 self.next = 0;
             }

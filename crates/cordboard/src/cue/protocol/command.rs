@@ -88,6 +88,10 @@ pub struct BadCommand {
 }
 
 impl Command {
+    /// A first word that is not a command in any version. Its refusal shows that all commands
+    /// before it were carried out or refused.
+    pub const MARK: u32 = 0x4300_ffff;
+
     /// Returns the number of the command in a first word.
     pub fn code(self) -> u16 {
         match self {

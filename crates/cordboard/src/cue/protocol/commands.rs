@@ -185,4 +185,13 @@ mod tests {
         Command::Write(4_096_000).encode(&mut bytes);
         assert_eq!(words(&bytes), [0x4301_0001, 4_096_000]);
     }
+
+    #[test]
+    fn the_mark_is_not_a_command() {
+        let mut decoder = Commands::default();
+        decoder.push(&Command::MARK.to_le_bytes());
+        let refused = decoder.next().unwrap().unwrap_err();
+        assert_eq!(refused.word, Command::MARK);
+        assert!(decoder.next().is_none());
+    }
 }
