@@ -33,6 +33,7 @@ pub mod midst;
 pub mod model;
 pub mod needs;
 pub mod obstacle;
+pub mod one_processor;
 pub mod pattern;
 pub mod refuse;
 pub mod rounds;

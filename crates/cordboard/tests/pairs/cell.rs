@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use testkit::one_processor::OneProcessor;
 use testkit::{Ask, Collected, Expect, Sink, SinkKind, Source, SourceKind, Spec, model};
 
 /// One pair under one condition.
@@ -76,11 +77,13 @@ impl fmt::Display for Run {
     }
 }
 
-fn fixtures(cell: &Cell) -> (Source, Sink) {
+fn fixtures(cell: &Cell) -> (Source, Sink, Option<OneProcessor>) {
+    let is_udp = cell.source == SourceKind::Udp || cell.sink == SinkKind::Udp;
+    let stays = is_udp.then(OneProcessor::stay);
     let spec = Spec::verify(cell.size).nonblocking(cell.nonblocking);
     let source = Source::make(cell.source, &spec).expect("a source");
     let sink = Sink::make(cell.sink, &spec).expect("a sink");
-    (source, sink)
+    (source, sink, stays)
 }
 
 fn position(fd: BorrowedFd<'_>) -> Option<u64> {
@@ -100,7 +103,7 @@ fn finish(sink: Sink, written: u64) -> Result<Collected, String> {
 
 /// Runs the plain loop.
 pub fn by_model(cell: &Cell) -> Run {
-    let (source, sink) = fixtures(cell);
+    let (source, sink, _stays) = fixtures(cell);
     let size = source.ask.size();
     let run = model::run(source.as_fd(), sink.as_fd(), size, cell.sink.piece());
     let positions = positions(cell, &source, &sink);
@@ -149,7 +152,7 @@ fn library(
     tune: Tune,
     run_it: impl FnOnce(Transfer<'_>) -> Outcome,
 ) -> Run {
-    let (source, sink) = fixtures(cell);
+    let (source, sink, _stays) = fixtures(cell);
     let request = Request {
         size: match source.ask {
             Ask::Eof => Size::Eof,
