@@ -30,9 +30,12 @@ pub fn text(status: &Status) -> String {
         units::time(status.elapsed),
         units::rate(rate)
     );
-    // A buffer holds the difference, or a stage changes the bytes.
+    // A buffer holds the difference, unless a stage changes the bytes.
     if status.read != status.written {
         let _ = write!(line, ", {} bytes read", units::count(status.read));
+    }
+    if let level @ 1.. = status.read.saturating_sub(status.written) {
+        let _ = write!(line, " ({} more than written)", units::count(level));
     }
     if let Some(path) = status.path {
         let _ = write!(line, ", by {path}");
@@ -137,7 +140,11 @@ mod tests {
              at most 1,048,576 bytes a second\n"
         );
         status.read += 5000;
-        assert!(text(&status).contains(" MiB/s, 5,000 in the buffer, by splice"));
+        let says = " MiB/s, 2,626,440 bytes read (5,000 more than written), by splice";
+        assert!(text(&status).contains(says));
+        status.written = status.read + 1;
+        assert!(text(&status).contains(" MiB/s, 2,626,440 bytes read, by splice"));
+        status.written = status.read - 5000;
         let line: serde_json::Value = serde_json::from_str(&json(&status)).unwrap();
         assert_eq!(line["schedule"]["rate"], 1_048_576);
         assert_eq!(

@@ -101,7 +101,7 @@ fn socket_hint(errno: Errno, side: Side, action: Action) -> Option<&'static str>
         (Errno::EADDRINUSE, ..) => "choose another address, or end the process that uses it",
         (Errno::EADDRNOTAVAIL, ..) => "it is not an address of this machine",
         (Errno::EMSGSIZE, Side::Sink, TransferSocket) => {
-            "the datagram is too long for the sink; if the source is a file or a stream, specify a smaller --block"
+            "the datagram is too long: specify a smaller --block"
         }
         (Errno::EDESTADDRREQ | Errno::ENOTCONN, ..) => "the socket is not connected to a peer",
         (Errno::EPROTOTYPE, ..) => {
