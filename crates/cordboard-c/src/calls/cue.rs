@@ -99,22 +99,21 @@ fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<isize, Errno> {
 }
 
 fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
     let copy = fd.try_clone_to_owned().map_err(errno_of)?;
     let mut exchange = Exchange {
         cue: Cue::from(copy),
         unsent: Vec::new(),
-        is_unconfirmed: false,
+        is_unconfirmed: true,
         is_marked: false,
         next: 0,
         refused: None,
         ends: None,
     };
-    if bytes.is_empty() {
-        return Ok(());
-    }
     // Refusals that were not read concern earlier commands.
-    exchange.is_unconfirmed = true;
-    let _earlier = exchange.confirm();
+    exchange.synchronize()?;
     exchange.refused = None;
     let (mut commands, mut left) = (Commands::default(), bytes);
     while !left.is_empty() {
@@ -188,8 +187,14 @@ impl Exchange {
         }
     }
 
-    /// Waits until all commands that were sent are carried out or refused.
+    /// Waits until all commands are carried out. Fails if one was refused.
     fn confirm(&mut self) -> Result<(), Errno> {
+        self.synchronize()?;
+        self.check()
+    }
+
+    /// Waits until all commands that were sent are carried out or refused.
+    fn synchronize(&mut self) -> Result<(), Errno> {
         if std::mem::take(&mut self.is_unconfirmed) {
             self.is_marked = true;
             self.unsent.extend_from_slice(&Command::MARK.to_le_bytes());
@@ -198,7 +203,7 @@ impl Exchange {
         while self.is_marked {
             self.receive()?;
         }
-        self.check()
+        Ok(())
     }
 
     fn check(&self) -> Result<(), Errno> {

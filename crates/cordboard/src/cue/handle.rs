@@ -71,7 +71,7 @@ impl Cue {
     pub fn new(source: impl AsFd, sink: impl AsFd) -> Result<Cue, Errno> {
         let (source, sink) = (source.as_fd(), sink.as_fd());
         let registry = registry()?;
-        if registry.has_other_descriptors() {
+        if registry.served_by.has_other_descriptors() {
             return Err(Errno::EBADF);
         }
         let ends = [duplicate(source)?, duplicate(sink)?];

@@ -7,7 +7,7 @@ use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::report::Failure;
-use crate::sys::{Event, EventFd, Identity, Lock, Stamp, Thread, identity};
+use crate::sys::{EventFd, Identity, Lock, ServedBy, identity};
 use crate::transfer::Control;
 
 /// What a new control descriptor needs.
@@ -39,11 +39,8 @@ pub(super) struct Registry {
     /// The sockets that callers have, by the files behind them.
     known: Lock<Map<Identity, u64>>,
     next: AtomicU64,
-    /// The thread, which is known once it has begun.
-    thread: Lock<Option<Thread>>,
-    begun: Event,
-    /// The process of the thread.
-    process: Stamp,
+    /// The thread that serves the control descriptors.
+    pub(super) served_by: ServedBy,
     /// The thread has ended: the host has closed its descriptors.
     is_dead: AtomicBool,
 }
@@ -59,31 +56,13 @@ impl Registry {
             inbox: Lock::default(),
             known: Lock::default(),
             next: AtomicU64::new(1),
-            thread: Lock::default(),
-            begun: Event::new(),
-            process: Stamp::here(),
+            served_by: ServedBy::new(),
             is_dead: AtomicBool::new(false),
         })
     }
 
     pub(super) fn wake(&self) -> &EventFd {
         &self.wake
-    }
-
-    /// Registers the calling thread, which serves the control descriptors.
-    pub(super) fn begin(&self) {
-        if let Some(mut thread) = self.thread.lock() {
-            *thread = Some(Thread::this());
-        }
-        self.begun.happen();
-    }
-
-    /// Returns whether the calling thread has its own descriptor table (`unshare(2)`): its
-    /// numbers refer to other files in the thread that serves the control descriptors.
-    pub(super) fn has_other_descriptors(&self) -> bool {
-        let begun = self.begun.has_happened() || self.begun.wait_in(self.process);
-        let thread = begun.then(|| *self.thread.lock()?).flatten();
-        thread.is_some_and(|thread| thread.shares_descriptors() == Some(false))
     }
 
     pub(super) fn next_id(&self) -> u64 {

@@ -68,7 +68,7 @@ impl Service {
     }
 
     fn run(mut self) {
-        self.registry.begin();
+        self.registry.served_by.begin();
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         loop {
             let timeout = self.timeout(sys::monotonic());

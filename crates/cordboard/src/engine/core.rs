@@ -14,7 +14,7 @@ use super::numbers::Numbers;
 use super::running::EngineForHandle;
 use super::workers::Task;
 use crate::errno::Errno;
-use crate::sys::{self, Event, Lock, Spawned, Stamp, Thread};
+use crate::sys::{self, Event, ServedBy, Spawned, Stamp, Thread};
 use crate::threads::{self, ThreadPool, Work as _};
 use crate::transfer::{Next, Poll, ThreadKind, Turn};
 
@@ -35,8 +35,7 @@ pub(super) struct Core {
     main: Arc<ReactorHandle>,
     /// The current thread of the main reactor. The engine's other threads share its
     /// descriptor table, since it or one of them starts them.
-    thread: Lock<Option<Thread>>,
-    begun: Event,
+    served_by: ServedBy,
     /// Watchdog threads, including those that have taken over.
     watchdogs: Mutex<Vec<Spawned>>,
     /// For transfers whose steps must all run on one thread, and may wait for a
@@ -60,8 +59,7 @@ impl Core {
         Ok(Core {
             number,
             main: ReactorHandle::new(MAIN, ThreadKind::Reactor)?,
-            thread: Lock::default(),
-            begun: Event::new(),
+            served_by: ServedBy::new(),
             watchdogs: Mutex::new(Vec::new()),
             disk: Mutex::new(None),
             pool: ThreadPool::new(number, workers),
@@ -82,18 +80,14 @@ impl Core {
     /// Registers the calling thread as the main reactor's. The first call of that
     /// thread.
     pub(super) fn set_thread(&self) {
-        if let Some(mut known) = self.thread.lock() {
-            *known = Some(Thread::this());
-        }
-        self.begun.happen();
+        self.served_by.begin();
     }
 
     /// Waits until the main reactor's thread, which has been started, has
     /// registered itself, and returns it. `None` in a child of `fork(2)`, which
     /// does not have that thread.
     pub(super) fn thread(&self) -> Option<Thread> {
-        let begun = self.begun.has_happened() || self.begun.wait_in(self.process);
-        begun.then(|| *self.thread.lock()?).flatten()
+        self.served_by.thread()
     }
 
     pub(super) fn watchdogs(&self) -> MutexGuard<'_, Vec<Spawned>> {
@@ -326,8 +320,7 @@ impl EngineForHandle for Core {
     /// Called at each start: a thread may call `unshare(2)` at any time, and the
     /// engine would then read, write and close files of another descriptor table.
     fn has_other_descriptors(&self) -> bool {
-        let other = |thread: Thread| thread.shares_descriptors() == Some(false);
-        self.thread().is_some_and(other)
+        self.served_by.has_other_descriptors()
     }
 
     fn recheck(&self, id: u64, home: usize) {
@@ -348,8 +341,7 @@ impl EngineForHandle for Core {
     /// reused the numbers, or if it shares its descriptors with the parent
     /// (`clone(2)`, `CLONE_FILES`).
     fn close_inherited(&self) {
-        let known = self.thread.try_lock().and_then(|known| *known);
-        let Some(thread) = known else {
+        let Some(thread) = self.served_by.known() else {
             return;
         };
         let shared = thread.shares_descriptors() == Some(true);

@@ -201,6 +201,14 @@ fn reasons(declined: &[Declined]) -> String {
 }
 
 impl Refusal {
+    /// Returns the refusal of a descriptor of this side that cannot be duplicated or made.
+    pub(crate) fn of_descriptor(side: Side, errno: Errno) -> Refusal {
+        match errno {
+            Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
+            _ => Refusal::Unusable { side, errno },
+        }
+    }
+
     /// Returns the refused side; `None` if the refusal is not about one side.
     pub fn side(&self) -> Option<Side> {
         match self {

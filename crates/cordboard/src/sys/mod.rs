@@ -43,6 +43,7 @@ mod procfs;
 )]
 mod ring;
 mod select;
+mod served_by;
 mod signal;
 mod socket;
 mod spawn;
@@ -82,6 +83,7 @@ pub(crate) use process::Stamp;
 pub(crate) use procfs::{hexadecimal, number, release};
 pub(crate) use ring::{Uring, try_io_uring};
 pub(crate) use select::wait_for;
+pub(crate) use served_by::ServedBy;
 pub(crate) use signal::{NoSignals, SignalGuard, sigpipe_is_ignored};
 pub(crate) use socket::{
     is_said_to_join, joins_datagrams, pass_credentials, path_mtu, peek, receive_mark, recv, send,

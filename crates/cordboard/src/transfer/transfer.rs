@@ -137,12 +137,7 @@ impl<'a> Transfer<'a> {
 
     /// Duplicates the descriptor of one side.
     pub(crate) fn copy_of(fd: BorrowedFd<'_>, side: Side) -> Result<OwnedFd, Failure> {
-        duplicate(fd).map_err(|errno| {
-            Failure::refused(match errno {
-                Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
-                _ => Refusal::Unusable { side, errno },
-            })
-        })
+        duplicate(fd).map_err(|errno| Failure::refused(Refusal::of_descriptor(side, errno)))
     }
 
     fn prepare(

@@ -114,14 +114,8 @@ impl Stream {
     /// for the server of a file.
     fn prepare(&mut self, job: &Job, shared: &Arc<Lock<Starting>>) -> Result<Start, Failure> {
         let sink = Transfer::copy_of(self.ends[1].as_fd(), Side::Sink)?;
-        let side = Side::Source;
-        let not_made = |errno| Refusal::Unusable { side, errno };
-        let none_left = |errno: Errno| match errno {
-            Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
-            _ => not_made(errno),
-        };
-        let rest = self.rest.open_front();
-        let rest = rest.map_err(|errno| Failure::refused(none_left(errno)))?;
+        let refused = |errno| Failure::refused(Refusal::of_descriptor(Side::Source, errno));
+        let rest = self.rest.open_front().map_err(refused)?;
         let source = rest.unwrap_or(self.ends[0].as_fd());
         let source = Transfer::copy_of(source, Side::Source)?;
         let request = match rest {
