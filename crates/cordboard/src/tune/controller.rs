@@ -35,6 +35,11 @@ const IN_A_ROW: u32 = 3;
 /// this, in 1/1024.
 const WORTH_A_STEP: u64 = 320;
 
+/// The loss through measurements that is accepted at any time, in bytes.
+const FREE: u64 = 64 << 20;
+/// The loss that is accepted in addition, as a divisor of the bytes moved.
+const PER_LOSS: u64 = 48;
+
 /// The criterion by which a setting is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goal {
@@ -65,6 +70,11 @@ pub(crate) struct Controller {
     rested: u32,
     /// The number of probes since the best setting has changed.
     probes: usize,
+    /// The bytes moved in all windows.
+    moved: u64,
+    /// The bytes that the best setting would have moved, in addition, in the time or the
+    /// processor time of the measurements of other settings.
+    lost: u64,
 }
 
 impl Controller {
@@ -82,6 +92,8 @@ impl Controller {
             fast: 0,
             rested: 0,
             probes: 0,
+            moved: 0,
+            lost: 0,
         }
     }
 
@@ -117,6 +129,8 @@ impl Controller {
         let Some(sample) = sample else {
             return false;
         };
+        self.moved = self.moved.saturating_add(sample.bytes);
+        self.lost = (self.lost).saturating_add(self.loss(sample, in_flight));
         self.measured(sample);
         let next = self.next(arms);
         self.change_to(arms, next)
@@ -148,6 +162,22 @@ impl Controller {
         self.change_to(arms, arm.unwrap_or(self.current));
     }
 
+    /// Returns what a measurement of another setting has cost, in bytes of the best one.
+    fn loss(&self, sample: Sample, in_flight: u64) -> u64 {
+        let best = &self.records[self.best];
+        if self.current == self.best || !best.is_measured() {
+            return 0;
+        }
+        let excess = |more: u64, least: u64| match least {
+            0 => 0,
+            _ => u128::from(more.saturating_sub(least)) * 1024 / u128::from(least),
+        };
+        let of_time = excess(best.rate(), sample.rate);
+        let of_processor = excess(sample.cost, best.cost());
+        let bytes = u128::from(sample.bytes.saturating_add(in_flight));
+        u64::try_from(bytes * of_time.max(of_processor) / 1024).unwrap_or(u64::MAX)
+    }
+
     fn measured(&mut self, sample: Sample) {
         if self.current == self.best {
             self.without_best = 0;
@@ -157,9 +187,7 @@ impl Controller {
         self.without_best += 1;
         self.records[self.current].add(sample);
         if self.is_better(self.current, self.best) {
-            (self.best, self.without_best) = (self.current, 0);
-            (self.rested, self.probes) = (0, 0);
-            (self.slow, self.fast) = (0, 0);
+            self.make_best(self.current);
         }
     }
 
@@ -179,12 +207,24 @@ impl Controller {
         }
         self.records[self.best].add(sample);
         self.doublings = self.doublings.max(self.records[self.best].doublings());
+        // The first samples of the best setting may have been lucky.
+        let others = (0..self.records.len()).filter(|arm| self.is_better(*arm, self.best));
+        if let Some(other) = others.max_by_key(|arm| self.records[*arm].rate()) {
+            self.make_best(other);
+        }
+    }
+
+    fn make_best(&mut self, arm: Arm) {
+        self.best = arm;
+        (self.without_best, self.rested, self.probes) = (0, 0, 0);
+        (self.slow, self.fast) = (0, 0);
     }
 
     /// Discards all records. The best setting and the length of windows stay.
     fn forget(&mut self) {
         self.records.fill(Record::default());
         (self.without_best, self.rested, self.probes) = (0, 0, 0);
+        self.lost = 0;
         (self.slow, self.fast) = (0, 0);
     }
 
@@ -195,9 +235,12 @@ impl Controller {
             return false;
         }
         let errors = a.error().max(b.error()) + a.error().min(b.error()) / 2;
-        let gain = (b.rate() / 1024).saturating_mul(MARGIN + price(a, b));
+        let price = price(a, b);
+        let gain = (b.rate() / 1024).saturating_mul(MARGIN + price);
         let margin = gain.max(errors);
-        let is_faster = a.rate() > b.rate().saturating_add(margin);
+        // One sample may be lucky, so it does not justify more processor time.
+        let is_certain = price == 0 || a.samples() >= 2;
+        let is_faster = is_certain && a.rate() > b.rate().saturating_add(margin);
         let has_cost = a.samples() >= 2 && b.samples() >= 2 && a.cost() > 0;
         let is_cheaper = has_cost && a.cost() < b.cost() / 1024 * (1024 - CHEAPER);
         match self.goal {
@@ -263,6 +306,9 @@ impl Controller {
         if self.current != self.best && self.without_best >= WITHOUT_BEST {
             return self.best;
         }
+        if self.lost > FREE + self.moved / PER_LOSS {
+            return self.best;
+        }
         let round = (self.probes / 8).min(BETWEEN_PROBES.len() - 1);
         let is_time = self.rested >= BETWEEN_PROBES[round];
         if self.rested > 0 && !is_time {
@@ -311,7 +357,7 @@ impl Controller {
 /// time, in 1/1024.
 fn price(one: &Record, other: &Record) -> u64 {
     let (cost, least) = (u128::from(one.cost()), u128::from(other.cost()));
-    if least == 0 || one.samples().min(other.samples()) < 2 {
+    if least == 0 {
         return 0;
     }
     let more = (cost * 1024 / least).saturating_sub(u128::from(1024 + CHEAPER));

@@ -94,6 +94,7 @@ mod tests {
             record.add(Sample {
                 rate: *rate,
                 cost: 0,
+                bytes: 0,
             });
         }
         record

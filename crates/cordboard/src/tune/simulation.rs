@@ -29,6 +29,7 @@ impl Seeded {
 pub(super) struct Paths {
     pub(super) paths: usize,
     pub(super) blocks: usize,
+    pub(super) in_flight: u64,
 }
 
 impl Arms for Paths {
@@ -40,6 +41,10 @@ impl Arms for Paths {
         let same_path = from / self.blocks == to / self.blocks;
         let off = (from % self.blocks).abs_diff(to % self.blocks);
         if same_path { off == 1 } else { off == 0 }
+    }
+
+    fn in_flight(&self, _: Arm) -> u64 {
+        self.in_flight
     }
 }
 
@@ -84,6 +89,8 @@ pub(super) struct Ran {
     /// The time that it took, and the time with the best setting of each moment.
     pub(super) took: f64,
     pub(super) ideal: f64,
+    /// The processor time in nanoseconds.
+    pub(super) spent: u128,
     /// The number of times that the best setting has changed.
     pub(super) moves: u32,
     pub(super) controller: Controller,
@@ -145,6 +152,7 @@ pub(super) fn run(
     Ran {
         took,
         ideal,
+        spent: spent.as_nanos(),
         moves,
         controller,
     }

@@ -6,6 +6,7 @@ use super::{Controller, Goal};
 const ARMS: Paths = Paths {
     paths: 3,
     blocks: 5,
+    in_flight: 0,
 };
 const GIB: u64 = 1024 * MIB;
 
@@ -159,6 +160,31 @@ fn a_faster_setting_justifies_its_processor_time() {
         best_of(100, 250),
         "twice the rate at 2.5 times the processor time"
     );
+}
+
+/// Between two TCP connections on one machine the rates vary by a quarter from window to
+/// window, all settings are about equally fast, and one path copies.
+#[test]
+fn measuring_uses_little_processor_time() {
+    let arms = Paths {
+        paths: 2,
+        blocks: 5,
+        in_flight: 10 * MIB,
+    };
+    let (mut spent, mut regret) = (0, 0.0);
+    const RUNS: u64 = 200;
+    for number in 0..RUNS {
+        let mut seed = Seeded(number);
+        let mut peer = steady((0..10).map(|_| seed.from(2900, 3100) * MIB).collect());
+        peer.spans[0].costs = [[100_000; 5], [200_000; 5]].concat();
+        peer.noise = 25;
+        let ran = run(&arms, &peer, &mut seed, Goal::Rate, (0, 4 * GIB));
+        spent += ran.spent / 4096;
+        regret += ran.regret();
+    }
+    let cost = spent as f64 / (RUNS * 100_000) as f64;
+    let regret = regret / RUNS as f64;
+    assert!(cost < 1.05 && regret < 0.05, "{cost:.3} {regret:.3}");
 }
 
 /// With the goal of little processor time, a slower setting that takes less of it is used.

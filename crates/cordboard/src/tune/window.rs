@@ -16,6 +16,7 @@ pub(super) struct Sample {
     pub(super) rate: u64,
     /// Nanoseconds of processor time per mebibyte; 0 if it was not measured.
     pub(super) cost: u64,
+    pub(super) bytes: u64,
 }
 
 /// The running measurement.
@@ -84,6 +85,7 @@ impl Window {
         let sample = Sample {
             rate: per(self.bytes, elapsed, 1_000_000_000),
             cost: per_mebibyte(spent.saturating_sub(spent_before), self.bytes),
+            bytes: self.bytes,
         };
         (self.since, self.bytes) = (Some((now, spent)), 0);
         Some(sample)
