@@ -24,7 +24,9 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
     use Side::{Sink, Source};
     Some(match (errno, side, action) {
         (Errno::ENOENT, Source, Open) => "check the spelling of the path",
-        (Errno::ENOENT, Sink, Open) => "create its directory first (mkdir -p)",
+        (Errno::ENOENT, Sink, Open) => {
+            "its directory is missing (mkdir -p), or its file system creates no files"
+        }
         (Errno::EACCES, Source, Open) => "read permission is required",
         (Errno::EACCES, Sink, Open) => {
             "write permission is required, for the file or for its directory"
