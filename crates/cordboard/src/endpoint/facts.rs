@@ -155,6 +155,12 @@ impl Facts {
         self.kind == Kind::CharDevice && !self.memory
     }
 
+    /// Returns whether a read may have to be as long as the buffer: the length of a record
+    /// or the alignment that it requires is unknown.
+    pub(crate) fn has_pieces(&self) -> bool {
+        matches!(self.kind, Kind::Pseudo | Kind::Other) || self.may_be_messages()
+    }
+
     /// Returns whether every write goes to the end of the file. Block devices
     /// ignore `O_APPEND`: they are written at the position (`blkdev_write_iter`,
     /// block/fops.c).

@@ -301,3 +301,50 @@ fn transfers_share_the_schedule_of_their_handle() {
     }
     assert!(all >= Duration::from_millis(1990), "{all:?}");
 }
+
+/// A schedule divides no read of a pseudo-file: a sysctl has nothing for a second read, and
+/// others require an alignment. What was taken beyond the grant is waited for.
+#[test]
+fn a_pseudo_file_is_read_whole_at_any_rate() {
+    let text = std::fs::read("/proc/sys/kernel/printk").unwrap();
+    let sources = [
+        ("/proc/sys/kernel/printk", Size::Eof, text.len() as u64),
+        ("/proc/self/pagemap", Size::Bytes(80_000), 80_000),
+    ];
+    for (name, size, length) in sources {
+        let source = std::fs::File::open(name).unwrap();
+        let mut sink = file_with(b"");
+        let control = paced(Schedule::rate(500));
+        let what = (DataPath::ReadWrite, size);
+        let (report, _, took) = run(&source, &sink, what, &control, Box::new(|_| {}));
+        assert_eq!((report.errno, report.written), (None, length), "{name}");
+        assert!(
+            bytes_in(took, 500) + 500 >= length.min(1 << 16),
+            "{name}: {took:?}"
+        );
+        let mut copy = Vec::new();
+        sink.rewind().unwrap();
+        sink.read_to_end(&mut copy).unwrap();
+        assert!(copy.len() > text.len() || copy == text, "{name}: {copy:?}");
+    }
+}
+
+/// Each write to a pseudo-file is a value of its own.
+#[test]
+fn a_pseudo_file_is_written_whole_at_any_rate() {
+    let sink = std::fs::File::options();
+    let sink = sink
+        .clone()
+        .write(true)
+        .open("/proc/thread-self/comm")
+        .unwrap();
+    let source = file_with(b"paced-name");
+    let control = paced(Schedule::rate(100));
+    let what = (DataPath::ReadWrite, Size::Eof);
+    let (report, ..) = run(&source, &sink, what, &control, Box::new(|_| {}));
+    assert_eq!(report.written, 10, "{report:?}");
+    assert_eq!(
+        std::fs::read("/proc/thread-self/comm").unwrap(),
+        b"paced-name\n"
+    );
+}

@@ -1,6 +1,9 @@
 //! How much a transfer may still take from its source. Every path checks it before it
 //! takes bytes, so a limit set here applies to all of them.
 
+/// Why a path declines whose unit no grant of the schedule reaches.
+pub(crate) const SHORT_BURSTS: &str = "the schedule's bursts are shorter than a block";
+
 /// The number of bytes that may still be taken.
 ///
 /// Four things stop it: the size of the request, a [close](Allowance::close), which is
@@ -42,6 +45,20 @@ impl Allowance {
         match self.paused {
             true => 0,
             false => self.remaining().min(self.extent).min(self.granted),
+        }
+    }
+
+    /// Bytes that may be taken now if a grant must not divide `piece` bytes: all of the grant,
+    /// in whole pieces, and at least one piece. The bytes beyond the grant count as
+    /// overdrawn.
+    pub(crate) fn now_in_pieces(&self, piece: u64) -> u64 {
+        let granted = match self.granted {
+            0 | u64::MAX => self.granted,
+            granted => (granted / piece * piece).max(piece),
+        };
+        match self.paused {
+            true => 0,
+            false => self.remaining().min(self.extent).min(granted),
         }
     }
 
@@ -125,6 +142,12 @@ impl Allowance {
         self.granted != u64::MAX
     }
 
+    /// Whether a schedule has granted bytes, but fewer than this.
+    pub(crate) fn is_less_than(&self, unit: u64) -> bool {
+        let granted = (1..unit).contains(&self.granted);
+        granted && self.remaining().min(self.extent) > self.granted
+    }
+
     /// Grants more bytes; `u64::MAX` ends the schedule.
     pub(crate) fn add_grant(&mut self, bytes: u64) {
         self.granted = match self.is_paced() && bytes != u64::MAX {
@@ -177,6 +200,23 @@ mod tests {
         assert_eq!(allowance.take_surplus(0), (0, 5));
         allowance.add_grant(u64::MAX);
         assert_eq!((allowance.now(), allowance.is_paced()), (61, false));
+    }
+
+    #[test]
+    fn a_grant_divides_no_piece() {
+        let mut allowance = Allowance::new(Some(100));
+        assert_eq!(allowance.now_in_pieces(8), 100);
+        allowance.add_grant(0);
+        assert_eq!(allowance.now_in_pieces(8), 0);
+        allowance.add_grant(1);
+        assert_eq!(allowance.now_in_pieces(8), 8);
+        allowance.took(8);
+        assert_eq!(allowance.take_surplus(0), (0, 7));
+        allowance.add_grant(20);
+        assert_eq!(allowance.now_in_pieces(8), 16);
+        assert_eq!(allowance.now_in_pieces(200), 92);
+        allowance.set_paused(true);
+        assert_eq!(allowance.now_in_pieces(8), 0);
     }
 
     #[test]

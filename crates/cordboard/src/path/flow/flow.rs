@@ -18,6 +18,10 @@ use crate::report::Dropped;
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
 
+/// The bytes that a schedule does not divide where the length of a record is unknown. It is a
+/// multiple of the alignments that pseudo-files require, and longer than most of them.
+const PIECE: u64 = 64 << 10;
+
 /// The caller's options that matter to a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
@@ -283,8 +287,20 @@ impl<'fd> Flow<'fd> {
         };
         let to_limit = (i64::MAX as u64).saturating_sub(here);
         let claimed = self.source.cursor.claimed().unwrap_or(u64::MAX);
-        let left = self.allowance.now().min(to_limit).min(claimed);
+        let allowed = match self.has_pieces() {
+            true => self.allowance.now_in_pieces(PIECE),
+            false => self.allowance.now(),
+        };
+        let left = allowed.min(to_limit).min(claimed);
         usize::try_from(left).map_or(at_most, |left| left.min(at_most))
+    }
+
+    /// Returns whether a schedule must not divide a read or a write. The next read of a
+    /// sysctl returns nothing, and the next write to it is ignored (`proc_first_pos_non_zero_ignore`,
+    /// kernel/sysctl.c). Other pseudo-files and devices fail with `EINVAL` if a read is not
+    /// aligned or shorter than a record, or drop the rest of a packet.
+    fn has_pieces(&self) -> bool {
+        self.source.facts().has_pieces() || self.sink.kind() == Kind::Pseudo
     }
 
     /// Records that `bytes` came from the source.

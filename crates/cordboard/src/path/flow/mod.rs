@@ -11,7 +11,7 @@ mod mode;
 mod ready;
 mod source_end;
 
-pub(crate) use allowance::Allowance;
+pub(crate) use allowance::{Allowance, SHORT_BURSTS};
 pub(crate) use end::End;
 pub(crate) use flow::Flow;
 pub(crate) use mode::Mode;

@@ -40,8 +40,8 @@ impl SourceReader {
         flow: &mut Flow<'_>,
         room: &mut [u8],
     ) -> Result<ReadOutcome, Verdict> {
-        let record = flow.source.kind().is_record();
-        let length = if record {
+        let kind = flow.source.kind();
+        let length = if kind.is_record() {
             // A record is read whole, whatever the block size.
             usize::try_from(flow.allowance.remaining())
                 .map_or(room.len(), |left| left.min(room.len()))
@@ -72,7 +72,13 @@ impl SourceReader {
             // The next record is longer than the rest of the size: it stays, as
             // a datagram would. If not even the first record fits, that is a
             // failure.
-            Err(Errno::EINVAL) if record && length < room.len() && flow.read() > 0 => {
+            Err(Errno::EINVAL)
+                if (kind.is_record()
+                    || kind != Kind::Pseudo && flow.source.facts().has_pieces())
+                    && length < room.len()
+                    && length as u64 == flow.allowance.remaining()
+                    && flow.read() > 0 =>
+            {
                 flow.allowance.close();
                 Err(Verdict::Moved(0))
             }
