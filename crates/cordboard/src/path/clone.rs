@@ -9,7 +9,7 @@ use crate::endpoint::{CloneAbility, Side};
 use crate::errno::Errno;
 use crate::pair::Pair;
 use crate::path::common::checks::both_files;
-use crate::path::flow::Flow;
+use crate::path::flow::{Flow, SHORT_BURSTS};
 use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
@@ -81,8 +81,11 @@ impl Step for Clone {
         if length == 0 {
             return Verdict::Declined("the source's size is unknown".into());
         }
-        self.block = (stat.st_blksize as u64).max(1);
+        let asked = std::mem::replace(&mut self.block, (stat.st_blksize as u64).max(1));
         let length = match flow.allowance.now() {
+            granted if granted < length && flow.allowance.is_less_than(asked) => {
+                return Verdict::Declined(SHORT_BURSTS.into());
+            }
             // By a schedule, in pieces.
             granted if granted < length => granted / self.block * self.block,
             _ => length,
@@ -105,6 +108,8 @@ impl Step for Clone {
         // length that ends off a block boundary is EINVAL.
         let ranged = sys::clone_range(flow.source.fd(), from, length, flow.sink.fd(), to);
         let whole_file = from == 0 && to == 0 && length == size && flow.allowance.is_endless();
+        // The file may have grown: the whole of it may be more than the schedule permits.
+        let whole_file = whole_file && !flow.allowance.is_paced();
         let cloned = match ranged {
             Ok(()) => Ok(length),
             // OpenZFS has refused FICLONERANGE where it accepted FICLONE, and vice

@@ -159,8 +159,9 @@ enum State {
     Credit { at: Duration, credit: i128 },
     /// Of blocks: bytes of the burst that are left. Negative as above.
     Burst { left: i128 },
-    /// Of blocks: the burst is used up, and the next one may begin at `until`.
-    Rest { until: Duration },
+    /// Of blocks: the burst is used up, and the next one may begin at `until`. It has at
+    /// most `left` bytes: those taken beyond earlier bursts are subtracted.
+    Rest { until: Duration, left: i128 },
 }
 
 impl Pacer {
@@ -192,11 +193,13 @@ impl Pacer {
             (Schedule::Unlimited | Schedule::Auto(_), _) => State::Fresh,
             // The burst that is left, up to the length of the new one.
             (Schedule::Blocks { .. }, state @ State::Burst { .. }) => state,
-            (Schedule::Blocks { .. }, State::Rest { until }) => State::Rest {
+            (Schedule::Blocks { .. }, State::Rest { until, left }) => State::Rest {
                 until: until.min(now.saturating_add(self.rest())),
+                left,
             },
             (Schedule::Blocks { .. }, State::Credit { .. }) => State::Rest {
                 until: now.saturating_add(self.rest()),
+                left: i128::MAX,
             },
         };
     }
@@ -262,15 +265,23 @@ impl Pacer {
     fn grant_of_burst(&mut self, burst: i128, now: Duration, need: Need) -> Result<u64, Duration> {
         let left = match self.state {
             State::Burst { left } => left.min(burst),
-            State::Rest { until } if now < until => return Err(until - now),
+            State::Rest { until, .. } if now < until => return Err(until - now),
+            State::Rest { left, .. } => left.min(burst),
             _ => burst,
         };
-        let unit = i128::from(need.unit.min(need.most));
+        // A path whose unit is longer than a burst gets the burst, and declines.
+        let unit = i128::from(need.unit.min(need.most)).clamp(1, burst);
         // Less than the path can move, unless more comes back from other transfers,
         // counts as used up.
-        if left < unit.max(1) && need.in_flight == 0 {
-            let until = now.saturating_add(self.rest());
-            self.state = State::Rest { until };
+        if left < unit && need.in_flight == 0 {
+            // Bytes beyond the burst cost further rests.
+            let missing = unit.saturating_sub(left.min(0));
+            let rests = u32::try_from((missing + burst - 1) / burst).unwrap_or(u32::MAX);
+            let until = now.saturating_add(self.rest().saturating_mul(rests));
+            let left = left
+                .min(0)
+                .saturating_add(burst.saturating_mul(i128::from(rests)));
+            self.state = State::Rest { until, left };
             return Err(until - now);
         }
         let granted = left.clamp(0, i128::from(need.most)) as u64;
@@ -295,8 +306,10 @@ impl Pacer {
         match &mut self.state {
             State::Credit { credit, .. } => *credit += bytes * SECOND as i128,
             State::Burst { left } => *left += bytes,
-            // The burst was used up by another transfer, and its rest has begun.
-            State::Rest { .. } | State::Fresh => {}
+            // The burst was used up by another transfer, and its rest has begun. What is
+            // unused is not granted again.
+            State::Rest { left, .. } => *left = left.saturating_sub_unsigned(overdrawn.into()),
+            State::Fresh => {}
         }
     }
 }

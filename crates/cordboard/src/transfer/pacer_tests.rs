@@ -146,6 +146,69 @@ fn an_overdrawn_grant_is_waited_for() {
     assert_eq!(pacers.grant(now + 920 * MS, any()), Err(4 * MS));
 }
 
+/// A datagram that is longer than a burst is paid for by further rests.
+#[test]
+fn an_overdrawn_burst_is_waited_for() {
+    let mut pacers = of(blocks(1, 10));
+    let mut now = Duration::from_secs(1);
+    assert_eq!(pacers.grant(now, any()), Ok(4096));
+    pacers.give_back(0, 10 * 4096);
+    assert_eq!(pacers.grant(now, any()), Err(110 * MS));
+    now += 110 * MS;
+    assert_eq!(pacers.grant(now, any()), Ok(4096));
+    // A part of a burst is left.
+    pacers.give_back(0, 4000);
+    assert_eq!(pacers.grant(now, any()), Err(10 * MS));
+    now += 10 * MS;
+    assert_eq!(pacers.grant(now, any()), Ok(96));
+    // Another transfer takes more than its grant in the rest.
+    assert_eq!(pacers.grant(now, any()), Err(10 * MS));
+    pacers.give_back(0, 4096);
+    now += 10 * MS;
+    assert_eq!(pacers.grant(now, any()), Err(10 * MS));
+    now += 10 * MS;
+    assert_eq!(pacers.grant(now, any()), Ok(4096));
+}
+
+/// In an hour, records of any length take no more than the bursts and one record.
+#[test]
+fn records_take_no_more_than_the_bursts() {
+    for record in [500, 4000, 4096, 4097, 100_000, 1_000_000] {
+        let mut pacers = of(blocks(1, 100));
+        let (mut now, mut total) = (Duration::ZERO, 0);
+        while now < Duration::from_secs(3600) {
+            match pacers.grant(now, any()) {
+                Ok(granted) => {
+                    total += record;
+                    pacers.give_back(
+                        granted.saturating_sub(record),
+                        record.saturating_sub(granted),
+                    );
+                    let bursts = now.as_millis() as u64 / 100 + 1;
+                    assert!(total <= bursts * 4096 + record, "{record}: {total}");
+                }
+                Err(wait) => now += wait,
+            }
+        }
+        assert!(total >= 36_000 * 4000 - record, "{record}: {total}");
+    }
+}
+
+/// The path declines such a grant: it cannot move less than its unit.
+#[test]
+fn a_burst_that_is_shorter_than_a_unit_is_granted() {
+    let mut pacers = of(blocks(1, 10));
+    let need = Need {
+        unit: 8192,
+        ..any()
+    };
+    let now = Duration::from_secs(1);
+    assert_eq!(pacers.grant(now, need), Ok(4096));
+    pacers.give_back(4096, 0);
+    assert_eq!(pacers.grant(now, any()), Ok(4096));
+    assert_eq!(pacers.grant(now, any()), Err(10 * MS));
+}
+
 #[test]
 fn the_end_of_a_transfer_does_not_wait_for_a_whole_piece() {
     let mut pacers = of(Schedule::rate(1_000_000));

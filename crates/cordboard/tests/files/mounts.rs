@@ -3,9 +3,11 @@
 //! mounted, which needs root.
 
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::common::mount::Mount;
 use crate::common::{self, any, content, only, pattern, position, run, watchdog};
@@ -47,6 +49,33 @@ fn a_clone_is_made_in_pieces_at_a_rate() {
             "{kind}"
         );
         assert_eq!(report.written, data.len() as u64, "{kind}");
+        assert!(content(&sink) == data, "{kind}");
+    }
+}
+
+/// No piece of a clone is shorter than a block of the file system, so bursts that are take
+/// another path.
+#[test]
+fn bursts_that_are_shorter_than_a_block_are_copied() {
+    let _dog = watchdog("bursts_that_are_shorter_than_a_block_are_copied");
+    for (kind, size) in [("xfs", 320 << 20), ("btrfs", 256 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        let data = pattern(30_000);
+        let (source, sink) = (mount.file("source"), mount.file("sink"));
+        source.write_all_at(&data, 0).unwrap();
+        let control = Control::new().unwrap();
+        control.set_schedule(Schedule::blocks(2, Duration::from_millis(1)));
+        let request = Request {
+            block: NonZeroUsize::new(1000),
+            ..any()
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = transfer.control(&control).run().report;
+        assert!(!report.path.contains(&Clone), "{kind}: {report:?}");
+        let declined = report.declined.iter().any(|one| one.path == Clone);
+        assert!(declined, "{kind}: {report:?}");
         assert!(content(&sink) == data, "{kind}");
     }
 }

@@ -41,7 +41,7 @@ use self::reopened::Cached;
 use self::window::Window;
 use crate::endpoint::{Endpoint, Kind, Side};
 use crate::errno::Errno;
-use crate::path::flow::Flow;
+use crate::path::flow::{Flow, SHORT_BURSTS};
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
 use crate::request::Why;
@@ -72,6 +72,8 @@ pub(crate) struct Direct {
     source: Cached,
     sink: Cached,
     unit: u64,
+    /// The last grant was too short, and the schedule knows the unit.
+    is_asked: bool,
     /// Offsets of the next block to begin.
     next: (u64, u64),
     /// The sink's offset up to which blocks are counted.
@@ -135,6 +137,7 @@ impl Direct {
             source: Cached::new(flow.source.endpoint(), OFlags::RDONLY)?,
             sink: Cached::new(flow.sink.endpoint(), OFlags::WRONLY)?,
             unit,
+            is_asked: false,
             next: (0, 0),
             counted: 0,
             until: 0,
@@ -294,8 +297,13 @@ impl Direct {
         }
         self.fill(flow);
         if self.window.is_idle() && flow.allowance.is_paced() && flow.allowance.now() < self.unit {
-            // The schedule's next grant is no smaller than a unit.
-            return Ok(moved);
+            // The schedule's next grant is no smaller than a unit, unless its bursts are.
+            let declines = self.is_asked && moved == 0 && flow.allowance.is_less_than(self.unit);
+            self.is_asked = moved == 0;
+            return match declines {
+                true => Err(Verdict::Declined(SHORT_BURSTS.into())),
+                false => Ok(moved),
+            };
         }
         if self.window.is_idle() {
             let why = "the kernel accepts no blocks";

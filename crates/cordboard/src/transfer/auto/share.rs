@@ -67,8 +67,15 @@ impl Shares {
         self.entries.retain(|entry| entry.name != name);
     }
 
-    /// Grants bytes, or returns the time after which to request them again.
-    pub(super) fn grant(&mut self, name: u64, now: Duration, most: u64) -> Result<u64, Duration> {
+    /// Grants at most `most` bytes, and at least a unit of the path, or returns the time
+    /// after which to request them again.
+    pub(super) fn grant(
+        &mut self,
+        name: u64,
+        now: Duration,
+        most: u64,
+        unit: u64,
+    ) -> Result<u64, Duration> {
         let last = self.last_but(name, now);
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) else {
             return Ok(most);
@@ -87,7 +94,7 @@ impl Shares {
         let room = end.saturating_sub(entry.virtual_time) * u128::from(entry.weight.get());
         let room = u64::try_from(room >> SHIFT).unwrap_or(u64::MAX);
         match most.min(room) {
-            0 => {
+            few if few < unit.min(most).clamp(1, QUANTUM) => {
                 entry.state = State::Asking(now);
                 Err(RETRY)
             }
@@ -164,9 +171,9 @@ impl Sharer {
         }
     }
 
-    pub(super) fn grant(&self, now: Duration, most: u64) -> Result<u64, Duration> {
+    pub(super) fn grant(&self, now: Duration, most: u64, unit: u64) -> Result<u64, Duration> {
         match shares().lock() {
-            Some(mut shares) => shares.grant(self.name, now, most),
+            Some(mut shares) => shares.grant(self.name, now, most, unit),
             None => Ok(most),
         }
     }

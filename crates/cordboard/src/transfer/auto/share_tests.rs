@@ -41,7 +41,7 @@ fn compete(shares: &mut Shares, members: &mut [Member], speed: u64, from: Durati
     while now < to {
         let one = members.iter_mut().min_by_key(|one| one.next).unwrap();
         now = now.max(one.next);
-        match shares.grant(one.name, now, u64::MAX) {
+        match shares.grant(one.name, now, u64::MAX, 1) {
             Ok(granted) => {
                 let bytes = granted.min(one.step);
                 shares.give_back(one.name, granted - bytes, 0);
@@ -151,4 +151,27 @@ proptest! {
             prop_assert!(u128::from(one.taken) <= expected + expected / 10 + slack);
         }
     }
+}
+
+/// A path that moves whole blocks could not use less, and would ask again at once.
+#[test]
+fn a_grant_is_no_shorter_than_a_unit() {
+    const UNIT: u64 = 4096;
+    let mut shares = Shares::default();
+    let ahead = shares.join(NonZeroU32::new(1).unwrap());
+    let slow = shares.join(NonZeroU32::new(1).unwrap());
+    let mut now = MS;
+    let first = shares.grant(slow, now, 1000, 1).unwrap();
+    assert_eq!(first, 1000);
+    while let Ok(granted) = shares.grant(ahead, now, 5000, UNIT) {
+        assert!(granted >= UNIT, "{granted}");
+        now += Duration::from_micros(1);
+    }
+    // Less than a unit is left of it.
+    shares.stepped(ahead, now, false);
+    assert!(shares.grant(ahead, now, 5000, UNIT).is_err());
+    // The rest of a file may be shorter, and a unit longer than all that is ever granted.
+    assert_eq!(shares.grant(ahead, now, 10, UNIT), Ok(10));
+    let other = shares.join(NonZeroU32::new(1).unwrap());
+    assert!(shares.grant(other, now, u64::MAX, 1 << 40).is_ok());
 }
