@@ -123,6 +123,11 @@ impl Flow<'_> {
         }
     }
 
+    /// Whether the sink's position has to be claimed and is not.
+    pub(crate) fn claims_nothing(&self) -> bool {
+        self.claims_sink() && self.sink.cursor == Cursor::Position
+    }
+
     /// Claims both ends for `bytes` that the source was found to have, up to `size`.
     pub(crate) fn claim_found(&mut self, bytes: u64, size: u64) -> u64 {
         if self.claims_source() {
