@@ -30,6 +30,25 @@ pub struct Control {
     /// On the thread of the transfer, the wakeup's numbers refer to other files; or
     /// the wakeup cannot be cleared.
     cannot_wake: bool,
+    listening: Listening,
+}
+
+/// A transfer that uses the wakeup, until it is dropped. A clone of its handle is not one.
+#[derive(Debug, Default)]
+struct Listening(Option<Arc<Shared>>);
+
+impl Clone for Listening {
+    fn clone(&self) -> Listening {
+        Listening::default()
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.listeners.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -41,7 +60,7 @@ struct Shared {
     /// The schedule depends on the cost of steps.
     metered: AtomicBool,
     pacers: Lock<Pacers>,
-    /// Transfers that have begun to use the wakeup.
+    /// The number of transfers that use the wakeup.
     listeners: AtomicU32,
     /// `None`: a waiting transfer polls.
     wake: Option<EventFd>,
@@ -97,6 +116,7 @@ impl Control {
             }),
             interrupting: false,
             cannot_wake: false,
+            listening: Listening::default(),
         }
     }
 
@@ -259,6 +279,7 @@ impl Control {
     /// Registers a transfer that begins on the calling thread.
     pub(crate) fn listen(&mut self) {
         self.shared.listeners.fetch_add(1, Ordering::Relaxed);
+        self.listening = Listening(Some(Arc::clone(&self.shared)));
         self.cannot_wake = !self.shared.wake.as_ref().is_some_and(EventFd::is_here);
     }
 

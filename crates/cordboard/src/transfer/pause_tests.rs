@@ -352,3 +352,21 @@ fn an_engine_resumes_all_that_share_a_control() {
         assert_eq!(running.wait().report.written, 5);
     }
 }
+
+/// A paused transfer polls its handle only while another transfer shares the wakeup.
+#[test]
+fn a_transfer_that_has_ended_shares_no_handle() {
+    let control = Control::new().unwrap();
+    let listen = || {
+        let mut of_transfer = control.clone();
+        of_transfer.listen();
+        of_transfer
+    };
+    drop(listen());
+    let second = listen();
+    let alone = second.pause_interval();
+    let third = listen();
+    assert!(third.pause_interval() < alone, "{alone:?}");
+    drop(third);
+    assert_eq!(second.pause_interval(), alone);
+}
