@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use super::protocol::{Command, Record, Records};
 use super::registry::{Message, New};
 use super::service::{existing, registry};
-use crate::endpoint::{Endpoint, Filesystem, Kind, filesystem};
+use crate::endpoint::{Endpoint, Kind};
 use crate::errno::Errno;
 use crate::sys::{beyond, duplicate};
 use crate::transfer::Control;
@@ -147,11 +147,12 @@ fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
     Endpoint::probe(source).ok().map(|source| source.kind())
 }
 
-/// Returns whether this is a regular file that may be on a server, which may not answer.
+/// Returns whether this is a regular file. A query of one may wait for its server, or for
+/// the lock of its position, which a `read(2)` or `write(2)` of another process holds
+/// (`fdget_pos`, fs/file.c).
 fn may_wait(fd: BorrowedFd<'_>) -> bool {
-    let is_file = rustix::fs::fstat(fd)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-    is_file && filesystem(fd).is_none_or(Filesystem::may_wait_for_server)
+    rustix::fs::fstat(fd)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
 /// A descriptor that is, or is connected to, a control descriptor: one that another

@@ -145,12 +145,6 @@ impl Filesystem {
             Some((_, _, Nature::Plain | Nature::Clones | Nature::Pseudo))
         )
     }
-
-    /// Returns whether a query of a file may wait for a server: of its file system, of
-    /// another node, or of a file system below it. True for an unknown file system.
-    pub(crate) fn may_wait_for_server(self) -> bool {
-        self.is_foreign() || matches!(self.name(), Some("ocfs2" | "overlayfs"))
-    }
 }
 
 #[cfg(test)]
@@ -171,8 +165,5 @@ mod tests {
         assert_eq!(unknown.name(), None);
         assert_eq!(unknown.clone_ability(), CloneAbility::Perhaps);
         assert!(unknown.is_foreign());
-        let waits = |magic| Filesystem(magic).may_wait_for_server();
-        assert!(waits(0x65735546) && waits(0x794c7630) && waits(0xdead_beef));
-        assert!(!waits(0xEF53) && !waits(0x58465342) && !waits(0x9fa0));
     }
 }

@@ -240,7 +240,7 @@ fn is_unpaged(fd: BorrowedFd<'_>) -> bool {
 /// Queries the file system; `None` if the query fails. A FUSE server may fail
 /// `statfs(2)` with any errno, and a filter may refuse it, so the file may then be on
 /// any file system.
-pub(crate) fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
+fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
     let stat = rustix::fs::fstatfs(fd).ok()?;
     // f_type is signed on some architectures; only its low 32 bits matter.
     Some(Filesystem(stat.f_type as u64 & 0xffff_ffff))

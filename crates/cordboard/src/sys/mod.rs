@@ -80,7 +80,7 @@ pub use poll::poll_for;
 pub(crate) use poll::{Shown, poll_now};
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
-pub(crate) use procfs::{hexadecimal, number, release};
+pub(crate) use procfs::{hexadecimal, number, position, release};
 pub(crate) use ring::{Uring, try_io_uring};
 pub(crate) use select::wait_for;
 pub(crate) use served_by::ServedBy;

@@ -6,6 +6,7 @@
 //! another number, so only text that ends with its newline counts.
 
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Returns the kernel's release, such as `6.1.0-13-amd64`: `uname(2)`. `None`:
 /// a filter refuses the call, which other wrappers assume cannot fail.
@@ -35,20 +36,42 @@ pub(crate) fn hexadecimal(file: &str, name: &str) -> Option<u64> {
     line(&std::fs::read_to_string(file).ok()?, name)
 }
 
+/// Returns the position of an open file, without a wait for the lock that a read or write
+/// of another process holds: `proc_pid_fdinfo(5)`, since Linux 2.6.22.
+pub(crate) fn position(fd: BorrowedFd<'_>) -> Option<u64> {
+    let file = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
+    value(&std::fs::read_to_string(file).ok()?, "pos:")?
+        .parse()
+        .ok()
+}
+
 fn line(text: &str, name: &str) -> Option<u64> {
+    u64::from_str_radix(value(text, name)?, 16).ok()
+}
+
+fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let mut lines = text.split_inclusive('\n');
     let value = lines.find_map(|line| line.strip_prefix(name))?;
-    u64::from_str_radix(value.strip_suffix('\n')?.trim(), 16).ok()
+    Some(value.strip_suffix('\n')?.trim())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     #[test]
     fn the_release_of_this_kernel() {
         let told = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         assert_eq!(release().as_deref(), told.strip_suffix('\n'));
+    }
+
+    #[test]
+    fn the_position_of_a_file() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(position(file.as_fd()), Some(0));
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(12_345)).unwrap();
+        assert_eq!(position(file.as_fd()), Some(12_345));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Refusal, Report};
 use crate::request::{Request, Size};
-use crate::sys::Lock;
+use crate::sys::{self, Lock};
 use crate::threads;
 use crate::transfer::Transfer;
 
@@ -78,12 +78,20 @@ impl Stream {
         job.source_offset = job.source_offset.or(self.source_place);
         job.sink_offset = job.sink_offset.or(self.sink_place);
         if self.limits.range().is_some() && job.source_offset.is_none() {
-            job.source_offset = rustix::fs::tell(&self.ends[0]).ok();
+            job.source_offset = self.source_position();
         }
         job.size = Some(self.limits.within_range(job.source_offset, size)?);
         self.source_place = job.source_offset;
         self.sink_place = job.sink_offset;
         Ok(job)
+    }
+
+    /// Returns the position of the source; `None`: it has none.
+    fn source_position(&self) -> Option<u64> {
+        let source = self.ends[0].as_fd();
+        // `lseek(2)` of a file could wait.
+        let known = self.source_ends.then(|| sys::position(source)).flatten();
+        known.or_else(|| rustix::fs::tell(source).ok())
     }
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
