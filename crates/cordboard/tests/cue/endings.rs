@@ -49,6 +49,27 @@ fn what_does_not_end_is_cancelled() {
     }
 }
 
+/// As many transfers as wait, and more: those that are not even read do not keep the
+/// descriptors open.
+#[test]
+fn a_full_queue_is_cancelled() {
+    let _dog = watchdog("a_full_queue_is_cancelled");
+    for count in [32, 33, 34, 128, 400] {
+        for (first, then) in [
+            (Command::Pause, Command::Write(1)),
+            (Command::WriteToEnd, Command::WriteToEnd),
+        ] {
+            let (source, _feed) = std::io::pipe().unwrap();
+            let (mut end, sink) = std::io::pipe().unwrap();
+            let cue = Cue::new(&source, &sink).unwrap();
+            drop(sink);
+            send(&cue, &[&[first][..], &vec![then; count]].concat());
+            drop(cue);
+            assert_eq!(end.read(&mut [0]).unwrap(), 0, "{count} {then:?}");
+        }
+    }
+}
+
 /// A half-closed descriptor still returns all records, and then its end.
 #[test]
 fn a_half_closed_descriptor_returns_all_records() {

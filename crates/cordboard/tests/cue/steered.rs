@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
-use cordboard::cue::{Command, Cue, Record, State};
-use cordboard::{Ended, Errno};
+use cordboard::cue::{Command, Cue, Limit, Record, State};
+use cordboard::{Ended, Errno, Schedule};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::Resource;
 use testkit::pattern::noise;
@@ -71,6 +71,33 @@ fn a_cancellation_overtakes_transfers_that_cannot_wait() {
         assert_eq!(done(&mut cue).ended, Ended::Cancelled);
     }
     assert_eq!(status(&mut cue).state, State::Idle);
+}
+
+/// A pause, its end, a limit and the status take effect although transfers before them have
+/// no room in the queue.
+#[test]
+fn what_takes_effect_at_once_overtakes_transfers_that_cannot_wait() {
+    let _dog = watchdog("what_takes_effect_at_once_overtakes_transfers_that_cannot_wait");
+    let source = file_with(&[7; 400]);
+    let (_end, sink) = std::io::pipe().unwrap();
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    let writes = [Command::Write(10); 40];
+    let limit = Command::Limit(Limit::Bytes(1000));
+    let rate = Command::Limit(Limit::Rate(1 << 30));
+    send(
+        &cue,
+        &[&[Command::Pause], &writes[..], &[limit, rate]].concat(),
+    );
+    let paused = status(&mut cue);
+    assert_eq!((paused.state, paused.read), (State::Paused, 0));
+    assert_eq!(
+        (paused.queued, paused.rate_limit),
+        (32, Schedule::rate(1 << 30))
+    );
+    send(&cue, &[Command::Resume]);
+    for _ in 0..40 {
+        assert_eq!(done(&mut cue).written, 10);
+    }
 }
 
 /// More transfers than the queue and the socket hold: the writer waits, and none is

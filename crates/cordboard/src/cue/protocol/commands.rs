@@ -1,6 +1,6 @@
 //! Decodes commands from bytes that arrive in pieces.
 
-use super::command::{BadCommand, Command, SORT};
+use super::command::{BadCommand, Command, Limit, SORT};
 use super::record::SORT as RECORD;
 use super::words::{MOST, WORD, split, words};
 
@@ -58,6 +58,31 @@ impl Commands {
         let length = (count + 1) * WORD;
         let rest = words(bytes.get(WORD..length)?);
         Some((Command::decode(word, &rest), length))
+    }
+
+    /// Removes the first command that takes effect at once, behind commands that start
+    /// transfers or set up the next one. No command overtakes a limit of commands, which may
+    /// forbid it, or a cancellation, which keeps its place: it also ends the transfers
+    /// before it.
+    pub(in crate::cue) fn take_ahead(&mut self) -> Option<Command> {
+        let (mut at, mut block_changes) = (0, false);
+        while let Some((found, length)) = self.peek(at) {
+            match found {
+                Err(_)
+                | Ok(Command::Write(_) | Command::WriteToEnd)
+                | Ok(Command::SourceOffset(_) | Command::SinkOffset(_)) => {}
+                Ok(Command::Block(_)) => block_changes = true,
+                Ok(Command::Cancel | Command::Limit(Limit::Commands(_))) => return None,
+                // Its blocks have the length that was set before it.
+                Ok(Command::Limit(Limit::Schedule { .. })) if block_changes => return None,
+                Ok(command) => {
+                    self.bytes.drain(at..at + length);
+                    return Some(command);
+                }
+            }
+            at += length;
+        }
+        None
     }
 
     /// Returns whether the last command is incomplete.
@@ -164,6 +189,34 @@ mod tests {
             }
             prop_assert_eq!(last, Some(Ok(Command::Cancel)));
         }
+    }
+
+    fn with(commands: &[Command]) -> Commands {
+        let (mut decoder, mut bytes) = (Commands::default(), Vec::new());
+        commands
+            .iter()
+            .for_each(|command| command.encode(&mut bytes));
+        assert_eq!(decoder.push(&bytes), bytes.len());
+        decoder
+    }
+
+    #[test]
+    fn what_takes_effect_at_once_overtakes_transfers() {
+        use Command::{Block, Cancel, Pause, Rate, Resume, SourceOffset, Write};
+        let writes = [Write(1), SourceOffset(3), Write(1)];
+        let mut decoder = with(&[&writes[..], &[Pause, Write(2), Resume, Rate(7)]].concat());
+        let ahead = std::iter::from_fn(|| decoder.take_ahead());
+        assert_eq!(ahead.collect::<Vec<_>>(), [Pause, Resume, Rate(7)]);
+        let rest = std::iter::from_fn(|| decoder.next().map(Result::unwrap));
+        let left = [&writes[..], &[Write(2)]].concat();
+        assert_eq!(rest.collect::<Vec<_>>(), left);
+        // A cancellation also ends the transfers before it: it keeps its place.
+        assert_eq!(with(&[Write(1), Cancel, Pause]).take_ahead(), None);
+        let commands = Command::Limit(Limit::Commands(1));
+        assert_eq!(with(&[Write(1), commands, Pause]).take_ahead(), None);
+        let schedule = Command::Limit(Limit::Schedule { count: 1, rest: 2 });
+        assert_eq!(with(&[Write(1), schedule]).take_ahead(), Some(schedule));
+        assert_eq!(with(&[Write(1), Block(9), schedule]).take_ahead(), None);
     }
 
     #[test]

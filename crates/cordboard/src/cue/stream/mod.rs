@@ -224,10 +224,14 @@ impl Stream {
                 self.cancel();
             }
             self.start_next();
-            if self.queue.len() >= QUEUE || self.output.is_full() {
+            if self.output.is_full() {
                 return;
             }
-            match self.commands.next() {
+            let next = match self.is_held() {
+                true => self.commands.take_ahead().map(Ok),
+                false => self.commands.next(),
+            };
+            match next {
                 Some(Ok(command)) => {
                     let done = self.limits.check(command, now);
                     if let Err(errno) = done.and_then(|()| self.execute(command, now)) {
@@ -238,10 +242,26 @@ impl Stream {
                     word: bad.word,
                     errno: Errno::EINVAL,
                 }),
+                None if self.is_held() => {
+                    // No command can come that resumes or cancels.
+                    if self.is_closed || self.is_hung_up {
+                        self.cancel_endless();
+                    }
+                    if self.is_held() {
+                        return;
+                    }
+                }
                 None if self.is_closed => return self.end_input(),
                 None => return,
             }
         }
+    }
+
+    /// Returns whether the next command starts a transfer, which has no room in the queue.
+    fn is_held(&self) -> bool {
+        let next = self.commands.peek(0);
+        let starts = matches!(next, Some((Ok(Command::Write(_) | Command::WriteToEnd), _)));
+        starts && self.queue.len() >= QUEUE
     }
 
     fn refuse(&mut self, command: Command, errno: Errno) {
@@ -320,6 +340,11 @@ impl Stream {
                 errno,
             });
         }
+        self.cancel_endless();
+    }
+
+    /// Cancels the transfers that do not end by themselves, and all if they are paused.
+    fn cancel_endless(&mut self) {
         // No command could resume it.
         let is_paused = self.control.is_paused();
         let ends = self.source_ends || self.link.is_some();
