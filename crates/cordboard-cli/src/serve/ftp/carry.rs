@@ -130,6 +130,7 @@ pub fn carry(
     let mut watch = Watch {
         closed: false,
         until: None,
+        is_cancelled: false,
         progress: Progress::since(Instant::now()),
         is_fresh: false,
         asked: 0,
@@ -151,6 +152,7 @@ pub fn carry(
         if let Some(why) = watch.cancels(server, lines, client, &mover) {
             carried.aborted |= why == Why::Abort;
             carried.idle |= why == Why::Idle;
+            watch.is_cancelled = true;
             mover.cancel();
         }
     }
@@ -173,6 +175,7 @@ struct Watch {
     closed: bool,
     /// The server is shutting down: the transfer is cancelled at this time.
     until: Option<Instant>,
+    is_cancelled: bool,
     progress: Progress,
     /// `seen` has been updated since the last command was read.
     is_fresh: bool,
@@ -208,7 +211,7 @@ impl Watch {
                 PollFlags::IN,
             ));
         }
-        let (sockets, mut due) = match &self.listed {
+        let (sockets, due) = match &self.listed {
             Some(listed) => listed.interest(),
             None => (Vec::new(), self.list_at(server)),
         };
@@ -216,11 +219,10 @@ impl Watch {
         fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
         let listener = self.listed.as_ref().and_then(Listed::listener);
         fds.extend(listener.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let now = Instant::now();
-        due = due.into_iter().chain([now + TICK]).min();
-        let left = due.map(|due| due.saturating_duration_since(now));
-        let tick = left.and_then(|left| Timespec::try_from(left).ok());
-        let done = poll(&mut fds, tick.as_ref());
+        // After the cancellation, the next event is its end.
+        let until = self.until.filter(|_| !self.is_cancelled);
+        let left = longest_wait(Instant::now(), [due, until]);
+        let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
         self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
         drop(fds);
@@ -307,6 +309,14 @@ impl Watch {
         }
         (self.progress.idle(now) >= server.idle).then_some(Why::Idle)
     }
+}
+
+/// Returns the time until the first of these times, at most [`TICK`].
+fn longest_wait(now: Instant, times: [Option<Instant>; 2]) -> Duration {
+    let first = times.into_iter().flatten().min();
+    first.map_or(TICK, |first| {
+        first.saturating_duration_since(now).min(TICK)
+    })
 }
 
 /// Reads the reports of the mover. Returns whether the transfer has ended.
@@ -402,5 +412,24 @@ fn settle(mover: Mover, carried: &mut Carried, watch: &mut Watch) {
             (carried.failed, carried.errno) = (report.failed, report.errno);
             carried.path = report.path.last().copied();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transfer is cancelled when the time of grace is over, not up to a second later.
+    #[test]
+    fn a_wait_ends_at_the_first_time() {
+        let now = Instant::now();
+        let after = |millis| now.checked_add(Duration::from_millis(millis));
+        let wait = |times| longest_wait(now, times).as_millis();
+        assert_eq!(wait([None, None]), TICK.as_millis());
+        assert_eq!(wait([None, after(300)]), 300);
+        assert_eq!(wait([after(200), after(300)]), 200);
+        assert_eq!(wait([after(2000), after(3000)]), TICK.as_millis());
+        let past = longest_wait(now + TICK, [after(500), None]);
+        assert_eq!(past, Duration::ZERO);
     }
 }
