@@ -38,7 +38,6 @@ struct Job<'a> {
 
 impl Session {
     pub(super) fn list(&mut self, path: &[u8], kind: Kind) -> Step {
-        self.rest = 0;
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
         let text = listing::listing(&self.server.root, &self.here, path, kind, writes);
         let file = match text.and_then(|text| in_memory(&text)) {
@@ -95,8 +94,8 @@ impl Session {
     }
 
     pub(super) fn retrieve(&mut self, path: &[u8]) -> Step {
-        let offset = std::mem::take(&mut self.rest);
-        let file = match self.server.root.read(&self.here.join(path), offset) {
+        let place = self.here.join(path);
+        let file = match self.server.root.read(&place, self.rest) {
             Ok(file) => file,
             Err(error) => return self.failed(path, &error),
         };
@@ -113,7 +112,7 @@ impl Session {
     }
 
     pub(super) fn store(&mut self, path: &[u8]) -> Step {
-        let upload = match std::mem::take(&mut self.rest) {
+        let upload = match self.rest {
             0 => Upload::Replace,
             offset => Upload::From(offset),
         };
@@ -121,12 +120,10 @@ impl Session {
     }
 
     pub(super) fn append(&mut self, path: &[u8]) -> Step {
-        self.rest = 0;
         self.upload("APPE", |_| path.to_vec(), Upload::Append)
     }
 
     pub(super) fn store_unique(&mut self) -> Step {
-        self.rest = 0;
         let name = |number| format!("upload.{number}").into_bytes();
         self.upload("STOU", name, Upload::New)
     }
@@ -189,6 +186,8 @@ impl Session {
         if let Err(errno) = sockopt::set_socket_linger(&socket, Some(Duration::ZERO)) {
             return self.failed(job.path, &errno.into());
         }
+        // A command that fails before this point keeps the offset for the next attempt.
+        self.rest = 0;
         self.lines.reply(150, &text)?;
         let start = Instant::now();
         let carried = self.carry(job, file, &socket);
