@@ -107,6 +107,26 @@ fn an_upload_is_aborted() {
     assert_eq!(server.read("up"), b"some bytes");
 }
 
+/// The client has closed the control connection, although a command waits in it.
+#[test]
+fn a_transfer_is_cancelled_when_the_control_connection_is_closed() {
+    let server = Server::start(&[]);
+    for commands in ["", "NOOP\r\n"] {
+        let mut client = server.ann();
+        let mut data = client.passive();
+        client.ask("STOR up", 150);
+        data.write_all(b"some bytes").unwrap();
+        super::common::until("the bytes", || {
+            (server.read("up").len() == 10).then_some(())
+        });
+        client.send_bytes(commands.as_bytes());
+        drop(client);
+        assert!(is_reset(data), "{commands:?}");
+        std::fs::remove_file(server.path("up")).unwrap();
+    }
+    assert!(!server.log().contains("complete"), "{}", server.log());
+}
+
 /// With a rate of one byte a second, a file of ten bytes does not arrive at once; the
 /// abort still takes effect.
 #[test]

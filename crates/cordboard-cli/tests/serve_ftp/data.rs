@@ -171,12 +171,15 @@ fn the_wait_for_a_connection_ends_with_the_client() {
     client.ask("ABOR", 425);
     client.expect(226);
     assert_eq!(client.fetch("RETR f"), b"f");
-    client.epsv();
-    client.send("RETR f");
-    drop(client);
-    // The client is no longer counted.
-    super::common::until("the place", || {
-        let mut next = Client::new(TcpStream::connect(server.address).unwrap());
-        (next.reply().code == 220).then_some(())
-    });
+    for commands in ["RETR f", "RETR f\r\nNOOP"] {
+        client.epsv();
+        client.send(commands);
+        drop(client);
+        // The client is no longer counted.
+        client = super::common::until("the place", || {
+            let mut next = Client::new(TcpStream::connect(server.address).unwrap());
+            (next.reply().code == 220).then_some(next)
+        });
+        client.login("anonymous", "x");
+    }
 }

@@ -202,7 +202,7 @@ impl Watch {
         fds.extend(moves.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Commands that follow the present one wait.
         let control = lines.awaited().filter(|_| !self.closed).map(|fd| {
-            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            fds.push(fd);
             fds.len() - 1
         });
         if self.until.is_none() {
@@ -226,9 +226,7 @@ impl Watch {
         self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
         drop(fds);
-        if done.is_ok() && readable && !matches!(lines.fill(), Ok(true)) {
-            self.closed = true;
-        }
+        self.closed |= done.is_ok() && readable && !lines.advance();
     }
 
     /// Stores a status that has just been read.

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, recv};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -147,11 +148,24 @@ impl Lines {
         is_next
     }
 
-    /// Returns the descriptor to wait for, unless a line has arrived or there is no room
-    /// for more.
-    pub fn awaited(&self) -> Option<BorrowedFd<'_>> {
-        let awaits = self.peek().is_none() && self.bytes.len() <= LONGEST;
-        self.fd().filter(|_| awaits)
+    /// Returns the descriptor to wait for, and its events. While a line waits, or there is no
+    /// room for more, only the end of the connection is awaited.
+    pub fn awaited(&self) -> Option<PollFd<'_>> {
+        let events = match self.has_room() {
+            true => PollFlags::IN,
+            false => PollFlags::RDHUP,
+        };
+        Some(PollFd::from_borrowed_fd(self.fd()?, events))
+    }
+
+    /// Handles an event of [`awaited`](Lines::awaited). Returns whether the connection is
+    /// still open.
+    pub fn advance(&mut self) -> bool {
+        self.has_room() && matches!(self.fill(), Ok(true))
+    }
+
+    fn has_room(&self) -> bool {
+        self.peek().is_none() && self.bytes.len() <= LONGEST
     }
 
     /// Reads the bytes that have arrived, which may be only a part of a TLS record. Returns
