@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use cordboard::Report;
-use cordboard::cue::{Done, Record};
+use cordboard::cue::{Cue, Done, Record};
 use rustix::process::Signal;
 
 use common::{Run, cordboard, dir, end, run, signal, until};
@@ -282,6 +282,28 @@ fn hostile_clients_harm_nothing() {
         assert_eq!(i32::from(answer[8]), libc::EOPNOTSUPP, "{code}");
     }
     assert_eq!(cue(&socket, &["cancel"]).code(), 0);
+    assert_eq!(end(child).code(), 143);
+}
+
+/// A peer that has shut down its writing side gets all its records, up to the end.
+#[test]
+fn a_peer_that_sends_no_more_commands_gets_its_records() {
+    let folder = dir();
+    let (child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
+    let mut client = UnixStream::connect(&socket).unwrap();
+    // The command *status*, and one byte of another command.
+    client.write_all(&[0x0b, 0, 0, 0x43, 7]).unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut client = Cue::from(std::os::fd::OwnedFd::from(client));
+    assert!(matches!(client.receive(), Ok(Some(Record::Status(_)))));
+    let refusal = Record::Refused {
+        word: 1,
+        errno: cordboard::Errno::ENODATA,
+    };
+    assert_eq!(client.receive(), Ok(Some(refusal)));
+    assert_eq!(cue(&socket, &["cancel"]).code(), 0);
+    assert!(matches!(client.receive(), Ok(Some(Record::Done(_)))));
+    assert_eq!(client.receive(), Ok(None));
     assert_eq!(end(child).code(), 143);
 }
 

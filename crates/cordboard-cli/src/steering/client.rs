@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cordboard::Errno;
 use cordboard::cue::{Command, Commands, Limit, Record, Status};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 /// The number of bytes of waiting records from which no further command is carried out.
@@ -19,6 +20,11 @@ const READS: u32 = 8;
 pub trait Steered {
     /// Returns its status.
     fn status(&self) -> Status;
+    /// Returns whether the status is current. Otherwise requests it: commands of this client
+    /// wait until [`Client::advance`] is called with the answer.
+    fn is_current(&self) -> bool {
+        true
+    }
     /// Carries out a command that concerns the transfer.
     fn steer(&self, command: Command) -> Result<(), Errno>;
 }
@@ -31,7 +37,11 @@ pub struct Client {
     /// The allowed commands, one bit each (`Limit::Commands`).
     allowed: u32,
     progress: Option<(Duration, Instant)>,
-    /// The peer has closed its end, or sends no more commands.
+    /// It has requested the status, which is not current yet.
+    waits: bool,
+    /// The peer sends no more commands, but may still read records.
+    has_ended: bool,
+    /// The peer has closed its end.
     pub is_closed: bool,
 }
 
@@ -43,13 +53,16 @@ impl Client {
             output: Vec::new(),
             allowed: u32::MAX,
             progress: None,
+            waits: false,
+            has_ended: false,
             is_closed: false,
         }
     }
 
     /// Returns whether it waits for commands, and for room for records.
     pub fn interest(&self) -> (bool, bool) {
-        (self.output.len() < ENOUGH, !self.output.is_empty())
+        let reads = !self.has_ended && !self.waits && self.output.len() < ENOUGH;
+        (reads, !self.output.is_empty())
     }
 
     /// Returns the time of the next report of progress.
@@ -73,6 +86,13 @@ impl Client {
             if self.is_closed || self.output.len() >= ENOUGH {
                 return;
             }
+            if self.waits {
+                if !steered.is_current() && !self.hangs_up() {
+                    return;
+                }
+                self.answer(steered.status());
+                continue;
+            }
             match self.commands.next() {
                 Some(Ok(command)) => {
                     if let Err(errno) = self.execute(command, steered) {
@@ -83,7 +103,9 @@ impl Client {
                     word: bad.word,
                     errno: Errno::EINVAL,
                 }),
+                None if self.has_ended => return self.end_input(),
                 None if reads < READS && self.receive() => reads += 1,
+                None if self.has_ended => {}
                 None => return,
             }
         }
@@ -96,10 +118,43 @@ impl Client {
         match recv(&*self.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
             Ok((_, n @ 1..)) => self.commands.push(&bytes[..n]) > 0,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
-            Ok((_, 0)) | Err(_) => {
+            Ok((_, 0)) => {
+                self.has_ended = true;
+                false
+            }
+            Err(_) => {
                 self.is_closed = true;
                 false
             }
+        }
+    }
+
+    /// Handles the end of the commands. A peer that has only shut down its writing side gets
+    /// further records.
+    fn end_input(&mut self) {
+        if self.commands.is_incomplete() {
+            let word = Commands::ROOM - self.commands.room();
+            self.commands = Commands::default();
+            self.put(&Record::Refused {
+                word: word as u32,
+                errno: Errno::ENODATA,
+            });
+            self.send();
+        }
+        self.is_closed |= self.hangs_up();
+    }
+
+    /// Returns whether the peer has closed its end.
+    fn hangs_up(&self) -> bool {
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::empty())];
+        let done = poll(&mut fds, Some(&Timespec::default()));
+        done.is_ok() && !fds[0].revents().is_empty()
+    }
+
+    /// Answers a request of the status that waits.
+    pub fn answer(&mut self, status: Status) {
+        if std::mem::take(&mut self.waits) {
+            self.put(&Record::Status(status));
         }
     }
 
@@ -108,7 +163,7 @@ impl Client {
             return Err(Errno::EPERM);
         }
         match command {
-            Command::Status => self.put(&Record::Status(steered.status())),
+            Command::Status => self.waits = true,
             Command::Progress(0) => self.progress = None,
             Command::Progress(every) => {
                 let every = Duration::from_millis(u64::from(every)).max(SHORTEST);
@@ -137,5 +192,72 @@ impl Client {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// A transfer whose status is current from the second question on.
+    #[derive(Default)]
+    struct Slow {
+        asked: Cell<bool>,
+        paused: Cell<bool>,
+    }
+
+    impl Steered for Slow {
+        fn status(&self) -> Status {
+            Status::idle()
+        }
+
+        fn is_current(&self) -> bool {
+            self.asked.replace(true)
+        }
+
+        fn steer(&self, command: Command) -> Result<(), Errno> {
+            self.paused.set(command == Command::Pause);
+            Ok(())
+        }
+    }
+
+    fn with(commands: &[Command]) -> (UnixStream, Client) {
+        let (mut peer, ours) = UnixStream::pair().unwrap();
+        let mut bytes = Vec::new();
+        commands
+            .iter()
+            .for_each(|command| command.encode(&mut bytes));
+        peer.write_all(&bytes).unwrap();
+        (peer, Client::new(OwnedFd::from(ours)))
+    }
+
+    #[test]
+    fn commands_wait_for_a_current_status() {
+        let (mut peer, mut client) = with(&[Command::Status, Command::Pause]);
+        peer.set_nonblocking(true).unwrap();
+        let slow = Slow::default();
+        client.advance(&slow);
+        assert!(peer.read(&mut [0; 256]).is_err(), "no record");
+        assert!(!slow.paused.get());
+        assert_eq!(client.interest(), (false, false));
+        client.advance(&slow);
+        assert!(peer.read(&mut [0; 256]).unwrap() > 0);
+        assert!(slow.paused.get());
+    }
+
+    #[test]
+    fn only_a_peer_that_has_closed_its_end_is_removed() {
+        let (peer, mut client) = with(&[Command::Pause]);
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+        client.advance(&Slow::default());
+        assert!(!client.is_closed);
+        assert_eq!(client.interest(), (false, false));
+        drop(peer);
+        client.advance(&Slow::default());
+        assert!(client.is_closed);
     }
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cordboard::cue::{Done, Record};
+use cordboard::cue::{Done, Record, Status};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
@@ -70,8 +70,10 @@ impl Clients {
         !std::mem::take(&mut self.is_short)
     }
 
-    /// Sends the end of the transfer to all clients.
-    pub fn end(&mut self, done: Done) {
+    /// Sends the end of the transfer to all clients. `last`: its last status, for clients whose
+    /// request waits.
+    pub fn end(&mut self, last: Status, done: Done) {
+        (self.all.iter_mut()).for_each(|client| client.answer(last));
         self.send(&Record::Done(done));
     }
 

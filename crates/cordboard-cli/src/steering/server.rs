@@ -12,6 +12,7 @@ use cordboard::{Control, Report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::umask;
 
+use super::client::Steered as _;
 use super::clients::Clients;
 use super::live::Live;
 use crate::endpoint::{self, SocketFile};
@@ -80,7 +81,7 @@ impl Steering {
     /// Reports the end of the command to all clients.
     pub fn end(&self, report: &Report) {
         if let Ok(mut clients) = self.clients.lock() {
-            clients.end(Done::of(1, report));
+            clients.end(self.live.status(), Done::of(1, report));
         }
     }
 }
