@@ -87,11 +87,15 @@ fn each_kind_of_transfer_is_steered() {
         assert_eq!(status["schedule"]["rate"], 1);
         assert_eq!(cue(&socket, &["pause"])["state"], "paused");
         // No schedule is faster from now on: the transfer does not end.
-        cue(&socket, &["limit", "rate", "2"]);
-        until("the limit", || {
-            let status = cue(&socket, &["status"]);
-            (status["limits"][0]["rate"] == 2).then_some(())
-        });
+        let limited = cue(&socket, &["limit", "rate", "2"]);
+        assert_eq!(
+            limited["limits"],
+            serde_json::json!([{"rate": 2}]),
+            "{kind}"
+        );
+        // A limit is not loosened.
+        let limited = cue(&socket, &["limit", "rate", "3"]);
+        assert_eq!(limited["limits"][0]["rate"], 2, "{kind}");
         assert_eq!(cue(&socket, &["resume"])["state"], "running");
         assert_eq!(
             cue(&socket, &["auto", "background"])["schedule"]["auto"],
@@ -103,6 +107,18 @@ fn each_kind_of_transfer_is_steered() {
         let _ = data.read_to_end(&mut Vec::new());
         until("no entry", || entries(home.path()).is_empty().then_some(()));
     }
+}
+
+/// The first status is not that of the last report, which is from before the transfer began.
+#[test]
+fn a_status_is_current() {
+    let home = dir();
+    let server = Server::with("127.0.0.1:0", &[], home.path());
+    let (_client, _data) = server.in_a_download();
+    let (_, socket) = until("an entry", || entries(home.path()).pop());
+    let status = cue(&socket, &["status"]);
+    assert_eq!(status["state"], "running");
+    assert!(status["written"].as_u64() > Some(0), "{status}");
 }
 
 /// The confined server writes no other entries, and runs without a directory.

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::lines::Lines;
-use super::listed::{self, Commanded, Listed};
+use super::listed::{self, Commanded, Listed, Seen};
 use super::progress::Progress;
 use super::server::Server;
 use crate::request;
@@ -72,10 +72,15 @@ impl Mover {
         Ok(Mover::Staged(running, control))
     }
 
-    /// Requests a fresh count. If that fails, the next report of the progress has one.
-    fn request_status(&self) {
-        if let Mover::Cue(cue, _) = self {
-            let _ = cue.send(Command::Status);
+    /// Requests a report. Returns whether one will arrive: the count of a transfer with a stage
+    /// is read at each event. If the request fails, the next report of the progress answers it.
+    pub fn request_status(&self) -> bool {
+        match self {
+            Mover::Cue(cue, _) => {
+                let _ = cue.send(Command::Status);
+                true
+            }
+            Mover::Staged(..) => false,
         }
     }
 
@@ -134,7 +139,7 @@ pub fn carry(
         progress: Progress::since(Instant::now()),
         is_fresh: false,
         asked: 0,
-        seen: Status::idle(),
+        seen: Seen::nothing(),
         commanded: Cell::default(),
         total,
         label: Some(label),
@@ -147,8 +152,9 @@ pub fn carry(
         if has_ended {
             break;
         }
-        watch.wait(server, lines, &mover);
+        // Before the wait: clients may wait for the report that has just arrived.
         watch.steer(server, &mover);
+        watch.wait(server, lines, &mover);
         if let Some(why) = watch.cancels(server, lines, client, &mover) {
             carried.aborted |= why == Why::Abort;
             carried.idle |= why == Why::Idle;
@@ -181,8 +187,7 @@ struct Watch {
     is_fresh: bool,
     /// The number of STAT commands without a reply.
     asked: u32,
-    /// The last status.
-    seen: Status,
+    seen: Seen,
     /// What the steering clients have commanded.
     commanded: Cell<Commanded>,
     total: Option<u64>,
@@ -231,7 +236,7 @@ impl Watch {
 
     /// Stores a status that has just been read.
     fn see(&mut self, status: Status) {
-        self.seen = status;
+        self.seen.update(status);
         self.is_fresh = true;
     }
 
@@ -239,7 +244,7 @@ impl Watch {
     fn answer(&mut self, lines: &mut Lines, is_last: bool) {
         if self.is_fresh || is_last {
             for _ in 0..std::mem::take(&mut self.asked) {
-                let text = format!("{} bytes so far", self.seen.written);
+                let text = format!("{} bytes so far", self.seen.last.written);
                 let _ = lines.reply(213, text.as_bytes());
             }
         }
@@ -261,7 +266,7 @@ impl Watch {
             self.listed = Listed::begin(list, label);
         }
         if let Some(listed) = &mut self.listed {
-            listed.advance(mover, self.seen, &self.commanded, self.total);
+            listed.advance(mover, &self.seen, &self.commanded, self.total);
         }
     }
 
@@ -269,6 +274,15 @@ impl Watch {
     fn send_to_clients(&mut self, record: &Record) {
         if let Some(listed) = &mut self.listed {
             listed.send(record);
+        }
+    }
+
+    /// Sends the end to the steering clients.
+    fn end_clients(&mut self, done: Done) {
+        if let Some(listed) = &mut self.listed {
+            let mut last = self.commanded.get().applied_to(self.seen.last);
+            last.total = last.total.or(self.total);
+            listed.end(last, done);
         }
     }
 
@@ -281,7 +295,7 @@ impl Watch {
         mover: &Mover,
     ) -> Option<Why> {
         let now = Instant::now();
-        let seen = self.commanded.get().applied_to(self.seen);
+        let seen = self.commanded.get().applied_to(self.seen.last);
         let unsent = sys::unsent(client);
         self.progress.update((seen.written, unsent), now);
         // The idle time does not run during a pause.
@@ -312,9 +326,7 @@ impl Watch {
 /// Returns the time until the first of these times, at most [`TICK`].
 fn longest_wait(now: Instant, times: [Option<Instant>; 2]) -> Duration {
     let first = times.into_iter().flatten().min();
-    first.map_or(TICK, |first| {
-        first.saturating_duration_since(now).min(TICK)
-    })
+    first.map_or(TICK, |first| first.saturating_duration_since(now).min(TICK))
 }
 
 /// Reads the reports of the mover. Returns whether the transfer has ended.
@@ -332,14 +344,14 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
             match record {
                 Record::Status(status) => watch.see(status),
                 Record::Done(done) => {
-                    let mut last = watch.seen;
+                    let mut last = watch.seen.last;
                     last.written = done.written;
                     watch.see(last);
                     carried.written = done.written;
                     carried.complete = done.ended == Ended::Eof && done.stranded == 0;
                     (carried.failed, carried.errno) = (done.failed, done.errno);
                     carried.path = done.path;
-                    watch.send_to_clients(&record);
+                    watch.end_clients(done);
                     return true;
                 }
                 // A command of a steering client was refused.
@@ -404,7 +416,7 @@ fn settle(mover: Mover, carried: &mut Carried, watch: &mut Watch) {
         }
         Mover::Staged(running, _) => {
             let report = running.wait().report;
-            watch.send_to_clients(&Record::Done(Done::of(1, &report)));
+            watch.end_clients(Done::of(1, &report));
             carried.written = report.written;
             carried.complete = report.ended == Ended::Eof;
             (carried.failed, carried.errno) = (report.failed, report.errno);

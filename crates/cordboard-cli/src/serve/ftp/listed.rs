@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cordboard::cue::{Command, Limit, Record, State, Status};
-use cordboard::{Errno, Schedule};
+use cordboard::cue::{Command, Done, Limit, Record, State, Status};
+use cordboard::{Control, Errno, Schedule};
 use rustix::event::PollFlags;
 
 use super::carry::Mover;
 use crate::registry::{Directory, Listening};
-use crate::steering::{Clients, Steered};
+use crate::steering::{Clients, Steered, control};
 
 /// The age from which a transfer is listed. A shorter one ends before a user could see it, and
 /// its socket would take longer than a small file.
@@ -19,6 +19,30 @@ pub const AFTER: Duration = Duration::from_millis(250);
 /// The intervals of the reports of the cue in milliseconds, without a client and with one.
 const SELDOM: u32 = 1000;
 const OFTEN: u32 = 250;
+
+/// The reports of a transfer.
+#[derive(Debug)]
+pub struct Seen {
+    pub last: Status,
+    /// The number of reports.
+    reports: u64,
+}
+
+impl Seen {
+    /// No report has arrived.
+    pub fn nothing() -> Seen {
+        Seen {
+            last: Status::idle(),
+            reports: 0,
+        }
+    }
+
+    /// Stores a report.
+    pub fn update(&mut self, status: Status) {
+        self.last = status;
+        self.reports += 1;
+    }
+}
 
 /// What the clients have commanded. Only they change it, so it holds although a report from
 /// before a command may arrive after it.
@@ -44,6 +68,11 @@ pub struct Listed {
     clients: Clients,
     can_accept: bool,
     interval: u32,
+    /// The limits that clients have set. The report that answers a request may be one from
+    /// before the last limit.
+    limits: Control,
+    /// The number of reports when one was requested for a client.
+    requested: Cell<Option<u64>>,
 }
 
 impl Listed {
@@ -54,6 +83,8 @@ impl Listed {
             clients: Clients::default(),
             can_accept: true,
             interval: SELDOM,
+            limits: Control::without_descriptor(),
+            requested: Cell::default(),
         })
     }
 
@@ -68,12 +99,11 @@ impl Listed {
         (self.can_accept).then(|| self.listening.listener().as_fd())
     }
 
-    /// Carries out the commands of clients, and adds them to `commanded`. `seen`: the last
-    /// report of the transfer.
+    /// Carries out the commands of clients, and adds them to `commanded`.
     pub fn advance(
         &mut self,
         mover: &Mover,
-        seen: Status,
+        seen: &Seen,
         commanded: &Cell<Commanded>,
         total: Option<u64>,
     ) {
@@ -82,8 +112,13 @@ impl Listed {
             seen,
             commanded,
             total,
+            limits: &self.limits,
+            requested: &self.requested,
         };
         self.clients.advance(&steered);
+        if steered.is_answered() {
+            self.requested.set(None);
+        }
         self.clients.accept(self.listening.listener());
         self.can_accept = self.clients.can_accept();
         let interval = if self.clients.is_empty() {
@@ -96,7 +131,13 @@ impl Listed {
         }
     }
 
-    /// Sends a record to the clients: the end, or a refusal.
+    /// Sends the end to the clients. `last`: the last status.
+    pub fn end(&mut self, mut last: Status, done: Done) {
+        (last.rate_limit, last.blocks_limit) = self.limits.schedule_limits();
+        self.clients.end(last, done);
+    }
+
+    /// Sends a record to the clients.
     pub fn send(&mut self, record: &Record) {
         self.clients.send(record);
     }
@@ -105,16 +146,35 @@ impl Listed {
 /// A transfer that clients steer.
 struct Transfer<'a> {
     mover: &'a Mover,
-    seen: Status,
+    seen: &'a Seen,
     commanded: &'a Cell<Commanded>,
     total: Option<u64>,
+    limits: &'a Control,
+    requested: &'a Cell<Option<u64>>,
+}
+
+impl Transfer<'_> {
+    /// Returns whether a report has arrived since the request of one.
+    fn is_answered(&self) -> bool {
+        (self.requested.get()).is_some_and(|before| self.seen.reports > before)
+    }
 }
 
 impl Steered for Transfer<'_> {
     fn status(&self) -> Status {
-        let mut status = self.commanded.get().applied_to(self.seen);
+        let mut status = self.commanded.get().applied_to(self.seen.last);
         status.total = status.total.or(self.total);
+        (status.rate_limit, status.blocks_limit) = self.limits.schedule_limits();
         status
+    }
+
+    /// The cue reports by itself only from time to time.
+    fn is_current(&self) -> bool {
+        if self.requested.get().is_none() && self.mover.request_status() {
+            self.requested.set(Some(self.seen.reports));
+            return false;
+        }
+        self.requested.get().is_none() || self.is_answered()
     }
 
     /// Carries out a command. The next status has its effect.
@@ -137,6 +197,9 @@ impl Steered for Transfer<'_> {
         }
         self.mover.steer(command)?;
         self.commanded.set(commanded);
+        if let Command::Limit(_) = command {
+            control::apply(self.limits, command)?;
+        }
         Ok(())
     }
 }
