@@ -26,6 +26,13 @@ fn an_active_connection_goes_to_the_client() {
     listener.accept().unwrap().0.write_all(b"up").unwrap();
     client.expect(226);
     assert_eq!(server.read("up"), b"up");
+    // A mapped address is one of IPv4.
+    client.ask(&format!("EPRT |2|::ffff:{}|{}|", at.ip(), at.port()), 200);
+    client.ask("RETR f", 150);
+    let mut got = Vec::new();
+    listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
+    client.expect(226);
+    assert_eq!(got, b"active");
     // The address is used once.
     client.ask("RETR f", 425);
 }

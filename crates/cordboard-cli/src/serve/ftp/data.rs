@@ -41,7 +41,12 @@ pub fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpL
             Err(error) => refused = error,
         }
     }
-    Err(refused)
+    Err(match refused.kind() {
+        io::ErrorKind::AddrInUse => {
+            io::Error::new(refused.kind(), "the passive ports are used up")
+        }
+        _ => refused,
+    })
 }
 
 /// Returns the address with another port. A link-local address of IPv6 keeps its interface
@@ -76,12 +81,14 @@ fn socket(address: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
 
 /// Returns the address of an active connection, if it is allowed. It must be the address of
 /// the client, so that no other host can be attacked through the server. A client cannot name
-/// the interface of a link-local address: it is that of the control connection.
+/// the interface of a link-local address: it is that of the control connection. A socket of
+/// IPv6 cannot connect from an address of IPv4, so a mapped address becomes one of IPv4.
 pub fn destination(mut to: SocketAddr, peer: SocketAddr) -> Option<SocketAddr> {
     if let (SocketAddr::V6(to), SocketAddr::V6(peer)) = (&mut to, peer) {
         to.set_scope_id(peer.scope_id());
     }
-    let is_client = to.ip().to_canonical() == peer.ip().to_canonical();
+    to.set_ip(to.ip().to_canonical());
+    let is_client = to.ip() == peer.ip().to_canonical();
     (is_client && to.port() >= FIRST_PORT).then_some(to)
 }
 
@@ -180,7 +187,10 @@ mod tests {
         };
         let client = "10.0.0.1:5";
         assert_eq!(to("10.0.0.1:1024", client), Some("10.0.0.1:1024".into()));
-        assert!(to("[::ffff:10.0.0.1]:5000", client).is_some());
+        for client in [client, "[::ffff:10.0.0.1]:5"] {
+            let mapped = to("[::ffff:10.0.0.1]:5000", client);
+            assert_eq!(mapped, Some("10.0.0.1:5000".into()));
+        }
         for other in ["10.0.0.1:1023", "10.0.0.2:5000", "[::1]:5000"] {
             assert_eq!(to(other, client), None);
         }
@@ -205,6 +215,8 @@ mod tests {
         let listener = listen(address, Some((free, free))).unwrap();
         assert_eq!(listener.local_addr().unwrap().port(), free);
         let taken = listen(address, Some((free, free)));
-        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let error = taken.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(error.to_string(), "the passive ports are used up");
     }
 }

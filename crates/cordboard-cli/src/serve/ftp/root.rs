@@ -89,7 +89,7 @@ impl Root {
         options
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-        let mut file = regular(self.0.open_with(place.path(), &options)?.into_std())?;
+        let mut file = self.open_regular(place, &options)?;
         if offset > 0 {
             if offset > file.metadata()?.len() {
                 return Err(io::Error::other("the offset is beyond the end of the file"));
@@ -110,7 +110,7 @@ impl Root {
             Upload::New => options.write(true).create_new(true),
             Upload::Replace | Upload::From(_) => options.write(true).create(true),
         };
-        let mut file = regular(self.0.open_with(place.path(), &options)?.into_std())?;
+        let mut file = self.open_regular(place, &options)?;
         match upload {
             // After the check that it is a regular file.
             Upload::Replace => file.set_len(0)?,
@@ -121,6 +121,17 @@ impl Root {
             Upload::Append | Upload::New => {}
         }
         Ok(file)
+    }
+
+    fn open_regular(&self, place: &Place, options: &OpenOptions) -> io::Result<File> {
+        let opened = self.0.open_with(place.path(), options);
+        match opened.map(cap_std::fs::File::into_std) {
+            Ok(file) if file.metadata()?.is_file() => Ok(file),
+            Ok(_) => Err(not_regular()),
+            // A FIFO without a reader, a socket, or a device without a driver (open(2)).
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Err(not_regular()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the metadata of a file, or of the target of a symlink.
@@ -223,11 +234,8 @@ impl Root {
     }
 }
 
-fn regular(file: File) -> io::Result<File> {
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("not a regular file")),
-    }
+fn not_regular() -> io::Error {
+    io::Error::other("not a regular file")
 }
 
 #[cfg(test)]
@@ -273,6 +281,17 @@ mod tests {
                 "{path}"
             );
         }
+        let _socket = std::os::unix::net::UnixListener::bind(served.join("socket")).unwrap();
+        for path in ["fifo", "socket"] {
+            let refused = [
+                root.read(&place(path), 0),
+                root.write(&place(path), Upload::Replace),
+            ];
+            for error in refused.map(Result::unwrap_err) {
+                assert_eq!(error.to_string(), "not a regular file", "{path}");
+            }
+        }
+        std::fs::remove_file(served.join("socket")).unwrap();
         assert!(root.read(&place("link"), 0).is_ok());
         assert!(root.read(&place("inside"), 7).is_err(), "past its end");
         let error = root.write(&place("inside"), Upload::From(u64::MAX));
