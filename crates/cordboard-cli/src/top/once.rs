@@ -1,5 +1,6 @@
 //! Prints one table, for scripts.
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,6 +10,7 @@ use super::has_utf_8;
 use super::row::Row;
 use super::text::{clean, width};
 use crate::cue;
+use crate::output::affects_line;
 use crate::print;
 use crate::problem::Problem;
 use crate::units;
@@ -48,7 +50,22 @@ fn object(row: &Row) -> String {
     line["state"] = row.state().into();
     line["pid"] = row.pid.into();
     line["transfer"] = row.label.as_str().into();
-    format!("{line}\n")
+    format!("{}\n", escaped(&line.to_string()))
+}
+
+/// Escapes the characters of JSON text that affect a terminal or the order of its line. All of
+/// them have four hexadecimal digits, and are parts of strings.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match affects_line(c) {
+            true => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 pub fn unreadable(errno: cordboard::Errno) -> Problem {
@@ -119,6 +136,11 @@ mod tests {
         let silent: serde_json::Value = serde_json::from_str(&object(&row)).unwrap();
         let expected = serde_json::json!({"state": "waiting", "pid": 42, "transfer": "a\n"});
         assert_eq!(silent, expected);
+        row.label = "a\u{202e}\u{85}b".to_owned();
+        let line = object(&row);
+        assert!(line.contains(r#""a\u202e\u0085b""#), "{line}");
+        let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(parsed["transfer"], row.label);
         row.update(status(2, 1000));
         let line: serde_json::Value = serde_json::from_str(&object(&row)).unwrap();
         assert_eq!(

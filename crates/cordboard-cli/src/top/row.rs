@@ -118,7 +118,7 @@ impl Row {
             (Some(End::Cancelled), _) => "cancelled",
             (Some(End::Failed(_)), _) => "failed",
             (Some(End::Unknown), _) => "ended",
-            (None, _) if self.unanswered >= PATIENCE => "silent",
+            (None, _) if self.is_silent() => "silent",
             (None, None) => "waiting",
             (None, Some(status)) => match status.state {
                 State::Paused => "paused",
@@ -128,15 +128,21 @@ impl Row {
         }
     }
 
+    /// Returns whether the process no longer answers: its rate is unknown.
+    pub fn is_silent(&self) -> bool {
+        self.end.is_none() && self.unanswered >= PATIENCE
+    }
+
     pub fn is_paused(&self) -> bool {
         self.status
             .is_some_and(|status| status.state == State::Paused)
     }
 
-    /// Returns the smoothed rate in bytes a second; 0 as soon as a pause has taken effect.
+    /// Returns the smoothed rate in bytes a second; 0 as soon as a pause has taken effect, and
+    /// while the process is silent.
     pub fn rate(&self) -> f64 {
         let still = self.is_paused() && self.samples.back() == Some(&0.0);
-        if still || self.end.is_some() {
+        if still || self.is_silent() || self.end.is_some() {
             0.0
         } else {
             self.smooth as f64
@@ -255,10 +261,11 @@ pub mod tests {
     #[test]
     fn a_silent_process_and_a_closed_one() {
         let mut row = Row::new(1, String::new(), None);
-        (0..PATIENCE).for_each(|_| row.asked());
-        assert_eq!(row.state(), "silent");
         row.update(status(1, 1));
-        assert_eq!(row.state(), "running");
+        (0..PATIENCE).for_each(|_| row.asked());
+        assert_eq!((row.state(), row.rate()), ("silent", 0.0));
+        row.update(status(2, 2));
+        assert_eq!((row.state(), row.rate()), ("running", 1.0));
         row.closed();
         assert_eq!((row.state(), row.rate()), ("ended", 0.0));
     }

@@ -58,8 +58,12 @@ const KEYS: [(&str, &str); 10] = [
 /// Returns all lines of the screen. The last one has the keys, a question or a message.
 pub fn frame(rows: &[&Row], keys: &mut Keys, size: Size) -> Vec<Line> {
     let selected = keys.select(rows).map(|row| row.id);
-    let mut lines = vec![Line::plain(title(rows, size))];
-    let room = size.rows.saturating_sub(2);
+    let is_list = keys.mode != Mode::Help && !rows.is_empty();
+    // The keys act on the selected transfer: its line is more important than the title.
+    let has_title = size.rows != 2 || !is_list;
+    let mut lines: Vec<Line> = Vec::new();
+    lines.extend(has_title.then(|| Line::plain(title(rows, size))));
+    let room = size.rows.saturating_sub(1 + lines.len());
     if keys.mode == Mode::Help {
         lines.extend(help(size).into_iter().take(room));
     } else if rows.is_empty() {
@@ -106,7 +110,11 @@ fn row_lines(row: &Row, selected: bool, size: Size) -> Vec<Line> {
     let mark = if selected { "> " } else { "  " };
     let label = clean(&row.label, size.unicode);
     let state = format!("{:<STATE$}", row.state());
-    let rate = format!("{:>RATE$}", units::rate(row.rate()));
+    let rate = match row.is_silent() {
+        true => String::new(),
+        false => units::rate(row.rate()),
+    };
+    let rate = format!("{rate:>RATE$}");
     let share = format!("{:>SHARE$}", row.share());
     let drawn = |columns| graph(row.samples.iter(), columns, size.unicode);
     let pid = row.pid.map_or_else(String::new, |pid| format!("pid {pid}"));
