@@ -20,6 +20,7 @@ use crate::request;
 use crate::session::Session;
 use crate::signals::check_stop;
 use crate::splice::wait_for_peer;
+use crate::units;
 
 /// The interval at which FIFOs without a reader are tried again.
 const READER_CHECK: Duration = Duration::from_millis(20);
@@ -226,8 +227,10 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
     for (index, (sink, report)) in sinks.iter().zip(&outcome.sinks).enumerate() {
         let lost = match report.stranded {
             0 => String::new(),
+            1 => " (1 more byte was read and is lost)".to_owned(),
             bytes => format!(" ({bytes} more bytes were read and are lost)"),
         };
+        let written = units::number_of(report.written, "byte");
         match report.ended {
             SinkEnded::Failed => {
                 let mut failed = Report::default();
@@ -244,19 +247,18 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
             }
             SinkEnded::Detached => {
                 let text = format!(
-                    "the sink was detached, because the others waited for it, after {} bytes{lost}",
-                    report.written
+                    "the sink was detached, because the others waited for it, after {written}{lost}"
                 );
                 let errno = Errno::ETIMEDOUT;
                 session.problem(&Problem::refused(&sink.shown, Side::Sink, errno, text));
             }
             SinkEnded::Stopped if outcome.ended == Ended::Idle => session.print(&format_args!(
-                "cordboard: {}: idle limit reached, after {} bytes{lost}",
-                sink.shown, report.written
+                "cordboard: {}: idle limit reached, after {written}{lost}",
+                sink.shown
             )),
             SinkEnded::Stopped if report.stranded > 0 => session.print(&format_args!(
-                "cordboard: {}: stopped after {} bytes{lost}",
-                sink.shown, report.written
+                "cordboard: {}: stopped after {written}{lost}",
+                sink.shown
             )),
             _ => {}
         }

@@ -210,9 +210,16 @@ fn quotient(text: &str) -> Option<f64> {
 /// and powers of 1024.
 pub fn bytes(n: u64) -> String {
     match n {
-        1 => "1 byte".to_owned(),
-        n if n < 1024 => format!("{n} bytes"),
+        n if n < 1024 => number_of(n, "byte"),
         n => scaled(n as f64),
+    }
+}
+
+/// Formats a number of things, in full: `1 byte`, `5000 bytes`.
+pub fn number_of(n: u64, thing: &str) -> String {
+    match n {
+        1 => format!("1 {thing}"),
+        n => format!("{n} {thing}s"),
     }
 }
 
@@ -378,6 +385,8 @@ mod tests {
         assert_eq!(bytes(0), "0 bytes");
         assert_eq!(bytes(1), "1 byte");
         assert_eq!(bytes(1023), "1023 bytes");
+        assert_eq!(number_of(1, "block"), "1 block");
+        assert_eq!(number_of(5000, "byte"), "5000 bytes");
         assert_eq!(bytes(1024), "1.0 KiB");
         assert_eq!(bytes(1024 * 1024 - 1), "1.0 MiB");
         assert_eq!(bytes(31 << 30), "31 GiB");

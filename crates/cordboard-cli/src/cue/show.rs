@@ -62,7 +62,8 @@ fn words(schedule: Schedule) -> Option<String> {
         }
         Schedule::Blocks { count, rest } => {
             let rest = rest.as_millis();
-            Some(format!("{count} blocks between rests of {rest} ms"))
+            let blocks = units::number_of(u64::from(count.get()), "block");
+            Some(format!("{blocks} between rests of {rest} ms"))
         }
         Schedule::Auto(aim) => Some(format!("automatic: {}", units::aim_name(aim))),
         _ => None,
@@ -159,5 +160,7 @@ mod tests {
         status.rate_limit = Schedule::Unlimited;
         status.schedule = Schedule::blocks(4, Duration::from_millis(70));
         assert!(text(&status).ends_with("4 blocks between rests of 70 ms\n"));
+        status.blocks_limit = Schedule::blocks(1, Duration::ZERO);
+        assert!(text(&status).ends_with("limited to 1 block between rests of 0 ms\n"));
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use cordboard::Errno;
 
 use super::message::Problem;
+use crate::units;
 
 /// The problem of a buffer that cannot be created or written. `directory`: the operand of
 /// `--buffer-file`. `written`: the bytes that the sink has accepted; `None`: the buffer was
@@ -17,7 +18,8 @@ pub fn buffer_failed(directory: Option<&OsStr>, errno: Errno, written: Option<u6
     };
     let text = match written {
         Some(bytes) => {
-            format!("{errno} in the buffer; the sink has accepted {bytes} bytes")
+            let bytes = units::number_of(bytes, "byte");
+            format!("{errno} in the buffer; the sink has accepted {bytes}")
         }
         None => format!("{errno} creating the buffer"),
     };

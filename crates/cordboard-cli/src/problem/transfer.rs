@@ -10,6 +10,7 @@ use super::action::Action;
 use super::hints::hint;
 use super::message::Problem;
 use crate::signals::Interrupted;
+use crate::units;
 
 /// Returns the operand of one side, or both.
 pub fn operand_of(side: Option<Side>, source: &dyn Display, sink: &dyn Display) -> String {
@@ -64,20 +65,27 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
         (None, Some(errno)) => errno.to_string(),
         (None, None) => "the transfer failed".to_owned(),
     };
+    let written = units::number_of(report.written, "byte");
     let mut text = match report.failed {
-        Some(side) => format!("{meaning} at the {side}, after {} bytes", report.written),
+        Some(side) => format!("{meaning} at the {side}, after {written}"),
         // It is unknown which side could not be opened again.
-        None => format!("{meaning}, after {} bytes", report.written),
+        None => format!("{meaning}, after {written}"),
     };
     if report.stranded > 0 {
         text += &format!(" ({})", lost(report));
     }
     // The input of a failed stage is lost.
     if report.failed.is_none() && report.stages.iter().any(|stage| stage.fault.is_some()) {
-        text += &format!(" ({} bytes were read)", report.read);
+        text += &match report.read {
+            1 => " (1 byte was read)".to_owned(),
+            read => format!(" ({read} bytes were read)"),
+        };
     }
     if report.truncated > 0 {
-        text += &format!(" ({} datagrams were truncated)", report.truncated);
+        text += &match report.truncated {
+            1 => " (1 datagram was truncated)".to_owned(),
+            truncated => format!(" ({truncated} datagrams were truncated)"),
+        };
     }
     Problem {
         operand,
@@ -100,7 +108,10 @@ fn lost(report: &Report) -> String {
         true => "produced from what was read",
         false => "read",
     };
-    format!("{} more bytes were {origin} and are lost", report.stranded)
+    match report.stranded {
+        1 => format!("1 more byte was {origin} and is lost"),
+        stranded => format!("{stranded} more bytes were {origin} and are lost"),
+    }
 }
 
 /// Whether the stages write other bytes than they read.
@@ -115,8 +126,8 @@ pub fn lost_by_idle_limit(report: &Report, sink: &dyn Display) -> Option<String>
     let lose = report.ended == Ended::Idle && report.stranded > 0;
     lose.then(|| {
         format!(
-            "cordboard: {sink}: idle limit reached at the sink, after {} bytes ({})",
-            report.written,
+            "cordboard: {sink}: idle limit reached at the sink, after {} ({})",
+            units::number_of(report.written, "byte"),
             lost(report)
         )
     })
@@ -134,8 +145,8 @@ pub fn dropped_line(report: &Report, sink: &dyn Display) -> Option<String> {
         _ => "datagrams were",
     };
     Some(format!(
-        "cordboard: {sink}: {datagrams} {were} too long for the sink (EMSGSIZE) and dropped: \
-         {bytes} bytes"
+        "cordboard: {sink}: {datagrams} {were} too long for the sink (EMSGSIZE) and dropped: {}",
+        units::number_of(bytes, "byte")
     ))
 }
 
@@ -201,5 +212,25 @@ pub fn request_refused(operand: String, failure: &Failure) -> Problem {
         hint: refusal_hint(refusal).map(str::to_owned),
         usage,
         at_standard_output: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_byte_is_singular() {
+        let mut report = Report::default();
+        report.failed = Some(Side::Sink);
+        report.errno = Some(Errno::EIO);
+        for (count, says) in [
+            (1, ", after 1 byte (1 more byte was read and is lost)"),
+            (2, ", after 2 bytes (2 more bytes were read and are lost)"),
+        ] {
+            (report.written, report.stranded) = (count, count);
+            let failed = transfer_failed(String::new(), &report, Action::Transfer);
+            assert!(failed.text.ends_with(says), "{}", failed.text);
+        }
     }
 }

@@ -42,9 +42,7 @@ pub fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpL
         }
     }
     Err(match refused.kind() {
-        io::ErrorKind::AddrInUse => {
-            io::Error::new(refused.kind(), "the passive ports are used up")
-        }
+        io::ErrorKind::AddrInUse => io::Error::new(refused.kind(), "the passive ports are used up"),
         _ => refused,
     })
 }

@@ -22,7 +22,7 @@ use super::server::Server;
 use super::session::{Next, Session, Step};
 use super::tls::{Direction, Pump};
 use super::waiting::{self, Waited};
-use crate::sys;
+use crate::{sys, units};
 
 /// The number of names that STOU tries.
 const TRIES: u32 = 1000;
@@ -329,20 +329,20 @@ fn answer(carried: &io::Result<Carried>, elapsed: Duration, through: &str) -> (u
         Ok(carried) => carried,
         Err(error) => return (451, error.to_string()),
     };
-    let written = carried.written;
+    let written = units::number_of(carried.written, "byte");
     if carried.complete {
         let seconds = elapsed.as_secs_f64();
-        return (226, format!("{written} bytes in {seconds:.3} s{through}"));
+        return (226, format!("{written} in {seconds:.3} s{through}"));
     }
     if carried.aborted {
-        return (426, format!("Aborted after {written} bytes"));
+        return (426, format!("Aborted after {written}"));
     }
     if carried.idle {
-        return (426, format!("Idle timeout after {written} bytes"));
+        return (426, format!("Idle timeout after {written}"));
     }
     let text = match carried.errno {
-        Some(errno) => format!("{errno}, after {written} bytes"),
-        None => format!("The transfer ended after {written} bytes"),
+        Some(errno) => format!("{errno}, after {written}"),
+        None => format!("The transfer ended after {written}"),
     };
     let code = match carried.errno {
         Some(Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG) => 452,
