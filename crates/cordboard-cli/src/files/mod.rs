@@ -8,4 +8,4 @@ mod stat;
 pub use exists::{if_exists, if_reachable};
 pub use removal::{Id, Removal, id, leftover, remove, remove_unused};
 pub use socket_file::{FileId, SocketFileId};
-pub use stat::{is_standard_output, kind, times};
+pub use stat::{is_pseudo, is_standard_output, kind, times};

@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstat};
+use cordboard::endpoint::Filesystem;
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstat, fstatfs};
 
 use super::removal::id;
 
@@ -23,6 +24,13 @@ pub fn times(stat: &Stat) -> Timestamps {
             tv_nsec: stat.st_mtime_nsec as _,
         },
     }
+}
+
+/// Returns whether the kernel generates the contents, as in procfs: the size is not their
+/// length.
+pub fn is_pseudo(fd: BorrowedFd<'_>) -> bool {
+    let about = fstatfs(fd);
+    about.is_ok_and(|about| Filesystem(about.f_type as u64 & 0xffff_ffff).is_pseudo())
 }
 
 /// Returns whether this is standard output, or its pipe or socket, opened by name

@@ -205,3 +205,19 @@ fn what_is_appended_beside_another_process_is_verified() {
         });
     }
 }
+
+/// The kernel generates the contents of a pseudo file: its size is 0, and it cannot be synced.
+#[test]
+fn a_pseudo_file_is_neither_verified_nor_measured() {
+    let dir = dir();
+    let source = file(&dir, "name", b"copied");
+    // The name of the copying process itself.
+    let copy = |flag: &str| {
+        let paths = [source.as_os_str(), "/proc/self/comm".as_ref()];
+        run(cordboard().args(["copy", flag]).args(paths))
+    };
+    copy("--verify").fails(1, &["/proc/self/comm: is a pseudo file", "omit --verify"]);
+    let done = copy("-p");
+    done.fails(1, &["EPERM", "the contents are complete"]);
+    assert!(!done.stderr().contains("holds"), "{}", done.stderr());
+}

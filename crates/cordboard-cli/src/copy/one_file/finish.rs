@@ -14,7 +14,7 @@ use crate::copy::job::Moment;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
 use crate::directory::sync_parent;
-use crate::files::{is_standard_output, kind, leftover, remove_unused};
+use crate::files::{is_pseudo, is_standard_output, kind, leftover, remove_unused};
 use crate::interruptible::interruptible;
 use crate::problem::{Action, Problem, Refused, result_of};
 use crate::session::Moved;
@@ -154,7 +154,8 @@ fn describe_sink(
     let Ok(stat) = retry(|| rustix::fs::fstat(&sink_file.fd)) else {
         return problem;
     };
-    if kind(&stat) != FileType::RegularFile {
+    let is_file = kind(&stat) == FileType::RegularFile;
+    if !is_file || is_pseudo(sink_file.fd.as_fd()) {
         return problem;
     }
     if sink_file.created && stat.st_size == 0 && !state.complete {

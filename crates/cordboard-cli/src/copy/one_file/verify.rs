@@ -17,7 +17,7 @@ use super::opened::{Opened, SinkFile};
 use super::read_once::seeks;
 use crate::copy::job::Job;
 use crate::copy::place::Place;
-use crate::files::kind;
+use crate::files::{is_pseudo, kind};
 use crate::memory;
 use crate::problem::Action;
 use crate::problem::Problem;
@@ -30,10 +30,12 @@ const PIECE: usize = 1 << 20;
 pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Problem> {
     let stat = retry(|| rustix::fs::fstat(sink))
         .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Open))?;
-    if kind(&stat) == FileType::RegularFile {
-        return Ok(());
-    }
-    let text = "is not a regular file, and cannot be read back";
+    let text = match kind(&stat) {
+        // fdatasync(2) fails, and its contents may differ from those that were written.
+        FileType::RegularFile if is_pseudo(sink) => "is a pseudo file, which cannot be verified",
+        FileType::RegularFile => return Ok(()),
+        _ => "is not a regular file, and cannot be read back",
+    };
     Err(Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text).help("omit --verify"))
 }
 
