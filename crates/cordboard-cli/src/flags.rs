@@ -187,6 +187,7 @@ pub struct Cat {
     /// not take them, or if a frame is incomplete (--unzstd). Waiting for the
     /// other end of a FIFO does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    #[arg(allow_hyphen_values = true)]
     pub idle: Option<Duration>,
     /// Shared flags.
     #[command(flatten)]
@@ -210,12 +211,15 @@ pub struct Play {
     pub video_to: OsString,
     /// Size of a frame (K, M, G: 1024; kB, MB, GB: 1000)
     #[arg(long, value_name = "BYTES", value_parser = units::frame)]
+    #[arg(allow_hyphen_values = true)]
     pub frame: u64,
     /// Frames per second, for example 25, 29.97 or 30000/1001
     #[arg(long, value_name = "N", value_parser = units::frames)]
+    #[arg(allow_hyphen_values = true)]
     pub fps: f64,
     /// Multiple of the normal speed: 2 is fast forward, 0.5 slow motion
     #[arg(long, value_name = "X", default_value = "1", value_parser = units::speed)]
+    #[arg(allow_hyphen_values = true)]
     pub speed: f64,
     /// Omit frames whose display time is over before they begin
     #[arg(long)]
@@ -266,10 +270,12 @@ pub struct Range {
     /// Read at most this many bytes of the source (K, M, G: 1024; kB, MB, GB:
     /// 1000)
     #[arg(long, value_name = "N", value_parser = units::size)]
+    #[arg(allow_hyphen_values = true)]
     pub size: Option<u64>,
     /// Start at this byte of the source, not at the position of its descriptor.
     /// Needs a single source
     #[arg(long, value_name = "N", value_parser = units::size)]
+    #[arg(allow_hyphen_values = true)]
     pub offset: Option<u64>,
 }
 
@@ -298,6 +304,7 @@ pub struct Writing {
     /// Needs a single sink that is a file or a block device, and excludes
     /// --append. copy needs a single source
     #[arg(long, value_name = "N", value_parser = units::size)]
+    #[arg(allow_hyphen_values = true)]
     pub sink_offset: Option<u64>,
 }
 
@@ -306,6 +313,7 @@ pub struct Writing {
 pub struct Paths {
     /// Maximum bytes of one step; for datagrams, the size of each
     #[arg(long, value_name = "N", value_parser = units::block)]
+    #[arg(allow_hyphen_values = true)]
     pub block: Option<NonZeroUsize>,
     /// Use only these paths
     #[arg(long, value_name = "PATH", value_delimiter = ',', value_parser = Word)]

@@ -15,6 +15,7 @@ pub struct Buffering {
     /// command ends early, the bytes in the buffer are lost, unless SRC is a
     /// file, whose position is then set back
     #[arg(long, value_name = "SIZE", value_parser = units::buffer)]
+    #[arg(allow_hyphen_values = true)]
     pub buffer: Option<u64>,
     /// Keep the buffer in unnamed files in this directory, not in memory. Needs
     /// --buffer
@@ -23,5 +24,6 @@ pub struct Buffering {
     /// Read no more than this many bytes a second from SRC into the buffer.
     /// Needs --buffer
     #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
+    #[arg(allow_hyphen_values = true)]
     pub intake_rate: Option<u64>,
 }

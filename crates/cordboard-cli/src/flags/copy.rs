@@ -49,6 +49,7 @@ pub struct Copy {
     pub verify: bool,
     /// Maximum number of files at once; 1: one after the other
     #[arg(short, long, value_name = "N", value_parser = units::jobs)]
+    #[arg(allow_hyphen_values = true)]
     pub jobs: Option<NonZeroUsize>,
     /// Shared flags.
     #[command(flatten)]

@@ -56,6 +56,7 @@ pub struct FanIn {
     pub fan_in: Option<Turns>,
     /// Number of bytes of one turn, 64K by default. Needs --fan-in turn
     #[arg(long, value_name = "BYTES", value_parser = units::block)]
+    #[arg(allow_hyphen_values = true)]
     pub turn: Option<std::num::NonZeroUsize>,
     /// If a source fails: end with its error, or continue with the other
     /// sources (detach). The exit status is 1 in both cases. Needs --fan-in

@@ -59,21 +59,27 @@ pub struct Ftp {
     pub hash_password: Option<String>,
     /// Limit each transfer to this many bytes a second
     #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
+    #[arg(allow_hyphen_values = true)]
     pub rate: Option<u64>,
     /// The maximum number of clients at a time
     #[arg(long, value_name = "N", value_parser = units::clients, default_value = "256")]
+    #[arg(allow_hyphen_values = true)]
     pub clients: usize,
     /// The maximum number of clients at a time from one address
     #[arg(long, value_name = "N", value_parser = units::clients, default_value = "128")]
+    #[arg(allow_hyphen_values = true)]
     pub clients_per_address: usize,
     /// Disconnect a client that is idle for this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds, default_value = "300")]
+    #[arg(allow_hyphen_values = true)]
     pub idle: Duration,
     /// At shutdown, wait up to this many seconds for running transfers
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds, default_value = "10")]
+    #[arg(allow_hyphen_values = true)]
     pub grace: Duration,
     /// The ports of passive data connections. The default is any free port
     #[arg(long, value_name = "FIRST-LAST", value_parser = ports)]
+    #[arg(allow_hyphen_values = true)]
     pub passive_ports: Option<(u16, u16)>,
     /// Append the log to this file instead of standard error
     ///

@@ -51,6 +51,7 @@ pub struct Splice {
     /// incomplete (--unzstd). Waiting for a connection, or for the other end of
     /// a FIFO, does not count, except for the writers of several sources
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
+    #[arg(allow_hyphen_values = true)]
     pub idle: Option<Duration>,
     /// Shared flags.
     #[command(flatten)]

@@ -35,12 +35,14 @@ pub enum CueAction {
     Rate {
         /// Bytes a second
         #[arg(value_name = "BYTES", value_parser = units::size)]
+        #[arg(allow_hyphen_values = true)]
         bytes: u64,
     },
     /// Read K blocks, then rest for MS milliseconds, and so on
     Schedule {
         /// Blocks and milliseconds
         #[arg(value_name = "K,MS", value_parser = units::blocks)]
+        #[arg(allow_hyphen_values = true)]
         schedule: (u32, u32),
     },
     /// Determine the schedule automatically
@@ -63,12 +65,14 @@ pub enum LimitAction {
     Rate {
         /// Bytes a second
         #[arg(value_name = "BYTES", value_parser = units::per_second)]
+        #[arg(allow_hyphen_values = true)]
         bytes: u64,
     },
     /// No more than K blocks between rests of MS milliseconds
     Schedule {
         /// Blocks and milliseconds
         #[arg(value_name = "K,MS", value_parser = units::blocks)]
+        #[arg(allow_hyphen_values = true)]
         schedule: (u32, u32),
     },
 }
@@ -81,11 +85,13 @@ pub struct Pacing {
     /// The rate does not change the path. Skipped holes do not count, and reading
     /// back (--verify) is not limited.
     #[arg(long, value_name = "BYTES", value_parser = units::per_second)]
+    #[arg(allow_hyphen_values = true)]
     pub rate: Option<u64>,
     /// Read K blocks, then rest for MS milliseconds, and so on
     ///
     /// A block has the size of --block, or 128K.
     #[arg(long, value_name = "K,MS", value_parser = units::schedule, conflicts_with = "rate")]
+    #[arg(allow_hyphen_values = true)]
     pub schedule: Option<Schedule>,
     /// Determine the schedule automatically: throughput, background, share[=WEIGHT]
     ///

@@ -49,6 +49,50 @@ fn wrong_usage() {
     assert_eq!(run.code(), 2);
 }
 
+/// A negative number is the value of its option, which states what it takes. It is not taken for
+/// an unknown option.
+#[test]
+fn negative_numbers_are_refused_as_values() {
+    let splice = ["splice", "-", "-"];
+    for (command, option, says) in [
+        (&splice[..], "--size", "a size is a number"),
+        (&splice, "--offset", "a size is a number"),
+        (&splice, "--sink-offset", "a size is a number"),
+        (&splice, "--block", "a size is a number"),
+        (&splice, "--buffer", "a size is a number"),
+        (&splice, "--rate", "a size is a number"),
+        (&splice, "--schedule", "4,70"),
+        (&splice, "--idle", "number of seconds"),
+        (&["copy", "a", "b"], "--jobs", "number of files"),
+        (
+            &["serve", "ftp", "--root", "."],
+            "--grace",
+            "number of seconds",
+        ),
+        (
+            &["serve", "ftp", "--root", "."],
+            "--clients",
+            "between 1 and",
+        ),
+        (&["cue", "socket"], "rate", "a size is a number"),
+        (&["cue", "socket"], "schedule", "4,70"),
+    ] {
+        for value in ["-1", "-1,5"] {
+            let done = call(command.iter().copied().chain([option, value]));
+            let text = done.stderr();
+            assert_eq!(done.code(), 2, "{option} {value}: {text}");
+            let is_value = text.contains(&format!("invalid value '{value}'"));
+            assert!(is_value && text.contains(says), "{option} {value}: {text}");
+        }
+    }
+    // A known option is not the value of an operand.
+    for args in [["schedule", "--json", "4,70"], ["rate", "--json", "1"]] {
+        let done = call(["cue", "/no/such"].into_iter().chain(args));
+        done.fails(1, &["/no/such", "ENOENT"]);
+    }
+    call(["cue", "/no/such", "rate", "--help"]).ok();
+}
+
 /// What is appended is written without holes.
 #[test]
 fn holes_cannot_be_had_of_what_appends() {
