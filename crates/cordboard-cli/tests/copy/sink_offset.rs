@@ -321,3 +321,14 @@ fn standard_output_can_be_a_file() {
     splice(&out).fails(1, &["O_APPEND", "omit --sink-offset"]);
     assert_eq!(read(&sink), b"01234new89");
 }
+
+/// The offset itself is a valid one, but the bytes at it are not.
+#[test]
+fn a_range_after_the_largest_offset_has_a_hint() {
+    let dir = dir();
+    let source = file(&dir, "s", b"bytes");
+    let sink = dir.path().join("d");
+    let done = at("copy", &[], i64::MAX as u64, [&source, &sink]);
+    done.fails(1, &["at the sink, after 0 bytes", "2^63-1"]);
+    assert!(!sink.exists());
+}

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use cordboard::{Observer, Progress, Side, Transfer};
+use cordboard::{Errno, Observer, Progress, Side, Transfer};
 use rustix::fs::FileType;
 
 use super::appended::AppendedRanges;
@@ -87,6 +87,9 @@ impl Job {
             Ok(()) => Ok(()),
             Err(mut problem) => {
                 problem.at_standard_output = is_standard_output(sink);
+                if problem.errno == Some(Errno::EINVAL) && exceeds_largest_offset(&opened) {
+                    problem = problem.help("the range exceeds 2^63-1, the largest offset");
+                }
                 // Lack of space for attributes concerns one file only.
                 again = !complete && self.is_repeated(&problem);
                 // The total is unknown if stages change the bytes.
@@ -130,6 +133,13 @@ impl Job {
         }
         kept
     }
+}
+
+/// Returns whether the range to write ends after the largest offset, for which write(2) fails
+/// with `EINVAL` (rw_verify_area, fs/read_write.c).
+fn exceeds_largest_offset(opened: &Opened) -> bool {
+    let length = opened.size.unwrap_or(1);
+    opened.sink.start.saturating_add(length) > i64::MAX as u64
 }
 
 /// The state of a copy that has failed.
@@ -205,7 +215,7 @@ fn describe_sink(
 mod tests {
     use std::path::Path;
 
-    use cordboard::{Control, Errno};
+    use cordboard::Control;
 
     use super::*;
     use crate::copy::one_file::mode::OpenMode;
