@@ -170,35 +170,6 @@ fn a_file_is_not_truncated_before_the_data_connection() {
     assert_eq!(server.read("precious"), b"precious");
 }
 
-/// A command that fails before any byte moves is no transfer: the next upload continues the
-/// file instead of replacing it.
-#[test]
-fn a_failed_command_keeps_the_offset_of_the_next_transfer() {
-    let server = Server::start(&[]);
-    let mut client = server.ann();
-    for (line, code) in [
-        ("STOR keep", 425),
-        ("STOR none/keep", 550),
-        ("APPE keep", 425),
-        ("STOU", 425),
-        ("RETR keep", 425),
-        ("RETR none", 550),
-        ("LIST", 425),
-        ("LIST none", 550),
-    ] {
-        server.write("keep", b"0123456789");
-        client.ask("REST 10", 350);
-        let data = line.starts_with("STOR none").then(|| client.passive());
-        client.ask(line, code);
-        drop(data);
-        assert_eq!(client.put("STOR keep", b"abc").code, 226);
-        assert_eq!(server.read("keep"), b"0123456789abc", "{line}");
-        // The transfer has used the offset.
-        assert_eq!(client.put("STOR keep", b"abc").code, 226);
-        assert_eq!(server.read("keep"), b"abc", "{line}");
-    }
-}
-
 /// An upload that ends with a reset is not complete.
 #[test]
 fn an_upload_that_ends_with_a_reset_is_not_complete() {

@@ -38,6 +38,7 @@ struct Job<'a> {
 
 impl Session {
     pub(super) fn list(&mut self, path: &[u8], kind: Kind) -> Step {
+        self.rest = 0;
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
         let text = listing::listing(&self.server.root, &self.here, path, kind, writes);
         let file = match text.and_then(|text| in_memory(&text)) {
@@ -94,8 +95,8 @@ impl Session {
     }
 
     pub(super) fn retrieve(&mut self, path: &[u8]) -> Step {
-        let place = self.here.join(path);
-        let file = match self.server.root.read(&place, self.rest) {
+        let offset = std::mem::take(&mut self.rest);
+        let file = match self.server.root.read(&self.here.join(path), offset) {
             Ok(file) => file,
             Err(error) => return self.failed(path, &error),
         };
@@ -112,7 +113,7 @@ impl Session {
     }
 
     pub(super) fn store(&mut self, path: &[u8]) -> Step {
-        let upload = match self.rest {
+        let upload = match std::mem::take(&mut self.rest) {
             0 => Upload::Replace,
             offset => Upload::From(offset),
         };
@@ -120,10 +121,12 @@ impl Session {
     }
 
     pub(super) fn append(&mut self, path: &[u8]) -> Step {
+        self.rest = 0;
         self.upload("APPE", |_| path.to_vec(), Upload::Append)
     }
 
     pub(super) fn store_unique(&mut self) -> Step {
+        self.rest = 0;
         let name = |number| format!("upload.{number}").into_bytes();
         self.upload("STOU", name, Upload::New)
     }
@@ -186,8 +189,6 @@ impl Session {
         if let Err(errno) = sockopt::set_socket_linger(&socket, Some(Duration::ZERO)) {
             return self.failed(job.path, &errno.into());
         }
-        // A command that fails before this point keeps the offset for the next attempt.
-        self.rest = 0;
         self.lines.reply(150, &text)?;
         let start = Instant::now();
         let carried = self.carry(job, file, &socket);
