@@ -640,8 +640,10 @@ int cord_cue(int src, int dst);
 //
 // As write(2) to a control descriptor that this process has made, but returns
 // once each transfer that the commands start has ended, as in the cue()
-// paper. It reads the records up to then, and drops them. No other thread may
-// read from the descriptor meanwhile. To any other descriptor it is write(2).
+// paper. It reads the records up to then, and drops them. The records that
+// follow stay in the descriptor, also those of commands that another thread
+// has written meanwhile. No other thread may read from the descriptor
+// meanwhile. To any other descriptor it is write(2).
 // If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
 // call returns once the first of these transfers has ended.
 //

@@ -29,6 +29,7 @@ mod fasync;
 mod guard;
 mod outcome;
 mod process;
+mod record_reader;
 mod stepped;
 #[allow(unsafe_code)]
 mod sys;

@@ -1,17 +1,18 @@
 //! Control descriptors: `cord_cue`.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 
 use cordboard::cue::{Command, Commands, Cue, Done, Record};
 use cordboard::{Ended, Errno};
 use libc::ssize_t;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::PollFlags;
 use rustix::net::{SendFlags, send};
 
 use super::splice::lend_both;
 use crate::error::Error;
 use crate::guard::guard;
+use crate::record_reader::{RecordReader, wait_for};
 use crate::sys;
 
 /// cord_cue - a control descriptor for transfers from one descriptor to another
@@ -54,8 +55,10 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 ///
 /// As write(2) to a control descriptor that this process has made, but returns
 /// once each transfer that the commands start has ended, as in the cue()
-/// paper. It reads the records up to then, and drops them. No other thread may
-/// read from the descriptor meanwhile. To any other descriptor it is write(2).
+/// paper. It reads the records up to then, and drops them. The records that
+/// follow stay in the descriptor, also those of commands that another thread
+/// has written meanwhile. No other thread may read from the descriptor
+/// meanwhile. To any other descriptor it is write(2).
 /// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
 /// call returns once the first of these transfers has ended.
 ///
@@ -104,7 +107,7 @@ fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
     }
     let copy = fd.try_clone_to_owned().map_err(errno_of)?;
     let mut exchange = Exchange {
-        cue: Cue::from(copy),
+        cue: RecordReader::of(copy),
         unsent: Vec::new(),
         is_unconfirmed: true,
         is_marked: false,
@@ -138,7 +141,7 @@ const TOGETHER: usize = 4096;
 
 /// The commands of one call, and the records that answer them.
 struct Exchange {
-    cue: Cue,
+    cue: RecordReader,
     /// Commands that are sent together.
     unsent: Vec<u8>,
     /// Commands were sent that may have been refused.
@@ -233,12 +236,7 @@ impl Exchange {
 
     /// Waits for a record, even if the descriptor has O_NONBLOCK.
     fn receive(&mut self) -> Result<(), Errno> {
-        let record = loop {
-            match self.cue.receive() {
-                Err(Errno::EAGAIN) => drop(wait_for(&self.cue, PollFlags::IN)?),
-                record => break record?.ok_or(Errno::EPIPE)?,
-            }
-        };
+        let record = self.cue.receive()?;
         match record {
             // The answer, or a report of progress.
             Record::Status(status) => self.next = status.transfer + status.queued + 1,
@@ -265,16 +263,71 @@ impl Exchange {
     }
 }
 
-fn wait_for(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, Errno> {
-    let fd = fd.as_fd();
-    let mut fds = [PollFd::from_borrowed_fd(fd, events)];
-    match poll(&mut fds, None) {
-        Ok(_) => Ok(fds[0].revents()),
-        Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
 fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use cordboard::cue::Status;
+
+    use super::*;
+
+    fn bytes_of(records: &[Record]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for record in records {
+            record.encode(&mut bytes);
+        }
+        bytes
+    }
+
+    /// The answers to one command that starts a transfer, the first of the descriptor.
+    fn answers() -> Vec<u8> {
+        let mark = Record::Refused {
+            word: Command::MARK,
+            errno: Errno::EINVAL,
+        };
+        let mut bytes = bytes_of(&[mark, Record::Status(Status::idle()), mark]);
+        bytes.extend(bytes_of(&[Record::Started(1)]));
+        // `Done` cannot be constructed here: transfer 1 has ended by its size.
+        let mut done = vec![0x520d_0002_u32, 1, 1];
+        done.resize(14, 0);
+        bytes.extend(done.iter().flat_map(|word| word.to_le_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn records_behind_the_awaited_one_stay_in_the_socket() {
+        let (ours, mut service) = UnixStream::pair().unwrap();
+        let mut later = bytes_of(&[Record::Started(2), Record::Status(Status::idle())]);
+        // The service sends the rest of this record later.
+        later.truncate(later.len() - 6);
+        let mut sent = answers();
+        sent.extend(&later);
+        service.write_all(&sent).unwrap();
+        let mut command = Vec::new();
+        Command::Write(6).encode(&mut command);
+        assert!(carry_out(ours.as_fd(), &command).is_ok());
+        service.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut left = Vec::new();
+        (&ours).read_to_end(&mut left).unwrap();
+        assert_eq!(left, later);
+    }
+
+    #[test]
+    fn a_socket_that_ends_within_a_record_is_reported() {
+        let (ours, mut service) = UnixStream::pair().unwrap();
+        let mut sent = answers();
+        sent.truncate(sent.len() - 6);
+        service.write_all(&sent).unwrap();
+        service.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut command = Vec::new();
+        Command::Write(6).encode(&mut command);
+        let failed = carry_out(ours.as_fd(), &command).unwrap_err();
+        assert_eq!(failed.errno, Errno::EPIPE);
+    }
 }
