@@ -306,7 +306,7 @@ impl Running<'_> {
         let now = waiter.now();
         let mut timeouts = Vec::new();
         if let Some(idle) = self.idle {
-            timeouts.push((self.last_progress + idle).saturating_sub(now));
+            timeouts.push(self.last_progress.saturating_add(idle).saturating_sub(now));
         }
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.outlets.len() + 2);
         for outlet in &self.outlets {
@@ -315,7 +315,7 @@ impl Running<'_> {
             }
             if let Some(since) = outlet.waited_for {
                 let left = self.patience.saturating_sub(outlet.debt);
-                timeouts.push((since + left).saturating_sub(now));
+                timeouts.push(since.saturating_add(left).saturating_sub(now));
             }
         }
         let control = self.control.as_ref();

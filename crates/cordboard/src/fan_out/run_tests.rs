@@ -1,11 +1,12 @@
 //! The loop with an injected clock.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::PollFd;
+use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::FanOut;
+use super::{FanOut, OnSlow};
 use crate::compose::{Poll, Waiter};
 use crate::errno::Errno;
 use crate::request::Request;
@@ -64,5 +65,43 @@ fn an_end_that_comes_before_the_wait_is_seen() {
         };
         let outcome = fan.run_with(&mut late).unwrap();
         assert_eq!(outcome.sinks[0].written, 5000);
+    }
+}
+
+/// A [`Waiter`] that reads the first sink, and the second one only while the first is empty.
+struct Uneven([OwnedFd; 2]);
+
+impl Waiter for Uneven {
+    fn now(&mut self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
+        Poll::new().wait(fds, Some(Duration::ZERO))?;
+        if timeout != Some(Duration::ZERO) {
+            let mut piece = vec![0; 1 << 20];
+            let mut read = |sink: &OwnedFd| rustix::io::read(sink, &mut piece).is_ok();
+            let _ = read(&self.0[0]) || read(&self.0[1]);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn the_longest_limits_never_end() {
+    let source = tempfile::tempfile().unwrap();
+    source.set_len(8 << 20).unwrap();
+    let pipe = || pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+    let ((fast, first), (slow, second)) = (pipe(), pipe());
+    let request = Request {
+        idle: Some(Duration::MAX),
+        ..Request::default()
+    };
+    let fan = FanOut::new(source.as_fd(), &[first.as_fd(), second.as_fd()], request).unwrap();
+    let fan = fan.on_slow(OnSlow::Detach).patience(Duration::MAX);
+    let outcome = fan.run_with(&mut Uneven([fast, slow])).unwrap();
+    assert!(outcome.is_complete(), "{outcome:?}");
+    for sink in outcome.sinks {
+        assert_eq!(sink.written, 8 << 20);
     }
 }
