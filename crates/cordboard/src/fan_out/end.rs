@@ -52,6 +52,8 @@ pub(super) struct Ending {
     pub(super) ended: Option<Ended>,
     pub(super) failed_sink: Option<usize>,
     pub(super) errno: Option<Errno>,
+    /// The first pipe may have a part of a block whose page could not be read.
+    pub(super) lost_page: bool,
 }
 
 /// Collects the account. `block`: bytes that no sink has been given.
@@ -65,11 +67,10 @@ pub(super) fn outcome(
     intake.stop(Ended::Cancelled);
     // Every live sink has been given all earlier blocks.
     let mut left = Vec::new();
-    while let Some(next) = block
-        .take()
-        .or_else(|| block::next(&mut intake, first).ok().flatten())
+    while !ending.lost_page
+        && let Some(mut next) =
+            (block.take()).or_else(|| block::next(&mut intake, first).ok().flatten())
     {
-        let mut next = next;
         match next.load(first.reader()) {
             Ok(bytes) => left.push(bytes.to_vec()),
             Err(_) => break,
@@ -81,7 +82,7 @@ pub(super) fn outcome(
     let Outcome { report, stranded } = intake.into_outcome();
     let messages = first.keeps_messages();
     let sinks: Vec<SinkReport> = (outlets.into_iter())
-        .map(|outlet| sink_report(outlet, &left, messages))
+        .map(|outlet| sink_report(outlet, report.written, &left, messages))
         .collect();
     // No sink is left, and at least one has failed.
     let failed = || {
@@ -109,10 +110,11 @@ pub(super) fn outcome(
     }
 }
 
-fn sink_report(mut outlet: Outlet<'_>, left: &[Vec<u8>], messages: bool) -> SinkReport {
+/// `read`: all bytes that were read for the sinks. `left`: those that no sink has been given.
+fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>], messages: bool) -> SinkReport {
     outlet.give_back();
     let stopped = outlet.ended.is_none_or(|ended| ended == SinkEnded::Stopped);
-    let mut unwritten: Vec<Vec<u8>> = Vec::new();
+    let mut passed: Vec<Vec<u8>> = Vec::new();
     let mut written = outlet.delivered;
     let mut transfer = None;
     let target = std::mem::replace(&mut outlet.target, Target::Sink);
@@ -126,8 +128,8 @@ fn sink_report(mut outlet: Outlet<'_>, left: &[Vec<u8>], messages: bool) -> Sink
     };
     if let Some((reader, running)) = reader.zip(running) {
         let Outcome { report, stranded } = running.wait();
-        unwritten.extend(bytes_of(stranded));
-        unwritten.extend(content(&reader, messages));
+        passed.extend(bytes_of(stranded));
+        passed.extend(content(&reader, messages));
         written = report.written;
         if report.ended == Ended::Error && outlet.ended != Some(SinkEnded::Detached) {
             outlet.ended = Some(SinkEnded::Failed);
@@ -135,17 +137,14 @@ fn sink_report(mut outlet: Outlet<'_>, left: &[Vec<u8>], messages: bool) -> Sink
         }
         transfer = Some(report);
     }
-    let mut rest = std::mem::replace(&mut outlet.rest, Rest::None);
-    // Pages that cannot be read are lost with their device.
-    let _ = rest.load();
-    if let Rest::Bytes(bytes, from) = rest {
-        unwritten.push(bytes[from..].to_vec());
-    }
+    let rest = std::mem::replace(&mut outlet.rest, Rest::None);
+    let left = if stopped { left } else { &[] };
     if stopped {
-        outlet.read += left.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
-        unwritten.extend(left.iter().cloned());
+        outlet.read = read;
     }
-    let stranded = unwritten.iter().map(|bytes| bytes.len() as u64).sum();
+    let unwritten = readable(passed, outlet.delivered.saturating_sub(written), rest, left);
+    // Bytes that cannot be read are counted, although they cannot be handed back.
+    let stranded = (outlet.read).saturating_sub(written + outlet.dropped);
     let ended = match outlet.ended {
         Some(SinkEnded::Stopped) | None if stranded == 0 => SinkEnded::Complete,
         Some(ended) => ended,
@@ -169,4 +168,20 @@ fn sink_report(mut outlet: Outlet<'_>, left: &[Vec<u8>], messages: bool) -> Sink
         transfer,
         unwritten,
     }
+}
+
+/// Returns the unwritten bytes of a sink up to the first that cannot be read: the caller
+/// would take those behind it for the missing ones. `passed`: those that were passed to the
+/// transfer to the sink, which were `expected` in number.
+fn readable(passed: Vec<Vec<u8>>, expected: u64, mut rest: Rest, left: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut all = passed;
+    let got: u64 = all.iter().map(|bytes| bytes.len() as u64).sum();
+    if got < expected || rest.load().is_err() {
+        return all;
+    }
+    if let Rest::Bytes(bytes, from) = rest {
+        all.push(bytes[from..].to_vec());
+    }
+    all.extend(left.iter().cloned());
+    all
 }

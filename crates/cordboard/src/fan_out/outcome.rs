@@ -70,7 +70,7 @@ pub struct SinkReport {
     /// The number of contiguous ranges of dropped bytes.
     pub gaps: u64,
     /// Bytes that were read and neither written nor dropped. They are in
-    /// [`SinkReport::unwritten`].
+    /// [`SinkReport::unwritten`], up to the first byte whose page cannot be read.
     pub stranded: u64,
     /// Why it received no more bytes.
     pub ended: SinkEnded,
@@ -83,7 +83,7 @@ pub struct SinkReport {
     /// The report of the transfer from the sink's private pipe to the sink. `None`: the
     /// sink is a pipe and needs no other.
     pub transfer: Option<Report>,
-    /// The stranded bytes.
+    /// The stranded bytes, up to the first byte whose page cannot be read.
     pub unwritten: Option<Stranded>,
 }
 

@@ -136,7 +136,7 @@ impl Running<'_> {
                 match self.deliver() {
                     Ok(true) => continue,
                     Ok(false) => {}
-                    Err(errno) => return self.cut_short(Ended::Error, Some(errno)),
+                    Err(errno) => return self.end_at_page(errno),
                 }
             } else {
                 match self.next_block() {
@@ -147,13 +147,21 @@ impl Running<'_> {
                         return self.watcher.observe(now, read, &self.outlets);
                     }
                     Ok(false) => {}
-                    Err(errno) => return self.cut_short(Ended::Error, Some(errno)),
+                    Err(errno) => return self.end_at_page(errno),
                 }
             }
             if let Err(errno) = self.wait(waiter) {
                 return self.cut_short(Ended::Error, Some(errno));
             }
         }
+    }
+
+    /// Ends at a page of the source that cannot be read. The sinks that have not been given
+    /// its block count it as stranded ([`end::outcome`]).
+    fn end_at_page(&mut self, errno: Errno) {
+        // A datagram stays queued.
+        self.ending.lost_page = !self.first.keeps_messages();
+        self.cut_short(Ended::Error, Some(errno));
     }
 
     /// Ends without waiting for the sinks any more.
@@ -187,6 +195,7 @@ impl Running<'_> {
                 ended: Some(Ended::Error),
                 failed_sink: Some(sink),
                 errno: self.outlets[sink].errno,
+                ..self.ending
             };
             self.intake.stop(Ended::Cancelled);
         }

@@ -6,10 +6,14 @@ use std::time::Duration;
 use rustix::event::PollFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{FanOut, OnSlow};
+use super::{FanOut, OnSlow, SinkEnded};
 use crate::compose::{Poll, Waiter};
 use crate::errno::Errno;
+use crate::report::Ended;
 use crate::request::Request;
+use crate::transfer::Control;
+
+use super::outcome::FanOutOutcome;
 
 /// Returns the number of descriptors of this process that refer to the file.
 fn descriptors(file: &std::fs::File) -> usize {
@@ -103,5 +107,85 @@ fn the_longest_limits_never_end() {
     assert!(outcome.is_complete(), "{outcome:?}");
     for sink in outcome.sinks {
         assert_eq!(sink.written, 8 << 20);
+    }
+}
+
+/// Checks that each sink accounts for all bytes that were read.
+fn check_accounts(outcome: &FanOutOutcome) {
+    assert_eq!(outcome.read, outcome.source.written);
+    for sink in &outcome.sinks {
+        assert_eq!(sink.read, outcome.read, "{outcome:?}");
+        let sum = sink.written + sink.dropped + sink.stranded;
+        assert_eq!(sink.read, sum, "{outcome:?}");
+        assert_eq!(sink.ended, SinkEnded::Stopped, "{outcome:?}");
+    }
+}
+
+/// The first sink needs the bytes in a buffer, which the pages do not give.
+#[test]
+fn a_block_that_cannot_be_read_is_stranded_for_every_sink() {
+    if !testkit::needs::Need::Splice.is_met() {
+        return testkit::skip::report(
+            "a_block_that_cannot_be_read_is_stranded_for_every_sink",
+            "no splice(2) here",
+        );
+    }
+    let source = tempfile::tempfile().unwrap();
+    source.set_len(100_000).unwrap();
+    let (first, second) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let sinks = [first.1.as_fd(), second.1.as_fd()];
+    let outcome = testkit::refuse::apart(|| {
+        testkit::refuse::refuse(&[libc::SYS_tee], libc::ENOSYS);
+        testkit::refuse::refuse(&[libc::SYS_read], libc::EIO);
+        let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+        fan.run().unwrap()
+    });
+    assert_eq!(outcome.ended, Ended::Error);
+    assert_eq!(outcome.errno, Some(Errno::EIO));
+    check_accounts(&outcome);
+    assert!(outcome.read > 0);
+    assert_eq!(outcome.sinks[0].stranded, outcome.read);
+    assert_eq!(outcome.sinks[1].stranded, outcome.read);
+}
+
+/// A [`Waiter`] that cancels instead of waiting.
+struct Cancelling(Control);
+
+impl Waiter for Cancelling {
+    fn now(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wait(&mut self, _: &mut [PollFd<'_>], _: Option<Duration>) -> Result<(), Errno> {
+        self.0.cancel();
+        Ok(())
+    }
+}
+
+/// The sinks are full when the fan-out is cancelled, and the pages that were kept for them
+/// are lost.
+#[test]
+fn pages_that_cannot_be_read_at_the_end_are_counted() {
+    if !testkit::needs::Need::Splice.is_met() {
+        return testkit::skip::report(
+            "pages_that_cannot_be_read_at_the_end_are_counted",
+            "no splice(2) here",
+        );
+    }
+    let source = tempfile::tempfile().unwrap();
+    source.set_len(8 << 20).unwrap();
+    let (first, second) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let sinks = [first.1.as_fd(), second.1.as_fd()];
+    let control = Control::new().unwrap();
+    let outcome = testkit::refuse::apart(|| {
+        testkit::refuse::refuse(&[libc::SYS_read], libc::EIO);
+        let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+        let fan = fan.control(&control);
+        fan.run_with(&mut Cancelling(control.clone())).unwrap()
+    });
+    assert_eq!(outcome.ended, Ended::Cancelled);
+    check_accounts(&outcome);
+    for sink in outcome.sinks {
+        assert!(sink.written > 0 && sink.stranded > 0, "{sink:?}");
     }
 }
