@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use rustix::buffer::spare_capacity;
+
 use super::capacity::{LARGEST, default_capacity};
 use super::channel::Channel;
 use super::enlarged::{Enlarged, shrink};
@@ -26,8 +28,10 @@ impl OwnedPipe {
     }
 
     /// Moves the content of another pipe into this one, as far as there is room. If a
-    /// socket pair is available, the bytes become a stream, without packet flags.
-    pub(crate) fn append(&mut self, mut other: OwnedPipe) {
+    /// socket pair is available, the bytes become a stream, without packet flags. Returns
+    /// the bytes for which there is no room, up to the first that cannot be read.
+    #[must_use]
+    pub(crate) fn append(&mut self, mut other: OwnedPipe) -> Vec<u8> {
         self.resize(LARGEST);
         let mut pair = acquire_pair().ok();
         loop {
@@ -54,9 +58,16 @@ impl OwnedPipe {
                 _ => break,
             }
         }
-        if let Some(pair) = pair {
+        let mut rest = Vec::new();
+        let mut is_whole = true;
+        if let Some(mut pair) = pair {
+            is_whole = read_out(&mut pair, &mut rest).is_ok();
             release_pair(pair);
         }
+        if is_whole {
+            let _ = read_out(&mut other, &mut rest);
+        }
+        rest
     }
 
     fn take_over(&mut self, other: &mut OwnedPipe) -> Result<usize, Errno> {
@@ -90,6 +101,25 @@ impl OwnedPipe {
         large.leave();
         self.reader
     }
+}
+
+/// Reads the content of a channel, up to the first byte that cannot be read.
+///
+/// # Errors
+///
+/// `ENOMEM`: nothing was read. Any other: that of a page that cannot be read.
+pub(crate) fn read_out(channel: &mut impl Channel, into: &mut Vec<u8>) -> Result<(), Errno> {
+    let held = usize::try_from(channel.held()).map_err(|_| Errno::ENOMEM)?;
+    into.try_reserve_exact(held).map_err(|_| Errno::ENOMEM)?;
+    while channel.held() > 0 {
+        match rustix::io::read(channel.reader(), spare_capacity(into)) {
+            Ok(0) => return Err(Errno::EIO),
+            Ok(n) => channel.drained(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Duplicates all of these bytes into a new pipe, whose write end no child has.

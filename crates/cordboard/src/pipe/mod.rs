@@ -21,6 +21,7 @@ mod trial_read;
 pub(crate) use caller_pipe::CallerPipe;
 pub(crate) use capacity::{LARGEST, capacity, default_capacity};
 pub(crate) use channel::Channel;
+pub(crate) use hand_back::read_out;
 pub(crate) use nonblocking::{NoWait, is_ready, lacks_nowait};
 pub(crate) use owned::OwnedPipe;
 pub(crate) use packet_reader::{PacketReader, ReadMode, Unreadable};

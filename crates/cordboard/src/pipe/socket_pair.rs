@@ -174,9 +174,10 @@ mod tests {
                 all.filled(6);
                 let other = OwnedPipe::holding(&[7; 4000]).unwrap();
                 let body = || {
-                    all.append(other);
+                    assert!(all.append(other).is_empty());
                     if allowed > 0 {
-                        all.append(OwnedPipe::holding(&[8; 10]).unwrap());
+                        let more = OwnedPipe::holding(&[8; 10]).unwrap();
+                        assert!(all.append(more).is_empty());
                     }
                 };
                 let refuse = |count| (count == allowed).then_some(errno);

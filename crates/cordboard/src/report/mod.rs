@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::pipe::OwnedPipe;
+use crate::pipe::{self, Channel as _, OwnedPipe};
 use crate::request::{DataPath, Declined};
 use crate::stage::StageReport;
 
@@ -220,23 +220,34 @@ impl Stranded {
         Stranded::Buffer(copy)
     }
 
-    /// Joins these bytes and the content of this pipe. Returns only the bytes
-    /// if no pipe can hold both.
-    pub(crate) fn before(held: Option<Stranded>, pipe: OwnedPipe) -> Stranded {
-        let bytes = match held {
+    /// Joins these bytes and the content of this pipe. If no pipe can hold both, returns a
+    /// buffer with the bytes up to the first that cannot be read.
+    pub(crate) fn before(held: Option<Stranded>, mut pipe: OwnedPipe) -> Stranded {
+        let mut bytes = match held {
             Some(Stranded::Buffer(bytes)) => bytes,
             Some(Stranded::Datagrams(all)) => all.concat(),
             Some(before @ Stranded::Pipe(_)) => return before,
             None => Vec::new(),
         };
-        match OwnedPipe::holding(&bytes) {
-            Some(mut all) => {
-                all.append(pipe);
-                Stranded::Pipe(all.into_reader())
+        let Some(mut all) = OwnedPipe::holding(&bytes) else {
+            if bytes.is_empty() {
+                return Stranded::Pipe(pipe.into_reader());
             }
-            None if bytes.is_empty() => Stranded::Pipe(pipe.into_reader()),
-            None => Stranded::Buffer(bytes),
+            let _ = pipe::read_out(&mut pipe, &mut bytes);
+            return Stranded::Buffer(bytes);
+        };
+        let rest = all.append(pipe);
+        bytes.clear();
+        let length = all.held() as usize + rest.len();
+        if rest.is_empty() || bytes.try_reserve_exact(length).is_err() {
+            return Stranded::Pipe(all.into_reader());
         }
+        match pipe::read_out(&mut all, &mut bytes) {
+            Ok(()) => bytes.extend(rest),
+            Err(_) if bytes.is_empty() => return Stranded::Pipe(all.into_reader()),
+            Err(_) => {}
+        }
+        Stranded::Buffer(bytes)
     }
 }
 
@@ -382,5 +393,33 @@ mod tests {
              5 bytes written, 3 read and returned to the caller"
         );
         assert_eq!(outcome(None).into_result().unwrap().written, 5);
+    }
+
+    /// The first pipe is full before the second one is empty: its capacity cannot grow.
+    #[test]
+    fn bytes_for_which_no_pipe_has_room_are_handed_back_in_a_buffer() {
+        let capacity = pipe::default_capacity();
+        let first = vec![1; capacity / 2];
+        let second: Vec<u8> = (0..capacity).map(|at| (at % 251) as u8).collect();
+        for without_splice in [false, true] {
+            let Some(pipe) = OwnedPipe::holding(&second) else {
+                return testkit::skip::report(
+                    "bytes_for_which_no_pipe",
+                    "no pipe of this size here",
+                );
+            };
+            let stranded = testkit::refuse::apart(|| {
+                let resize = libc::F_SETPIPE_SZ as u32;
+                testkit::refuse::refuse_where(testkit::refuse::FCNTL, 1, resize, libc::EPERM);
+                if without_splice {
+                    testkit::refuse::refuse(&[libc::SYS_splice], libc::ENOSYS);
+                }
+                Stranded::before(Some(Stranded::Buffer(first.clone())), pipe)
+            });
+            let Stranded::Buffer(all) = stranded else {
+                panic!("no pipe has room: {stranded:?}");
+            };
+            assert!(all == [&first[..], &second].concat(), "{without_splice}");
+        }
     }
 }

@@ -2,14 +2,12 @@
 //! them from there, for a sink that refuses pages or could block on them. That needs
 //! no further descriptor, so it also works at `RLIMIT_NOFILE`.
 
-use rustix::buffer::spare_capacity;
-
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::common::{in_place, socket};
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
-use crate::pipe::Channel;
+use crate::pipe::{self, Channel};
 
 /// Bytes that a blocking pipe or terminal that polls writable accepts without
 /// blocking.
@@ -38,17 +36,7 @@ impl CopyOut {
             self.bytes.clear();
             self.start = 0;
         }
-        let held = usize::try_from(pipe.held()).map_err(|_| Errno::ENOMEM)?;
-        (self.bytes.try_reserve_exact(held)).map_err(|_| Errno::ENOMEM)?;
-        while pipe.held() > 0 {
-            match rustix::io::read(pipe.reader(), spare_capacity(&mut self.bytes)) {
-                Ok(0) => return Err(Errno::EIO),
-                Ok(n) => pipe.drained(n),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
+        pipe::read_out(pipe, &mut self.bytes)
     }
 
     pub(super) fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
