@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::flow::Flow;
 use super::verdict::Verdict;
+use crate::errno::Errno;
 use crate::report::Stranded;
 
 /// One path running one transfer.
@@ -80,6 +81,12 @@ pub(crate) trait Step {
 
     /// Hands over everything held, for the caller.
     fn strand(&mut self) -> Option<Stranded> {
+        None
+    }
+
+    /// Returns the error of the source that followed bytes and that no step has returned
+    /// yet: the kernel does not return it again.
+    fn unreported(&mut self) -> Option<Errno> {
         None
     }
 

@@ -209,6 +209,9 @@ impl<'a> Settlement<'a> {
             ending.fail(Side::Sink, errno);
         }
         if let Some((_, path)) = &mut transfer.current {
+            if let Some(errno) = path.unreported() {
+                ending.fail(Side::Source, errno);
+            }
             path.finish(&mut transfer.flow);
         }
         transfer.flow.give_pipes_back();

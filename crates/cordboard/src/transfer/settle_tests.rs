@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use super::poll::Poll;
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Settled, Settlement, Transfer, Turn};
+use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Switches};
@@ -87,4 +89,38 @@ fn blocks_complete_between_turns() {
     sink.read_to_end(&mut copy).unwrap();
     assert_eq!(copy.len() as u64, report.written);
     assert!(copy[..] == data[..copy.len()]);
+}
+
+/// A socket returns its error to one call: a transfer that is cancelled before the step that
+/// would return it reports it at the end.
+#[test]
+fn an_error_behind_a_datagram_is_reported_by_a_cancelled_transfer() {
+    let (peer, source) = UnixDatagram::pair().unwrap();
+    let (mut reader, sink) = std::io::pipe().unwrap();
+    peer.send(b"one").unwrap();
+    let request = Request {
+        switches: Some(Switches::only(&[DataPath::Datagram])),
+        ..Request::default()
+    };
+    let mut report = None;
+    let body = || {
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        transfer.flow.set_may_sleep(false);
+        assert_eq!(transfer.step(), Turn::Moved(3));
+        let turn = Turn::Done(Ended::Cancelled);
+        let outcome = transfer.settle(&turn, &mut Poll::new(), Duration::ZERO);
+        report = Some(outcome.report);
+    };
+    // The second call finds the error.
+    let refuse = |count| (count == 1).then_some(libc::ECONNRESET);
+    if testkit::midst::refusing(&[libc::SYS_recvmsg], body, refuse).is_none() {
+        return testkit::skip::report("an_error_behind_a_datagram", "calls cannot be held here");
+    }
+    let report = report.unwrap();
+    assert_eq!(report.ended, Ended::Error, "{report:?}");
+    assert_eq!(report.failed, Some(Side::Source));
+    assert_eq!(report.errno, Some(Errno::ECONNRESET));
+    assert_eq!((report.read, report.written), (3, 3));
+    let mut got = [0; 8];
+    assert_eq!(reader.read(&mut got).unwrap(), 3);
 }

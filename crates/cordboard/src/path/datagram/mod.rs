@@ -271,6 +271,10 @@ impl Step for Datagram {
         (!left.is_empty()).then_some(Stranded::Datagrams(left))
     }
 
+    fn unreported(&mut self) -> Option<Errno> {
+        self.failed.take()
+    }
+
     fn forget(&mut self) {
         self.queue.clear();
         (self.next, self.sent, self.tail) = (0, 0, (0, 0));
