@@ -24,8 +24,7 @@ pub(crate) struct Room {
     /// The end of the counted bytes. The sink's position may be lower: another
     /// process may have sought back since.
     filled: u64,
-    /// Blocks may have been reserved past the end, on a file system that can
-    /// release them.
+    /// Blocks may have been reserved past the end.
     surplus: bool,
     ext4: bool,
 }
@@ -59,7 +58,8 @@ impl Room {
             return Ok(end);
         }
         let reserve = |flags, from| again(|| fallocate(sink, flags, from, end - from));
-        let made = match reserve(FallocateFlags::KEEP_SIZE, start) {
+        let reserved = reserve(FallocateFlags::KEEP_SIZE, start);
+        let made = match reserved {
             // The last byte alone: xfs searches free blocks for the whole range,
             // including the blocks that the file has (`xfs_alloc_file_space`).
             Ok(()) => reserve(FallocateFlags::empty(), end - 1),
@@ -78,7 +78,8 @@ impl Room {
             self.given = end;
             return Ok(end);
         }
-        self.surplus = self.ext4;
+        // A call that runs out of space may have reserved a part.
+        self.surplus |= reserved != Err(rustix::io::Errno::OPNOTSUPP);
         Ok(size)
     }
 
@@ -104,9 +105,23 @@ impl Room {
             (self.given, self.surplus) = (length, false);
         }
         if std::mem::take(&mut self.surplus) {
-            let _ = give_back(sink);
+            self.release(sink, length);
         }
         Ok(())
+    }
+
+    /// Releases the blocks past the end, if the sink has this length. Setting the length
+    /// that a file has releases them (`xfs_setattr_size`, fs/xfs/xfs_iops.c;
+    /// `ext4_setattr`, fs/ext4/inode.c). On ext4, [`give_back`] cuts off nothing that
+    /// another process appends meanwhile.
+    fn release(&self, sink: BorrowedFd<'_>, length: u64) {
+        if self.ext4 && give_back(sink).is_ok() {
+            return;
+        }
+        if fstat(sink).is_ok_and(|stat| stat.st_size as u64 == length) {
+            // The blocks stay reserved if it fails.
+            let _ = again(|| ftruncate(sink, length));
+        }
     }
 }
 
@@ -153,6 +168,28 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&file, b"theirs", 100).unwrap();
         room.trim(file.as_fd(), 0).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 106);
+    }
+
+    /// The length cannot be set after the reservation, as beyond `RLIMIT_FSIZE`.
+    #[test]
+    fn blocks_that_were_reserved_in_vain_are_released() {
+        use std::os::unix::fs::MetadataExt;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(100).unwrap();
+        let before = file.metadata().unwrap().blocks();
+        let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
+        testkit::refuse::apart(|| {
+            testkit::refuse::refuse_where(libc::SYS_fallocate, 1, 0, libc::EFBIG);
+            assert_eq!(room.grow(file.as_fd(), 0, 1 << 20), Ok(100));
+        });
+        let reserved = file.metadata().unwrap();
+        if reserved.blocks() < before + 1024 {
+            return testkit::skip::report("blocks_that_were_reserved", "no reservation here");
+        }
+        room.trim(file.as_fd(), 0).unwrap();
+        let after = file.metadata().unwrap();
+        assert_eq!(after.len(), 100);
+        assert!(after.blocks() <= before + 8, "{}", after.blocks());
     }
 
     #[test]

@@ -222,6 +222,32 @@ fn a_file_size_limit_is_found_at_its_byte() {
     }
 }
 
+/// Blocks that were reserved behind the limit are released when the sink is closed.
+#[test]
+fn a_file_size_limit_leaves_no_blocks_behind_it() {
+    let _dog = watchdog("a_file_size_limit_leaves_no_blocks_behind_it");
+    if !common::alone!() {
+        return;
+    }
+    let data = pattern(40 * MIB);
+    for (kind, size) in [("ext4", 64 << 20), ("xfs", 320 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        let (source, sink) = (file_with(&data), mount.file("sink"));
+        let before = getrlimit(Resource::Fsize);
+        let current = Some(5 * MIB as u64);
+        setrlimit(Resource::Fsize, Rlimit { current, ..before }).unwrap();
+        let report = run(&source, &sink, direct()).report;
+        setrlimit(Resource::Fsize, before).unwrap();
+        assert_eq!(report.errno, Some(Errno::EFBIG), "{kind}: {report:?}");
+        drop(sink);
+        let found = rustix::fs::stat(mount.dir.path().join("at/sink")).unwrap();
+        assert_eq!(found.st_size, 5 * MIB as i64, "{kind}");
+        assert!(found.st_blocks * 512 <= 6 * MIB as i64, "{kind}: {found:?}");
+    }
+}
+
 /// No space left, with several blocks in flight: the counts are exact, and once there
 /// is space, another transfer goes on from there.
 #[test]
