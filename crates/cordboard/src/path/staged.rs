@@ -188,6 +188,10 @@ impl Step for Staged {
         true
     }
 
+    fn unreported(&mut self) -> Option<Errno> {
+        self.failed
+    }
+
     /// Returns all remaining output.
     fn strand(&mut self) -> Option<Stranded> {
         let mut all = self.made.bytes().to_vec();

@@ -124,3 +124,34 @@ fn an_error_behind_a_datagram_is_reported_by_a_cancelled_transfer() {
     let mut got = [0; 8];
     assert_eq!(reader.read(&mut got).unwrap(), 3);
 }
+
+/// The same if a sink without room keeps the output of a stage before the error.
+#[test]
+#[cfg(feature = "zstd")]
+fn an_error_behind_a_stage_is_reported_by_a_cancelled_transfer() {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    use std::os::unix::net::UnixStream;
+    let (mut peer, source) = UnixStream::pair().unwrap();
+    let (_reader, sink) = pipe_with(PipeFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&sink, &[0; 4096]).is_ok() {}
+    peer.write_all(b"one").unwrap();
+    let mut report = None;
+    let body = || {
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+        let mut transfer = transfer.stage(crate::Stage::zstd(1).unwrap()).unwrap();
+        transfer.flow.set_may_sleep(false);
+        while matches!(transfer.step(), Turn::Moved(_)) {}
+        assert_eq!(transfer.step(), Turn::Blocked(Side::Sink));
+        let turn = Turn::Done(Ended::Cancelled);
+        let outcome = transfer.settle(&turn, &mut Poll::new(), Duration::ZERO);
+        report = Some(outcome.report);
+    };
+    let refuse = |count| (count == 1).then_some(libc::ECONNRESET);
+    if testkit::midst::refusing(&[libc::SYS_recvfrom], body, refuse).is_none() {
+        return testkit::skip::report("an_error_behind_a_stage", "calls cannot be held here");
+    }
+    let report = report.unwrap();
+    assert_eq!(report.ended, Ended::Error, "{report:?}");
+    assert_eq!(report.failed, Some(Side::Source));
+    assert_eq!(report.errno, Some(Errno::ECONNRESET));
+}
