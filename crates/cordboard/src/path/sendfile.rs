@@ -168,6 +168,10 @@ impl Step for Sendfile {
         }
     }
 
+    fn piece(&self) -> Option<usize> {
+        Some(self.piece)
+    }
+
     fn set_piece(&mut self, bytes: usize) {
         self.piece = bytes;
     }

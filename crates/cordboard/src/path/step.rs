@@ -68,6 +68,11 @@ pub(crate) trait Step {
     /// is held, for a path whose row says that it can be tuned.
     fn set_piece(&mut self, _bytes: usize) {}
 
+    /// Returns the most bytes of a call, if it can be set.
+    fn piece(&self) -> Option<usize> {
+        None
+    }
+
     /// Releases memory and descriptors that can be acquired again: the transfer
     /// goes idle with nothing held.
     fn rest(&mut self) {}

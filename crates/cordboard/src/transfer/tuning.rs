@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Transfer;
 use super::control::Control;
 use super::wait::Clock;
-use super::ways::{FIRST_PIECE, PIECES, Tuning, Ways};
+use super::ways::{PIECES, Tuning, Ways};
 use crate::path;
 use crate::report::{Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Tune};
@@ -38,7 +38,7 @@ impl Transfer<'_> {
     }
 
     fn start_tuning(&self, now: Duration) -> Option<Tuning> {
-        let (current, _) = self.current.as_ref()?;
+        let (current, step) = self.current.as_ref()?;
         if self.flow.stages.look() {
             return None;
         }
@@ -49,7 +49,7 @@ impl Transfer<'_> {
             .map(|path| (path, true))
             .collect();
         let ways = Ways { paths };
-        let here = ways.arm(*current, FIRST_PIECE)?;
+        let here = ways.arm(*current, Ways::piece_of(step.piece()?))?;
         let schedule = self.control.as_ref().map(Control::schedule);
         let goal = match schedule {
             Some(Schedule::Auto(Aim::Background)) => Goal::Time,

@@ -11,8 +11,6 @@ pub(super) const PIECES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10
 /// The largest send buffer and receive buffer of a TCP connection, by default
 /// (`tcp_wmem`, `tcp_rmem` in tcp(7)).
 const SOCKET_BUFFERS: u64 = 10 << 20;
-/// The index of the piece that is nearest to the first length of the paths.
-pub(super) const FIRST_PIECE: usize = 3;
 
 /// The state of a transfer that measures.
 #[derive(Debug)]
@@ -44,6 +42,12 @@ impl Ways {
     /// Returns the index of the piece.
     pub(super) fn piece(arm: Arm) -> usize {
         arm % PIECES.len()
+    }
+
+    /// Returns the index of the longest piece that is not longer than this, or of the first.
+    pub(super) fn piece_of(bytes: usize) -> usize {
+        let longest = PIECES.iter().rposition(|piece| *piece <= bytes);
+        longest.unwrap_or_default()
     }
 
     pub(super) fn arm(&self, path: DataPath, piece: usize) -> Option<Arm> {
@@ -99,6 +103,12 @@ mod tests {
         assert!(!ways.is_neighbour(from, arm(DataPath::Splice, 1)));
         assert_eq!(ways.path(arm(DataPath::ReadWrite, 0)), DataPath::ReadWrite);
         assert_eq!(ways.arm(DataPath::Sendfile, 0), None);
+    }
+
+    #[test]
+    fn a_transfer_begins_with_the_piece_of_its_path() {
+        let pieces = [1, 64 << 10, 100_000, 512 << 10, 1 << 20, 2 << 20];
+        assert_eq!(pieces.map(Ways::piece_of), [0, 0, 0, 3, 4, 4]);
     }
 
     #[test]

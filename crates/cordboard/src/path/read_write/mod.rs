@@ -381,6 +381,10 @@ impl Step for ReadWrite {
         self.writer.rest();
     }
 
+    fn piece(&self) -> Option<usize> {
+        Some(self.length)
+    }
+
     fn set_piece(&mut self, bytes: usize) {
         self.length = bytes.max(self.least);
         if let Some(buffer) = self.buffer.take() {

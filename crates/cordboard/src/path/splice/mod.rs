@@ -336,6 +336,10 @@ impl Step for Splice {
         private + self.pipe_to_pipe.held() + self.copy_out.pending().len() as u64
     }
 
+    fn piece(&self) -> Option<usize> {
+        Some(self.step)
+    }
+
     fn set_piece(&mut self, bytes: usize) {
         self.step = bytes;
         // The next one has the new size.
