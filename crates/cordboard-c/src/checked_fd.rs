@@ -19,7 +19,11 @@ pub(crate) fn file_id(fd: BorrowedFd<'_>) -> Result<FileId, Errno> {
 
 /// Duplicates a descriptor. The number is 3 or more.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
+    match rustix::io::fcntl_dupfd_cloexec(fd, 3) {
+        // fcntl(2): the limit (RLIMIT_NOFILE) is not above that number.
+        Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
+        done => Ok(done?),
+    }
 }
 
 /// A descriptor of the library. It is neither used nor closed if its number

@@ -97,7 +97,11 @@ pub unsafe extern "C" fn cord_cue_write(
 }
 
 fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<isize, Errno> {
-    let written = rustix::io::write(fd, bytes)?;
+    // A control descriptor whose service has ended is a socket, and a write raises SIGPIPE.
+    let written = match send(fd, bytes, SendFlags::NOSIGNAL) {
+        Err(rustix::io::Errno::NOTSOCK) => rustix::io::write(fd, bytes)?,
+        sent => sent?,
+    };
     Ok(isize::try_from(written).unwrap_or(isize::MAX))
 }
 

@@ -60,7 +60,11 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         }
         (Errno::EMFILE, ..) => "raise the limit of open files (ulimit -n)",
         (Errno::ENFILE, ..) => "raise the system's limit of open files (sysctl fs.file-max)",
-        (Errno::EPIPE, Sink, Transfer | TransferSocket) => "its reader has closed it",
+        // A connection that was reset or timed out before the write is EPIPE as well.
+        (Errno::EPIPE, Sink, TransferSocket) => {
+            "its peer has closed it, or the connection was reset or timed out"
+        }
+        (Errno::EPIPE, Sink, Transfer) => "its reader has closed it",
         (Errno::EBADF, Source, _) => "it must be open for reading",
         (Errno::EBADF, Sink, _) => "it must be open for writing",
         (Errno::ESPIPE, Source, _) => "only files have offsets: omit --offset",

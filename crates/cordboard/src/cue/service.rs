@@ -60,6 +60,9 @@ impl Service {
         let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
         let wake = EventData::new_u64(WAKE);
         epoll::add(&epoll, registry.wake(), wake, EventFlags::IN)?;
+        // A filter may refuse this call alone: reported here, before the thread starts.
+        let mut event = [MaybeUninit::uninit()];
+        transfer::fetch(epoll.as_fd(), &mut event, Some(Duration::ZERO))?;
         Ok(Service {
             registry: Arc::clone(registry),
             epoll,

@@ -186,7 +186,7 @@ impl serde::Serialize for Report {
         if !self.stages.is_empty() {
             out.serialize_field("stages", &self.stages)?;
         }
-        out.serialize_field("seconds", &self.elapsed.as_secs_f64())?;
+        out.serialize_field("seconds", &(self.elapsed.as_nanos() as f64 / 1e9))?;
         out.end()
     }
 }

@@ -153,10 +153,11 @@ pub enum Refusal {
     /// `CORDBOARD_TUNE` is neither `on` nor `off`.
     #[error(transparent)]
     BadTune(#[from] crate::request::BadTune),
-    /// An engine duplicates the descriptors, and no number was free.
+    /// An engine duplicates the descriptors, and no number was free. Owned descriptors
+    /// ([`Transfer::owning`](crate::Transfer::owning)) are not duplicated.
     #[error(
         "no descriptor is available for the transfer: {errno}; \
-         raise the limit of open files (ulimit -n), or pass owned descriptors with Transfer::owning"
+         raise the limit of open files (ulimit -n)"
     )]
     NoDescriptor {
         /// `EMFILE` or `ENFILE`.

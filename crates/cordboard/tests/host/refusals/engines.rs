@@ -1,0 +1,73 @@
+//! Filters that refuse the call by which the threads of the library wait.
+
+use super::*;
+
+const EPOLL: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
+
+/// Making an engine fails if it could not wait.
+#[test]
+fn an_engine_that_may_not_wait() {
+    let _dog = watchdog("an_engine_that_may_not_wait");
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
+        let refused = apart(|| {
+            refuse(&EPOLL, errno);
+            cordboard::Engine::new(Default::default()).err()
+        });
+        assert_eq!(refused, Some(errno));
+    }
+}
+
+/// So does making a control descriptor, instead of one that answers nothing.
+#[test]
+fn a_control_descriptor_that_may_not_wait() {
+    let _dog = watchdog("a_control_descriptor_that_may_not_wait");
+    if !common::alone!() {
+        return;
+    }
+    let (source, sink) = std::io::pipe().unwrap();
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        let refused = apart(|| {
+            refuse(&EPOLL, errno);
+            cordboard::Cue::new(&source, &sink).err()
+        });
+        assert_eq!(refused, Some(errno));
+    }
+    assert!(cordboard::Cue::new(&source, &sink).is_ok());
+}
+
+/// A filter that is installed during transfers: they fail, and no thread spins.
+#[test]
+fn an_engine_that_may_not_wait_any_more() {
+    let _dog = watchdog("an_engine_that_may_not_wait_any_more");
+    if !common::alone!() {
+        return;
+    }
+    let pipes = [(); 4].map(|()| std::io::pipe().unwrap());
+    let [
+        (first, mut feed),
+        (mut end, to),
+        (silent, _feed),
+        (_end, nowhere),
+    ] = pipes;
+    let both = [
+        cordboard::start(&silent, &nowhere, any()).unwrap(),
+        cordboard::start(&first, &to, any()).unwrap(),
+    ];
+    feed.write_all(b"a").unwrap();
+    end.read_exact(&mut [0]).unwrap();
+    refuse_all(&EPOLL, Errno::EPERM);
+    // Ends the wait of the thread, if it waits.
+    feed.write_all(b"b").unwrap();
+    for (running, written) in both.into_iter().zip([0..=0, 1..=2]) {
+        let report = running.wait().report;
+        assert_eq!(
+            (report.errno, report.failed),
+            (Some(Errno::EPERM), None),
+            "{report:?}"
+        );
+        assert!(written.contains(&report.written) && report.read == report.written);
+    }
+    let failure = cordboard::start(&first, &to, any()).unwrap_err();
+    let errno = Errno::ESHUTDOWN;
+    assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
+}
