@@ -192,6 +192,27 @@ fn an_upload_that_is_cut_is_not_complete() {
     assert!(!server.logs(&["STOR /up"]).ends_with("complete"));
 }
 
+/// The connection fails before the end of the handshake: the client does not begin it, or
+/// rejects the certificate.
+#[test]
+fn an_upload_without_a_handshake_keeps_the_file() {
+    let (certificate, other) = (Certificate::new(), Certificate::new());
+    let server = certificate.server(&[]);
+    server.write("up", b"the file");
+    let mut client = certificate.ann(&server);
+    let data = client.passive();
+    client.ask("STOR up", 150);
+    drop(data);
+    client.expect(426);
+    assert_eq!(server.read("up"), b"the file");
+    let mut stream = other.data(&mut client);
+    client.ask("STOR up", 150);
+    assert!(stream.write_all(b"bytes").is_err());
+    drop(stream);
+    client.expect(426);
+    assert_eq!(server.read("up"), b"the file");
+}
+
 /// A client that does not read the last bytes can still abort. The sizes are chosen so that
 /// these bytes are in different buffers.
 #[test]

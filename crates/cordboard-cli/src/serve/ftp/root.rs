@@ -99,7 +99,8 @@ impl Root {
         Ok(file)
     }
 
-    /// Opens or creates a regular file for writing.
+    /// Opens or creates a regular file for writing. The caller truncates a file whose content
+    /// is replaced, because an encrypted upload may still fail before its first byte.
     pub fn write(&self, place: &Place, upload: Upload) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options
@@ -112,13 +113,11 @@ impl Root {
         };
         let mut file = self.open_regular(place, &options)?;
         match upload {
-            // After the check that it is a regular file.
-            Upload::Replace => file.set_len(0)?,
             Upload::From(offset) => {
                 let sought = file.seek(SeekFrom::Start(offset));
                 sought.map_err(|_| io::Error::other("the offset is too large"))?;
             }
-            Upload::Append | Upload::New => {}
+            Upload::Replace | Upload::Append | Upload::New => {}
         }
         Ok(file)
     }

@@ -2,6 +2,7 @@
 //! between the connection and a socket pair. The control descriptor uses the other end of
 //! the pair.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -127,11 +128,13 @@ impl Write for Connection {
 }
 
 impl Pump {
-    /// Starts the thread. Returns the end of the pair that replaces the connection.
+    /// Starts the thread. Returns the end of the pair that replaces the connection. The
+    /// thread truncates `replaced` after the handshake, before it passes on any byte.
     pub fn start(
         config: &Arc<ServerConfig>,
         socket: TcpStream,
         direction: Direction,
+        replaced: Option<File>,
     ) -> io::Result<(Pump, UnixStream)> {
         let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         let (ours, theirs) = UnixStream::pair()?;
@@ -143,7 +146,7 @@ impl Pump {
             let stream = StreamOwned::new(connection, Connection { socket, pair });
             match direction {
                 Direction::ToClient => encrypt(stream, &theirs, &flag),
-                Direction::FromClient => decrypt(stream, &theirs),
+                Direction::FromClient => decrypt(stream, &theirs, replaced),
             }
         };
         let thread = sys::without_signals(|| {
@@ -200,11 +203,16 @@ fn encrypt(
     }
     if complete.load(Ordering::Acquire) {
         // The handshake is also needed for an empty file.
-        while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock)?;
-        }
+        shake_hands(&mut stream)?;
         stream.conn.send_close_notify();
         stream.flush()?;
+    }
+    Ok(())
+}
+
+fn shake_hands(stream: &mut StreamOwned<ServerConnection, Connection>) -> io::Result<()> {
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
     }
     Ok(())
 }
@@ -212,7 +220,12 @@ fn encrypt(
 fn decrypt(
     mut stream: StreamOwned<ServerConnection, Connection>,
     mut to: &UnixStream,
+    replaced: Option<File>,
 ) -> io::Result<()> {
+    shake_hands(&mut stream)?;
+    if let Some(file) = replaced {
+        file.set_len(0)?;
+    }
     let mut block = vec![0; BLOCK];
     loop {
         match stream.read(&mut block) {

@@ -34,6 +34,8 @@ struct Job<'a> {
     direction: Direction,
     /// Line ends are converted.
     converts: bool,
+    /// The content of the file is replaced.
+    replaces: bool,
 }
 
 impl Session {
@@ -55,6 +57,7 @@ impl Session {
             path,
             direction: Direction::ToClient,
             converts: false,
+            replaces: false,
         };
         match self.data()? {
             Ok(socket) => self.transfer(&job, file, socket),
@@ -105,6 +108,7 @@ impl Session {
             path,
             direction: Direction::ToClient,
             converts: self.ascii,
+            replaces: false,
         };
         match self.data()? {
             Ok(socket) => self.transfer(&job, file, socket),
@@ -131,8 +135,8 @@ impl Session {
         self.upload("STOU", name, Upload::New)
     }
 
-    /// Writes a file. It is opened after the data connection is made, so that a failed
-    /// connection does not truncate it. If a new file is required and the name exists, the
+    /// Writes a file. It is opened after the data connection is made, and truncated after the
+    /// handshake, so that a failed connection does not truncate it. If a new file is required and the name exists, the
     /// next name is tried.
     fn upload(
         &mut self,
@@ -156,7 +160,15 @@ impl Session {
                         path: &path,
                         direction: Direction::FromClient,
                         converts: self.ascii,
+                        replaces: upload == Upload::Replace,
                     };
+                    // An encrypted connection can still fail: see `carry`.
+                    if job.replaces
+                        && self.encryption().is_none()
+                        && let Err(error) = file.set_len(0)
+                    {
+                        return self.failed(&path, &error);
+                    }
                     return self.transfer(&job, file, socket);
                 }
                 Err(error)
@@ -236,6 +248,8 @@ impl Session {
             Direction::ToClient => format!("{shown} -> {client}"),
             Direction::FromClient => format!("{client} -> {shown}"),
         };
+        // A client that rejects the certificate must not lose its file.
+        let replaced = job.replaces.then(|| file.try_clone()).transpose()?;
         let file = OwnedFd::from(file);
         let ends = |file: OwnedFd, network: OwnedFd| match job.direction {
             Direction::ToClient => (file, network),
@@ -253,7 +267,7 @@ impl Session {
             let network = OwnedFd::from(socket.try_clone()?);
             return Ok(carried(&mut self.lines, network));
         };
-        let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction)?;
+        let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction, replaced)?;
         let network = OwnedFd::from(ours.try_clone()?);
         let mut carried = carried(&mut self.lines, network);
         // ABOR may have arrived just when the last bytes were moved into the pair.
