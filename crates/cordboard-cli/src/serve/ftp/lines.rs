@@ -227,6 +227,13 @@ impl Lines {
         }
     }
 
+    /// Ends the connection at once: further replies fail without a wait.
+    pub fn cut(&self) {
+        if let Some(socket) = self.socket() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Ends the connection.
     pub fn close(&mut self) {
         if let Stream::Tls(stream) = &mut self.stream {

@@ -1,0 +1,70 @@
+//! Unit tests of the control connection during a transfer.
+
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+
+/// A client, and a transfer in which it has sent this number of STAT commands.
+fn asked(asked: u32) -> (TcpStream, Lines, Watch) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    let short = Duration::from_millis(1);
+    socket.set_write_timeout(Some(short)).unwrap();
+    let mut watch = Watch::new(None, String::new());
+    watch.asked = asked;
+    (client, Lines::new(socket), watch)
+}
+
+fn received(mut client: TcpStream) -> usize {
+    let mut got = String::new();
+    client.read_to_string(&mut got).unwrap();
+    got.matches("213 ").count()
+}
+
+/// Each reply would wait for the write timeout.
+#[test]
+fn a_client_that_does_not_read_gets_no_further_replies() {
+    let (_client, mut lines, mut watch) = asked(u32::MAX);
+    watch.answer(&mut lines, true, Instant::now() + Duration::from_secs(3600));
+    assert!(watch.closed);
+    assert!(lines.reply(226, b"").is_err(), "the connection is cut");
+}
+
+/// A client that reads one reply before each timeout would otherwise hold the session.
+#[test]
+fn the_time_of_all_replies_is_bounded() {
+    let (client, mut lines, mut watch) = asked(3);
+    watch.answer(&mut lines, true, Instant::now());
+    assert!(watch.closed);
+    assert_eq!(received(client), 1);
+}
+
+#[test]
+fn each_request_of_the_state_is_answered_once() {
+    let (client, mut lines, mut watch) = asked(3);
+    let later = Instant::now() + Duration::from_secs(3600);
+    watch.answer(&mut lines, false, later);
+    assert_eq!(watch.asked, 3, "the count is not fresh");
+    watch.see(Status::idle());
+    watch.answer(&mut lines, false, later);
+    watch.answer(&mut lines, true, later);
+    assert!(!watch.closed);
+    drop(lines);
+    assert_eq!(received(client), 3);
+}
+
+/// A transfer is cancelled when the time of grace is over, not up to a second later.
+#[test]
+fn a_wait_ends_at_the_first_time() {
+    let now = Instant::now();
+    let after = |millis| now.checked_add(Duration::from_millis(millis));
+    let wait = |times| longest_wait(now, times).as_millis();
+    assert_eq!(wait([None, None]), TICK.as_millis());
+    assert_eq!(wait([None, after(300)]), 300);
+    assert_eq!(wait([after(200), after(300)]), 200);
+    assert_eq!(wait([after(2000), after(3000)]), TICK.as_millis());
+    let past = longest_wait(now + TICK, [after(500), None]);
+    assert_eq!(past, Duration::ZERO);
+}
