@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use cordboard::Report;
 use cordboard::cue::{Cue, Done, Record};
@@ -93,6 +93,31 @@ fn a_transfer_is_paused_resumed_paced_and_cancelled() {
     assert_eq!(run.code(), 143, "{}", run.stderr());
     assert_eq!(run.json()["ended"], "cancelled");
     assert!(!socket.exists(), "the socket is removed");
+}
+
+/// The cancellation is no signal that the parent process can let the command ignore.
+#[test]
+fn a_transfer_that_ignores_sigterm_is_cancelled() {
+    let folder = dir();
+    let socket = folder.path().join("control");
+    let script = r#"trap '' TERM; exec "$0" splice --json /dev/zero - --control "$1""#;
+    let child = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_cordboard")])
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the control socket", || UnixStream::connect(&socket).ok());
+    signal(child.id(), Signal::TERM);
+    until("progress", || {
+        (status(&socket, &["status"])["written"].as_u64() > Some(0)).then_some(())
+    });
+    assert_eq!(cue(&socket, &["cancel"]).code(), 0);
+    let run = end(child);
+    assert_eq!(run.code(), 143, "{}", run.stderr());
+    assert!(run.stderr().contains("\"cancelled\""), "{}", run.stderr());
 }
 
 /// The slowest of several sinks counts: a pipe from which nothing is read.

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cordboard::Control;
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::state::{self, Interrupted, check_stop, stop};
 use super::timer::{RETRY, tick};
@@ -120,21 +121,42 @@ extern "C" fn on_stop(signal: libc::c_int) {
             }
             leave(signal);
         }
-        // The report of a background job does not stop it (`stty tostop`).
-        sys::ignore(libc::SIGTTOU);
-        tick(RETRY);
-        if UNINTERRUPTIBLE.load(Ordering::SeqCst) {
-            if let Some(report) = LAST_REPORT.get() {
-                // SIGALRM interrupts a write that blocks, within this handler too.
-                sys::unblock(&[libc::SIGALRM]);
-                let _ = write_within(rustix::stdio::stderr(), report, GRACE);
-            }
-            leave(signal);
-        }
-        if let Some(control) = CONTROL.get() {
-            control.cancel();
-        }
+        begin_stop(signal);
     });
+}
+
+/// Stops the transfers after a stop was recorded. Async-signal-safe.
+fn begin_stop(signal: libc::c_int) {
+    // The report of a background job does not stop it (`stty tostop`).
+    sys::ignore(libc::SIGTTOU);
+    tick(RETRY);
+    if UNINTERRUPTIBLE.load(Ordering::SeqCst) {
+        if let Some(report) = LAST_REPORT.get() {
+            // SIGALRM interrupts a write that blocks, within this handler too.
+            sys::unblock(&[libc::SIGALRM]);
+            let _ = write_within(rustix::stdio::stderr(), report, GRACE);
+        }
+        leave(signal);
+    }
+    if let Some(control) = CONTROL.get() {
+        control.cancel();
+    }
+}
+
+/// Stops the command as SIGTERM does, also if that signal is ignored. Does nothing if the
+/// command stops already: a second signal would end it without its report. Called by threads
+/// that block signals.
+pub fn cancel() {
+    if state::stop().is_some() {
+        return;
+    }
+    if !sys::ignores(libc::SIGTERM) {
+        // The main thread runs the handler, unless it is blocked: if the handler ends the
+        // process, the caller can reply to its client before.
+        let _ = kill_process(getpid(), Signal::TERM);
+    } else if state::record_stop(libc::SIGTERM).is_ok() {
+        begin_stop(libc::SIGTERM);
+    }
 }
 
 extern "C" fn on_progress_request(_: libc::c_int) {

@@ -16,7 +16,9 @@ mod state;
 pub mod terminal;
 mod timer;
 
-pub use handlers::{install, keep_file, polled, remove_at_exit, stop_so_far, uninterruptible};
+pub use handlers::{
+    cancel, install, keep_file, polled, remove_at_exit, stop_so_far, uninterruptible,
+};
 pub use retry::{repeat_interrupted, retry};
 pub use state::{
     Interrupted, READER_LEFT, check_stop, name, reaches_this_thread, status_of, stop,
@@ -25,4 +27,4 @@ pub use state::{
 pub use timer::{tick, with_timer};
 
 #[cfg(test)]
-pub use state::request_progress;
+pub use state::{record_old_stop, request_progress};

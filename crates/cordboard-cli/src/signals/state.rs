@@ -49,6 +49,12 @@ pub fn record_stop(signal: libc::c_int) -> Result<(), i64> {
     }
 }
 
+/// Records a signal to stop that has arrived long ago.
+#[cfg(test)]
+pub fn record_old_stop(signal: libc::c_int) {
+    STOP.store(1 << 8 | i64::from(signal), Ordering::SeqCst);
+}
+
 /// Records a request for a line of progress. Async-signal-safe.
 pub fn request_progress() {
     PROGRESS_REQUESTED.store(true, Ordering::SeqCst);

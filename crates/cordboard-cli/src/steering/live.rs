@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use cordboard::cue::{Command, Status};
 use cordboard::{Control, DataPath, Errno};
-use rustix::process::{Signal, getpid, kill_process};
 
 use super::client::Steered;
 use super::control;
+use crate::signals;
 
 /// The progress of the command. The thread that moves bytes stores it, and another thread
 /// reads it.
@@ -92,11 +92,27 @@ impl Steered for Live {
         match command {
             // As after a signal, the command prints its account.
             Command::Cancel => {
-                let _ = kill_process(getpid(), Signal::TERM);
+                signals::cancel();
                 Ok(())
             }
             // The command line determines the ranges to move.
             command => control::apply(self.control, command),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second signal would end the process without its report.
+    #[test]
+    fn a_second_cancel_is_no_second_signal() {
+        let control = Box::leak(Box::new(Control::without_descriptor()));
+        let live = Live::new(control);
+        assert!(testkit::child::in_a_child(|| {
+            signals::record_old_stop(libc::SIGTERM);
+            live.steer(Command::Cancel).is_ok() && signals::stop() == Some(libc::SIGTERM)
+        }));
     }
 }
