@@ -30,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cordboard::Errno;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::flags::Ftp;
 use crate::output::errno_of;
@@ -41,6 +41,9 @@ use server::{Clients, Server};
 
 /// The time that cancelled transfers have to end.
 const LAST: Duration = Duration::from_secs(5);
+/// The time until a connection is accepted again that lacked a descriptor. A session has to
+/// end first, or another process, if the system has no descriptor.
+const SOON: Duration = Duration::from_millis(100);
 
 /// Runs the server, and returns its exit status.
 pub fn run(flags: &Ftp) -> u8 {
@@ -174,13 +177,24 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
                     let text = format!("no client can be accepted: {error}");
                     server.log.line(&text);
                 }
-                // A session has to end first.
-                let soon = Instant::now() + Duration::from_millis(100);
-                server.clients.wait_for_all(soon);
+                rest_until(Instant::now() + SOON);
             }
             // An error of this connection only.
             Err(_) => {}
         }
+    }
+}
+
+/// Sleeps until this time, or until a signal to stop arrives. The sessions are not waited
+/// for: there may be none, and the loop would spin.
+fn rest_until(until: Instant) {
+    while signals::stop().is_none() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        // A signal interrupts the call.
+        let _ = poll(&mut [], Timespec::try_from(left).ok().as_ref());
     }
 }
 
@@ -248,4 +262,17 @@ fn end(server: &Server, hang_up: OwnedFd, grace: Duration) {
         0 => "ended".to_owned(),
         left => format!("ended, with {left} clients connected"),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server rests also without sessions, whose ends it could await.
+    #[test]
+    fn a_server_without_descriptors_rests() {
+        let soon = Instant::now() + SOON;
+        rest_until(soon);
+        assert!(Instant::now() >= soon);
+    }
 }
