@@ -65,7 +65,8 @@ pub struct Ftp {
     #[arg(long, value_name = "N", value_parser = units::clients, default_value = "256")]
     #[arg(allow_hyphen_values = true)]
     pub clients: usize,
-    /// The maximum number of clients at a time from one address
+    /// The maximum number of clients at a time from one address. With IPv6, the addresses of a
+    /// /64 network count as one
     #[arg(long, value_name = "N", value_parser = units::clients, default_value = "128")]
     #[arg(allow_hyphen_values = true)]
     pub clients_per_address: usize,

@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Session {
     pub(super) fn user(&mut self, name: &[u8]) -> Step {
-        (self.user, self.rest) = (None, 0);
+        self.log_out(Instant::now());
+        self.rest = 0;
         if self.server.require_tls && !self.lines.is_encrypted() {
             return self.say(530, "Send AUTH TLS first");
         }
@@ -91,7 +92,8 @@ impl Session {
             return self.say(503, "The connection is already encrypted");
         }
         self.say(234, "Start the TLS handshake")?;
-        (self.user, self.name) = (None, None);
+        self.log_out(Instant::now());
+        self.name = None;
         self.lines.encrypt(&config)?;
         Ok(Next::Continue)
     }

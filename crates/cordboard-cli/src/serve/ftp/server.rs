@@ -1,7 +1,7 @@
 //! The state that all sessions share, and the number of clients.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -67,6 +67,7 @@ impl Clients {
 
     /// Counts a client. Returns `None` if there are too many.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
+        let address = counted(address);
         let mut all = self.by_address.lock().ok()?;
         let of_address = all.get(&address).copied().unwrap_or(0);
         if all.values().sum::<usize>() >= self.most || of_address >= self.most_of_address {
@@ -95,6 +96,15 @@ impl Clients {
             };
             all = next;
         }
+    }
+}
+
+/// Returns the address by which a client is counted. A host with IPv6 usually has all
+/// addresses of a network of 64 bits.
+fn counted(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
     }
 }
 
@@ -131,6 +141,23 @@ mod tests {
         drop(first);
         assert!(clients.enter(one).is_some());
         drop((second, third));
+        assert_eq!(clients.wait_for_all(Instant::now()), 0);
+    }
+
+    #[test]
+    fn clients_with_ipv6_are_counted_by_network() {
+        let clients = Arc::new(Clients::new(9, 1));
+        let enter = |address: &str| clients.enter(address.parse().unwrap());
+        let first = enter("2001:db8:0:1::1");
+        assert!(first.is_some());
+        assert!(enter("2001:db8:0:1:ffff::2").is_none(), "the same /64");
+        let others = [
+            enter("2001:db8:0:2::1"),
+            enter("10.0.0.1"),
+            enter("10.0.0.2"),
+        ];
+        assert!(others.iter().all(Option::is_some));
+        drop((first, others));
         assert_eq!(clients.wait_for_all(Instant::now()), 0);
     }
 }

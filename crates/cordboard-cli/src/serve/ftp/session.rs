@@ -21,6 +21,9 @@ use super::users::User;
 /// The longest wait for a client that does not read its replies.
 const UNREAD: Duration = Duration::from_secs(30);
 
+/// The time that a client has to log in. It also limits the commands that need no login.
+const LOGIN: Duration = Duration::from_secs(60);
+
 /// What the session does after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
@@ -41,6 +44,8 @@ pub(super) struct Session {
     pub(super) local: SocketAddr,
     pub(super) name: Option<String>,
     pub(super) user: Option<User>,
+    /// When the connection was accepted, or when the last login ended.
+    since: Instant,
     pub(super) failures: u32,
     pub(super) here: Place,
     pub(super) ascii: bool,
@@ -62,30 +67,56 @@ pub(super) fn serve(server: Arc<Server>, socket: TcpStream, peer: SocketAddr) ->
     socket.set_nodelay(true)?;
     // Clients send urgent data before ABOR.
     let _ = sockopt::set_socket_oobinline(&socket, true);
-    let mut session = Session {
-        server,
-        lines: Lines::new(socket),
-        client: peer.ip().to_canonical(),
-        peer,
-        local,
-        name: None,
-        user: None,
-        failures: 0,
-        here: Place::default(),
-        ascii: true,
-        rest: 0,
-        rename: None,
-        mode: Mode::Unset,
-        epsv_only: false,
-        private: false,
-    };
+    let lines = Lines::new(socket);
+    let mut session = Session::new(server, lines, (local, peer), Instant::now());
     session.say(220, "cordboard FTP server")?;
     let done = session.run();
     session.lines.close();
     done
 }
 
+/// Returns the time at which a session ends that receives no further line, and the reason.
+/// `out_since`: no user is logged in since this time.
+fn ends_at(now: Instant, idle: Duration, out_since: Option<Instant>) -> (Instant, &'static str) {
+    let idle = (now + idle, "Idle timeout");
+    let login = out_since.map(|since| (since + LOGIN, "Login timeout"));
+    login.filter(|login| login.0 < idle.0).unwrap_or(idle)
+}
+
 impl Session {
+    fn new(
+        server: Arc<Server>,
+        lines: Lines,
+        (local, peer): (SocketAddr, SocketAddr),
+        since: Instant,
+    ) -> Session {
+        Session {
+            server,
+            lines,
+            client: peer.ip().to_canonical(),
+            peer,
+            local,
+            name: None,
+            user: None,
+            since,
+            failures: 0,
+            here: Place::default(),
+            ascii: true,
+            rest: 0,
+            rename: None,
+            mode: Mode::Unset,
+            epsv_only: false,
+            private: false,
+        }
+    }
+
+    /// Ends the login. The time for the next one begins only if there was one.
+    pub(super) fn log_out(&mut self, now: Instant) {
+        if self.user.take().is_some() {
+            self.since = now;
+        }
+    }
+
     fn run(&mut self) -> io::Result<()> {
         loop {
             let Some(line) = self.line()? else {
@@ -109,7 +140,13 @@ impl Session {
     /// Returns the next line. `None`: the client has closed the connection or is idle, or
     /// the server is shutting down.
     fn line(&mut self) -> io::Result<Option<Line>> {
-        let until = Instant::now() + self.server.idle;
+        let now = Instant::now();
+        let out_since = self.user.is_none().then_some(self.since);
+        let (until, why) = ends_at(now, self.server.idle, out_since);
+        // Also if a line has arrived: a client could send one after the other.
+        if until <= now {
+            return self.expire(why);
+        }
         loop {
             if let Some(line) = self.lines.next() {
                 return Ok(Some(line));
@@ -120,8 +157,7 @@ impl Session {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                self.say(421, "Idle timeout")?;
-                return Ok(None);
+                return self.expire(why);
             }
             let Some(fd) = self.lines.fd() else {
                 return Ok(None);
@@ -136,6 +172,11 @@ impl Session {
                 return Ok(None);
             }
         }
+    }
+
+    fn expire(&mut self, why: &str) -> io::Result<Option<Line>> {
+        self.say(421, why)?;
+        Ok(None)
     }
 
     fn execute(&mut self, line: &[u8]) -> Step {
@@ -391,3 +432,6 @@ impl Session {
             .line(&format!("{} {name} {text}", self.client));
     }
 }
+
+#[cfg(test)]
+mod tests;

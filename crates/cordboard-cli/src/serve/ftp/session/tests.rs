@@ -1,0 +1,80 @@
+//! Unit tests of the session.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::sync::OnceLock;
+
+use super::*;
+use crate::serve::ftp::{log::Log, root::Root, server::Clients, users::Users};
+
+const IDLE: Duration = Duration::from_secs(3600);
+
+fn server() -> Arc<Server> {
+    Arc::new(Server {
+        root: Root::open(".".as_ref()).unwrap(),
+        users: Users::read(None, true).unwrap(),
+        log: Log::open(None).unwrap(),
+        tls: None,
+        require_tls: false,
+        rate: 0,
+        idle: IDLE,
+        passive_ports: None,
+        list: None,
+        ending: rustix::pipe::pipe().unwrap().0,
+        deadline: OnceLock::new(),
+        clients: Arc::new(Clients::new(1, 1)),
+    })
+}
+
+/// A session that has begun at this time, and its client.
+fn session(since: Instant) -> (TcpStream, Session) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = TcpStream::connect(address).unwrap();
+    let (socket, peer) = listener.accept().unwrap();
+    let lines = Lines::new(socket);
+    (
+        client,
+        Session::new(server(), lines, (address, peer), since),
+    )
+}
+
+#[test]
+fn the_time_to_log_in_is_not_extended_by_commands() {
+    let now = Instant::now();
+    let ends = |idle, out: Option<u64>| {
+        let since = out.map(|secs| now.checked_sub(Duration::from_secs(secs)).unwrap());
+        let (until, why) = ends_at(now, Duration::from_secs(idle), since);
+        (until.saturating_duration_since(now).as_secs(), why)
+    };
+    assert_eq!(ends(300, None), (300, "Idle timeout"));
+    assert_eq!(ends(300, Some(0)), (60, "Login timeout"));
+    assert_eq!(ends(300, Some(59)), (1, "Login timeout"));
+    assert_eq!(ends(300, Some(61)), (0, "Login timeout"));
+    assert_eq!(ends(5, Some(0)), (5, "Idle timeout"));
+}
+
+/// A command that has arrived does not keep a session without a login.
+#[test]
+fn a_session_without_a_login_ends() {
+    let (mut client, mut session) = session(Instant::now().checked_sub(LOGIN).unwrap());
+    client.write_all(b"NOOP\r\n").unwrap();
+    assert!(session.lines.fill().unwrap());
+    assert_eq!(session.line().unwrap(), None);
+}
+
+/// USER ends a login. The time for the next one then begins, but not with each USER.
+#[test]
+fn the_end_of_a_login_begins_the_time_for_the_next_one() {
+    let begun = Instant::now();
+    let (_client, mut session) = session(begun);
+    let later = begun + LOGIN;
+    session.log_out(later);
+    assert_eq!(session.since, begun);
+    session.user = Some(User {
+        name: "ann".to_owned(),
+        writes: true,
+    });
+    session.log_out(later);
+    assert_eq!((session.since, &session.user), (later, &None));
+}
