@@ -1,11 +1,12 @@
 //! `cordboard splice SRC DST DST…`: one source and several sinks.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use cordboard::fan_out::{Refused, SinkEnded, SinkReport};
-use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Side};
+use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Side, Size};
 
 use crate::buffer;
 use crate::directory::sync_parent;
@@ -158,6 +159,10 @@ fn transfer(
     };
     for sink in sinks {
         endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
+        if request.size == Size::Eof {
+            let from = (source.as_fd(), &source.shown as &dyn Display);
+            endpoint::check_append_to_itself(from, (sink.as_fd(), &sink.shown))?;
+        }
     }
     // The sinks are truncated only after all other checks.
     FanOut::new(source.as_fd(), &fds, request.clone()).map_err(refused)?;
@@ -166,12 +171,7 @@ fn transfer(
         let fan = FanOut::new(source.as_fd(), &fds, none).map_err(refused)?;
         fan.run().map_err(refused)?;
     }
-    for sink in sinks.iter().filter(|sink| sink.replace) {
-        let (from, to) = (source.as_fd(), sink.as_fd());
-        let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
-        sink.empty()?;
-        endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
-    }
+    empty_all(source, sinks)?;
     let total = request::total(source.as_fd(), &request);
     let fan = FanOut::new(source.as_fd(), &fds, request).map_err(refused)?;
     let fan = fan.on_slow(policy).control(session.control());
@@ -179,6 +179,24 @@ fn transfer(
     let watch = session.watch(on_screen, total);
     watch.show_sinks(sinks.len());
     fan.observe(watch).run().map_err(refused)
+}
+
+/// Truncates the sinks that are to be replaced. All are checked before the first is
+/// truncated: a refused command leaves the contents of every sink.
+fn empty_all(source: &Opened, sinks: &[Opened]) -> Result<(), Problem> {
+    let from = source.as_fd();
+    let mut replaced = Vec::new();
+    for sink in sinks.iter().filter(|sink| sink.replace) {
+        let before = endpoint::check_alias(from, &source.shown, sink.as_fd(), &sink.shown)?;
+        replaced.push((sink, before));
+    }
+    for (sink, _) in &replaced {
+        sink.empty()?;
+    }
+    for (sink, before) in &replaced {
+        endpoint::check_not_emptied(from, &source.shown, before, &sink.shown)?;
+    }
+    Ok(())
 }
 
 /// The account of the source: the bytes that were read, and passed on to the sinks.

@@ -5,8 +5,9 @@ mod common;
 
 use std::fs;
 use std::io::Read;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
+use common::overlay::Overlay;
 use common::*;
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
@@ -283,4 +284,43 @@ fn a_signal_ends_the_wait_for_readers_and_removes_new_files() {
     signal(child.id(), rustix::process::Signal::TERM);
     end(child).fails(143, &["0 bytes read"]);
     assert!(!path("d").exists());
+}
+
+#[test]
+fn no_sink_is_truncated_if_a_later_one_is_the_source() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let [merged, upper] = ["merged/f", "upper/f"].map(|name| overlay.at(name));
+    std::fs::write(&merged, bytes(5000)).unwrap();
+    let dir = dir();
+    let first = file(&dir, "first", b"kept");
+    let run = run(cordboard().arg("splice").args([&upper, &first, &merged]));
+    run.fails(
+        1,
+        &["is the same file as the source", "nothing was written"],
+    );
+    assert_eq!(read(&first), b"kept");
+    assert!(read(&merged) == bytes(5000));
+}
+
+#[test]
+fn a_source_is_not_appended_to_itself_by_another_device_number() {
+    let Some(overlay) = Overlay::mount() else {
+        return;
+    };
+    let [merged, upper] = ["merged/f", "upper/f"].map(|name| overlay.at(name));
+    std::fs::write(&merged, bytes(5000)).unwrap();
+    for (source, sink) in [(&upper, &merged), (&merged, &merged)] {
+        // The limit ends a file that would grow forever.
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "ulimit -f 64; exec \"$@\"", "sh"]);
+        limited.arg(cordboard().get_program());
+        limited.args(["splice", "--append"]).arg(source);
+        limited.stdin(Stdio::null()).stdout(Stdio::piped());
+        limited.arg("/dev/null").arg(sink).stderr(Stdio::piped());
+        let run = run(&mut limited);
+        run.fails(1, &["would grow forever"]);
+        assert!(read(&merged) == bytes(5000));
+    }
 }
