@@ -2,10 +2,12 @@
 
 mod exists;
 mod removal;
+mod replacement;
 mod socket_file;
 mod stat;
 
 pub use exists::{if_exists, if_reachable};
 pub use removal::{Id, Removal, id, leftover, remove, remove_unused};
+pub use replacement::{Replacement, replace_symlink};
 pub use socket_file::{FileId, SocketFileId};
 pub use stat::{is_pseudo, is_standard_output, kind, times};

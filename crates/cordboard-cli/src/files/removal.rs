@@ -96,7 +96,7 @@ enum Step {
 }
 
 /// The number of private names to try.
-const TRIES: usize = 16;
+pub(super) const TRIES: usize = 16;
 
 /// Removes a name in a directory, if it names this file. The caller holds the
 /// file open, so that no other gets its inode. Returns the private path of a
@@ -175,19 +175,19 @@ pub fn private_beside(path: &Path) -> Option<CString> {
     (!private.is_empty()).then_some(private)
 }
 
-fn private(parent: &OsStr, number: usize) -> CString {
+pub(super) fn private(parent: &OsStr, number: usize) -> CString {
     let mut name = parent.as_bytes().to_vec();
     name.extend(format!(".cordboard-{}-{number}", std::process::id()).bytes());
     CString::new(name).unwrap_or_default()
 }
 
 /// Returns the directory of a path and the name in it; `None` for a bare name.
-fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+pub(super) fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     let parent = path.parent().filter(|path| !path.as_os_str().is_empty())?;
     Some((parent, path.file_name()?))
 }
 
-fn open_parent(directory: BorrowedFd<'_>, parent: &Path) -> Result<OwnedFd, Errno> {
+pub(super) fn open_parent(directory: BorrowedFd<'_>, parent: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(directory, parent, flags, Mode::empty())
 }

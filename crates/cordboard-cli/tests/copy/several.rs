@@ -291,6 +291,25 @@ fn nor_is_an_operand_in_the_destination() {
     }
 }
 
+#[test]
+fn nor_is_a_symlink_that_is_an_operand() {
+    let dir = dir();
+    let at = |name: &str| dir.path().join(name);
+    for (name, to) in [("x", "first"), ("into", "second")] {
+        std::fs::create_dir(at(name)).unwrap();
+        symlink(to, at(name).join("l")).unwrap();
+    }
+    let operands = [at("x/l"), at("into/l"), at("into")];
+    let run = run(cordboard().args(["copy", "-r"]).args(operands));
+    let stderr = run.stderr();
+    assert_eq!(run.code(), 1, "{stderr}");
+    assert!(
+        stderr.contains("into/l: is also a file of the source"),
+        "{stderr}"
+    );
+    assert_eq!(at("into/l").read_link().unwrap(), Path::new("second"));
+}
+
 /// Of each file, a refusal is known before its sink is truncated.
 #[test]
 fn a_file_that_no_path_takes_leaves_its_sink_alone() {

@@ -1,6 +1,8 @@
 //! Symlinks are copied as symlinks.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use cordboard::Side;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -15,7 +17,7 @@ use crate::copy::refusals::appeared_meanwhile;
 use crate::copy::refusals::just_copied;
 use crate::files::kind;
 use crate::files::times;
-use crate::files::{Removal, id, remove};
+use crate::files::{Removal, Replacement, id, remove, replace_symlink};
 use crate::problem::Action;
 use crate::problem::Problem;
 use crate::signals::retry;
@@ -64,19 +66,10 @@ impl Job {
             if self.written.has(&there) {
                 return Err(just_copied(from, to));
             }
-            match remove(to.directory, to.name, id(&there)) {
-                (Removal::Removed, _) => {}
-                (Removal::Failed(errno), _) => return Err(writing(errno)),
-                (Removal::Another | Removal::Used | Removal::Unsure(_), _) => {
-                    return Err(replaced(to));
-                }
-                (Removal::Displaced, private) => {
-                    let private = private.unwrap_or_default();
-                    let now = format!("the first replacement is now named {}", private.display());
-                    return Err(replaced(to).help(now));
-                }
-            }
-            made = retry(|| rustix::fs::symlinkat(&points_to, to.directory, to.name));
+            // It may be an operand that is copied later.
+            self.sources
+                .check(from, to, (&there, false), &self.spares)?;
+            made = replace(to, &there, &points_to)?;
         }
         made.map_err(writing)?;
         if !self.written.has_new(to) && !self.preserve {
@@ -160,6 +153,41 @@ fn preserve(
         }
         done => done,
     }
+}
+
+/// Replaces an existing symlink, which the caller holds open. The inner error is
+/// that of making the new one.
+fn replace(to: &Place<'_>, there: &Stat, points_to: &CStr) -> Result<Result<(), Errno>, Problem> {
+    match replace_symlink(to.directory, to.name, id(there), points_to) {
+        Replacement::Replaced => Ok(Ok(())),
+        Replacement::Another => Err(replaced(to)),
+        Replacement::Displaced(private) => Err(displaced(to, &private)),
+        Replacement::Failed(errno) => Ok(Err(errno)),
+        Replacement::Unsupported => remove_and_make(to, there, points_to),
+    }
+}
+
+/// As [`replace`], for a file system that cannot exchange names: if the new
+/// symlink cannot be made, neither exists.
+fn remove_and_make(
+    to: &Place<'_>,
+    there: &Stat,
+    points_to: &CStr,
+) -> Result<Result<(), Errno>, Problem> {
+    match remove(to.directory, to.name, id(there)) {
+        (Removal::Removed, _) => Ok(retry(|| {
+            rustix::fs::symlinkat(points_to, to.directory, to.name)
+        })),
+        (Removal::Failed(errno), _) => Ok(Err(errno)),
+        (Removal::Another | Removal::Used | Removal::Unsure(_), _) => Err(replaced(to)),
+        (Removal::Displaced, private) => Err(displaced(to, &private.unwrap_or_default())),
+    }
+}
+
+/// Another process uses the same name, and its first file has a private name.
+fn displaced(to: &Place<'_>, private: &Path) -> Problem {
+    let now = format!("the first replacement is now named {}", private.display());
+    replaced(to).help(now)
 }
 
 /// Another process uses the same name.
