@@ -97,17 +97,11 @@ impl Step for CopyFileRange {
             LARGEST
         };
         self.piece = (self.piece * 2).clamp(FIRST, largest);
-        let mut length = flow.claim_both(flow.want(self.piece));
-        if flow.claims_nothing() {
-            // Nothing may be written: the kernel holds no lock while it writes at a position
-            // that another process moves. The source has ended, or has grown since.
-            if let Ok(Some(true) | None) = flow.source_goes_on() {
-                length = flow.claim_both(flow.want(self.piece));
-            }
-            if flow.claims_nothing() {
-                return Verdict::Ended;
-            }
-        }
+        // Without a claim, the kernel would write at a position that another process moves:
+        // it holds no lock meanwhile.
+        let Some(length) = flow.claim_to_write(|flow| flow.want(self.piece)) else {
+            return Verdict::Ended;
+        };
         let (source, sink) = (flow.source.fd(), flow.sink.fd());
         let offset = flow.offset_to_read();
         let (mut from, mut to) = (offset, flow.sink.cursor.place());

@@ -10,7 +10,6 @@ use crate::errno::Errno;
 use crate::pair::Pair;
 use crate::path::common::checks::{COULD_WAIT, UNPAGED, blame, needs_room};
 use crate::path::flow::Flow;
-use crate::path::flow::cursor::Cursor;
 use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
@@ -125,18 +124,13 @@ impl Step for Sendfile {
         if !flow.sink.may_use(false) {
             return Verdict::Blocked(Side::Sink);
         }
-        let mut length = match self.own.is_some() {
-            true => flow.claim_both(asked(flow, self.piece)),
-            false => flow.claim_source(asked(flow, self.piece)),
+        let length = match self.own.is_some() {
+            true => flow.claim_to_write(|flow| asked(flow, self.piece)),
+            false => Some(flow.claim_source(asked(flow, self.piece))),
         };
-        if self.own.is_some() && flow.sink.cursor == Cursor::Position {
-            // Nothing is claimed, so nothing may be written: the source has ended, or
-            // has grown since.
-            match flow.source_goes_on() {
-                Ok(Some(false)) => return Verdict::Ended,
-                _ => length = flow.claim_both(asked(flow, self.piece)),
-            }
-        }
+        let Some(length) = length else {
+            return Verdict::Ended;
+        };
         let (sink, place) = match self.sink(flow) {
             Ok(sink) => sink,
             Err(errno) => return Verdict::Declined(errno.into()),

@@ -123,9 +123,22 @@ impl Flow<'_> {
         }
     }
 
-    /// Whether the sink's position has to be claimed and is not.
-    pub(crate) fn claims_nothing(&self) -> bool {
-        self.claims_sink() && self.sink.cursor == Cursor::Position
+    /// As [`Flow::claim_both`], for a call that writes into the claimed range of the sink.
+    /// `wanted` returns the length to claim. `None`: nothing is claimed, so nothing may be
+    /// written. The source has ended, as far as it reports.
+    pub(crate) fn claim_to_write(&mut self, wanted: impl Fn(&Flow<'_>) -> usize) -> Option<usize> {
+        let lacks_claim =
+            |flow: &Flow<'_>| flow.claims_sink() && flow.sink.cursor == Cursor::Position;
+        let length = self.claim_both(wanted(self));
+        if !lacks_claim(self) {
+            return Some(length);
+        }
+        // The source has ended, or has grown since.
+        if let Ok(Some(false)) = self.source_goes_on() {
+            return None;
+        }
+        let length = self.claim_both(wanted(self));
+        (!lacks_claim(self)).then_some(length)
     }
 
     /// Claims both ends for `bytes` that the source was found to have, up to `size`.

@@ -40,8 +40,7 @@ impl SourceReader {
         flow: &mut Flow<'_>,
         room: &mut [u8],
     ) -> Result<ReadOutcome, Verdict> {
-        let kind = flow.source.kind();
-        let length = if kind.is_record() {
+        let length = if flow.source.kind().is_record() {
             // A record is read whole, whatever the block size.
             usize::try_from(flow.allowance.remaining())
                 .map_or(room.len(), |left| left.min(room.len()))
@@ -73,8 +72,7 @@ impl SourceReader {
             // a datagram would. If not even the first record fits, that is a
             // failure.
             Err(Errno::EINVAL)
-                if (kind.is_record()
-                    || kind != Kind::Pseudo && flow.source.facts().has_pieces())
+                if may_have_records(flow)
                     && length < room.len()
                     && length as u64 == flow.allowance.remaining()
                     && flow.read() > 0 =>
@@ -122,6 +120,12 @@ impl SourceReader {
     pub(super) fn rest(&mut self) {
         self.packet_reader.rest();
     }
+}
+
+/// Whether a read that is too short for the next record is `EINVAL`. A pseudo-file has none.
+fn may_have_records(flow: &Flow<'_>) -> bool {
+    let kind = flow.source.kind();
+    kind.is_record() || kind != Kind::Pseudo && flow.source.facts().has_pieces()
 }
 
 impl Drop for SourceReader {
