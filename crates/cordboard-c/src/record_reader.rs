@@ -7,13 +7,6 @@ use cordboard::cue::{Record, Records};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, recv};
 
-/// The length of a word in bytes.
-const WORD: usize = 4;
-/// The most words that follow the first one.
-const MOST: usize = 32;
-/// The letter in the first word of a record: `R`.
-const RECORD: u8 = b'R';
-
 /// A control descriptor from which no byte behind the last record is read: the caller may
 /// read the next one by itself.
 pub(crate) struct RecordReader {
@@ -36,48 +29,26 @@ impl RecordReader {
     /// EPIPE: the service has ended. Otherwise as recv(2).
     pub(crate) fn receive(&mut self) -> Result<Record, Errno> {
         loop {
-            let (mut word, mut rest) = ([0; WORD], [0; MOST * WORD]);
-            self.fill(&mut word)?;
-            let rest = &mut rest[..length_behind(u32::from_le_bytes(word))];
-            self.fill(rest)?;
-            self.records.push(&word);
-            self.records.push(rest);
             // The decoder skips records of a later version.
             if let Some(record) = self.records.next() {
                 return Ok(record);
             }
-        }
-    }
-
-    fn fill(&self, mut bytes: &mut [u8]) -> Result<(), Errno> {
-        while !bytes.is_empty() {
-            match recv(&self.socket, &mut *bytes, RecvFlags::empty()) {
+            let mut bytes = vec![0; self.records.missing()];
+            match recv(&self.socket, &mut bytes[..], RecvFlags::empty()) {
                 // ECONNRESET: the service has ended with commands unread.
                 Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => return Err(Errno::EPIPE),
-                Ok((_, n)) => bytes = &mut bytes[n..],
+                Ok((_, n)) => self.records.push(&bytes[..n]),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => drop(wait_for(&self.socket, PollFlags::IN)?),
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(())
     }
 }
 
 impl AsFd for RecordReader {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// Returns the number of bytes behind the first word of a record; 0: the word begins no
-/// record.
-fn length_behind(word: u32) -> usize {
-    let [letter, words, ..] = word.to_be_bytes();
-    let words = usize::from(words);
-    match letter == RECORD && words <= MOST {
-        true => words * WORD,
-        false => 0,
     }
 }
 

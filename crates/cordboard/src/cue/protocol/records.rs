@@ -20,15 +20,28 @@ impl Records {
     #[expect(clippy::should_implement_trait, reason = "`None` is not the end")]
     pub fn next(&mut self) -> Option<Record> {
         loop {
-            let word = *words(self.bytes.get(..WORD)?).first()?;
-            let length = split(SORT, word).map_or(WORD, |(count, _)| (count + 1) * WORD);
-            let rest = words(self.bytes.get(WORD..length)?);
-            let found = Record::decode(word, &rest);
+            let length = self.length();
+            let all = words(self.bytes.get(..length)?);
+            let found = Record::decode(all[0], &all[1..]);
             self.bytes.drain(..length);
             if found.is_some() {
                 return found;
             }
         }
+    }
+
+    /// Returns how many bytes the next record lacks at least. A reader that receives no more
+    /// than these takes nothing of the record behind it.
+    pub fn missing(&self) -> usize {
+        self.length().saturating_sub(self.bytes.len())
+    }
+
+    /// Returns the length of the next record, or of a word that does not begin one. Before
+    /// the first word has arrived, it is the length of a word.
+    fn length(&self) -> usize {
+        let first = self.bytes.get(..WORD).map(|bytes| words(bytes)[0]);
+        let behind = first.and_then(|word| split(SORT, word));
+        behind.map_or(WORD, |(count, _)| (count + 1) * WORD)
     }
 }
 
@@ -53,6 +66,21 @@ mod tests {
         let mut decoder = Records::default();
         decoder.push(&bytes);
         assert_eq!(decoder.next(), Some(Record::Status(Status::idle())));
+    }
+
+    #[test]
+    fn no_more_than_the_missing_bytes_are_of_the_next_record() {
+        let (mut bytes, mut decoder) = (Vec::new(), Records::default());
+        Record::Started(7).encode(&mut bytes);
+        for (pushed, missing) in [(0..0, 4), (0..1, 3), (1..4, 4), (4..7, 1), (7..8, 0)] {
+            decoder.push(&bytes[pushed]);
+            assert_eq!(decoder.missing(), missing);
+        }
+        assert_eq!(decoder.next(), Some(Record::Started(7)));
+        // A word that begins no record is passed over.
+        decoder.push(&[0; 4]);
+        assert_eq!(decoder.missing(), 0);
+        assert_eq!((decoder.next(), decoder.missing()), (None, 4));
     }
 
     #[test]
