@@ -11,3 +11,12 @@ pub use removal::{Id, Removal, id, leftover, remove, remove_unused};
 pub use replacement::{Replacement, replace_symlink};
 pub use socket_file::{FileId, SocketFileId};
 pub use stat::{is_pseudo, is_standard_output, kind, times};
+
+/// The names in a directory. For tests.
+#[cfg(test)]
+fn names(dir: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}

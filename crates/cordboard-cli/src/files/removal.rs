@@ -244,17 +244,11 @@ mod tests {
     use std::fs;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use super::super::names;
     use super::*;
 
     fn id_of(path: &Path) -> Id {
         id(&rustix::fs::lstat(path).unwrap())
-    }
-
-    fn names(dir: &Path) -> Vec<String> {
-        let entries = fs::read_dir(dir).unwrap();
-        entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
     }
 
     #[test]

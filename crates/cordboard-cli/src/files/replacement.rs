@@ -114,14 +114,8 @@ mod tests {
 
     use rustix::fs::CWD;
 
+    use super::super::names;
     use super::*;
-
-    fn names(dir: &Path) -> Vec<String> {
-        let entries = fs::read_dir(dir).unwrap();
-        entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect()
-    }
 
     #[test]
     fn the_known_symlink_and_no_other_file() {

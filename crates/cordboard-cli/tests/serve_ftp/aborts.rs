@@ -91,16 +91,22 @@ fn the_state_of_a_transfer_is_reported_and_other_commands_wait() {
     client.expect(200);
 }
 
-#[test]
-fn an_upload_is_aborted() {
-    let server = Server::start(&[]);
-    let mut client = server.ann();
+/// Begins an upload, which has stored ten bytes.
+fn upload(server: &Server, client: &mut Client) -> TcpStream {
     let mut data = client.passive();
     client.ask("STOR up", 150);
     data.write_all(b"some bytes").unwrap();
     super::common::until("the bytes", || {
         (server.read("up").len() == 10).then_some(())
     });
+    data
+}
+
+#[test]
+fn an_upload_is_aborted() {
+    let server = Server::start(&[]);
+    let mut client = server.ann();
+    let data = upload(&server, &mut client);
     client.ask("ABOR", 426);
     client.expect(226);
     assert!(is_reset(data));
@@ -113,12 +119,7 @@ fn a_transfer_is_cancelled_when_the_control_connection_is_closed() {
     let server = Server::start(&[]);
     for commands in ["", "NOOP\r\n"] {
         let mut client = server.ann();
-        let mut data = client.passive();
-        client.ask("STOR up", 150);
-        data.write_all(b"some bytes").unwrap();
-        super::common::until("the bytes", || {
-            (server.read("up").len() == 10).then_some(())
-        });
+        let data = upload(&server, &mut client);
         client.send_bytes(commands.as_bytes());
         drop(client);
         assert!(is_reset(data), "{commands:?}");
