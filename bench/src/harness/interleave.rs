@@ -85,7 +85,7 @@ impl Bench {
             .map(|c| (c, Series::empty(c)))
             .collect();
         let rounds = self.options.rounds.unwrap_or(if self.options.quick {
-            setting.rounds.min(2)
+            1
         } else {
             setting.rounds
         });

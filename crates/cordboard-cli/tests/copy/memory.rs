@@ -62,7 +62,7 @@ fn many_jobs_and_little_memory() {
     let dir = dir();
     let source = dir.path().join("s");
     std::fs::create_dir(&source).unwrap();
-    for i in 0..300 {
+    for i in 0..100 {
         file(&dir, &format!("s/{i}"), &bytes(3000 + i));
     }
     // Those of the engine.
@@ -74,12 +74,12 @@ fn many_jobs_and_little_memory() {
         return;
     };
     // Stacks leave a remainder of up to the size of one, which varies.
-    for more in (4 << 10..64 << 10).step_by(1920) {
+    for more in (4 << 10..64 << 10).step_by(3840) {
         let sink = dir.path().join(format!("d{more}"));
         let mut command = within(least + more);
         let run = run(command.args(["-r", "-j", "32"]).args([&source, &sink]));
         assert_eq!(run.code(), 0, "{least} + {more}: {:?}", run.0);
-        for i in 0..300 {
+        for i in 0..100 {
             assert!(read(sink.join(i.to_string())) == bytes(3000 + i));
         }
         assert_eq!(read(sink.join("larger")).len(), 9 << 20);

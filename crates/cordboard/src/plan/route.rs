@@ -261,74 +261,111 @@ mod tests {
         all
     }
 
-    /// Every pair of kinds, with every flag, size, request and capability.
-    fn every_pair(mut check: impl FnMut(&Pair<'_>, &Capabilities, &Route)) -> usize {
+    /// Every pair of kinds, with every flag, size, request and capability: once for all
+    /// checks, because there are millions of routes.
+    #[test]
+    fn routes_of_every_pair() {
         let requests = requests();
         let mut count = 0;
         for source in Kind::ALL.iter().copied().flat_map(variants) {
             for sink in Kind::ALL.iter().copied().flat_map(variants) {
                 for request in &requests {
+                    let pair = Pair::new(&source, &sink, request);
                     for can in &ALL {
-                        let pair = Pair::new(&source, &sink, request);
-                        check(&pair, can, &route(&pair, can, Switches::all()));
+                        let route = route(&pair, can, Switches::all());
+                        has_the_path_that_works_everywhere(&pair, &route);
+                        does_nothing_forbidden(&pair, can, &route);
+                        measures_only_streams_with_a_socket(&pair, &route);
                         count += 1;
                     }
                 }
             }
         }
-        count
-    }
-
-    #[test]
-    fn every_route_has_the_path_that_works_everywhere() {
-        let count = every_pair(|pair, _, route| {
-            assert!(
-                route.choices.iter().any(|c| c.path == DataPath::ReadWrite),
-                "{pair:?}"
-            );
-            assert_eq!(
-                route.choices.len() + route.excluded.len(),
-                DataPath::ALL.len()
-            );
-        });
         assert!(count > 1_000_000, "{count}");
     }
 
+    fn has_the_path_that_works_everywhere(pair: &Pair<'_>, route: &Route) {
+        let mut choices = route.choices.iter();
+        assert!(choices.any(|c| c.path == DataPath::ReadWrite), "{pair:?}");
+        let all = route.choices.len() + route.excluded.len();
+        assert_eq!(all, DataPath::ALL.len());
+    }
+
+    /// Asserts that no path is chosen that the kernel or the request forbids.
+    fn does_nothing_forbidden(pair: &Pair<'_>, can: &Capabilities, route: &Route) {
+        let (source, sink) = (pair.source, pair.sink);
+        for choice in &route.choices {
+            let path = choice.path;
+            let messages = source.may_be_messages() || sink.may_be_messages();
+            assert!(path != DataPath::Datagram || !messages, "{pair:?}");
+            let pages = matches!(path, DataPath::Splice | DataPath::Sendfile);
+            let files = matches!(path, DataPath::Clone | DataPath::CopyFileRange);
+            if files {
+                assert!(source.kind.is_file() && sink.kind.is_file() && !sink.append);
+            }
+            if path == DataPath::CopyFileRange {
+                assert!(can.copy_file_range && source.size != Some(0));
+            }
+            if path == DataPath::Splice && !source.kind.is_pipe() && !sink.kind.is_pipe() {
+                assert!(can.private_pipe);
+            }
+            if pages {
+                assert!(!source.kind.is_record() && !sink.kind.is_record());
+                assert!(!source.kind.is_datagram() && !sink.kind.is_datagram());
+                assert!(!(sink.append && sink.kind.is_file()));
+                assert!(source.kind != Kind::Tty && sink.kind != Kind::Tty);
+                let from = source.kind;
+                let pages = from.is_cached() || from.is_pipe() || from.is_stream_socket();
+                let aliases = pages && !sink.kind.is_cached();
+                let lasting = sink.kind.is_pipe() || sink.kind.is_stream_socket();
+                assert!(!(pair.request.stable && aliases && lasting));
+            }
+            if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
+                assert!(path == DataPath::ReadWrite || path == DataPath::Datagram);
+            }
+        }
+    }
+
+    fn measures_only_streams_with_a_socket(pair: &Pair<'_>, route: &Route) {
+        if route.measured().next().is_none() {
+            return;
+        }
+        let (source, sink) = (pair.source, pair.sink);
+        assert!(source.kind.is_stream_socket() || sink.kind.is_stream_socket());
+        assert!(!source.kind.is_datagram() && !sink.kind.is_cached());
+        assert!(route.measured().all(|path| path::row(path).tunes));
+    }
+
     #[test]
-    fn no_route_does_what_the_kernel_or_the_request_forbids() {
-        every_pair(|pair, can, route| {
-            let (source, sink) = (pair.source, pair.sink);
-            for choice in &route.choices {
-                let path = choice.path;
-                let messages = source.may_be_messages() || sink.may_be_messages();
-                assert!(path != DataPath::Datagram || !messages, "{pair:?}");
-                let pages = matches!(path, DataPath::Splice | DataPath::Sendfile);
-                let files = matches!(path, DataPath::Clone | DataPath::CopyFileRange);
-                if files {
-                    assert!(source.kind.is_file() && sink.kind.is_file() && !sink.append);
-                }
-                if path == DataPath::CopyFileRange {
-                    assert!(can.copy_file_range && source.size != Some(0));
-                }
-                if path == DataPath::Splice && !source.kind.is_pipe() && !sink.kind.is_pipe() {
-                    assert!(can.private_pipe);
-                }
-                if pages {
-                    assert!(!source.kind.is_record() && !sink.kind.is_record());
-                    assert!(!source.kind.is_datagram() && !sink.kind.is_datagram());
-                    assert!(!(sink.append && sink.kind.is_file()));
-                    assert!(source.kind != Kind::Tty && sink.kind != Kind::Tty);
-                    let from = source.kind;
-                    let pages = from.is_cached() || from.is_pipe() || from.is_stream_socket();
-                    let aliases = pages && !sink.kind.is_cached();
-                    let lasting = sink.kind.is_pipe() || sink.kind.is_stream_socket();
-                    assert!(!(pair.request.stable && aliases && lasting));
-                }
-                if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
-                    assert!(path == DataPath::ReadWrite || path == DataPath::Datagram);
+    fn a_cached_file_is_measured_on_each_path_to_tcp() {
+        let [file, tcp] = [Kind::File, Kind::Tcp].map(Facts::plain);
+        let request = Request::default();
+        let route = route(&Pair::new(&file, &tcp, &request), &ALL[3], Switches::all());
+        let measured: Vec<_> = route.measured().collect();
+        let paths = [DataPath::Splice, DataPath::Sendfile, DataPath::ReadWrite];
+        assert_eq!(measured, paths);
+    }
+
+    /// Each pair of kinds once: what stages exclude depends on the path alone.
+    #[test]
+    fn stages_leave_the_path_through_user_space() {
+        let request = Request::default();
+        for source in Kind::ALL.iter().copied().map(Facts::plain) {
+            for sink in Kind::ALL.iter().copied().map(Facts::plain) {
+                let pair = Pair::new(&source, &sink, &request);
+                let route = route(&pair, &ALL[3], Switches::all());
+                let mut staged = route.clone();
+                staged.keep_to_user_space();
+                let left: Vec<_> = staged.choices.iter().map(|c| c.path).collect();
+                assert_eq!(left, [DataPath::ReadWrite]);
+                assert_eq!(staged.excluded.len(), DataPath::ALL.len() - 1);
+                for choice in &route.choices {
+                    let why = staged.excluded.iter().find(|d| d.path == choice.path);
+                    let listed = why.is_some_and(|d| d.why.to_string().contains("in user space"));
+                    assert!(listed || choice.path == DataPath::ReadWrite);
                 }
             }
-        });
+        }
     }
 
     #[test]
@@ -342,42 +379,6 @@ mod tests {
         let route = route(&pair, &ALL[3], Switches::all());
         let paths: Vec<_> = route.choices.iter().map(|c| c.path).collect();
         assert_eq!(paths, [DataPath::ReadWrite]);
-    }
-
-    #[test]
-    fn stages_leave_the_path_through_user_space() {
-        every_pair(|_, _, route| {
-            let mut staged = route.clone();
-            staged.keep_to_user_space();
-            let left: Vec<_> = staged.choices.iter().map(|c| c.path).collect();
-            assert_eq!(left, [DataPath::ReadWrite]);
-            let all = DataPath::ALL.len() - 1;
-            assert_eq!(staged.excluded.len(), all);
-            for choice in &route.choices {
-                let why = staged.excluded.iter().find(|d| d.path == choice.path);
-                let listed = why.is_some_and(|d| d.why.to_string().contains("in user space"));
-                assert!(listed || choice.path == DataPath::ReadWrite);
-            }
-        });
-    }
-
-    #[test]
-    fn only_streams_with_a_socket_are_measured() {
-        every_pair(|pair, _, route| {
-            if route.measured().next().is_none() {
-                return;
-            }
-            let (source, sink) = (pair.source, pair.sink);
-            assert!(source.kind.is_stream_socket() || sink.kind.is_stream_socket());
-            assert!(!source.kind.is_datagram() && !sink.kind.is_cached());
-            assert!(route.measured().all(|path| path::row(path).tunes));
-        });
-        let [file, tcp] = [Kind::File, Kind::Tcp].map(Facts::plain);
-        let request = Request::default();
-        let route = route(&Pair::new(&file, &tcp, &request), &ALL[3], Switches::all());
-        let measured: Vec<_> = route.measured().collect();
-        let paths = [DataPath::Splice, DataPath::Sendfile, DataPath::ReadWrite];
-        assert_eq!(measured, paths);
     }
 
     #[test]

@@ -384,7 +384,7 @@ fn every_engine_does_what_the_model_does() {
         }
     };
     let config = Config {
-        cases: 1000,
+        cases: 500,
         failure_persistence: None,
         ..Config::default()
     };

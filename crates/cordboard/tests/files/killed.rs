@@ -13,7 +13,7 @@ use cordboard::{Direct, Ended, Request, Running, Transfer};
 
 const DIRECTORY: &str = "CORDBOARD_TEST_DIRECTORY";
 const SIZES: [usize; 6] = [0, 1, 70_001, 1 << 20, (5 << 20) + 17, 12 << 20];
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 6;
 
 /// Returns the content of each file.
 fn bytes(index: usize) -> Vec<u8> {

@@ -68,9 +68,9 @@ fn holes_stay_holes() {
     let m = MIB as u64;
     for path in common::forcible(&COPYING) {
         for (size, data) in [
-            (64 * m, &[(0, 4096), (32 * m, MIB)][..]),
-            (64 * m, &[(63 * m, MIB)]),
-            (64 * m, &[]),
+            (16 * m, &[(0, 4096), (8 * m, MIB)][..]),
+            (16 * m, &[(15 * m, MIB)]),
+            (16 * m, &[]),
             (5 * m + 17, &[(4096, 8192), (5 * m, 17)]),
             (m + 1, &[(0, 100)]),
         ] {
