@@ -83,7 +83,11 @@ fn the_regret_is_small() {
         changing,
         bursts,
     ];
-    let found = kinds.map(|kind| many(kind, (0, 8 * GIB), RUNS));
+    let found = std::thread::scope(|scope| {
+        kinds
+            .map(|kind| scope.spawn(move || many(kind, (0, 8 * GIB), RUNS)))
+            .map(|running| running.join().unwrap())
+    });
     let mean: f64 = found.iter().map(|(regret, _)| regret / 4.0).sum();
     assert!(mean < 0.05, "{mean:.4}: {found:?}");
     for (regret, moves) in found {
