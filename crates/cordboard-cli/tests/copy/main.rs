@@ -15,6 +15,7 @@ mod few_descriptors;
 mod files;
 mod filtered_calls;
 mod memory;
+mod mounts;
 mod no_positions;
 mod paths;
 mod permissions;

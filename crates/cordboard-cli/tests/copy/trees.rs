@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::common::*;
@@ -87,98 +87,6 @@ fn a_directory_is_not_copied_into_itself() {
     }
     assert_eq!(std::fs::read_dir(&a).unwrap().count(), 2);
     assert_eq!(std::fs::read_dir(a.join("b")).unwrap().count(), 0);
-}
-
-/// Copies in a directory in which the first of these also appears as the
-/// second. `None` if nothing can be mounted.
-fn with_bound(dir: &TempDir, [from, at]: [&str; 2], arguments: [&str; 2]) -> Option<Run> {
-    if !root("mounting") {
-        return None;
-    }
-    let mut shell = Command::new("unshare");
-    shell.current_dir(dir.path());
-    let script = r#"mount --bind "$0" "$1" && shift && exec "$@""#;
-    shell.args(["--mount", "sh", "-c", script, from, at]);
-    shell.arg(env!("CARGO_BIN_EXE_cordboard"));
-    Some(run(shell.args(["copy", "-r"]).args(arguments)))
-}
-
-/// Everything below it, in order.
-fn all_below(top: &Path) -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    for entry in std::fs::read_dir(top).unwrap() {
-        let path = entry.unwrap().path();
-        if path.symlink_metadata().unwrap().is_dir() {
-            all.extend(all_below(&path));
-        }
-        all.push(path);
-    }
-    all.sort();
-    all
-}
-
-/// By its names it is elsewhere.
-#[test]
-fn a_directory_is_not_copied_into_itself_by_another_name_of_it() {
-    for (bound, source, sink) in [
-        ("a", "a", "seen"),
-        ("a", "a", "seen/b"),
-        ("a", "a", "seen/new"),
-        ("a", "seen", "a/b"),
-        ("a", "a/.", "seen"),
-        ("a/b", "a/b", "seen/c/new"),
-    ] {
-        let dir = dir();
-        for name in ["a/b/c", "seen"] {
-            std::fs::create_dir_all(dir.path().join(name)).unwrap();
-        }
-        file(&dir, "a/f", b"f");
-        let before = all_below(dir.path());
-        let Some(run) = with_bound(&dir, [bound, "seen"], [source, sink]) else {
-            return;
-        };
-        run.fails(1, &[sink, "a directory cannot be copied into itself"]);
-        assert_eq!(all_below(dir.path()), before, "{sink}");
-    }
-}
-
-/// The destination is a part of what is still to be copied: without an end, if
-/// only its top were compared.
-#[test]
-fn what_is_being_copied_into_is_not_copied() {
-    let dir = dir();
-    for name in ["a/b/c/d", "a/e", "into/a/b"] {
-        std::fs::create_dir_all(dir.path().join(name)).unwrap();
-    }
-    file(&dir, "a/b/f", b"f");
-    file(&dir, "a/e/f", b"e");
-    let bound = ["a/b/c/d", "into/a/b"];
-    let Some(run) = with_bound(&dir, bound, ["a", "into"]) else {
-        return;
-    };
-    run.fails(1, &["a/b/c/d: is a directory that this copy writes to"]);
-    let at = |name: &str| dir.path().join(name);
-    assert_eq!(read(at("into/a/e/f")), b"e");
-    let copied = ["c", "f"].map(|name| at("a/b/c/d").join(name));
-    assert_eq!(all_below(&at("a/b/c/d")), copied);
-}
-
-/// Each of its files would be the same as its source, or that of another.
-#[test]
-fn a_directory_of_the_source_is_not_copied_into() {
-    for bound in ["a/b", "a"] {
-        let dir = dir();
-        for name in ["a/b/c", "into/a/b"] {
-            std::fs::create_dir_all(dir.path().join(name)).unwrap();
-        }
-        file(&dir, "a/b/a", b"above");
-        let before = all_below(&dir.path().join("a"));
-        let Some(run) = with_bound(&dir, [bound, "into/a/b"], ["a", "into"]) else {
-            return;
-        };
-        run.fails(1, &["into/a/b: is also a directory of the source"]);
-        assert_eq!(all_below(&dir.path().join("a")), before);
-    }
 }
 
 #[test]

@@ -6,23 +6,27 @@ use std::path::Path;
 use cordboard::{Errno, Side};
 use rustix::fs::{CWD, Mode, Stat};
 
+use super::sources::Sources;
 use crate::directory::{PATH_ONLY, parent};
 use crate::endpoint::is_directory_alias;
-use crate::files::{id, if_exists, if_reachable};
+use crate::files::{Id, id, if_exists, if_reachable};
 use crate::problem::{Action, Problem};
 use crate::signals::retry;
 
 /// Refuses a copy that would contain itself and never end. The directories from
 /// `to`, or from its parent, up to the root are compared with the source: by
 /// bind mounts one directory has several names, and by an overlay or a server
-/// several device numbers.
+/// several device numbers. The first one may also be in the source by a mount
+/// above which there are other directories.
 pub fn check_not_into_itself(
     from: &Path,
     source: (BorrowedFd<'_>, &Stat),
     to: &Path,
+    sources: &Sources,
 ) -> Result<(), Problem> {
     let failed = |e| Problem::call(to.to_string_lossy(), Side::Sink, e, Action::Open);
-    if !is_within(to, source).map_err(failed)? {
+    let is_met = |there: Id| sources.is_met_in(from, there);
+    if !is_within(to, source, is_met).map_err(failed)? {
         return Ok(());
     }
     let text = format!(
@@ -37,7 +41,11 @@ pub fn check_not_into_itself(
 
 /// Whether the directory of this path, or its parent, is this directory or
 /// below it.
-fn is_within(path: &Path, source: (BorrowedFd<'_>, &Stat)) -> Result<bool, rustix::io::Errno> {
+fn is_within(
+    path: &Path,
+    source: (BorrowedFd<'_>, &Stat),
+    is_met: impl Fn(Id) -> bool,
+) -> Result<bool, rustix::io::Errno> {
     let known = id(source.1);
     let open = |above: BorrowedFd<'_>, name: &Path| {
         retry(|| rustix::fs::openat(above, name, PATH_ONLY, Mode::empty()))
@@ -51,7 +59,8 @@ fn is_within(path: &Path, source: (BorrowedFd<'_>, &Stat)) -> Result<bool, rusti
     while let Some(fd) = found {
         let stat = retry(|| rustix::fs::fstat(&fd))?;
         let this = id(&stat);
-        if this == known || is_directory_alias(source, (fd.as_fd(), &stat)) {
+        let met = below.is_none() && is_met(this);
+        if this == known || met || is_directory_alias(source, (fd.as_fd(), &stat)) {
             return Ok(true);
         }
         // The root is its own parent.

@@ -2,6 +2,7 @@
 //! directory that would be copied into itself.
 
 mod into_itself;
+mod mounts;
 mod sources;
 mod written;
 

@@ -1,24 +1,27 @@
 //! The source files of a command that may also be a sink: by another of their
-//! names, by an existing symlink, or because the destination contains one of
-//! the operands.
+//! names, by an existing symlink, because the destination contains one of the
+//! operands, or by mounts.
 //!
 //! A sink of the first two kinds has several names, or was reached by a
 //! symlink, which is rare. At the first such sink all sources are listed once.
 //! A sink of the third kind is an operand, or is below one: each path from the
-//! destination to it goes through the operand.
+//! destination to it goes through the operand. A sink of the fourth kind is at
+//! a [meeting](super::mounts), or below one. If these are unknown, all sources
+//! are listed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cordboard::{Errno as Named, Side};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::mounts::{Meetings, Mounts};
 use crate::copy::directories::Chain;
 use crate::copy::directories::Spares;
 use crate::copy::directories::list;
@@ -35,14 +38,30 @@ use crate::signals::{retry, stop};
 pub struct Sources {
     operands: Vec<PathBuf>,
     recursive: bool,
-    found: OnceLock<Found>,
+    /// Those that can be a sink by another name, and all.
+    found: [OnceLock<Found>; 2],
     given: OnceLock<BTreeSet<Id>>,
+    /// `None`: unknown.
+    mounts: OnceLock<Option<Mounts>>,
+    met: Mutex<Met>,
+}
+
+/// What mounts show below a source and below a target.
+#[derive(Debug, Default)]
+struct Met {
+    /// With the operands that contain it.
+    places: BTreeMap<Id, BTreeSet<PathBuf>>,
+    /// Of one of the targets, they could not be found.
+    unknown: bool,
 }
 
 /// Files that are copied from.
 #[derive(Debug, Default)]
 struct Found {
+    /// All, and not only files with several names, and operands.
+    all: bool,
     files: BTreeSet<Id>,
+    directories: BTreeSet<Id>,
     /// The first one whose lookup failed: any file may be in it.
     failed_lookup: Option<FailedLookup>,
 }
@@ -59,9 +78,44 @@ impl Sources {
                 operands => operands.to_vec(),
             },
             recursive,
-            found: OnceLock::new(),
-            given: OnceLock::new(),
+            ..Sources::default()
         }
+    }
+
+    /// Finds what mounts show below a source and below the target of this
+    /// operand. Called before anything is written there. Returns whether files
+    /// below the target have several names by mounts; `None`: unknown.
+    pub fn meet(&self, from: &Path, to: &Path) -> Option<bool> {
+        let mounts = self.mounts.get_or_init(|| Mounts::new(&self.operands));
+        let found = mounts.as_ref().and_then(|all| all.meetings(from, to));
+        let mut met = self.met();
+        let Some(Meetings { sources, within }) = found else {
+            met.unknown = true;
+            return None;
+        };
+        for (id, operand) in sources {
+            met.places.entry(id).or_default().insert(operand);
+        }
+        Some(within)
+    }
+
+    /// Whether a mount shows this directory below this operand.
+    pub fn is_met_in(&self, operand: &Path, there: Id) -> bool {
+        let met = self.met();
+        met.places
+            .get(&there)
+            .is_some_and(|operands| operands.contains(operand))
+    }
+
+    /// Whether a mount shows this sink below a source; `None`: unknown.
+    fn is_met(&self, sink: Id) -> Option<bool> {
+        let met = self.met();
+        let known = met.places.contains_key(&sink);
+        (known || !met.unknown).then_some(known)
+    }
+
+    fn met(&self) -> MutexGuard<'_, Met> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses a sink that is a source; `other`: it may be one by a hard link
@@ -75,9 +129,10 @@ impl Sources {
     ) -> Result<(), Problem> {
         let sink = id(stat);
         let shown = to.shown();
-        let mut is_source = self.is_given(shown.as_ref(), sink)?;
-        if other && !is_source {
-            let found = self.found(spares);
+        let met = self.is_met(sink);
+        let mut is_source = met == Some(true) || self.is_given(shown.as_ref(), sink)?;
+        if (other || met.is_none()) && !is_source {
+            let found = self.found(met.is_none(), spares);
             is_source = found.files.contains(&sink);
             if let (false, Some(failed_lookup)) = (is_source, &found.failed_lookup) {
                 return Err(unknown(shown.as_ref(), failed_lookup));
@@ -87,19 +142,33 @@ impl Sources {
             return Ok(());
         }
         let text = format!("is also a file of the source, which {from} would overwrite");
-        Err(Problem::refused(shown, Side::Sink, Named::EINVAL, text)
-            .help("nothing was written: copy it elsewhere, or remove this name first"))
+        let help = match met {
+            Some(true) => "nothing was written: copy it elsewhere, or unmount it first",
+            _ => "nothing was written: copy it elsewhere, or remove this name first",
+        };
+        Err(Problem::refused(shown, Side::Sink, Named::EINVAL, text).help(help))
     }
 
-    /// Refuses a directory of the destination that is one of the operands, or
-    /// is `walked`: the current directory of the source, or one above it.
+    /// Refuses a directory of the destination that is one of the operands, that
+    /// a mount shows below a source, or that is `walked`: the current directory
+    /// of the source, or one above it.
     pub fn check_directory(
         &self,
         (from, walked): (&Path, bool),
         to: &Path,
         there: Id,
+        spares: &Arc<Spares>,
     ) -> Result<(), Problem> {
-        if !walked && !self.is_given(to.as_os_str(), there)? {
+        let met = self.is_met(there);
+        let mut is_source = walked || met == Some(true) || self.is_given(to.as_os_str(), there)?;
+        if met.is_none() && !is_source {
+            let found = self.found(true, spares);
+            is_source = found.directories.contains(&there);
+            if let (false, Some(failed_lookup)) = (is_source, &found.failed_lookup) {
+                return Err(unknown(to.as_os_str(), failed_lookup));
+            }
+        }
+        if !is_source {
             return Ok(());
         }
         let from = from.display();
@@ -138,9 +207,12 @@ impl Sources {
         }
     }
 
-    fn found(&self, spares: &Arc<Spares>) -> &Found {
-        self.found.get_or_init(|| {
-            let mut found = Found::default();
+    fn found(&self, all: bool, spares: &Arc<Spares>) -> &Found {
+        self.found[usize::from(all)].get_or_init(|| {
+            let mut found = Found {
+                all,
+                ..Found::default()
+            };
             for operand in &self.operands {
                 match if_reachable(self.lookup(operand)) {
                     Ok(Some(stat)) if kind(&stat) == FileType::RegularFile => {
@@ -174,8 +246,8 @@ fn unknown(shown: &OsStr, (source, errno): &FailedLookup) -> Problem {
         .help("nothing was written to it: copy it again")
 }
 
-/// Adds the files of a tree that have several names. A directory that cannot be
-/// read cannot be copied either.
+/// Adds the files of a tree, or those that have several names, and its
+/// directories. A directory that cannot be read cannot be copied either.
 fn add_tree(top: &Path, spares: &Arc<Spares>, found: &mut Found) {
     let mut chain = Chain::new(Arc::clone(spares));
     let mut levels: Vec<std::vec::IntoIter<CString>> = Vec::new();
@@ -191,6 +263,9 @@ fn add_tree(top: &Path, spares: &Arc<Spares>, found: &mut Found) {
             match if_reachable(open(&name)) {
                 Ok(Some((directory, stat))) => {
                     let mut inside = Vec::new();
+                    if found.all {
+                        found.directories.insert(id(&stat));
+                    }
                     let listed = directories(directory.as_fd(), &mut buffer, found, &mut inside);
                     if let Err(errno) = listed {
                         found.failed_lookup(top, errno);
@@ -225,8 +300,8 @@ fn open(
     Ok((fd, stat))
 }
 
-/// Lists the subdirectories of a directory, and adds its files that have
-/// several names, up to the first error.
+/// Lists the subdirectories of a directory, and adds its files, or those that
+/// have several names, up to the first error.
 fn directories(
     fd: BorrowedFd<'_>,
     buffer: &mut [MaybeUninit<u8>],
@@ -249,9 +324,8 @@ fn directories(
             match stat.as_ref().map_or(file_type, kind) {
                 FileType::Directory => inside.push(name.to_owned()),
                 FileType::RegularFile => {
-                    found
-                        .files
-                        .extend(stat.filter(|stat| stat.st_nlink > 1).map(|stat| id(&stat)));
+                    let added = stat.filter(|stat| found.all || stat.st_nlink > 1);
+                    found.files.extend(added.map(|stat| id(&stat)));
                 }
                 _ => {}
             }

@@ -2,11 +2,13 @@
 //! replace the first, whose contents would be lost: the first stays, and
 //! nothing is written through a symlink that was copied from a source.
 //!
-//! Two sinks are one file if the file has several names, or if a symlink leads
-//! to it. In a tree no symlink is followed, so only files with several names
-//! are remembered; they are few.
+//! Two sinks are one file if the file has several names, if a symlink leads to
+//! it, or if mounts show it twice. In a tree no symlink is followed, so only
+//! files with several names are remembered; they are few. If mounts show a part
+//! of the target twice, all files are remembered.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cordboard::Side;
@@ -28,7 +30,7 @@ pub const ONE_NAME: &str =
 #[derive(Debug, Default)]
 pub struct Written {
     /// Several sources may have the same target: all files are remembered.
-    several: bool,
+    several: AtomicBool,
     made: Mutex<BTreeSet<Id>>,
 }
 
@@ -36,14 +38,23 @@ impl Written {
     /// An empty set, of a command with several sources, or with one.
     pub fn new(several: bool) -> Written {
         Written {
-            several,
+            several: several.into(),
             made: Mutex::default(),
         }
     }
 
+    /// Remembers all files from here on: mounts may show some of them twice.
+    pub fn remember_all(&self) {
+        self.several.store(true, Ordering::Relaxed);
+    }
+
+    fn several(&self) -> bool {
+        self.several.load(Ordering::Relaxed)
+    }
+
     /// Whether a new file of this name is to be [added](Written::add).
     pub fn has_new(&self, to: &Place<'_>) -> bool {
-        self.several || to.collides
+        self.several() || to.collides
     }
 
     /// Adds a new file.
@@ -73,7 +84,7 @@ impl Written {
     /// Refuses a name that this command has made, whatever it points to.
     /// Returns whether it is a symlink, if there are several sources.
     pub fn check(&self, from: &Place<'_>, to: &Place<'_>) -> Result<bool, Problem> {
-        if !self.several {
+        if !self.several() {
             return Ok(false);
         }
         let found = if_exists(to.stat())

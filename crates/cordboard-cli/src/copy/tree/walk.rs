@@ -46,6 +46,9 @@ struct Walk {
     others: u32,
     /// Directories to settle when all files in them have ended, in their order.
     left: VecDeque<Left>,
+    /// Each file ends before the next begins: by mounts they may be one file.
+    /// The first is copied then, and not either of them.
+    in_order: bool,
     buffer: Vec<MaybeUninit<u8>>,
 }
 
@@ -81,6 +84,10 @@ pub fn copy(
     // A symlink to a directory that is an operand is followed, unless it was
     // just copied.
     (dispatch.job().written).check(&Place::top(from), &Place::top(to))?;
+    let shown_twice = dispatch.job().sources.meet(from, to);
+    if shown_twice != Some(false) {
+        dispatch.job().written.remember_all();
+    }
     let mut walk = Walk {
         from: from.to_owned(),
         to: to.to_owned(),
@@ -94,6 +101,7 @@ pub fn copy(
             false => 0o077,
         },
         left: VecDeque::new(),
+        in_order: shown_twice == Some(true),
         buffer: memory::buffer(MaybeUninit::uninit(), 1 << 15)
             .map_err(|e| Problem::call(from.to_string_lossy(), Side::Source, e, Action::Open))?,
     };
@@ -149,7 +157,8 @@ impl Walk {
         let stat = retry(|| rustix::fs::fstat(&source)).map_err(reading)?;
         // By bind mounts, a directory has several names.
         if top {
-            check_not_into_itself(&self.from, (source.as_fd(), &stat), &self.to)?;
+            let sources = &dispatch.job().sources;
+            check_not_into_itself(&self.from, (source.as_fd(), &stat), &self.to, sources)?;
         } else if self.sink.has(id(&stat)) {
             let text = "is a directory that this copy writes to";
             return Err(Problem::refused(shown, Side::Source, Errno::ELOOP, text));
@@ -164,8 +173,10 @@ impl Walk {
         let created = made.owner.is_some();
         if !created {
             let walked = made.id == id(&stat) || self.source.has(made.id);
-            let sources = &dispatch.job().sources;
-            sources.check_directory((&self.from, walked), &self.to, made.id)?;
+            let Job {
+                sources, spares, ..
+            } = dispatch.job();
+            sources.check_directory((&self.from, walked), &self.to, made.id, spares)?;
         }
         if collides && !self.colliding.insert(made.id) {
             let (from, to) = (Place::top(&self.from), Place::top(&self.to));
@@ -312,6 +323,9 @@ impl Walk {
                     collides,
                 };
                 dispatch.file(item, || self.directory());
+                if self.in_order {
+                    dispatch.drain();
+                }
                 Ok(())
             }
             FileType::Symlink => {
