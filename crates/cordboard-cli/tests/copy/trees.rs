@@ -1,7 +1,7 @@
 //! Directories and all that is in them.
 
 use std::os::fd::AsFd;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -254,6 +254,36 @@ fn a_sticky_directory_stays_one() {
     for path in [tree.join("sub"), copy.join("sub")] {
         chmod(&path, 0o700);
     }
+}
+
+/// The new one would have a private name for a moment, at which the command may
+/// be killed.
+#[test]
+fn a_symlink_with_the_same_target_is_not_replaced() {
+    let dir = dir();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["tree", "into"] {
+        std::fs::create_dir(at(name)).unwrap();
+        symlink("same", at(name).join("same")).unwrap();
+        symlink(name, at(name).join("other")).unwrap();
+    }
+    let inode = |name: &str| at("into").join(name).symlink_metadata().unwrap().ino();
+    let before = ["same", "other"].map(inode);
+    let copy = |flags| {
+        run(cordboard()
+            .args(["copy", flags])
+            .args(["tree/.", "into"].map(at)))
+        .ok();
+        let target = |name: &str| at("into").join(name).read_link().unwrap();
+        assert_eq!(target("same"), Path::new("same"));
+        assert_eq!(target("other"), Path::new("tree"));
+        ["same", "other"].map(inode)
+    };
+    let after = copy("-r");
+    assert_eq!(before[0], after[0]);
+    assert_ne!(before[1], after[1]);
+    // It gets the owner of the source.
+    assert_ne!(copy("-rp")[0], after[0]);
 }
 
 #[test]

@@ -23,8 +23,8 @@ use crate::problem::Problem;
 use crate::signals::retry;
 
 impl Job {
-    /// Makes the same symlink. An existing one is replaced, unless this command
-    /// has made it.
+    /// Makes the same symlink. An existing one is replaced if its target
+    /// differs, unless this command has made it.
     pub fn link(
         &self,
         from: &Place<'_>,
@@ -69,6 +69,15 @@ impl Job {
             // It may be an operand that is copied later.
             self.sources
                 .check(from, to, (&there, false), &self.spares)?;
+            // A replacement has a private name for a moment, which would stay
+            // if the process is killed. With -p the owner may have to change.
+            let same = || retry(|| rustix::fs::readlinkat(&old, c"", Vec::new()));
+            if !self.preserve && same().is_ok_and(|target| target == points_to) {
+                if self.written.has_new(to) {
+                    self.written.add(&there);
+                }
+                return Ok(());
+            }
             made = replace(to, &there, &points_to)?;
         }
         made.map_err(writing)?;
