@@ -98,7 +98,10 @@ impl StrandedBytes {
                 Some(first) if first.len() > buffer.len() => {
                     return Err(Error::new(
                         Errno::EMSGSIZE,
-                        format!("the next datagram has {} bytes", first.len()),
+                        match first.len() {
+                            1 => "the next datagram has 1 byte".to_owned(),
+                            length => format!("the next datagram has {length} bytes"),
+                        },
                     ));
                 }
                 Some(_) => datagrams.pop_front().map(|first| {

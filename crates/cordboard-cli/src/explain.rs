@@ -103,7 +103,10 @@ fn description(side: Side, preview: &Preview, endpoint: &Endpoint<'_>) -> Descri
         .direct_alignment()
         .filter(|_| facts.kind.is_cached());
     if let Some(alignment) = alignment {
-        list.push(format!("direct I/O aligned to {} bytes", alignment.offset));
+        list.push(format!(
+            "direct I/O aligned to {}",
+            units::number_of(alignment.offset.into(), "byte")
+        ));
     }
     list.extend(flags(facts, preview.given).map(str::to_owned));
     if !preview.note.is_empty() {

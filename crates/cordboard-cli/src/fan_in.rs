@@ -18,6 +18,7 @@ use crate::report::SourceLine;
 use crate::request;
 use crate::session::Session;
 use crate::signals::{self, check_stop};
+use crate::units;
 
 /// Runs the command, and stores the result in the session.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -241,9 +242,11 @@ fn report(session: &mut Session, sources: &[Opened], sink: &Opened, outcome: &Fa
             session.problem(&transfer_failed(source.shown.clone(), &failed, action));
         }
         if report.divided > 0 {
+            let were = if report.divided == 1 { "was" } else { "were" };
             session.print(&format_args!(
-                "cordboard: {}: warning: {} records longer than 1 MiB were divided",
-                source.shown, report.divided
+                "cordboard: {}: warning: {} longer than 1 MiB {were} divided",
+                source.shown,
+                units::number_of(report.divided, "record")
             ));
         }
     }

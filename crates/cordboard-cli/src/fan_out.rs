@@ -282,9 +282,12 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
         }
         let is_reported = matches!(report.ended, SinkEnded::Failed | SinkEnded::Detached);
         if report.dropped > 0 && !is_reported {
+            let were = if report.dropped == 1 { "was" } else { "were" };
             session.print(&format_args!(
-                "cordboard: {}: warning: {} bytes were dropped, in {} gaps",
-                sink.shown, report.dropped, report.gaps
+                "cordboard: {}: warning: {} {were} dropped, in {}",
+                sink.shown,
+                units::number_of(report.dropped, "byte"),
+                units::number_of(report.gaps, "gap")
             ));
         }
     }

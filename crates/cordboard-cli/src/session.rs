@@ -436,18 +436,19 @@ impl Session {
             let stranded = match account.total.stranded {
                 0 => String::new(),
                 n if changes_bytes(&account.total) => {
-                    format!(", {n} bytes produced and not written")
+                    let produced = units::number_of(n, "byte");
+                    format!(", {produced} produced and not written")
                 }
-                n => format!(", {n} bytes read and not written"),
+                n => format!(", {} read and not written", units::number_of(n, "byte")),
             };
             let by = match account.paths() {
                 paths if paths.is_empty() => String::new(),
                 paths => format!(", by {paths}"),
             };
             print_line(format_args!(
-                "cordboard: interrupted by {}: {} bytes read, {}{stranded}, in {}{by}",
+                "cordboard: interrupted by {}: {} read, {}{stranded}, in {}{by}",
                 signals::name(signal),
-                account.total.read,
+                units::number_of(account.total.read, "byte"),
                 account.written(),
                 units::time(account.total.elapsed),
             ));

@@ -16,6 +16,7 @@ use crate::problem::Problem;
 use crate::request;
 use crate::session::Session;
 use crate::stages;
+use crate::units;
 
 /// Runs the command, and leaves the result to the session.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -73,8 +74,9 @@ pub fn wait_for_peer(
             session.end(Ended::Idle);
         }
         session.print(&format_args!(
-            "cordboard: {}: warning: the peer has not acknowledged {bytes} bytes",
-            sink.shown
+            "cordboard: {}: warning: the peer has not acknowledged {}",
+            sink.shown,
+            units::number_of(bytes, "byte")
         ));
     }
     Ok(())

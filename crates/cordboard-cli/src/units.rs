@@ -217,9 +217,14 @@ pub fn bytes(n: u64) -> String {
 
 /// Formats a number of things, in full: `1 byte`, `5000 bytes`.
 pub fn number_of(n: u64, thing: &str) -> String {
+    format!("{n} {}", plural(n, thing))
+}
+
+/// Returns the singular or the plural of a thing, for this number of them.
+pub fn plural(n: u64, thing: &str) -> String {
     match n {
-        1 => format!("1 {thing}"),
-        n => format!("{n} {thing}s"),
+        1 => thing.to_owned(),
+        _ => format!("{thing}s"),
     }
 }
 

@@ -105,6 +105,7 @@ pub mod pair;
 mod path;
 mod pipe;
 pub mod plan;
+mod quantity;
 pub mod report;
 pub mod request;
 #[cfg(test)]

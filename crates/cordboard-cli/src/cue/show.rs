@@ -14,13 +14,9 @@ pub fn text(status: &Status) -> String {
     let _ = match status.total.filter(|total| *total > 0) {
         Some(total) => {
             let share = status.written as f64 / total as f64 * 100.0;
-            write!(
-                line,
-                ": {bytes} of {} bytes, {share:.0} %",
-                units::count(total)
-            )
+            write!(line, ": {bytes} of {}, {share:.0} %", counted_bytes(total))
         }
-        None => write!(line, ": {bytes} bytes"),
+        None => write!(line, ": {}", counted_bytes(status.written)),
     };
     let seconds = status.elapsed.as_secs_f64();
     let rate = status.written as f64 / seconds.max(0.001);
@@ -32,7 +28,7 @@ pub fn text(status: &Status) -> String {
     );
     // A buffer holds the difference, unless a stage changes the bytes.
     if status.read != status.written {
-        let _ = write!(line, ", {} bytes read", units::count(status.read));
+        let _ = write!(line, ", {} read", counted_bytes(status.read));
     }
     if let level @ 1.. = status.read.saturating_sub(status.written) {
         let _ = write!(line, " ({} more than written)", units::count(level));
@@ -53,12 +49,16 @@ pub fn text(status: &Status) -> String {
     line + "\n"
 }
 
+fn counted_bytes(n: u64) -> String {
+    format!("{} {}", units::count(n), units::plural(n, "byte"))
+}
+
 /// Returns the words of a schedule, if there is one.
 fn words(schedule: Schedule) -> Option<String> {
     match schedule {
         Schedule::Rate(rate) => {
-            let rate = units::count(rate.get());
-            Some(format!("at most {rate} bytes a second"))
+            let rate = counted_bytes(rate.get());
+            Some(format!("at most {rate} a second"))
         }
         Schedule::Blocks { count, rest } => {
             let rest = rest.as_millis();
@@ -162,5 +162,11 @@ mod tests {
         assert!(text(&status).ends_with("4 blocks between rests of 70 ms\n"));
         status.blocks_limit = Schedule::blocks(1, Duration::ZERO);
         assert!(text(&status).ends_with("limited to 1 block between rests of 0 ms\n"));
+        let mut one = Status::idle();
+        (one.written, one.schedule) = (1, Schedule::rate(1));
+        assert!(text(&one).starts_with("idle: 1 byte in "));
+        assert!(text(&one).ends_with(", 0 bytes read, at most 1 byte a second\n"));
+        one.total = Some(1);
+        assert!(text(&one).starts_with("idle: 1 of 1 byte, 100 % in "));
     }
 }

@@ -7,6 +7,7 @@ use cordboard::{Control, Ended, Report, Request, Running, Side};
 
 use crate::endpoint::Opened;
 use crate::problem::{Action, Problem, operand_of, request_refused, transfer_failed};
+use crate::units;
 
 /// What remains of the sink, or why it could not be closed; and the message
 /// about a new file that stays.
@@ -59,7 +60,7 @@ impl Audio {
             let text = format!("{errno} creating a descriptor to wait for the end of the audio");
             let text = match report.written {
                 0 => text,
-                bytes => format!("{text}, after {bytes} bytes"),
+                bytes => format!("{text}, after {}", units::number_of(bytes, "byte")),
             };
             let problem = Problem::refused(shown[0].as_str(), Side::Source, errno, text);
             return Err((problem.leaving(sink.remove_if_unused()), report));

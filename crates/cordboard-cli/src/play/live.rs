@@ -18,7 +18,7 @@ use super::tally::Tally;
 use super::video::Video;
 use crate::problem::Problem;
 use crate::progress::{Screen, Style, fit, width};
-use crate::signals;
+use crate::{signals, units};
 
 /// The interval at which the line is drawn while the audio is waited for, and keys are
 /// read while a frame is stuck.
@@ -292,9 +292,9 @@ impl Observer for FrameObserver<'_> {
 fn print_if_requested(screen: &mut Screen, tally: &Tally, audio: &Audio) {
     if signals::take_progress_request() {
         let line = format!(
-            "{}; audio {} bytes written\n",
+            "{}; audio {} written\n",
             tally.summary(),
-            audio.written()
+            units::number_of(audio.written(), "byte")
         );
         signals::with_timer(|| screen.print(&line));
     }

@@ -181,11 +181,12 @@ impl PlayReport {
 fn counts(report: &Report) -> String {
     let stranded = match report.stranded {
         0 => String::new(),
-        n => format!(", {n} bytes read and not passed on"),
+        n => format!(", {} read and not passed on", units::number_of(n, "byte")),
     };
     format!(
-        "{} bytes read, {} written{stranded}",
-        report.read, report.written
+        "{} read, {} written{stranded}",
+        units::number_of(report.read, "byte"),
+        report.written
     )
 }
 

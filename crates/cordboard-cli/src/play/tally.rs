@@ -168,10 +168,7 @@ impl Tally {
     /// Formats a summary: `300 frames, lateness 0.1 to 4.0 ms (median 0.2, p99
     /// 1.3), 3 late`.
     pub fn summary(&self) -> String {
-        let mut text = match self.frames {
-            1 => "1 frame".to_owned(),
-            n => format!("{n} frames"),
-        };
+        let mut text = units::number_of(self.frames, "frame");
         if let Some(Lateness {
             min,
             median,

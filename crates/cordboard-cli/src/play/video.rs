@@ -9,6 +9,7 @@ use super::show::{Close, Step, Then};
 use crate::endpoint::{Opened, discard_sink};
 use crate::problem::{Problem, action_at, operand_of, request_refused, transfer_failed};
 use crate::report::Account;
+use crate::units;
 
 /// Frames that are read ahead, and their bytes at most: other processes need
 /// the cache too.
@@ -152,8 +153,8 @@ impl Video {
     /// A datagram is written whole or not at all, and this one does not fit.
     fn partial_datagrams(&self, bytes: u64) -> Problem {
         let text = format!(
-            "datagrams do not add up to frames of {} bytes: after {bytes} the next is too long",
-            self.frame
+            "datagrams do not add up to frames of {}: after {bytes} the next is too long",
+            units::number_of(self.frame, "byte")
         );
         let shown = self.source.shown.as_str();
         Problem::refused(shown, Side::Source, Errno::EMSGSIZE, text)

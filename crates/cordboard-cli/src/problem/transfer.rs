@@ -76,10 +76,8 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
     }
     // The input of a failed stage is lost.
     if report.failed.is_none() && report.stages.iter().any(|stage| stage.fault.is_some()) {
-        text += &match report.read {
-            1 => " (1 byte was read)".to_owned(),
-            read => format!(" ({read} bytes were read)"),
-        };
+        let were = if report.read == 1 { "was" } else { "were" };
+        text += &format!(" ({} {were} read)", units::number_of(report.read, "byte"));
     }
     if report.truncated > 0 {
         text += &match report.truncated {

@@ -52,12 +52,14 @@ impl FilesDone {
     fn text(self) -> String {
         let done = units::count(self.done);
         match self.known {
-            None if self.done == 1 => "1 file".to_owned(),
-            None => format!("{done} files"),
+            None => format!("{done} {}", units::plural(self.done, "file")),
             Some(known) => {
-                let more = if known.is_all { "" } else { "+" };
                 let all = known.count.max(self.done);
-                format!("{done} of {}{more} files", units::count(all))
+                let (more, files) = match known.is_all {
+                    true => ("", units::plural(all, "file")),
+                    false => ("+", "files".to_owned()),
+                };
+                format!("{done} of {}{more} {files}", units::count(all))
             }
         }
     }
@@ -176,7 +178,8 @@ pub fn requested_line(
         format!(", buffer {} of {}", units::bytes(level), units::bytes(size))
     });
     format!(
-        "{bytes} bytes{scaled} written, {}, {}{files}, path {path}{buffered}\n",
+        "{}{scaled} written, {}, {}{files}, path {path}{buffered}\n",
+        units::number_of(bytes, "byte"),
         units::time(elapsed),
         units::rate(bytes as f64 / seconds)
     )

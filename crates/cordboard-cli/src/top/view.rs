@@ -96,10 +96,7 @@ pub fn frame(rows: &[&Row], keys: &mut Keys, size: Size) -> Vec<Line> {
 
 fn title(rows: &[&Row], size: Size) -> String {
     let running = rows.iter().filter(|row| row.end.is_none()).count();
-    let count = match running {
-        1 => "1 transfer".to_owned(),
-        n => format!("{n} transfers"),
-    };
+    let count = units::number_of(running as u64, "transfer");
     let rate = rows.iter().fold(0.0, |sum, row| sum + row.rate());
     let pieces = ["cordboard top".to_owned(), count, units::rate(rate)];
     join(&pieces, 2, size.columns)

@@ -23,7 +23,7 @@ fn files_are_written_appended_and_continued() {
     assert_eq!(client.put("APPE new", b"1").code, 226);
     assert_eq!(server.read("new"), b"1");
     server.logs(&["ann STOR /up 2000000 bytes", "complete"]);
-    server.logs(&["ann APPE /new 1 bytes", "complete"]);
+    server.logs(&["ann APPE /new 1 byte ", "complete"]);
 }
 
 #[test]

@@ -30,6 +30,18 @@ fn settled(child: &Child) {
 }
 
 #[test]
+fn one_byte_is_singular() {
+    let mut child = start(&["splice", "-", "-"]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"x").unwrap();
+    let stdout = child.stdout.as_mut().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    settled(&child);
+    signal(child.id(), Signal::INT);
+    end(child).fails(130, &["interrupted by SIGINT: 1 byte read, 1 written"]);
+}
+
+#[test]
 fn an_interrupt_ends_with_the_report() {
     for (signal_, name, code) in [
         (Signal::INT, "SIGINT", 130),

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::pipe::{self, Channel as _, OwnedPipe};
+use crate::quantity::Bytes;
 use crate::request::{DataPath, Declined};
 use crate::stage::StageReport;
 
@@ -319,8 +320,10 @@ impl fmt::Display for Failure {
         if report.ended != Ended::Error {
             return write!(
                 f,
-                "the transfer ended early ({}); {} bytes written, {} read and returned to the caller",
-                report.ended, report.written, report.stranded
+                "the transfer ended early ({}); {} written, {} read and returned to the caller",
+                report.ended,
+                Bytes(report.written),
+                report.stranded
             );
         }
         if let (None, Some(last)) = (report.failed, report.declined.last()) {
@@ -334,12 +337,12 @@ impl fmt::Display for Failure {
         if (report.failed, report.errno) == (Some(Side::Source), Some(Errno::ENODATA)) {
             return write!(
                 f,
-                "the source was truncated during the transfer, after {} bytes",
-                report.read
+                "the source was truncated during the transfer, after {}",
+                Bytes(report.read)
             );
         }
         if let Some(fault) = report.stages.iter().find_map(|s| s.fault.as_ref()) {
-            return write!(f, "{fault}; {} bytes written", report.written);
+            return write!(f, "{fault}; {} written", Bytes(report.written));
         }
         match report.failed {
             Some(side) => write!(f, "the {side} failed")?,
@@ -348,7 +351,7 @@ impl fmt::Display for Failure {
         if let Some(errno) = report.errno {
             write!(f, ": {errno}")?;
         }
-        write!(f, "; {} bytes written", report.written)?;
+        write!(f, "; {} written", Bytes(report.written))?;
         if report.stranded > 0 {
             write!(f, ", {} read and returned to the caller", report.stranded)?;
         }
@@ -421,5 +424,21 @@ mod tests {
             };
             assert!(all == [&first[..], &second].concat(), "{without_splice}");
         }
+    }
+
+    #[test]
+    fn one_byte_is_singular() {
+        for (count, says) in [(0, "; 0 bytes "), (1, "; 1 byte "), (2, "; 2 bytes ")] {
+            let mut report = Report::nothing(Some(Side::Sink), Some(Errno::EIO));
+            report.written = count;
+            let failure = Failure {
+                report: Box::new(report),
+                refusal: None,
+                stranded: None,
+            };
+            assert!(failure.to_string().contains(says), "{failure}");
+        }
+        let refusal = Refusal::SamePipe { holds: 1, help: "" };
+        assert!(refusal.to_string().contains("which holds 1 byte: "));
     }
 }

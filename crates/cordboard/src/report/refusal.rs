@@ -2,6 +2,7 @@
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::quantity::Bytes;
 use crate::request::Declined;
 
 /// Why a request was refused before anything moved.
@@ -58,7 +59,7 @@ pub enum Refusal {
     },
     /// Source and sink are one pipe, and the transfer would read what it has
     /// written.
-    #[error("source and sink are the same pipe, which holds {holds} bytes: {help}")]
+    #[error("source and sink are the same pipe, which holds {}: {help}", Bytes(*.holds))]
     SamePipe {
         /// The number of bytes in the pipe.
         holds: u64,

@@ -7,6 +7,7 @@ use zstd::stream::raw::{CParameter, Decoder, Encoder, Operation, OutBuffer};
 
 use super::transform::{Fault, Finished, Passed, Transform};
 use crate::errno::Errno;
+use crate::quantity::Bytes;
 
 /// Compresses to one frame with a content checksum, as `zstd(1)` does.
 pub(super) struct Compress(Encoder<'static>);
@@ -94,7 +95,7 @@ impl Transform for Decompress {
                         .to_owned()
                 }
                 true if self.taken > 0 => {
-                    format!("corrupt zstd data after {} bytes: {fault}", self.taken)
+                    format!("corrupt zstd data after {}: {fault}", Bytes(self.taken))
                 }
                 true => format!("not zstd data: {fault}"),
                 false => format!("trailing data at byte {} is not zstd: {fault}", self.taken),
@@ -122,7 +123,7 @@ impl Transform for Decompress {
         }
         let why = match self.taken {
             0 => Cow::Borrowed("empty input, where zstd data is expected"),
-            n => format!("zstd data truncated after {n} bytes").into(),
+            n => format!("zstd data truncated after {}", Bytes(n)).into(),
         };
         Err(Fault {
             errno: Errno::EBADMSG,

@@ -20,6 +20,7 @@ use crate::problem::{Action, Problem, Refused, result_of};
 use crate::session::Moved;
 use crate::signals::{retry, stop};
 use crate::sys::close;
+use crate::units::number_of;
 
 /// An observer that ignores progress. The walk's thread shows the total of the
 /// threads that no signal reaches.
@@ -179,27 +180,32 @@ fn describe_sink(
         }
         return problem;
     }
-    let of = state.total.map_or(String::new(), |n| format!(" of {n}"));
+    let of_all = |n: u64| match state.total {
+        Some(total) => format!("{n} of {}", number_of(total, "byte")),
+        None => number_of(n, "byte"),
+    };
     let holds = match sink_file.before {
         // It has the bytes of others too.
         before if sink_file.start != before => {
-            let (written, start) = (state.written, sink_file.start);
-            format!("{to} got {written}{of} bytes at byte {start}")
+            let (written, start) = (of_all(state.written), sink_file.start);
+            format!("{to} got {written} at byte {start}")
         }
         // The preallocated rest could not be truncated.
         0 if stat.st_size as u64 > state.written => {
             let copied = match state.written {
                 0 => "no bytes were copied".to_owned(),
+                1 => "1 was copied".to_owned(),
                 written => format!("{written} were copied"),
             };
-            format!("{to} is {} bytes long, of which {copied}", stat.st_size)
+            let size = number_of(stat.st_size as u64, "byte");
+            format!("{to} is {size} long, of which {copied}")
         }
-        0 => format!("{to} holds {}{of} bytes", stat.st_size),
+        0 => format!("{to} holds {}", of_all(stat.st_size as u64)),
         // Other processes may append to it too: the size says nothing about
         // this copy.
         before => {
-            let written = state.written;
-            format!("{to} got {written}{of} bytes after the {before} it had")
+            let written = of_all(state.written);
+            format!("{to} got {written} after the {before} it had")
         }
     };
     if state.again || stop().is_some() {
@@ -246,11 +252,24 @@ mod tests {
     fn a_sink_longer_than_what_was_copied_does_not_hold_it() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("sink");
-        for (length, written, says) in [
-            (8, 8, "sink holds 8 of 8 bytes"),
-            (3, 3, "sink holds 3 of 8 bytes"),
-            (8, 3, "sink is 8 bytes long, of which 3 were copied"),
-            (8, 0, "sink is 8 bytes long, of which no bytes were copied"),
+        for (length, written, total, says) in [
+            (8, 8, Some(8), "sink holds 8 of 8 bytes"),
+            (3, 3, Some(8), "sink holds 3 of 8 bytes"),
+            (1, 1, None, "sink holds 1 byte"),
+            (1, 1, Some(1), "sink holds 1 of 1 byte"),
+            (
+                8,
+                3,
+                Some(8),
+                "sink is 8 bytes long, of which 3 were copied",
+            ),
+            (2, 1, Some(8), "sink is 2 bytes long, of which 1 was copied"),
+            (
+                1,
+                0,
+                Some(8),
+                "sink is 1 byte long, of which no bytes were copied",
+            ),
         ] {
             let file = std::fs::File::create(&at).unwrap();
             file.set_len(length).unwrap();
@@ -261,15 +280,16 @@ mod tests {
                 start: 0,
             };
             let state = FailedCopy {
-                complete: written == 8,
+                complete: total.is_none_or(|total| total == written),
                 written,
-                total: Some(8),
+                total,
                 again: false,
             };
             let failed = Problem::call("sink", Side::Sink, Errno::EIO, Action::Transfer);
             let (to, outcome) = (Place::top(&at), &mut Outcome::default());
             let message = describe_sink(failed, &to, &sink_file, &state, outcome).to_string();
-            assert!(message.contains(says), "{message}");
+            let mut found = message.split("; ");
+            assert!(found.any(|part| part.ends_with(says)), "{message}");
         }
     }
 

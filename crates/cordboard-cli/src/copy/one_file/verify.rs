@@ -22,6 +22,7 @@ use crate::memory;
 use crate::problem::Action;
 use crate::problem::Problem;
 use crate::signals::{Interrupted, check_stop, retry, stop};
+use crate::units::number_of;
 
 /// Bytes of either file that are compared at a time.
 const PIECE: usize = 1 << 20;
@@ -75,7 +76,7 @@ impl Job {
         };
         let others = opened.appended.is_some() || self.request.sink_offset.is_some();
         if size < whole || (size > whole && !others) {
-            let text = format!("holds {size} bytes instead of {whole}");
+            let text = format!("holds {} instead of {whole}", number_of(size, "byte"));
             return Err(mismatch(to, report, text));
         }
         let plain = !self.staging.stages.transform();

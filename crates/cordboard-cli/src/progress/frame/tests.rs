@@ -170,6 +170,7 @@ fn the_files_of_a_tree() {
     assert_eq!(files(1, None), "1 file");
     assert_eq!(files(1200, None), "1,200 files");
     assert_eq!(files(3, known(7)), "3 of 7 files");
+    assert_eq!(files(0, known(1)), "0 of 1 file");
     // A directory that could not be read has failed too, and is not counted before.
     assert_eq!(files(8, known(7)), "8 of 8 files");
 }
@@ -202,4 +203,5 @@ fn as_dd_tells() {
     let line = requested_line(1, S, DataPath::Splice, files, buffered);
     let end = "1 B/s, 120 of 12,000+ files, path splice, buffer 12 MiB of 64 MiB\n";
     assert!(line.ends_with(end), "{line}");
+    assert!(line.starts_with("1 byte written, "), "{line}");
 }

@@ -18,6 +18,7 @@ use super::server::Server;
 use crate::request;
 use crate::steering::control;
 use crate::sys;
+use crate::units;
 
 /// The interval at which the progress is checked.
 pub const TICK: Duration = Duration::from_secs(1);
@@ -253,7 +254,10 @@ impl Watch {
         if !self.is_fresh && !is_last {
             return;
         }
-        let text = format!("{} bytes so far", self.seen.last.written);
+        let text = format!(
+            "{} so far",
+            units::number_of(self.seen.last.written, "byte")
+        );
         for _ in 0..std::mem::take(&mut self.asked) {
             if lines.reply(213, text.as_bytes()).is_err() || Instant::now() >= until {
                 // Each further reply could wait as long as this one.

@@ -36,7 +36,7 @@ use crate::flags::Ftp;
 use crate::output::errno_of;
 use crate::problem::Problem;
 use crate::registry::Directory;
-use crate::{print, signals, sys};
+use crate::{print, signals, sys, units};
 use server::{Clients, Server};
 
 /// The time that cancelled transfers have to end.
@@ -260,7 +260,10 @@ fn end(server: &Server, hang_up: OwnedFd, grace: Duration) {
     let left = server.clients.wait_for_all(deadline + LAST);
     server.log.line(&match left {
         0 => "ended".to_owned(),
-        left => format!("ended, with {left} clients connected"),
+        left => {
+            let clients = units::number_of(left as u64, "client");
+            format!("ended, with {clients} connected")
+        }
     });
 }
 

@@ -217,10 +217,10 @@ impl Session {
             .path
             .map_or_else(|| "-".to_owned(), |path| path.to_string());
         self.log(&format!(
-            "{} {} {} bytes {:.3} s by {by}{through}: {}",
+            "{} {} {} {:.3} s by {by}{through}: {}",
             job.verb,
             String::from_utf8_lossy(&shown),
-            carried.written,
+            units::number_of(carried.written, "byte"),
             elapsed.as_secs_f64(),
             if complete { "complete" } else { &text }
         ));
