@@ -9,7 +9,10 @@ use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::fan_out::end;
 use crate::flags::Splice;
-use crate::problem::{Action, Problem, buffer_failed, refusal_hint, refusal_text, transfer_failed};
+use crate::problem::{
+    Action, Problem, buffer_failed, past_largest_offset, refusal_hint, refusal_text,
+    transfer_failed,
+};
 use crate::progress::is_on;
 use crate::report::BufferLine;
 use crate::request;
@@ -177,6 +180,15 @@ fn report(
         }
         (Ended::Error, ..) => transfer_failed(sink.shown.clone(), total, Action::transfer(sink)),
         _ => return,
+    };
+    let first = (flags.range.offset, flags.writing.sink_offset);
+    let problem = match past_largest_offset(total, first) {
+        Some(hint) => problem.help(hint),
+        None => problem,
+    };
+    let problem = match outcome.failed {
+        Some(Side::Sink) => problem.leaving(sink.remove_if_unused()),
+        _ => problem,
     };
     session.problem_of_sink(&problem, sink.as_fd());
 }

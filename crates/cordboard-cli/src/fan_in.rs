@@ -12,7 +12,9 @@ use crate::buffer;
 use crate::endpoint::{self, Opened};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
-use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
+use crate::problem::{
+    Action, Problem, past_largest_offset, refusal_hint, refusal_text, transfer_failed,
+};
 use crate::progress::{Watch, is_on};
 use crate::report::SourceLine;
 use crate::request;
@@ -109,7 +111,8 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     session.set_sources(lines.collect());
     let total = total(&outcome);
     session.add(&total);
-    report(session, &sources, &sink, &outcome);
+    let to = (&sink, flags.writing.sink_offset);
+    report(session, &sources, to, &outcome);
     if outcome.ended == Ended::Cancelled {
         check_stop()?;
     }
@@ -225,10 +228,20 @@ fn line((source, report): (&Opened, &SourceReport)) -> SourceLine {
 }
 
 /// Reports the failures of the sink and of each source.
-fn report(session: &mut Session, sources: &[Opened], sink: &Opened, outcome: &FanInOutcome) {
+fn report(
+    session: &mut Session,
+    sources: &[Opened],
+    (sink, sink_offset): (&Opened, Option<u64>),
+    outcome: &FanInOutcome,
+) {
     if outcome.ended == Ended::Error && outcome.failed_source.is_none() {
         let action = Action::transfer(sink.as_fd());
         let problem = transfer_failed(sink.shown.clone(), &total(outcome), action);
+        let problem = match past_largest_offset(&total(outcome), (None, sink_offset)) {
+            Some(hint) => problem.help(hint),
+            None => problem,
+        };
+        let problem = problem.leaving(sink.remove_if_unused());
         session.problem_of_sink(&problem, sink.as_fd());
     }
     session.report_idle_loss(&total(outcome), &sink.shown);

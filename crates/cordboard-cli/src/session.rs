@@ -16,7 +16,8 @@ use crate::files::{is_standard_output, kind};
 use crate::flags::{Common, Label, ProgressMode};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{
-    Problem, Refused, changes_bytes, dropped_line, lost_by_idle_limit, result_of,
+    Problem, Refused, changes_bytes, dropped_line, lost_by_idle_limit, past_largest_offset,
+    result_of,
 };
 use crate::progress::{Style, Watch, is_on};
 use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
@@ -190,7 +191,10 @@ impl Session {
         let transfer = transfer.control(self.control).observe(&mut self.watch);
         let report = transfer.run().report;
         let done = result_of(&report, (source, source_name), (sink, sink_name));
-        let done = done.map_err(|problem| match cut_by_size(&report, &asked, packed) {
+        let first = (asked.source_offset, asked.sink_offset);
+        let hint = cut_by_size(&report, &asked, packed);
+        let hint = hint.or_else(|| past_largest_offset(&report, first));
+        let done = done.map_err(|problem| match hint {
             Some(help) => problem.help(help),
             None => problem,
         });

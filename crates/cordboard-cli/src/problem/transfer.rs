@@ -96,6 +96,24 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
     }
 }
 
+/// Returns the hint for a range that ends after the largest offset. The first
+/// offsets are those of the source and of the sink, if they are known. A call
+/// that would move bytes beyond it fails with `EINVAL` (`rw_verify_area`,
+/// fs/read_write.c).
+pub fn past_largest_offset(
+    report: &Report,
+    first: (Option<u64>, Option<u64>),
+) -> Option<&'static str> {
+    /// The most bytes of one call (`MAX_RW_COUNT`, include/linux/fs.h).
+    const MOST: u64 = 0x7fff_f000;
+    let end = match report.failed? {
+        Side::Source => first.0?.saturating_add(report.read),
+        Side::Sink => first.1?.saturating_add(report.written),
+    };
+    let exceeds = report.errno == Some(Errno::EINVAL) && end > i64::MAX as u64 - MOST;
+    exceeds.then_some("the range exceeds 2^63-1, the largest offset")
+}
+
 fn cannot_wait(report: &Report) -> bool {
     let mut all = report.declined.iter();
     all.any(|declined| declined.why == Why::CannotWait)
@@ -216,6 +234,26 @@ pub fn request_refused(operand: String, failure: &Failure) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_offset_is_named_near_it() {
+        let mut report = Report::default();
+        (report.read, report.written) = (1 << 20, 1 << 20);
+        let hint = |failed, errno, first| {
+            let mut report = report.clone();
+            (report.failed, report.errno) = (failed, Some(errno));
+            past_largest_offset(&report, first).is_some()
+        };
+        let (sink, source) = (Some(Side::Sink), Some(Side::Source));
+        let near = Some((1 << 63) - (1 << 31));
+        assert!(hint(sink, Errno::EINVAL, (None, near)));
+        assert!(hint(source, Errno::EINVAL, (near, None)));
+        assert!(hint(sink, Errno::EINVAL, (None, Some(u64::MAX))));
+        assert!(!hint(source, Errno::EINVAL, (None, near)));
+        assert!(!hint(sink, Errno::EINVAL, (near, Some(1 << 62))));
+        assert!(!hint(sink, Errno::EFBIG, (None, near)));
+        assert!(!hint(None, Errno::EINVAL, (near, near)));
+    }
 
     #[test]
     fn one_byte_is_singular() {

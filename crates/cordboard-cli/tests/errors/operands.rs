@@ -11,6 +11,7 @@ type Case<'a> = (&'a [&'a str], i32, &'a [&'a str], &'a str, &'a str);
 
 #[test]
 fn one_line_and_one_report_each() {
+    const LARGEST: &str = "9223372036854775807";
     let dir = dir();
     let there = file(&dir, "there", b"some bytes");
     let there = there.to_str().unwrap();
@@ -20,6 +21,7 @@ fn one_line_and_one_report_each() {
     let no_folder = format!("{folder}/no/");
     let long = format!("unix:{}", "x".repeat(200));
     let gone = format!("unix:{folder}/gone");
+    let new = format!("{folder}/new");
     let cases: &[Case] = &[
         (
             &["splice", "/no/such", "-"],
@@ -159,6 +161,52 @@ fn one_line_and_one_report_each() {
             "EINVAL",
         ),
         (&["splice", "", "-"], 2, &["empty"], "source", "EINVAL"),
+        // The offset is valid, but the bytes at it are not.
+        (
+            &["splice", "--sink-offset", LARGEST, there, &new],
+            1,
+            &["new: Invalid argument (EINVAL) at the sink", "2^63-1"],
+            "sink",
+            "EINVAL",
+        ),
+        (
+            &[
+                "splice",
+                "--buffer",
+                "64K",
+                "--sink-offset",
+                LARGEST,
+                there,
+                &new,
+            ],
+            1,
+            &["new: Invalid argument (EINVAL) at the sink", "2^63-1"],
+            "sink",
+            "EINVAL",
+        ),
+        (
+            &[
+                "splice",
+                "--fan-in",
+                "turn",
+                "--sink-offset",
+                LARGEST,
+                there,
+                "/dev/null",
+                &new,
+            ],
+            1,
+            &["new: Invalid argument (EINVAL) at the sink", "2^63-1"],
+            "sink",
+            "EINVAL",
+        ),
+        (
+            &["copy", "--sink-offset", LARGEST, there, &new],
+            1,
+            &["new: Invalid argument (EINVAL) at the sink", "2^63-1"],
+            "sink",
+            "EINVAL",
+        ),
     ];
     for (args, code, says, side, errno) in cases {
         let plain = call(*args);

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use cordboard::{Errno, Observer, Progress, Side, Transfer};
+use cordboard::{Observer, Progress, Side, Transfer};
 use rustix::fs::FileType;
 
 use super::appended::AppendedRanges;
@@ -16,7 +16,7 @@ use crate::copy::place::Place;
 use crate::directory::sync_parent;
 use crate::files::{is_pseudo, is_standard_output, kind, leftover, remove_unused};
 use crate::interruptible::interruptible;
-use crate::problem::{Action, Problem, Refused, result_of};
+use crate::problem::{Action, Problem, Refused, past_largest_offset, result_of};
 use crate::session::Moved;
 use crate::signals::{retry, stop};
 use crate::sys::close;
@@ -88,8 +88,10 @@ impl Job {
             Ok(()) => Ok(()),
             Err(mut problem) => {
                 problem.at_standard_output = is_standard_output(sink);
-                if problem.errno == Some(Errno::EINVAL) && exceeds_largest_offset(&opened) {
-                    problem = problem.help("the range exceeds 2^63-1, the largest offset");
+                let first = (opened.request.source_offset, Some(opened.sink.start));
+                let report = outcome.report.as_ref();
+                if let Some(hint) = report.and_then(|report| past_largest_offset(report, first)) {
+                    problem = problem.help(hint);
                 }
                 // Lack of space for attributes concerns one file only.
                 again = !complete && self.is_repeated(&problem);
@@ -134,13 +136,6 @@ impl Job {
         }
         kept
     }
-}
-
-/// Returns whether the range to write ends after the largest offset, for which write(2) fails
-/// with `EINVAL` (rw_verify_area, fs/read_write.c).
-fn exceeds_largest_offset(opened: &Opened) -> bool {
-    let length = opened.size.unwrap_or(1);
-    opened.sink.start.saturating_add(length) > i64::MAX as u64
 }
 
 /// The state of a copy that has failed.
@@ -221,7 +216,7 @@ fn describe_sink(
 mod tests {
     use std::path::Path;
 
-    use cordboard::Control;
+    use cordboard::{Control, Errno};
 
     use super::*;
     use crate::copy::one_file::mode::OpenMode;
