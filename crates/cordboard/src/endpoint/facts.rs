@@ -155,8 +155,9 @@ impl Facts {
         self.kind == Kind::CharDevice && !self.memory
     }
 
-    /// Returns whether a read may have to be as long as the buffer: the length of a record
-    /// or the alignment that it requires is unknown.
+    /// Returns whether a read may have to be as long as the buffer, and a write as long as
+    /// the caller's block: the length of a record or the alignment that it requires is
+    /// unknown.
     pub(crate) fn has_pieces(&self) -> bool {
         matches!(self.kind, Kind::Pseudo | Kind::Other) || self.may_be_messages()
     }

@@ -8,7 +8,7 @@ use rustix::fs::{OFlags, SeekFrom};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::pair::Pair;
-use crate::path::common::checks::{COULD_WAIT, UNPAGED, blame, needs_room};
+use crate::path::common::checks::{COULD_WAIT, RECORDS, UNPAGED, blame, needs_room};
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
@@ -19,7 +19,7 @@ use crate::request::Why;
 /// whose reader keeps up. The kernel's limit is 0x7ffff000.
 const PIECE: usize = 2 << 20;
 
-/// Accepts files and block devices as the source, and files, block devices, character
+/// Accepts files and block devices as the source, and files, block devices, memory
 /// devices and stream sockets as the sink. Pipes are left to `splice`.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
@@ -54,6 +54,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         Kind::File | Kind::Memfd | Kind::BlockDevice => {
             Ok("from the page cache with one copy in the kernel")
         }
+        Kind::CharDevice if sink.has_pieces() => Err(RECORDS.into()),
         Kind::CharDevice => Ok("from the page cache to the driver"),
         _ => Err(Why::Kinds("this kind of sink is not supported")),
     }

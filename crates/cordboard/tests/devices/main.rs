@@ -4,6 +4,7 @@ mod at_once;
 #[path = "../common/mod.rs"]
 mod common;
 mod hung_up;
+mod packets;
 mod records;
 mod thresholds;
 
@@ -256,45 +257,6 @@ fn a_terminal_that_may_not_be_read_is_an_error() {
         rustix::process::ioctl_tiocsctty(&tty).unwrap();
         testkit::child::in_a_child(in_the_background)
     }));
-}
-
-/// Each write to `/dev/net/tun` is a packet. No request joins or cuts packets.
-#[test]
-fn packets_stay_packets() {
-    use std::os::unix::net::UnixDatagram;
-    let _dog = watchdog("packets_stay_packets");
-    let tun = match testkit::tun::Tun::new() {
-        Ok(tun) => tun,
-        Err(error) => {
-            return testkit::skip::report("a network interface of our own", &error.to_string());
-        }
-    };
-    let mut packet = vec![0; 1400];
-    packet[0] = 0x45;
-    let before = tun.received().unwrap();
-    for asynchronous in [false, true] {
-        let (put, source) = UnixDatagram::pair().unwrap();
-        for length in [100, 1400, 1400, 28] {
-            put.send(&packet[..length]).unwrap();
-        }
-        let request = Request {
-            size: 2928.into(),
-            ..any()
-        };
-        let report = if asynchronous {
-            cordboard::start(&source, &tun.fd, request)
-                .unwrap()
-                .wait()
-                .report
-        } else {
-            run(&source, &tun.fd, request).report
-        };
-        assert_eq!((report.ended, report.written), (Ended::Size, 2928));
-        assert_eq!(report.path, [ReadWrite]);
-    }
-    let after = tun.received().unwrap();
-    assert_eq!(after.packets - before.packets, 8);
-    assert_eq!(after.bytes - before.bytes, 2 * 2928);
 }
 
 /// `O_APPEND` has no effect on a block device: all bytes are written at its position,

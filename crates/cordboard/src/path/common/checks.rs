@@ -18,6 +18,12 @@ pub(in crate::path) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Wh
 /// Why no pages are taken from a source that is [unpaged](Facts::unpaged).
 pub(in crate::path) const UNPAGED: &str = "reads of the source may bypass the page cache";
 
+/// Why no pages go to a sink that [has records](Facts::has_pieces). The driver would get
+/// a record in parts: each page alone before Linux 5.10, if it has no splice_write
+/// (`default_file_splice_write`, fs/splice.c; `EINVAL` since), and never more than the
+/// pipe holds.
+pub(in crate::path) const RECORDS: &str = "each write to the sink may be a record";
+
 /// Whether the errno reports a lack of space or memory. For a source this need
 /// not be final: before Linux 5.18, tmpfs allocates a hole that is read by
 /// pages (`shmem_file_read_iter`, `SGP_CACHE`; removed in 56a8c8eb1eaf), which

@@ -9,8 +9,7 @@ use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::pipe::{self, Channel};
 
-/// Bytes that a blocking pipe or terminal that polls writable accepts without
-/// blocking.
+/// Bytes that a blocking pipe that polls writable accepts without blocking.
 const PIECE: usize = 4096;
 
 /// Bytes copied out of a pipe.
@@ -46,7 +45,11 @@ impl CopyOut {
                 socket::send(flow, rest, flow.mode.may_sleep())
             }),
             false => {
-                let bytes = flow.claimed(&rest[..rest.len().min(PIECE)]);
+                let most = match flow.sink_is_a_pipe_that_waits() {
+                    true => PIECE,
+                    false => rest.len(),
+                };
+                let bytes = flow.claimed(&rest[..rest.len().min(most)]);
                 in_place::write(flow, bytes).map_err(Errno::from)
             }
         };

@@ -4,7 +4,7 @@ use super::pipe_lock::waits_with_pipe_locked;
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::pair::{Capabilities, Pair};
-use crate::path::common::checks::UNPAGED;
+use crate::path::common::checks::{RECORDS, UNPAGED};
 use crate::path::verdict::Takes;
 use crate::request::Sparse;
 use crate::request::Why;
@@ -61,6 +61,7 @@ fn writable(sink: &Facts) -> Result<(), Why> {
         Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Err(Errno::EINVAL.into()),
         Kind::Pseudo => Err("writes to a pseudo-file are commands, to be kept whole".into()),
         Kind::Tty => Err("a terminal does not accept pages".into()),
+        _ if sink.has_pieces() => Err(RECORDS.into()),
         // Spliced buffers keep their flags, and only a write makes a packet
         // (`splice_pipe_to_pipe`, fs/splice.c): a short read would also take a
         // part of the next packet.

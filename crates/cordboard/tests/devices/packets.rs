@@ -1,0 +1,89 @@
+//! Devices to which each write is a message.
+
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+
+use crate::by;
+use crate::common::{any, file_with, run, watchdog};
+use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
+use cordboard::{Ended, Request};
+use testkit::tun::Tun;
+
+/// `None`: the test is skipped.
+fn tun() -> Option<Tun> {
+    let tun = Tun::new();
+    if let Err(error) = &tun {
+        testkit::skip::report("a network interface of our own", &error.to_string());
+    }
+    tun.ok()
+}
+
+/// The driver checks the version only, in the first byte.
+fn packet(length: usize) -> Vec<u8> {
+    let mut packet = vec![0; length];
+    packet[0] = 0x45;
+    packet
+}
+
+/// Each write to `/dev/net/tun` is a packet. No request joins or cuts packets.
+#[test]
+fn packets_stay_packets() {
+    let _dog = watchdog("packets_stay_packets");
+    let Some(tun) = tun() else { return };
+    let packet = packet(1400);
+    let before = tun.received().unwrap();
+    for asynchronous in [false, true] {
+        let (put, source) = UnixDatagram::pair().unwrap();
+        for length in [100, 1400, 1400, 28] {
+            put.send(&packet[..length]).unwrap();
+        }
+        let request = Request {
+            size: 2928.into(),
+            ..any()
+        };
+        let report = if asynchronous {
+            cordboard::start(&source, &tun.fd, request)
+                .unwrap()
+                .wait()
+                .report
+        } else {
+            run(&source, &tun.fd, request).report
+        };
+        assert_eq!((report.ended, report.written), (Ended::Size, 2928));
+        assert_eq!(report.path, [ReadWrite]);
+    }
+    let after = tun.received().unwrap();
+    assert_eq!(after.packets - before.packets, 8);
+    assert_eq!(after.bytes - before.bytes, 2 * 2928);
+}
+
+/// A block of a file is one packet. The driver takes no pages, and a part of a packet is
+/// `EINVAL`.
+#[test]
+fn a_block_of_a_file_is_a_packet() {
+    const LENGTH: usize = 9000;
+    let _dog = watchdog("a_block_of_a_file_is_a_packet");
+    let Some(tun) = tun() else { return };
+    let packet = packet(LENGTH);
+    let mut expected = tun.received().unwrap();
+    for way in ["sleeping"] {
+        for (packets, block) in [(1, None), (3, NonZeroUsize::new(LENGTH))] {
+            let source = OwnedFd::from(file_with(&packet.repeat(packets)));
+            let request = Request { block, ..any() };
+            let report = by(way, &source, &tun.fd, request, false);
+            let what = format!("{way}, {packets}: {report:?}");
+            assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
+            assert_eq!(report.path, [ReadWrite], "{what}");
+            for path in [Sendfile, Splice] {
+                let declined = report.declined.iter().find(|d| d.path == path);
+                let why = declined.map(|declined| declined.why.to_string());
+                let records = "each write to the sink may be a record";
+                assert_eq!(why.as_deref(), Some(records), "{what}");
+            }
+            expected.packets += packets as u64;
+            expected.bytes += (packets * LENGTH) as u64;
+            assert_eq!(tun.received().unwrap(), expected, "{what}");
+        }
+    }
+}
