@@ -223,8 +223,8 @@ impl Running {
     /// a file system whose server does not answer (NFS, FUSE); calls on a pipe
     /// whose lock another process holds while it splices a silent socket or a slow
     /// file into the pipe (an empty pipe is not read); a write of up to 4096 bytes
-    /// to a blocking serial line that accepts only a part of it. Other transfers
-    /// continue meanwhile.
+    /// to a blocking serial line that accepts only a part of it; a write to another
+    /// blocking device that does so. Other transfers continue meanwhile.
     pub fn cancel(&self) {
         if !self.is_inherited()
             && self.shared.completion.cancel()

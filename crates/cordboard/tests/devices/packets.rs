@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 
-use crate::by;
 use crate::common::{any, file_with, run, watchdog};
+use crate::{WAYS, by};
 use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
 use cordboard::{Ended, Request};
 use testkit::tun::Tun;
@@ -58,8 +58,8 @@ fn packets_stay_packets() {
     assert_eq!(after.bytes - before.bytes, 2 * 2928);
 }
 
-/// A block of a file is one packet. The driver takes no pages, and a part of a packet is
-/// `EINVAL`.
+/// A block of a file is one packet, also on a thread that must not block in a write. The
+/// driver takes no pages, and a part of a packet is `EINVAL`.
 #[test]
 fn a_block_of_a_file_is_a_packet() {
     const LENGTH: usize = 9000;
@@ -67,7 +67,7 @@ fn a_block_of_a_file_is_a_packet() {
     let Some(tun) = tun() else { return };
     let packet = packet(LENGTH);
     let mut expected = tun.received().unwrap();
-    for way in ["sleeping"] {
+    for way in WAYS {
         for (packets, block) in [(1, None), (3, NonZeroUsize::new(LENGTH))] {
             let source = OwnedFd::from(file_with(&packet.repeat(packets)));
             let request = Request { block, ..any() };

@@ -1,4 +1,4 @@
-//! A blocking terminal or device as the sink of a thread that must not block.
+//! A blocking terminal as the sink of a thread that must not block.
 
 use crate::endpoint::{Kind, is_pty_master};
 use crate::path::flow::Flow;
@@ -28,10 +28,11 @@ impl Terminal {
         flow.sink.may_use(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
     }
 
-    /// These bytes, or as many as can be written without blocking.
+    /// These bytes, or as many as a terminal accepts without blocking. Bytes for another
+    /// device are not cut: each write may be a record, and may block in any case.
     pub(in crate::path) fn piece<'b>(&mut self, flow: &Flow<'_>, bytes: &'b [u8]) -> &'b [u8] {
         let facts = flow.sink.facts();
-        if facts.nonblocking || flow.mode.may_sleep() || !facts.can_block() {
+        if facts.kind != Kind::Tty || facts.nonblocking || flow.mode.may_sleep() {
             return bytes;
         }
         let piece = match self.is_a_master_that_waits(flow) {

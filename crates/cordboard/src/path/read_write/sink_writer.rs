@@ -89,16 +89,13 @@ impl SinkWriter {
             return (self.nowait).write(sink, &parts, facts.is_packet_pipe());
         }
         let waits = !facts.nonblocking && !flow.mode.may_sleep() && facts.can_block();
-        let bytes = match flow.keeps_messages() {
-            true => bytes,
-            false => self.terminal.piece(flow, bytes),
-        };
         if facts.kind == Kind::Eventfd {
             if waits && !counter::takes(sink, bytes) {
                 return Err(Errno::EAGAIN);
             }
             return numbers::write(sink, bytes, if waits { 1 } else { NUMBERS });
         }
+        let bytes = self.terminal.piece(flow, bytes);
         Ok(in_place::write(flow, bytes)?)
     }
 
