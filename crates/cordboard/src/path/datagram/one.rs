@@ -69,10 +69,13 @@ fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Rec
 /// Receives without ancillary data: descriptors that were sent along are closed by
 /// the kernel.
 ///
-/// `j1939_sk_recvmsg` (net/can/j1939/socket.c) refuses `MSG_TRUNC` with `EINVAL`.
+/// `j1939_sk_recvmsg` (net/can/j1939/socket.c) refuses `MSG_TRUNC` with `EINVAL`,
+/// `vcc_recvmsg` (net/atm/common.c) with `EOPNOTSUPP`.
 fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     let whole = match socket::receive(flow, into, RecvFlags::TRUNC, wait) {
-        Err(Errno::EINVAL) => socket::receive(flow, into, RecvFlags::empty(), wait)?,
+        Err(Errno::EINVAL | Errno::EOPNOTSUPP) => {
+            socket::receive(flow, into, RecvFlags::empty(), wait)?
+        }
         done => done?,
     };
     Ok(Received {

@@ -53,7 +53,7 @@ fn frames_are_received() {
     let sent: Vec<_> = [100, 46, 1400, 1].map(pattern).to_vec();
     let joined = sent.concat();
     for path in BOTH {
-        for refused in [false, true] {
+        for refused in [None, Some(libc::EINVAL), Some(libc::EOPNOTSUPP)] {
             let request = || Request {
                 idle: idle(),
                 ..only(&[path])
@@ -62,11 +62,11 @@ fn frames_are_received() {
             for to_pipe in [false, true] {
                 sent.iter().for_each(|bytes| put(&feed, bytes));
                 let report = apart(|| {
-                    if refused {
-                        // CAN sockets (J1939) refuse the flag in this way.
+                    if let Some(errno) = refused {
+                        // CAN (J1939) and ATM sockets refuse the flag in this way.
                         for waits in [0, libc::MSG_DONTWAIT] {
                             let flags = (libc::MSG_TRUNC | waits) as u32;
-                            refuse_where(libc::SYS_recvfrom, 3, flags, libc::EINVAL);
+                            refuse_where(libc::SYS_recvfrom, 3, flags, errno);
                         }
                     }
                     match to_pipe {
@@ -74,7 +74,7 @@ fn frames_are_received() {
                         false => run(&source, &writer.0, request()).report,
                     }
                 });
-                let what = format!("{path}, pipe {to_pipe}, refused {refused}: {report:?}");
+                let what = format!("{path}, pipe {to_pipe}, refused {refused:?}: {report:?}");
                 assert_eq!(report.ended, Ended::Idle, "{what}");
                 assert_eq!(report.written, joined.len() as u64, "{what}");
                 assert_eq!(report.path, [path], "{what}");
