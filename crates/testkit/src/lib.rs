@@ -12,7 +12,7 @@
 //! | subject | modules |
 //! |---|---|
 //! | every kind of descriptor | [`source`], [`sink`], [`spec`], [`expect`], [`pattern`], [`matrix`], [`table`] |
-//! | special files and devices | [`fuse`], [`loopdev`], [`tun`] |
+//! | special files, devices and sockets | [`fuse`], [`loopdev`], [`tun`], [`sockets`] |
 //! | descriptors that make a call wait | [`obstacle`], [`locked`] (pipes), [`stalled`] (TCP), [`full`] (UNIX) |
 //! | system calls | [`refuse`]: fail; [`midst`]: held in a thread; [`stall`]: held in a child; [`calls`]: counted |
 //! | processes and threads | [`child`], [`thread_start`], [`ends`] |
@@ -39,6 +39,7 @@ pub mod refuse;
 pub mod rounds;
 pub mod sink;
 pub mod skip;
+pub mod sockets;
 pub mod source;
 pub mod spec;
 pub mod stall;

@@ -35,6 +35,12 @@ pub enum Need {
     /// Datagrams that stay joined on the loopback device (`UDP_GRO`), since Linux
     /// 5.11.
     JoinedDatagrams,
+    /// Sockets that return a digest (`AF_ALG`), since Linux 2.6.38.
+    HashSockets,
+    /// SCTP over the loopback device.
+    Sctp,
+    /// ICMP sockets, and a network namespace for them.
+    Ping,
 }
 
 impl Need {
@@ -56,6 +62,9 @@ impl Need {
             Need::JoinedDatagrams => {
                 "the loopback device joins no datagrams here (since Linux 5.11)"
             }
+            Need::HashSockets => "no AF_ALG with SHA-256 here",
+            Need::Sctp => "no SCTP here",
+            Need::Ping => "ICMP sockets in a network namespace need root",
         }
     }
 
@@ -74,6 +83,9 @@ impl Need {
             Need::CloseRange => close_range(),
             Need::ZeroPages => zero_pages(),
             Need::JoinedDatagrams => joined_datagrams(),
+            Need::HashSockets => made(crate::sockets::sha256()),
+            Need::Sctp => made(crate::sockets::sctp()),
+            Need::Ping => made(crate::sockets::ping()),
             Need::Eventfd => {
                 rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(drop)
             }
@@ -116,6 +128,11 @@ fn splice() -> Result<(), Errno> {
 fn statx() -> Result<(), Errno> {
     let flags = rustix::fs::AtFlags::EMPTY_PATH;
     rustix::fs::statx(file()?, c"", flags, rustix::fs::StatxFlags::BASIC_STATS).map(drop)
+}
+
+fn made<T>(done: std::io::Result<T>) -> Result<(), Errno> {
+    done.map(drop)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Closes the range of the highest number only, which no process can have.
@@ -262,6 +279,9 @@ mod tests {
             (Need::CloseRange, libc::SYS_close_range),
             (Need::ZeroPages, libc::SYS_splice),
             (Need::JoinedDatagrams, libc::SYS_setsockopt),
+            (Need::HashSockets, libc::SYS_socket),
+            (Need::Sctp, libc::SYS_socket),
+            (Need::Ping, libc::SYS_socket),
         ] {
             for errno in [libc::EPERM, libc::ENOSYS] {
                 crate::refuse::apart(|| {

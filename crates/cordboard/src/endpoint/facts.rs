@@ -55,6 +55,11 @@ pub struct Facts {
     pub polls_for_others: bool,
     /// A listening socket.
     pub listening: bool,
+    /// A socket whose `MSG_PEEK` consumes nothing.
+    pub peeks: bool,
+    /// A socket whose `MSG_TRUNC` returns the length of the next message. Other families
+    /// return the length that was copied.
+    pub tells_length: bool,
     /// The file position, or the request's offset in its place, in bytes; `None`
     /// if the descriptor cannot seek.
     pub position: Option<u64>,
@@ -94,6 +99,8 @@ impl Facts {
             memory: kind == Kind::CharDevice,
             polls_for_others: false,
             listening: false,
+            peeks: kind.is_socket(),
+            tells_length: matches!(kind, Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket),
             position: (cached || kind == Kind::Pseudo).then_some(0),
             size: cached.then_some(1 << 30),
             allocated: kind.is_file().then_some(1 << 30),

@@ -41,6 +41,8 @@ pub(super) fn facts(
         memory: false,
         polls_for_others: false,
         listening: false,
+        peeks: false,
+        tells_length: false,
         position: None,
         size: None,
         allocated: None,

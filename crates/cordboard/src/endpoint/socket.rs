@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
 use super::facts::Facts;
 use super::kind::Kind;
 use crate::errno::Errno;
 
-/// Finds the kind of the socket with this inode, and whether it listens.
+/// Finds the kind of the socket with this inode, what it shows of its next message, and
+/// whether it listens.
 ///
 /// A socket of unknown type is an error: reading it as a stream could truncate its
 /// messages, and `MSG_TRUNC`, which returns the length of a message, discards the bytes
@@ -20,12 +21,21 @@ use crate::errno::Errno;
 /// Those of `getsockopt(2)`, if a filter refuses it and procfs does not list the
 /// socket.
 pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<(), Errno> {
-    facts.kind = match sockopt::socket_type(fd) {
-        Ok(kind) => by_type(kind, family(fd)),
+    match sockopt::socket_type(fd) {
+        Ok(kind) => {
+            let family = family(fd);
+            facts.kind = by_type(kind, family);
+            // `hash_recvmsg` and the others (crypto/algif_hash.c, …) ignore the flag.
+            facts.peeks = i32::from(family.as_raw()) != libc::AF_ALG;
+            facts.tells_length = facts.kind.is_datagram() && tells_length(fd, kind, family);
+        }
         // A socket's name in a file system, opened with O_PATH: it moves no bytes.
-        Err(_) if !facts.readable && !facts.writable => Kind::StreamSocket,
-        Err(errno) => listed(inode).ok_or(errno)?,
-    };
+        Err(_) if !facts.readable && !facts.writable => facts.kind = Kind::StreamSocket,
+        Err(errno) => {
+            facts.kind = listed(inode).ok_or(errno)?;
+            (facts.peeks, facts.tells_length) = (true, facts.kind.is_datagram());
+        }
+    }
     facts.listening = sockopt::socket_acceptconn(fd).unwrap_or(false);
     Ok(())
 }
@@ -48,6 +58,22 @@ fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
         SocketType::DGRAM if unix => Kind::UnixDatagram,
         SocketType::SEQPACKET if unix => Kind::UnixSeqpacket,
         _ => Kind::DatagramSocket,
+    }
+}
+
+/// Whether `MSG_TRUNC` returns the length of a message. Not known to: ping sockets
+/// (`ping_recvmsg`, net/ipv4/ping.c), L2TP (`l2tp_ip_recvmsg`, net/l2tp/l2tp_ip.c), SCTP
+/// (`sctp_recvmsg`, net/sctp/socket.c), CAN (`raw_recvmsg`, net/can/raw.c), AX.25, X.25,
+/// ROSE, NET/ROM, TIPC and others.
+fn tells_length(fd: BorrowedFd<'_>, kind: SocketType, family: AddressFamily) -> bool {
+    match (family, kind) {
+        (AddressFamily::UNIX | AddressFamily::NETLINK | AddressFamily::PACKET, _) => true,
+        (AddressFamily::INET | AddressFamily::INET6, SocketType::RAW) => true,
+        (AddressFamily::INET | AddressFamily::INET6, SocketType::DGRAM) => matches!(
+            sockopt::socket_protocol(fd),
+            Ok(Some(ipproto::UDP | ipproto::UDPLITE))
+        ),
+        _ => false,
     }
 }
 
@@ -150,6 +176,30 @@ mod tests {
             assert_eq!(listed(inode), Some(told.kind()), "{told:?}");
         }
         assert_eq!(listed(u64::MAX), None);
+    }
+
+    #[test]
+    fn what_a_socket_shows_of_its_next_message() {
+        use testkit::{needs, sockets};
+        let shown = |fd: &OwnedFd| {
+            let facts = *Endpoint::probe(fd.as_fd()).unwrap().facts();
+            (facts.kind, facts.peeks, facts.tells_length)
+        };
+        for socket in self::sockets() {
+            let (kind, peeks, tells_length) = shown(&socket);
+            assert!(peeks, "{kind}");
+            assert_eq!(tells_length, kind.is_datagram(), "{kind}");
+        }
+        let kind = Kind::DatagramSocket;
+        if !needs::missing("a socket that is not peeked", &[needs::Need::HashSockets]) {
+            assert_eq!(shown(&sockets::sha256().unwrap()), (kind, false, false));
+        }
+        if !needs::missing("a length that is not told", &[needs::Need::Sctp]) {
+            assert_eq!(shown(&sockets::sctp().unwrap().0), (kind, true, false));
+        }
+        if !needs::missing("a length that is not told", &[needs::Need::Ping]) {
+            assert_eq!(shown(&sockets::ping().unwrap()), (Kind::Udp, true, false));
+        }
     }
 
     #[test]

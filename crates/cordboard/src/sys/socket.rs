@@ -83,11 +83,20 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result
 /// and advances the offset. This call peeks from the beginning, and restores the
 /// option.
 pub(crate) fn peek(fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
+    peek_into(fd, &mut [0u8; 1], flags)
+}
+
+/// As [`peek`], and copies the bytes.
+pub(crate) fn peek_into(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    flags: RecvFlags,
+) -> Result<usize, Errno> {
     let before = peek_offset(fd);
     if before.is_some() {
         set_peek_offset(fd, 0);
     }
-    let seen = recv(fd, &mut [0u8; 1], flags | RecvFlags::PEEK);
+    let seen = recv(fd, into, flags | RecvFlags::PEEK);
     if let Some(before) = before {
         set_peek_offset(fd, before);
     }

@@ -50,7 +50,7 @@ pub fn put(fd: &OwnedFd, bytes: &[u8]) {
 /// Returns once the loopback device has delivered what was sent before. A soft interrupt
 /// delivers it, which the kernel may defer to a thread (`ksoftirqd`). Each processor has a
 /// queue, in which a datagram of this function comes last.
-fn deliver() {
+pub fn deliver() {
     let allowed = sched_getaffinity(None).unwrap();
     for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
         let mut one = CpuSet::new();

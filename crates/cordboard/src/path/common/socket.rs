@@ -54,18 +54,67 @@ pub(in crate::path) fn receive(
     }
 }
 
-/// Returns the length of the source's next message without consuming it.
-pub(in crate::path) fn next_length(flow: &Flow<'_>, wait: bool) -> Result<usize, Errno> {
-    let source = flow.source.fd();
-    match sys::peek(source, RecvFlags::TRUNC | receiving(wait)) {
+/// Whether a message is within the rest of the size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::path) enum Fits {
+    Yes,
+    No,
+    /// Nothing shows its length. It is received into no more than the rest of the size,
+    /// as by `read(2)`.
+    Unknown,
+}
+
+/// Whether the source's next message is no longer than the rest of the size. Consumes
+/// nothing. `room`: the place for the message, to which its first bytes may be copied.
+pub(in crate::path) fn next_fits(
+    flow: &Flow<'_>,
+    room: &mut [u8],
+    wait: bool,
+) -> Result<Fits, Errno> {
+    let (source, facts) = (flow.source.fd(), flow.source.facts());
+    let left = flow.allowance.remaining();
+    let unknown = match left {
+        0 => Fits::No,
+        _ => Fits::Unknown,
+    };
+    if !facts.peeks {
+        return Ok(unknown);
+    }
+    let seen = match facts.tells_length {
+        true => sys::peek(source, RecvFlags::TRUNC | receiving(wait)),
+        false => {
+            // One byte more than the rest shows that the message is longer.
+            let most = usize::try_from(left.saturating_add(1)).unwrap_or(usize::MAX);
+            let most = most.min(room.len());
+            sys::peek_into(source, &mut room[..most], receiving(wait))
+        }
+    };
+    let length = match seen {
+        Ok(length) => length as u64,
         // 0 if no message is queued: one that arrives later is not truncated. For
         // sequenced packets, the sum of all queued ones.
-        Err(errno) if errno.is_refusal() => {
-            let length = sys::unsent(source).map_err(|_| errno)?;
-            Ok(usize::try_from(length).unwrap_or(usize::MAX))
-        }
-        done => done,
-    }
+        Err(errno) if errno.is_refusal() => sys::unsent(source).map_err(|_| errno)?,
+        Err(errno) if cannot_peek(errno) => match sys::unsent(source) {
+            Ok(length @ 1..) => length,
+            Ok(0) | Err(_) => return Ok(unknown),
+        },
+        Err(errno) => return Err(errno),
+    };
+    Ok(match length > left {
+        true => Fits::No,
+        false => Fits::Yes,
+    })
+}
+
+/// Whether a peek has failed because a filter refuses it, or because the socket has no
+/// `MSG_PEEK`.
+///
+/// | errno | evidence |
+/// |---|---|
+/// | `EOPNOTSUPP` | VSOCK: sequenced packets before Linux 6.6 (`virtio_transport_seqpacket_dequeue`, net/vmw_vsock/virtio_transport_common.c), Hyper-V (`hvs_stream_dequeue`, net/vmw_vsock/hyperv_transport.c) |
+/// | `EINVAL` | `j1939_sk_recvmsg`, net/can/j1939/socket.c |
+pub(in crate::path) fn cannot_peek(errno: Errno) -> bool {
+    errno.is_refusal() || matches!(errno, Errno::EINVAL | Errno::EOPNOTSUPP)
 }
 
 /// Sends one datagram, or as many bytes as a stream accepts. Some protocols refuse
@@ -141,31 +190,80 @@ impl Flow<'_> {
         match self.peek() {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
-            // It has no MSG_PEEK, and no error queue either.
-            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(true),
-            // The next read reports the error.
-            Err(errno) if errno.is_refusal() => Ok(true),
+            // The next read reports the error. A socket without MSG_PEEK has no error
+            // queue.
+            Err(errno) if cannot_peek(errno) => Ok(true),
             Err(errno) => Err(errno),
         }
     }
 
     /// Whether the stream continues. `splice(2)` returns 0 within a TCP stream if
     /// urgent data comes next (`tcp_splice_read` in net/ipv4/tcp.c), permanently; a
-    /// read passes over it. `None`: a seccomp filter refuses to peek.
+    /// read passes over it. `None`: the socket cannot be peeked.
     pub(in crate::path) fn socket_goes_on(&self) -> Result<Option<bool>, Errno> {
         loop {
             match self.peek() {
                 Ok(n) => return Ok(Some(n > 0)),
                 Err(Errno::EAGAIN) => return Ok(Some(true)),
                 Err(Errno::EINTR) => {}
-                Err(errno) if errno.is_refusal() => return Ok(None),
+                // It is not the source's failure either.
+                Err(errno) if cannot_peek(errno) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
         }
     }
 
     /// Peeks: returns the number of bytes, of one, that could be read now.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if a peek would consume bytes.
     pub(in crate::path) fn peek(&self) -> Result<usize, Errno> {
-        sys::peek(self.source.fd(), RecvFlags::DONTWAIT)
+        match self.source.facts().peeks {
+            true => sys::peek(self.source.fd(), RecvFlags::DONTWAIT),
+            false => Err(Errno::EOPNOTSUPP),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::endpoint::Facts;
+    use crate::{Request, Size, Transfer};
+
+    /// The kernel returns the length that it has copied to these sockets.
+    #[test]
+    fn a_message_is_longer_if_one_byte_more_than_the_rest_comes() {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let (_reader, sink) = std::io::pipe().unwrap();
+        far.send(&[7; 50]).unwrap();
+        let fits = |size, peeks, room: &mut [u8]| {
+            let request = Request {
+                size: Size::Bytes(size),
+                ..Request::default()
+            };
+            let mut transfer = Transfer::new(near.as_fd(), sink.as_fd(), request).unwrap();
+            let source = &mut transfer.flow.source;
+            source.set_endpoint(source.endpoint().with_facts(Facts {
+                peeks,
+                tells_length: false,
+                ..*source.facts()
+            }));
+            next_fits(&transfer.flow, room, false)
+        };
+        let room = &mut [0; 100];
+        assert_eq!(fits(49, true, room), Ok(Fits::No));
+        assert_eq!(room[..51], [[7; 50].as_slice(), &[0]].concat());
+        assert_eq!(fits(50, true, room), Ok(Fits::Yes));
+        assert_eq!(fits(1 << 20, true, room), Ok(Fits::Yes));
+        assert_eq!(fits(49, true, &mut room[..49]), Ok(Fits::Yes));
+        // A peek would consume it.
+        assert_eq!(fits(49, false, room), Ok(Fits::Unknown));
+        assert_eq!(near.recv(room).unwrap(), 50);
+        assert_eq!(fits(49, true, room), Err(Errno::EAGAIN));
     }
 }

@@ -1,7 +1,6 @@
 //! Distinguishes an empty datagram from the end of the source.
 
 use rustix::event::PollFlags;
-use rustix::net::RecvFlags;
 
 use crate::endpoint::Kind;
 use crate::path::flow::Flow;
@@ -65,7 +64,7 @@ fn is_empty(flow: &Flow<'_>) -> bool {
     match sys::unsent(fd) {
         Ok(1..) => false,
         Ok(0) if packets => true,
-        _ => match sys::peek(fd, RecvFlags::DONTWAIT) {
+        _ => match flow.peek() {
             Ok(0) => packets,
             Ok(_) => false,
             Err(_) => true,

@@ -5,7 +5,8 @@ use super::size::{JOINED, MOST_JOINED};
 use super::{Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::path::common::{socket, stream};
+use crate::path::common::socket::{self, Fits};
+use crate::path::common::stream;
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
@@ -92,12 +93,18 @@ impl Datagram {
         // A datagram is moved whole or not at all, however long it is.
         let whole =
             usize::try_from(flow.allowance.remaining() / self.slot as u64).unwrap_or(usize::MAX);
-        let mut at_most = whole.min(self.slots - filled);
+        let (mut at_most, mut slot) = (whole.min(self.slots - filled), self.slot);
+        let slots = &mut buffer[filled * self.slot..];
         if at_most == 0 {
-            if !self.counts_next(flow, filled)?
-                && socket::next_length(flow, wait)? as u64 > flow.allowance.remaining()
-            {
-                return Ok(Batched::TooLong);
+            let fits = match self.counts_next(flow, filled)? {
+                true => Fits::Yes,
+                false => socket::next_fits(flow, &mut slots[..slot], wait)?,
+            };
+            match fits {
+                Fits::Yes => {}
+                Fits::No => return Ok(Batched::TooLong),
+                // Less than a slot.
+                Fits::Unknown => slot = flow.allowance.remaining() as usize,
             }
             at_most = 1;
         }
@@ -105,10 +112,9 @@ impl Datagram {
         let granted = usize::try_from(flow.allowance.now() / self.slot as u64);
         at_most = granted.map_or(at_most, |granted| at_most.min(granted.max(1)));
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
-        let slots = &mut buffer[filled * self.slot..];
         let (fd, received) = (flow.source.fd(), &mut self.received);
         let how = how(flow, wait);
-        let count = batch.receive(fd, slots, self.slot, at_most, how, received)?;
+        let count = batch.receive(fd, slots, slot, at_most, how, received)?;
         let last = self.received.iter().rposition(|r| r.length > 0);
         for (index, received) in self.received.iter().enumerate() {
             // The socket no longer shows messages that were received in the same

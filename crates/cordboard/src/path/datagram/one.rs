@@ -5,7 +5,7 @@ use rustix::net::RecvFlags;
 use super::size::longest;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
-use crate::path::common::socket;
+use crate::path::common::socket::{self, Fits};
 use crate::path::flow::Flow;
 use crate::sys::{self, How, Received};
 
@@ -25,15 +25,20 @@ pub(in crate::path) fn receive_one(
     wait: bool,
     annotated: bool,
 ) -> Result<One, Errno> {
-    let mut into = into;
-    if flow.allowance.remaining() < longest(flow.source.kind()) as u64 {
-        if socket::next_length(flow, wait)? as u64 > flow.allowance.remaining() {
-            return Ok(One::TooLong);
+    let left = flow.allowance.remaining();
+    let rest = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
+    let (mut room, mut annotated) = (into.len(), annotated);
+    if left >= longest(flow.source.kind()) as u64 {
+        room = rest;
+    } else {
+        match socket::next_fits(flow, into, wait)? {
+            Fits::Yes => {}
+            Fits::No => return Ok(One::TooLong),
+            // The flags of the message show whether it was cut.
+            Fits::Unknown => (room, annotated) = (rest, true),
         }
-    } else if let Ok(left) = usize::try_from(flow.allowance.remaining()) {
-        let room = left.min(into.len());
-        into = &mut into[..room];
     }
+    let into = &mut into[..room];
     let received = match annotated {
         true => receive_annotated(flow, into, wait)?,
         false => receive_plain(flow, into, wait)?,

@@ -4,6 +4,7 @@ use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::common::enlarge::sparsely_filled;
+use crate::path::common::socket::cannot_peek;
 use crate::path::common::stream;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
@@ -43,11 +44,8 @@ impl Splice {
         }
         match flow.peek() {
             Ok(_) => Ok(()),
-            // It has nothing, or cannot be peeked at.
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => {
-                Err(Verdict::Blocked(Side::Source))
-            }
-            Err(errno) if errno.is_refusal() => Err(Verdict::Blocked(Side::Source)),
+            Err(Errno::EAGAIN | Errno::EINTR) => Err(Verdict::Blocked(Side::Source)),
+            Err(errno) if cannot_peek(errno) => Err(Verdict::Blocked(Side::Source)),
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
         }
     }

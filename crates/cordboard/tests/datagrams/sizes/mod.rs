@@ -2,6 +2,7 @@
 //! than memory, messages that the kernel joins or cuts.
 
 mod ahead;
+mod families;
 mod joined;
 mod memory;
 
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use crate::common::{self, content, file_with, meanwhile, only, pattern, position, run, watchdog};
-use cordboard::{DataPath, Ended, Errno, Request, Side, Stranded, Transfer};
+use cordboard::{DataPath, Ended, Errno, Request, Side, Size, Stranded, Transfer};
 
 fn option(fd: &OwnedFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
     let length = size_of::<i32>() as libc::socklen_t;

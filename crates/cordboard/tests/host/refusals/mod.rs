@@ -22,7 +22,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
-use crate::common::{self, From, Source, any, content, only, pattern, run, watchdog};
+use crate::common::{self, From, Source, any, content, content_of, only, pattern, run, watchdog};
 use cordboard::{
     DataPath, Ended, Endpoint, Errno, Kind, Observer, Progress, Refusal, Report, Request, Side,
     Transfer,

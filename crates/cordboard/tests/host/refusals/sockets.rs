@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::waits::slow_sink;
 use super::*;
-use crate::common::datagrams::{SORTS, Sort, all, pair, put};
+use crate::common::datagrams::{BOTH, SORTS, Sort, all, deliver, pair, put};
 use cordboard::{Engine, Size};
+use testkit::refuse::refuse_where;
 
 /// The calls in the order in which they are tried.
 const RECEIVE: [&[libc::c_long]; 3] = [
@@ -40,9 +41,19 @@ fn moved(
     ends: [&OwnedFd; 2],
     request: Request,
 ) -> Report {
+    moved_under(|| refuse(calls, errno), how, ends, request)
+}
+
+/// Moves everything under these filters.
+fn moved_under(
+    filters: impl FnOnce() + Send,
+    how: RunMode,
+    ends: [&OwnedFd; 2],
+    request: Request,
+) -> Report {
     let [source, sink] = ends.map(|fd| fd.try_clone().unwrap());
     apart(|| {
-        refuse(calls, errno);
+        filters();
         let request = Request {
             idle: matches!(how, RunMode::Timed).then_some(Duration::from_secs(100)),
             ..request
@@ -198,6 +209,108 @@ fn a_message_that_exceeds_a_size_stays_without_a_look() {
             assert_eq!((report.ended, report.errno), (Ended::Size, None), "{what}");
             assert_eq!(all(&b), messages[..moved], "{what}");
             assert_eq!(all(&source), messages[moved..], "{what}");
+        }
+    }
+}
+
+/// Fails every peek, as a socket does that has no `MSG_PEEK`.
+fn refuse_peeks(errno: Errno) {
+    for more in [0, libc::MSG_TRUNC] {
+        for waits in [0, libc::MSG_DONTWAIT] {
+            let flags = (libc::MSG_PEEK | more | waits) as u32;
+            refuse_where(libc::SYS_recvfrom, 3, flags, errno.raw());
+        }
+    }
+}
+
+const NO_PEEKS: [Errno; 2] = [Errno::EINVAL, Errno::EOPNOTSUPP];
+
+/// Without `MSG_PEEK`, `FIONREAD` shows whether the next message is within the size. If
+/// the socket does not have that either, no more than the rest of the size is received.
+#[test]
+fn messages_move_where_no_socket_can_be_peeked() {
+    let _dog = watchdog("messages_move_where_no_socket_can_be_peeked");
+    let cases = NO_PEEKS.map(|errno| [(errno, true), (errno, false)]);
+    for (errno, counts) in cases.into_iter().flatten() {
+        let filters = || {
+            refuse_peeks(errno);
+            if !counts {
+                let ask = libc::FIONREAD as u32;
+                refuse_where(libc::SYS_ioctl, 1, ask, libc::ENOTTY);
+            }
+        };
+        let modes = SORTS
+            .into_iter()
+            .flat_map(|sort| WAYS.map(|how| (sort, how)));
+        let modes = modes.flat_map(|mode| BOTH.map(|path| (mode, path)));
+        let modes = modes.flat_map(|mode| [(mode, false), (mode, true)]);
+        for (((sort, how), path), to_stream) in modes {
+            let what = format!("{errno} {counts}, {sort:?} {how:?} {path} {to_stream}");
+            // Moves two messages, of which the second has this length.
+            let moved = |second| {
+                let ((a, source), (sink, b)) = (pair(sort), pair(sort));
+                let messages = [10, second].map(pattern);
+                messages.iter().for_each(|message| put(&a, message));
+                deliver();
+                let (reader, writer) = std::io::pipe().unwrap();
+                let sink = match to_stream {
+                    true => writer.into(),
+                    false => sink,
+                };
+                let request = Request {
+                    size: Size::Bytes(60),
+                    ..only(&[path])
+                };
+                let report = moved_under(filters, how, [&source, &sink], request);
+                drop(sink);
+                let got = match to_stream {
+                    true => content_of(reader),
+                    false => all(&b).concat(),
+                };
+                (report, got, messages.concat(), all(&source).concat())
+            };
+            let (report, got, sent, left) = moved(50);
+            let (ended, errno) = (report.ended, report.errno);
+            assert_eq!((ended, errno), (Ended::Size, None), "{what}: {report:?}");
+            assert_eq!((report.written, &report.path[..]), (60, &[path][..]));
+            assert!(got == sent && left.is_empty(), "{what}: {report:?}");
+
+            let (report, got, sent, left) = moved(51);
+            let (bytes, ending) = match (counts, sort) {
+                (true, Sort::Seqpacket) => ([0; 2], (Ended::Size, None)),
+                (true, _) => ([10; 2], (Ended::Size, None)),
+                (false, _) => ([60, 10], (Ended::Error, Some(Errno::EMSGSIZE))),
+            };
+            assert_eq!([report.read, report.written], bytes, "{what}: {report:?}");
+            assert_eq!((report.ended, report.errno), ending, "{what}: {report:?}");
+            assert_eq!(report.truncated, u64::from(!counts), "{what}");
+            assert!(got == sent[..report.written as usize], "{what}");
+            // Of sequenced packets only the sum of all is known, so the first stays too.
+            let rest = if counts { &sent[got.len()..] } else { &[] };
+            assert!(left == rest, "{what}: {report:?}");
+        }
+    }
+}
+
+/// The reader of the sink is gone, and the source, which has bytes, cannot be peeked at:
+/// that is not its failure.
+#[test]
+fn a_source_that_cannot_be_peeked_has_not_failed() {
+    let _dog = watchdog("a_source_that_cannot_be_peeked_has_not_failed");
+    for errno in NO_PEEKS {
+        for (from, how) in [From::Unix, From::Tcp]
+            .into_iter()
+            .flat_map(|from| WAYS.map(|how| (from, how)))
+        {
+            let source = Source::new(from, &pattern(SIZE));
+            let (reader, sink) = std::io::pipe().unwrap();
+            drop(reader);
+            let filters = || refuse_peeks(errno);
+            let ends = [&source.fd, &sink.into()];
+            let report = moved_under(filters, how, ends, any());
+            let failure = (report.failed, report.errno);
+            let expected = (Some(Side::Sink), Some(Errno::EPIPE));
+            assert_eq!(failure, expected, "{errno}, {from:?} {how:?}: {report:?}");
         }
     }
 }

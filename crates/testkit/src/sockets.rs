@@ -1,0 +1,118 @@
+//! Sockets of families that few kernels have.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Makes a socket of `AF_ALG` that returns the SHA-256 digest of the bytes written to it.
+///
+/// # Errors
+///
+/// `EAFNOSUPPORT` without `AF_ALG`; `ENOENT` without this hash.
+pub fn sha256() -> io::Result<OwnedFd> {
+    let algorithm = socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0)?;
+    // SAFETY: all fields are integers, for which zero is valid.
+    let mut name: libc::sockaddr_alg = unsafe { std::mem::zeroed() };
+    name.salg_family = libc::AF_ALG as u16;
+    name.salg_type[..4].copy_from_slice(b"hash");
+    name.salg_name[..6].copy_from_slice(b"sha256");
+    bind(&algorithm, &name)?;
+    // SAFETY: no address is asked for.
+    owned(unsafe {
+        libc::accept(
+            algorithm.as_raw_fd(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    })
+}
+
+/// Makes a socket of SCTP for messages of all peers (`SOCK_SEQPACKET`), and one that is
+/// connected to it.
+///
+/// # Errors
+///
+/// `EPROTONOSUPPORT` or `ESOCKTNOSUPPORT` without SCTP.
+pub fn sctp() -> io::Result<(OwnedFd, OwnedFd)> {
+    let both = (
+        socket(libc::AF_INET, libc::SOCK_SEQPACKET, libc::IPPROTO_SCTP)?,
+        socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP)?,
+    );
+    let mut name = loopback();
+    bind(&both.0, &name)?;
+    // SAFETY: takes integers.
+    check(unsafe { libc::listen(both.0.as_raw_fd(), 1) })?;
+    let mut length = size_of_val(&name) as libc::socklen_t;
+    let at = (&raw mut name).cast::<libc::sockaddr>();
+    // SAFETY: `name` is valid for `length` bytes.
+    check(unsafe { libc::getsockname(both.0.as_raw_fd(), at, &raw mut length) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::connect(both.1.as_raw_fd(), at, length) })?;
+    Ok(both)
+}
+
+/// Makes an ICMP socket (`icmp(7)`, since Linux 3.0) whose echo requests the kernel itself
+/// answers, in a network namespace that no one else uses.
+///
+/// # Errors
+///
+/// `EPERM` without root; `ENOENT` without procfs.
+pub fn ping() -> io::Result<OwnedFd> {
+    // The calling thread keeps its network namespace.
+    let made = std::thread::spawn(|| {
+        // SAFETY: takes an integer.
+        check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        let allowed = "/proc/sys/net/ipv4/ping_group_range";
+        std::fs::write(allowed, "0 0")?;
+        let ping = socket(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP)?;
+        // SAFETY: all fields are integers, for which zero is valid.
+        let mut device: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in device.ifr_name.iter_mut().zip(*b"lo") {
+            *to = from as libc::c_char;
+        }
+        device.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+        let up = libc::SIOCSIFFLAGS as _;
+        // SAFETY: the request is live, and of the type that the call takes.
+        check(unsafe { libc::ioctl(ping.as_raw_fd(), up, &raw const device) })?;
+        let name = loopback();
+        let length = size_of_val(&name) as libc::socklen_t;
+        let at = (&raw const name).cast();
+        // SAFETY: `name` is valid for `length` bytes.
+        check(unsafe { libc::connect(ping.as_raw_fd(), at, length) })?;
+        Ok(ping)
+    });
+    made.join()
+        .map_err(|_| io::Error::other("the thread has panicked"))?
+}
+
+fn loopback() -> libc::sockaddr_in {
+    // SAFETY: all fields are integers, for which zero is valid.
+    let mut name: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    name.sin_family = libc::AF_INET as u16;
+    name.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
+    name
+}
+
+fn socket(family: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers.
+    owned(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) })
+}
+
+fn bind<T>(socket: &OwnedFd, name: &T) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    let name = (&raw const *name).cast();
+    // SAFETY: `name` is a name of a socket, and as long as this.
+    check(unsafe { libc::bind(socket.as_raw_fd(), name, length) })
+}
+
+fn check(done: libc::c_int) -> io::Result<()> {
+    match done {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+    check(fd)?;
+    // SAFETY: the kernel has just made it, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
