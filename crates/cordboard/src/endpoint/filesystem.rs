@@ -107,6 +107,14 @@ impl Filesystem {
         self.name() == Some("ext4")
     }
 
+    /// Returns whether it compresses files by buffered writes only, and no longer after
+    /// `fallocate(2)` of any part of the file: btrfs sets `BTRFS_INODE_PREALLOC`
+    /// (`btrfs_prealloc_file_range`; `should_nocow`, fs/btrfs/inode.c). The kernel does
+    /// not show whether it does so, so this is also true of a file that is not compressed.
+    pub fn compresses_buffered_writes(self) -> bool {
+        self.name() == Some("btrfs")
+    }
+
     /// Returns whether cloning a small file takes longer than writing it.
     pub fn writes_small_files_faster(self) -> bool {
         self.name() == Some("xfs")
@@ -159,6 +167,8 @@ mod tests {
             Filesystem(0x58465342).clone_ability(),
             CloneAbility::Perhaps
         );
+        assert!(Filesystem(0x9123_683e).compresses_buffered_writes());
+        assert!(!Filesystem(0xEF53).compresses_buffered_writes());
         assert!(Filesystem(0x9fa0).is_pseudo());
         assert!(Filesystem(0x65735546).is_foreign());
         let unknown = Filesystem(0xdead_beef);

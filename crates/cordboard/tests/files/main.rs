@@ -4,6 +4,7 @@
 mod changes;
 #[path = "../common/mod.rs"]
 mod common;
+mod compressed;
 mod fuse;
 mod holes;
 mod killed;

@@ -20,8 +20,9 @@ pub(in crate::path) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_
 /// A hole that ends at a multiple of this can be punched up to its end.
 const PAGE: u64 = 4096;
 
-/// `XFS_SUPER_MAGIC`, linux/magic.h.
-const XFS: u32 = 0x5846_5342;
+/// `XFS_SUPER_MAGIC`, `BTRFS_SUPER_MAGIC` and `OVERLAYFS_SUPER_MAGIC`, linux/magic.h. An
+/// overlay does not show the file system below it.
+const MARKING: [u32; 3] = [0x5846_5342, 0x9123_683e, 0x794c_7630];
 
 /// Lengthens a file to `end` bytes, if it is shorter. May write a zero as the last
 /// byte, which must be in a range that the caller may overwrite.
@@ -29,7 +30,7 @@ const XFS: u32 = 0x5846_5342;
 /// | way | requires | leaves |
 /// |---|---|---|
 /// | a byte, `RWF_NOAPPEND` | Linux 6.9; not with `O_DIRECT` | the last block |
-/// | `fallocate(2)` of one byte | Linux 2.6.23; only after the others on xfs; not NFS before 4.2, not FUSE without it | the last block, without data |
+/// | `fallocate(2)` of one byte | Linux 2.6.23; only after the others on xfs and btrfs; not NFS before 4.2, not FUSE without it | the last block, without data |
 /// | a byte, through a private open file description, whose `O_APPEND` no other process can set | a procfs, permission | the last block |
 ///
 /// # Errors
@@ -86,21 +87,24 @@ enum Way {
 }
 
 /// Returns the ways to try, in order. If `end` lies within a block, that block
-/// stays allocated, and `fallocate(2)` leaves it without data. On xfs,
-/// `fallocate(2)` comes last, because it marks the file: blocks that xfs has
+/// stays allocated, and `fallocate(2)` leaves it without data. On xfs and
+/// btrfs, `fallocate(2)` comes last, because it marks the file: blocks that xfs has
 /// preallocated past the end then stay after the close (`XFS_DIFLAG_PREALLOC`,
-/// `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c).
+/// `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c), and btrfs compresses the file no
+/// more (`BTRFS_INODE_PREALLOC`, `should_nocow` in fs/btrfs/inode.c).
 fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
-    // An unknown file system may be xfs.
-    let may_be_xfs = move || rustix::fs::fstatfs(fd).map_or(true, |fs| fs.f_type as u32 == XFS);
-    let (first, others) = match end.is_multiple_of(PAGE) || may_be_xfs() {
+    let may_mark = move || {
+        let told = rustix::fs::fstatfs(fd);
+        told.map_or(true, |fs| MARKING.contains(&(fs.f_type as u32)))
+    };
+    let (first, others) = match end.is_multiple_of(PAGE) || may_mark() {
         true => (Way::Write, [Way::Reserve, Way::OwnDescription]),
         false => (Way::Reserve, [Way::Write, Way::OwnDescription]),
     };
     let others = std::iter::once_with(move || {
         let mut others = others;
         // Not reached on most kernels since 6.9, which saves the call.
-        if first == Way::Write && may_be_xfs() {
+        if first == Way::Write && may_mark() {
             others.reverse();
         }
         others

@@ -27,6 +27,9 @@ pub(crate) struct Room {
     /// Blocks may have been reserved past the end.
     surplus: bool,
     ext4: bool,
+    /// False if the file system would not compress the sink after `fallocate(2)`. It then
+    /// writes blocks to new places anyway.
+    reserves: bool,
 }
 
 impl Room {
@@ -37,6 +40,7 @@ impl Room {
             filled: 0,
             surplus: false,
             ext4: facts.filesystem.is_some_and(|fs| fs.reserves_by_page()),
+            reserves: !(facts.filesystem).is_some_and(|fs| fs.compresses_buffered_writes()),
         })
     }
 
@@ -57,7 +61,10 @@ impl Room {
         if end <= size {
             return Ok(end);
         }
-        let reserve = |flags, from| again(|| fallocate(sink, flags, from, end - from));
+        let reserve = |flags, from| match self.reserves {
+            true => again(|| fallocate(sink, flags, from, end - from)),
+            false => Err(rustix::io::Errno::OPNOTSUPP),
+        };
         let reserved = reserve(FallocateFlags::KEEP_SIZE, start);
         let made = match reserved {
             // The last byte alone: xfs searches free blocks for the whole range,
@@ -190,6 +197,24 @@ mod tests {
         let after = file.metadata().unwrap();
         assert_eq!(after.len(), 100);
         assert!(after.blocks() <= before + 8, "{}", after.blocks());
+    }
+
+    /// `fallocate(2)` would end the compression of a file on btrfs.
+    #[test]
+    fn a_sink_that_may_be_compressed_is_lengthened_without_a_reservation() {
+        let file = tempfile::tempfile().unwrap();
+        let facts = Facts {
+            filesystem: Some(crate::endpoint::Filesystem(0x9123_683e)),
+            ..Facts::plain(Kind::File)
+        };
+        let mut room = Room::new(file.as_fd(), &facts).unwrap();
+        testkit::refuse::apart(|| {
+            testkit::refuse::refuse_where(libc::SYS_fallocate, 1, 1, libc::EIO);
+            assert_eq!(room.grow(file.as_fd(), 0, 1 << 20), Ok(1 << 20));
+        });
+        assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+        room.trim(file.as_fd(), 4096).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 4096);
     }
 
     #[test]

@@ -52,6 +52,13 @@ pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
     if foreign(source) || foreign(sink) {
         return Err("the file system may not be on a local device".into());
     }
+    // Since Linux 6.15 it writes files with checksums through the page cache itself
+    // (`btrfs_direct_write`, fs/btrfs/direct-io.c).
+    if (sink.filesystem)
+        .is_some_and(|fs| sink.kind == Kind::File && fs.compresses_buffered_writes())
+    {
+        return Err("the file system compresses only what passes through the page cache".into());
+    }
     Ok(())
 }
 
@@ -137,6 +144,12 @@ mod tests {
         };
         assert!(!taken(&foreign, &file(), &synced()));
         assert!(!taken(&file(), &foreign, &synced()));
+        let compressed = Facts {
+            filesystem: Some(Filesystem(0x9123_683e)),
+            ..file()
+        };
+        assert!(taken(&compressed, &file(), &synced()));
+        assert!(!taken(&file(), &compressed, &synced()));
         let device = Facts {
             kind: Kind::BlockDevice,
             ..file()
