@@ -7,7 +7,7 @@ use rustix::net::socketpair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
 use super::protocol::{Command, Record, Records};
-use super::registry::{Message, New};
+use super::registry::{Message, New, Registry};
 use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Kind};
 use crate::errno::Errno;
@@ -69,11 +69,19 @@ impl Cue {
     /// available. Another errno: a seccomp filter refuses `socketpair(2)`,
     /// `epoll_create1(2)` or another call.
     pub fn new(source: impl AsFd, sink: impl AsFd) -> Result<Cue, Errno> {
-        let (source, sink) = (source.as_fd(), sink.as_fd());
         let registry = registry()?;
         if registry.served_by.has_other_descriptors() {
             return Err(Errno::EBADF);
         }
+        Cue::of(registry, source.as_fd(), sink.as_fd())
+    }
+
+    /// Creates a control descriptor that the thread of this registry serves.
+    pub(super) fn of(
+        registry: &Registry,
+        source: BorrowedFd<'_>,
+        sink: BorrowedFd<'_>,
+    ) -> Result<Cue, Errno> {
         let ends = [duplicate(source)?, duplicate(sink)?];
         let flags = SocketFlags::CLOEXEC;
         let (socket, own) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

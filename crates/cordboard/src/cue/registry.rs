@@ -30,6 +30,9 @@ pub(super) enum Message {
     Started(u64, Box<Result<(), Failure>>),
     /// The transfer of this control descriptor has ended.
     Ended(u64),
+    /// Panic, as a fault in the thread would.
+    #[cfg(test)]
+    Panic,
 }
 
 /// Shared by all threads of the process.
@@ -41,7 +44,8 @@ pub(super) struct Registry {
     next: AtomicU64,
     /// The thread that serves the control descriptors.
     pub(super) served_by: ServedBy,
-    /// The thread has ended: the host has closed its descriptors.
+    /// The thread has ended: the host has closed its descriptors, or it has panicked. Set
+    /// while `inbox` is locked.
     is_dead: AtomicBool,
 }
 
@@ -71,10 +75,16 @@ impl Registry {
 
     /// Sends a message to the thread.
     pub(super) fn send(&self, message: Message) {
-        if let Some(mut inbox) = self.inbox.lock() {
-            inbox.push(message);
+        let mut unread = Some(message);
+        if let Some(mut inbox) = self.inbox.lock()
+            && !self.is_dead.load(Ordering::Acquire)
+        {
+            inbox.extend(unread.take());
         }
-        self.wake.signal();
+        match unread {
+            Some(unread) => self.discard(unread),
+            None => drop(self.wake.signal()),
+        }
     }
 
     pub(super) fn take(&self) -> Vec<Message> {
@@ -105,7 +115,19 @@ impl Registry {
         !self.is_dead.load(Ordering::Acquire) && self.wake.is_still_open()
     }
 
-    pub(super) fn end(&self) {
+    /// Ends the service, and returns the messages that were not read.
+    pub(super) fn end(&self) -> Vec<Message> {
+        let inbox = self.inbox.lock();
         self.is_dead.store(true, Ordering::Release);
+        inbox.map_or_else(Vec::new, |mut inbox| std::mem::take(&mut *inbox))
+    }
+
+    /// Drops a message that is not read. The caller of a new control descriptor sees its
+    /// end, unless the host has closed the descriptors: its numbers may refer to other files.
+    pub(super) fn discard(&self, unread: Message) {
+        match self.wake.is_still_open() {
+            true => drop(unread),
+            false => std::mem::forget(unread),
+        }
     }
 }

@@ -55,6 +55,17 @@ struct Service {
     streams: Map<u64, Stream>,
 }
 
+/// Ends the registry when the thread ends, also by a panic: the next control descriptor
+/// starts a new thread.
+struct Ends(Arc<Registry>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let unread = self.0.end();
+        unread.into_iter().for_each(|unread| self.0.discard(unread));
+    }
+}
+
 impl Service {
     fn new(registry: &Arc<Registry>) -> Result<Service, Errno> {
         let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
@@ -72,6 +83,9 @@ impl Service {
 
     fn run(mut self) {
         self.registry.served_by.begin();
+        // Dropped before the streams: a caller that sees its descriptor closed may make
+        // another one at once.
+        let _ends = Ends(Arc::clone(&self.registry));
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         loop {
             let timeout = self.timeout(sys::monotonic());
@@ -133,6 +147,8 @@ impl Service {
                 }
                 self.advance(id);
             }
+            #[cfg(test)]
+            Message::Panic => std::panic::resume_unwind(Box::new(())),
         }
     }
 
@@ -197,8 +213,49 @@ impl Service {
 
     /// Ends without closing a descriptor.
     fn forget(self) {
-        self.registry.end();
+        self.registry.end().into_iter().for_each(std::mem::forget);
         std::mem::forget(self.epoll);
         self.streams.into_values().for_each(Stream::forget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cue::{Command, Cue, Record};
+
+    /// Control descriptors that it serves, and one that it has not seen yet, are closed.
+    #[test]
+    fn a_panic_of_the_thread_does_not_end_control_descriptors_for_good() {
+        let fine = testkit::child::in_a_child(|| {
+            testkit::child::ends_soon();
+            let (source, sink) = std::io::pipe().unwrap();
+            let mut served = Cue::new(&source, &sink).unwrap();
+            served.send(Command::Status).unwrap();
+            assert!(matches!(served.receive(), Ok(Some(Record::Status(_)))));
+            let first = registry().unwrap();
+            first.send(Message::Panic);
+            assert_eq!(served.receive(), Ok(None));
+            assert!(!first.is_usable());
+            let mut next = Cue::new(&source, &sink).unwrap();
+            next.send(Command::Status).unwrap();
+            matches!(next.receive(), Ok(Some(Record::Status(_))))
+        });
+        assert!(fine);
+    }
+
+    #[test]
+    fn what_an_ended_thread_has_not_read_is_closed() {
+        let (source, sink) = std::io::pipe().unwrap();
+        let registry = Arc::new(Registry::new().unwrap());
+        let make = || {
+            let cue = Cue::of(&registry, source.as_fd(), sink.as_fd()).unwrap();
+            rustix::io::ioctl_fionbio(&cue, true).unwrap();
+            cue
+        };
+        let mut before = make();
+        drop(Ends(Arc::clone(&registry)));
+        assert_eq!(before.receive(), Ok(None));
+        assert_eq!(make().receive(), Ok(None));
     }
 }
