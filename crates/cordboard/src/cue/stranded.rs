@@ -9,7 +9,7 @@ use rustix::net::{send, shutdown, socketpair};
 use crate::compose::Channel;
 use crate::errno::Errno;
 use crate::report::Stranded;
-use crate::sys::{again, beyond};
+use crate::sys::{self, again, beyond};
 
 /// Bytes for one socket. The default send buffer holds three times as many (`wmem_default`,
 /// socket(7)).
@@ -85,6 +85,23 @@ impl Rest {
         self.0.pop_front();
     }
 
+    /// Closes the first part, of which a transfer has stranded bytes. What the transfer has
+    /// not read returns to memory: so only the first part ever has a descriptor, however
+    /// often transfers of these bytes are cancelled or fail.
+    pub(super) fn close_front(&mut self) {
+        let Some(Part::Open(fd)) = self.0.front() else {
+            return;
+        };
+        // A message is alone in its socket, and was stranded.
+        let (left, is_all) = content_of(fd);
+        if is_all {
+            self.0.pop_front();
+        }
+        if !left.is_empty() {
+            self.0.push_front(Part::Bytes(left, 0));
+        }
+    }
+
     /// Returns the descriptors, which are to be closed.
     pub(super) fn into_descriptors(self) -> impl Iterator<Item = OwnedFd> {
         self.0.into_iter().filter_map(|part| match part {
@@ -107,9 +124,100 @@ fn stream_with_start_of(bytes: &[u8]) -> Result<(OwnedFd, usize), Errno> {
     Ok((reader, sent))
 }
 
+/// Reads what this pipe or stream contains, which no process writes to any more. Returns
+/// whether that is all: a page of a pipe may be unreadable.
+fn content_of(fd: &OwnedFd) -> (Vec<u8>, bool) {
+    let mut all = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        match sys::unsent(fd.as_fd()) {
+            Ok(0) => return (all, true),
+            Ok(_) => {}
+            Err(_) => return (all, false),
+        }
+        match again(|| rustix::io::read(fd, &mut piece)) {
+            Ok(read @ 1..) => all.extend_from_slice(&piece[..read]),
+            Ok(0) | Err(_) => return (all, false),
+        }
+    }
+}
+
 /// Returns a socket from which this message is received, and then the end.
 fn socket_with(message: &[u8]) -> Result<OwnedFd, Errno> {
     let channel = Channel::new(true)?;
     again(|| send(channel.writer(), message, SendFlags::NOSIGNAL))?;
     Ok(channel.close_writer())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// Takes all bytes, as transfers would that succeed.
+    fn drained(mut rest: Rest) -> Vec<u8> {
+        let mut all = Vec::new();
+        while let Some(fd) = rest.open_front().unwrap() {
+            let copy = fd.try_clone_to_owned().unwrap();
+            std::fs::File::from(copy).read_to_end(&mut all).unwrap();
+            rest.pop_front();
+        }
+        all
+    }
+
+    fn open(rest: &Rest) -> usize {
+        let is_open = |part: &&Part| matches!(part, Part::Open(_));
+        rest.0.iter().filter(is_open).count()
+    }
+
+    /// Transfers that read a part of the first bytes, and strand that.
+    #[test]
+    fn bytes_that_are_stranded_again_take_one_descriptor() {
+        let data = testkit::pattern::noise(150_000);
+        let mut rest = Rest::default();
+        rest.keep(Some(Stranded::Buffer(data.clone())), false);
+        for length in [70_000, 60_000, 60_000, 1000, 999, 7, 70_000] {
+            let mut bytes = vec![0; length];
+            let front = rest.open_front().unwrap().unwrap();
+            let read = rustix::io::read(front, &mut bytes[..]).unwrap();
+            bytes.truncate(read);
+            rest.close_front();
+            assert_eq!(open(&rest), 0, "{length}");
+            rest.keep(Some(Stranded::Buffer(bytes)), false);
+        }
+        assert!(drained(rest) == data);
+    }
+
+    #[test]
+    fn a_pipe_that_is_stranded_again_keeps_its_rest() {
+        let (pipe, feed) = std::io::pipe().unwrap();
+        rustix::io::write(&feed, b"number, please").unwrap();
+        drop(feed);
+        let mut rest = Rest::default();
+        rest.keep(Some(Stranded::Pipe(pipe.into())), false);
+        let mut word = [0; 6];
+        rustix::io::read(rest.open_front().unwrap().unwrap(), &mut word).unwrap();
+        rest.close_front();
+        rest.keep(Some(Stranded::Buffer(word.to_vec())), false);
+        assert_eq!(open(&rest), 0);
+        assert_eq!(drained(rest), b"number, please");
+    }
+
+    /// Also an empty one, which has no bytes to count.
+    #[test]
+    fn messages_that_are_stranded_again_take_no_descriptor() {
+        let mut rest = Rest::default();
+        let messages = |all: &[&[u8]]| {
+            let all = all.iter().map(|message| message.to_vec()).collect();
+            Some(Stranded::Datagrams(all))
+        };
+        rest.keep(messages(&[b"", b"please"]), true);
+        for _ in 0..3 {
+            rest.open_front().unwrap().unwrap();
+            rest.close_front();
+            rest.keep(messages(&[b""]), true);
+            assert_eq!((open(&rest), rest.0.len()), (0, 2));
+        }
+    }
 }

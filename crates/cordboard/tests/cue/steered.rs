@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 
 use cordboard::cue::{Command, Cue, Limit, Record, State};
 use cordboard::{Ended, Errno, Schedule};
@@ -9,8 +10,8 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 use rustix::process::Resource;
 use testkit::pattern::noise;
 
-use super::common::{alone, watchdog};
-use super::steps::{done, file_with, is_readable, next, send, status};
+use super::common::{alone, descriptors, watchdog};
+use super::steps::{done, file_with, fill, is_readable, next, send, status};
 
 #[test]
 fn a_paused_transfer_moves_nothing_and_goes_on() {
@@ -159,6 +160,59 @@ fn stranded_bytes_stay_if_resources_are_limited() {
     });
 }
 
+/// A peer that may only write repeats it while the sink accepts nothing: because its reader
+/// does not read, or has gone.
+#[test]
+fn stranded_bytes_that_are_stranded_again_take_no_descriptors() {
+    let _dog = watchdog("stranded_bytes_that_are_stranded_again_take_no_descriptors");
+    if !alone!() {
+        return;
+    }
+    for is_dead in [false, true] {
+        let data = noise(60_000);
+        let (source, mut feed) = std::io::pipe().unwrap();
+        feed.write_all(&data).unwrap();
+        let (sink, end) = UnixStream::pair().unwrap();
+        let in_the_way = fill(&sink);
+        let mut end = Some(end).filter(|_| !is_dead);
+        let mut cue = Cue::new(&source, &sink).unwrap();
+        drop((source, sink));
+        let strand = |cue: &mut Cue, bytes| {
+            send(cue, &[Command::Write(bytes)]);
+            while !is_dead && status(cue).path.is_none() {}
+            if !is_dead {
+                send(cue, &[Command::Cancel]);
+            }
+            let done = done(cue);
+            let ended = match is_dead {
+                true => Ended::Error,
+                false => Ended::Cancelled,
+            };
+            assert_eq!((done.ended, done.written), (ended, 0), "{done:?}");
+            done.read
+        };
+        let mut read = 0;
+        while read < data.len() as u64 {
+            read += strand(&mut cue, 60_000 - read);
+        }
+        (0..5).for_each(|_| assert_eq!(strand(&mut cue, 1), 0));
+        let before = descriptors();
+        (0..200).for_each(|_| assert_eq!(strand(&mut cue, 1), 0));
+        // Those of the previous transfer may still be open at both moments.
+        assert!(descriptors() < before + 100, "{is_dead}");
+        let Some(end) = &mut end else {
+            continue;
+        };
+        drop(feed);
+        send(&cue, &[Command::WriteToEnd]);
+        let mut all = vec![0; in_the_way + data.len()];
+        end.read_exact(&mut all).unwrap();
+        assert!(all[in_the_way..] == data);
+        let last = done(&mut cue);
+        assert_eq!((last.ended, last.written), (Ended::Eof, 60_000));
+    }
+}
+
 enum Moment {
     BeforeCancel,
     Stranded,
@@ -167,7 +221,7 @@ enum Moment {
 fn stranded_bytes(at: impl Fn(&mut Cue, Moment)) {
     let data = noise(400_000);
     let (source, mut feed) = std::io::pipe().unwrap();
-    let (sink, mut end) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (sink, mut end) = UnixStream::pair().unwrap();
     let sent = data.clone();
     let feeder = std::thread::spawn(move || feed.write_all(&sent));
     let mut cue = Cue::new(&source, &sink).unwrap();

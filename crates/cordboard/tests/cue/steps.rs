@@ -1,10 +1,11 @@
 //! What the tests of control descriptors do in each step.
 
 use std::io::{Seek, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use cordboard::cue::{Command, Cue, Done, Record, Status};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::SendFlags;
 
 pub fn file_with(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().unwrap();
@@ -54,6 +55,15 @@ pub fn status(cue: &mut Cue) -> Status {
             return status;
         }
     }
+}
+
+/// Fills a blocking socket, and returns the number of bytes.
+pub fn fill(socket: impl AsFd) -> usize {
+    let (bytes, mut all) = ([7; 4096], 0);
+    while let Ok(sent) = rustix::net::send(&socket, &bytes, SendFlags::DONTWAIT) {
+        all += sent;
+    }
+    all
 }
 
 /// Whether something can be read now.

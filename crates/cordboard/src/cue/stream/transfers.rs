@@ -207,8 +207,10 @@ impl Stream {
         }
         if is_rest {
             rest += report.written;
-            if report.ended == Ended::Eof {
-                self.rest.pop_front();
+            match outcome.stranded {
+                _ if report.ended == Ended::Eof => self.rest.pop_front(),
+                Some(_) => self.rest.close_front(),
+                None => {}
             }
             self.rest.keep(outcome.stranded, self.has_messages);
             (report.read, report.written) = (0, 0);
