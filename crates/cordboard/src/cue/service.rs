@@ -179,7 +179,7 @@ impl Service {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        stream.advance(sys::monotonic());
+        stream.advance(sys::monotonic);
         if stream.is_hung_up() {
             return;
         }

@@ -1,13 +1,16 @@
 //! Peers that send garbage, floods, and never read.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use cordboard::cue::{Command, Cue, Limit, State};
+use cordboard::cue::{Command, Cue, Limit, Record, State};
+use cordboard::{Ended, Errno};
 use testkit::pattern::noise;
 
 use super::common::watchdog;
-use super::steps::{bytes_of, file_with, send, status};
+use super::steps::{bytes_of, done, file_with, next, send, status};
 
 const LIMIT: u64 = 50_000;
 
@@ -140,5 +143,40 @@ fn a_slow_drip_holds_nothing_up() {
         for byte in bytes_of(&[Command::Write(10)]).iter().take(7) {
             peer.write_all(&[*byte]).unwrap();
         }
+    });
+}
+
+/// A peer that sends without pause what has no answer: the others are served, and the limit
+/// of the time holds for what runs and for what is commanded later.
+#[test]
+fn a_flood_holds_up_nothing() {
+    let _dog = watchdog("a_flood_holds_up_nothing");
+    let source = std::fs::File::open("/dev/zero").unwrap();
+    let sink = std::fs::File::options().write(true).open("/dev/null");
+    let sink = sink.unwrap();
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    let peer = cue.as_fd().try_clone_to_owned().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Several threads: one may be delayed until the socket is empty.
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let records = 0x5200_0000_u32.to_le_bytes().repeat(1024);
+                while !is_over.load(Ordering::Relaxed) {
+                    rustix::io::write(&peer, &records).unwrap();
+                }
+            });
+        }
+        send(&cue, &[Command::Limit(Limit::Time(100))]);
+        send(&cue, &[Command::WriteToEnd]);
+        let mut other = Cue::new(&source, &sink).unwrap();
+        assert_eq!(status(&mut other).state, State::Idle);
+        assert_eq!(done(&mut cue).ended, Ended::Cancelled);
+        send(&cue, &[Command::Write(1)]);
+        assert_eq!(
+            next(&mut cue),
+            Record::refused(Command::Write(1), Errno::EPERM)
+        );
+        is_over.store(true, Ordering::Relaxed);
     });
 }

@@ -5,6 +5,9 @@ mod link;
 mod tightened;
 mod transfers;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,6 +35,9 @@ use crate::transfer::Control;
 /// The maximum number of waiting transfers. Further commands stay unread until a transfer
 /// has started.
 const QUEUE: usize = 32;
+/// The number of pieces of commands that are read at a time. The thread serves the other
+/// descriptors before it reads more of them.
+const PIECES: usize = 4;
 /// The shortest interval of reports of progress.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The interval at which the end of a link is checked: all records of the target must have
@@ -72,6 +78,8 @@ pub(super) struct Stream {
     link: Option<Link>,
     /// The time limit has passed, and all transfers were cancelled.
     is_expired: bool,
+    /// Commands may be left that have arrived and could be carried out now.
+    is_unfinished: bool,
     /// No more commands arrive.
     is_closed: bool,
     /// No process has the other end.
@@ -108,6 +116,7 @@ impl Stream {
             progress: None,
             link: new.target.map(Link::new),
             is_expired: false,
+            is_unfinished: false,
             is_closed: false,
             is_hung_up: false,
         }
@@ -133,9 +142,10 @@ impl Stream {
         self.is_hung_up
     }
 
-    /// Returns whether no transfer runs or waits, and all records are sent.
+    /// Returns whether no command and no transfer is left, and all records are sent.
     fn is_idle(&self) -> bool {
-        self.active.is_none() && self.queue.is_empty() && self.output.is_empty()
+        let is_waiting = self.active.is_some() || !self.queue.is_empty();
+        !self.is_unfinished && !is_waiting && self.output.is_empty()
     }
 
     /// Returns whether it is idle, and no command has arrived.
@@ -169,14 +179,16 @@ impl Stream {
         let unlinks = self.link.is_some() && self.is_closed && self.is_idle();
         let unlink = unlinks.then(|| now.saturating_add(UNLINK));
         let progress = progress.map(|(_, next)| next);
-        progress.into_iter().chain(until).chain(unlink).min()
+        let again = self.is_unfinished.then_some(now);
+        let times = again.into_iter().chain(progress).chain(until);
+        times.chain(unlink).min()
     }
 
-    /// Reads the commands that have arrived, carries them out, and sends the records.
-    pub(super) fn advance(&mut self, now: Duration) {
-        if self.limits.is_over(now) && !std::mem::replace(&mut self.is_expired, true) {
-            self.cancel();
-        }
+    /// Reads commands that have arrived, carries them out, and sends the records. Stops
+    /// after a few pieces, because a peer may send without pause; [`Stream::timer`] is due
+    /// at once then.
+    pub(super) fn advance(&mut self, clock: impl Fn() -> Duration) {
+        let now = clock();
         if let Some((every, next)) = self.progress
             && self.active.is_some()
             && now >= next
@@ -184,17 +196,21 @@ impl Stream {
             self.progress = Some((every, now.saturating_add(every)));
             self.report_progress();
         }
-        loop {
-            self.output.send(self.socket.as_fd());
-            let read = self.read();
-            let before = (self.commands.room(), self.queue.len(), self.transfers);
-            self.carry_out(now);
-            let after = (self.commands.room(), self.queue.len(), self.transfers);
-            if !read && before == after {
-                break;
-            }
+        self.is_unfinished = (0..PIECES).all(|_| self.advance_once(clock()));
+    }
+
+    /// Reads a piece of commands, carries out those that are whole, and sends the records.
+    /// Returns whether more may be done without another event.
+    fn advance_once(&mut self, now: Duration) -> bool {
+        if self.limits.is_over(now) && !std::mem::replace(&mut self.is_expired, true) {
+            self.cancel();
         }
+        let read = self.read();
+        let before = (self.commands.room(), self.queue.len(), self.transfers);
+        self.carry_out(now);
+        let after = (self.commands.room(), self.queue.len(), self.transfers);
         self.output.send(self.socket.as_fd());
+        read || before != after
     }
 
     /// Reads commands, as far as there is room. Returns whether bytes have arrived.

@@ -1,0 +1,60 @@
+//! One control descriptor, without the thread that serves it.
+
+use std::cell::Cell;
+
+use super::*;
+use crate::cue::Cue;
+use crate::cue::registry::Message;
+
+/// A record, which is skipped without an answer.
+const RECORD: u32 = 0x5200_0000;
+
+/// A control descriptor, and what serves it.
+fn served() -> (Cue, Stream) {
+    let (source, sink) = std::io::pipe().unwrap();
+    let registry = Arc::new(Registry::new().unwrap());
+    let cue = Cue::of(&registry, source.as_fd(), sink.as_fd()).unwrap();
+    let Some(Message::New(new)) = registry.take().pop() else {
+        panic!("no message");
+    };
+    (cue, Stream::new(*new, &registry))
+}
+
+fn unread(stream: &Stream) -> u64 {
+    rustix::io::ioctl_fionread(&stream.socket).unwrap()
+}
+
+/// The socket always holds another piece, as if its peer sent faster than it is read.
+#[test]
+fn a_flood_is_read_a_few_pieces_at_a_time() {
+    let (cue, mut stream) = served();
+    let flood = RECORD.to_le_bytes().repeat(4 * Commands::ROOM);
+    rustix::io::write(&cue, &flood).unwrap();
+    let (before, now) = (unread(&stream), Duration::ZERO);
+    stream.advance(|| now);
+    let left = unread(&stream);
+    assert!(0 < left && left < before, "{left} of {before}");
+    // The thread returns to it at once.
+    let mut turns = 1;
+    while stream.timer(now) == Some(now) {
+        stream.advance(|| now);
+        turns += 1;
+    }
+    assert_eq!(unread(&stream), 0, "{turns}");
+}
+
+#[test]
+fn each_piece_has_its_own_time() {
+    let (mut cue, mut stream) = served();
+    let mut bytes = Vec::new();
+    Command::Limit(Limit::Time(5)).encode(&mut bytes);
+    while bytes.len() < Commands::ROOM {
+        bytes.extend(RECORD.to_le_bytes());
+    }
+    Command::Write(1).encode(&mut bytes);
+    rustix::io::write(&cue, &bytes).unwrap();
+    let now = Cell::new(Duration::ZERO);
+    stream.advance(|| now.replace(now.get() + millis(10)));
+    let late = Record::refused(Command::Write(1), Errno::EPERM);
+    assert_eq!(cue.receive(), Ok(Some(late)));
+}
