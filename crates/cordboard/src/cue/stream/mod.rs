@@ -209,8 +209,10 @@ impl Stream {
         let before = (self.commands.room(), self.queue.len(), self.transfers);
         self.carry_out(now);
         let after = (self.commands.room(), self.queue.len(), self.transfers);
+        // No event follows if the reader has made room in between.
+        let was_full = self.output.is_full();
         self.output.send(self.socket.as_fd());
-        read || before != after
+        read || before != after || was_full && !self.output.is_full()
     }
 
     /// Reads commands, as far as there is room. Returns whether bytes have arrived.

@@ -58,3 +58,37 @@ fn each_piece_has_its_own_time() {
     let late = Record::refused(Command::Write(1), Errno::EPERM);
     assert_eq!(cue.receive(), Ok(Some(late)));
 }
+
+/// Records are refused by a full socket, and the next attempt succeeds: the reader was in
+/// between. No event of the socket follows.
+#[test]
+fn commands_behind_records_that_had_no_room_are_carried_out() {
+    const MANY: usize = 40;
+    for is_closed in [false, true] {
+        let (mut cue, mut stream) = served();
+        for _ in 0..MANY {
+            cue.send(Command::Status).unwrap();
+        }
+        if is_closed {
+            shutdown(&cue, Shutdown::Write).unwrap();
+        }
+        let now = Duration::ZERO;
+        let serve = || {
+            stream.advance(|| now);
+            while stream.timer(now) == Some(now) || stream.interest().1 {
+                stream.advance(|| now);
+            }
+        };
+        let every_other = |n: usize| n.is_multiple_of(2).then_some(libc::EAGAIN);
+        if testkit::midst::refusing(&[libc::SYS_sendto], serve, every_other).is_none() {
+            return testkit::skip::here("no seccomp_unotify(2) here");
+        }
+        assert_eq!(stream.is_done(), is_closed);
+        drop(stream);
+        let mut records = 0;
+        while cue.receive().unwrap().is_some() {
+            records += 1;
+        }
+        assert_eq!(records, MANY, "{is_closed}");
+    }
+}
