@@ -28,6 +28,9 @@ pub(super) struct Limits {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reserved {
     bytes: u64,
+    /// Bytes that it had read before. They are no part of `bytes`, and do not become a part
+    /// of the limit if they return to the source.
+    before: u64,
     change: u32,
 }
 
@@ -49,7 +52,7 @@ impl Limits {
         match limit {
             Limit::Bytes(bytes) => {
                 self.bytes = Some(self.bytes.map_or(bytes, |before| before.min(bytes)));
-                self.changes += 1;
+                self.changes = self.changes.wrapping_add(1);
             }
             Limit::Range { start, end } => {
                 let (first, last) = self.range.unwrap_or((0, u64::MAX));
@@ -105,8 +108,12 @@ impl Limits {
             Size::Bytes(bytes) => bytes,
         };
         *left = left.checked_sub(bytes).ok_or(Errno::EPERM)?;
-        let change = self.changes;
-        Ok((Size::Bytes(bytes), Reserved { bytes, change }))
+        let reserved = Reserved {
+            bytes,
+            before: 0,
+            change: self.changes,
+        };
+        Ok((Size::Bytes(bytes), reserved))
     }
 
     /// Reserves the bytes that a running transfer of this size has still to read. `None`:
@@ -116,18 +123,23 @@ impl Limits {
             Size::Bytes(bytes) => self.reserve(Size::Bytes(bytes.saturating_sub(read))).ok(),
             Size::Eof => None,
         };
-        let bytes = rest.map_or(0, |(_, rest)| rest.bytes).saturating_add(read);
-        let change = self.changes;
-        (Reserved { bytes, change }, rest.map(|(size, _)| size))
+        let reserved = Reserved {
+            bytes: rest.map_or(0, |(_, rest)| rest.bytes),
+            before: read,
+            change: self.changes,
+        };
+        (reserved, rest.map(|(size, _)| size))
     }
 
     /// Returns bytes that a transfer has reserved and not read to the limit, and counts
-    /// those that it has read and not reserved.
+    /// those that it has read and not reserved. `read`: all bytes that it has read, without
+    /// those that have returned to the source.
     pub(super) fn release(&mut self, reserved: Reserved, read: u64) {
         if let Some(left) = &mut self.bytes
             && reserved.change == self.changes
         {
-            *left += reserved.bytes.saturating_sub(read);
+            let read = read.saturating_sub(reserved.before);
+            *left = left.saturating_add(reserved.bytes.saturating_sub(read));
             *left = left.saturating_sub(read.saturating_sub(reserved.bytes));
         }
     }
@@ -160,6 +172,7 @@ mod tests {
     fn limits() -> impl Strategy<Value = Limit> {
         prop_oneof![
             (0..1000u64).prop_map(Limit::Bytes),
+            Just(Limit::Bytes(u64::MAX)),
             (0..1000u64, 0..1000u64).prop_map(|(start, end)| Limit::Range { start, end }),
             any::<u32>().prop_map(Limit::Commands),
             (0..1000u32).prop_map(Limit::Time),
@@ -169,8 +182,63 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Act {
         Tighten(Limit),
-        Transfer(u64, u64),
-        End,
+        Transfer(u64),
+        /// The last transfer reads.
+        Read(u64),
+        /// The last transfer ends, and these bytes return to the source.
+        End(u64),
+    }
+
+    /// A transfer that runs.
+    struct Running {
+        size: u64,
+        reserved: Reserved,
+        read: u64,
+        /// The bytes that it had read when the last limit was set.
+        before: u64,
+        is_cancelled: bool,
+    }
+
+    impl Running {
+        /// Returns the bytes that it may still read.
+        fn rest(&self) -> u64 {
+            match self.is_cancelled {
+                true => 0,
+                false => self.size - self.read,
+            }
+        }
+    }
+
+    /// Tightens a limit of bytes as `Stream::tighten` does.
+    fn tighten_bytes(limits: &mut Limits, limit: Limit, running: &mut [Running]) {
+        for one in &*running {
+            limits.release(one.reserved, one.read);
+        }
+        limits.tighten(limit, Duration::ZERO);
+        for one in running {
+            let (reserved, rest) = limits.reserve_rest(Size::Bytes(one.size), one.read);
+            one.reserved = reserved;
+            one.before = one.read;
+            one.is_cancelled |= rest.is_none();
+        }
+    }
+
+    #[test]
+    fn a_byte_that_returns_to_the_source_raises_no_later_limit() {
+        let mut limits = Limits::default();
+        limits.tighten(Limit::Bytes(130), Duration::ZERO);
+        let (_, reserved) = limits.reserve(Size::Bytes(1)).unwrap();
+        let (size, read, before, is_cancelled) = (1, 1, 0, false);
+        let mut running = [Running {
+            size,
+            reserved,
+            read,
+            before,
+            is_cancelled,
+        }];
+        tighten_bytes(&mut limits, Limit::Bytes(0), &mut running);
+        limits.release(running[0].reserved, 0);
+        assert_eq!(limits.bytes, Some(0));
     }
 
     proptest! {
@@ -179,21 +247,23 @@ mod tests {
         #[test]
         fn nothing_loosens_a_limit(acts in prop::collection::vec(prop_oneof![
             limits().prop_map(Act::Tighten),
-            (0..200u64, 0..200u64).prop_map(|(size, read)| Act::Transfer(size, read)),
-            Just(Act::End),
+            (0..200u64).prop_map(Act::Transfer),
+            (0..200u64).prop_map(Act::Read),
+            (0..200u64).prop_map(Act::End),
         ], 1..60)) {
             let mut limits = Limits::default();
-            let (mut running, mut read) = (Vec::<(u64, Reserved, u64)>::new(), 0u64);
-            let (mut bytes, mut range) = (u64::MAX, (0, u64::MAX));
+            let mut running = Vec::<Running>::new();
+            // The bytes that may be read from now on.
+            let mut bytes = u64::MAX;
+            let mut range = (0, u64::MAX);
             let (mut commands, mut until) = (u32::MAX, Duration::MAX);
             for act in acts {
                 match act {
+                    Act::Tighten(limit @ Limit::Bytes(most)) => {
+                        bytes = bytes.min(most);
+                        tighten_bytes(&mut limits, limit, &mut running);
+                    }
                     Act::Tighten(limit) => {
-                        // Of bytes that are read from now on.
-                        if let Limit::Bytes(most) = limit {
-                            let reserved: u64 = running.iter().map(|(size, ..)| *size).sum();
-                            bytes = bytes.min(read + reserved + most);
-                        }
                         if let Limit::Range { start, end } = limit {
                             range = (range.0.max(start), range.1.min(end));
                         }
@@ -205,19 +275,30 @@ mod tests {
                         }
                         limits.tighten(limit, Duration::ZERO);
                     }
-                    Act::Transfer(size, moved) => {
+                    Act::Transfer(size) => {
                         if let Ok((_, reserved)) = limits.reserve(Size::Bytes(size)) {
-                            running.push((size, reserved, moved.min(size)));
+                            let (read, before, is_cancelled) = (0, 0, false);
+                            running.push(Running { size, reserved, read, before, is_cancelled });
                         }
                     }
-                    Act::End => if let Some((_, reserved, moved)) = running.pop() {
-                        read += moved;
-                        limits.release(reserved, moved);
+                    Act::Read(most) => if let Some(one) = running.last_mut() {
+                        let read = most.min(one.rest());
+                        one.read += read;
+                        if limits.bytes.is_some() {
+                            prop_assert!(read <= bytes);
+                            bytes -= read;
+                        }
+                    },
+                    Act::End(back) => if let Some(one) = running.pop() {
+                        let back = back.min(one.read);
+                        // Those that it had read before the limit are no part of it.
+                        bytes = bytes.saturating_add(back.min(one.read - one.before));
+                        limits.release(one.reserved, one.read - back);
                     },
                 }
-                let reserved: u64 = running.iter().map(|(size, ..)| *size).sum();
-                prop_assert!(read + reserved <= bytes);
-                prop_assert!(limits.bytes.is_none_or(|left| read + reserved + left <= bytes));
+                let rest: u64 = running.iter().map(Running::rest).sum();
+                prop_assert!(rest <= bytes);
+                prop_assert!(limits.bytes.is_none_or(|left| left <= bytes - rest));
                 prop_assert!(limits.commands & !commands == 0);
                 prop_assert!(limits.until.unwrap_or(Duration::MAX) <= until);
                 for offset in [0, 10, 500, 999] {

@@ -1,13 +1,14 @@
 //! What a holder may not do.
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 
 use cordboard::cue::{Command, Cue, Limit, Record};
 use cordboard::{Ended, Errno};
 use testkit::pattern::noise;
 
 use super::common::watchdog;
-use super::steps::{done, file_with, next, send, status};
+use super::steps::{done, file_with, fill, next, send, status};
 
 fn is_refused(cue: &mut Cue, command: Command) -> bool {
     send(cue, &[command, Command::Status]);
@@ -106,6 +107,37 @@ fn a_transfer_that_could_exceed_a_new_limit_is_cancelled() {
         send(&cue, &[range(0, end), Command::Resume]);
         assert_eq!(done(&mut cue).ended, ended, "{end}");
     }
+}
+
+/// A transfer of this many bytes from a file to a blocking socket, whose buffer is full
+/// before it. Returns the socket's other end.
+fn towards_full_socket(bytes: usize) -> (Cue, UnixStream) {
+    let (sink, end) = UnixStream::pair().unwrap();
+    fill(&sink);
+    let mut cue = Cue::new(file_with(&noise(bytes)), &sink).unwrap();
+    send(&cue, &[Command::Write(bytes as u64)]);
+    assert_eq!(next(&mut cue), Record::Started(1));
+    (cue, end)
+}
+
+/// What the cancelled transfer puts back into its source was read before the limit: it does
+/// not become a part of the limit.
+#[test]
+fn bytes_that_return_to_the_source_do_not_raise_a_limit() {
+    let _dog = watchdog("bytes_that_return_to_the_source_do_not_raise_a_limit");
+    let (mut cue, _end) = towards_full_socket(1 << 20);
+    let mut before = status(&mut cue);
+    loop {
+        let now = status(&mut cue);
+        if now.read > 0 && now.read == before.read {
+            break;
+        }
+        before = now;
+    }
+    send(&cue, &[Command::Limit(Limit::Bytes(0))]);
+    let cancelled = done(&mut cue);
+    assert_eq!((cancelled.ended, cancelled.read), (Ended::Cancelled, 0));
+    assert!(is_refused(&mut cue, Command::Write(1)));
 }
 
 #[test]
