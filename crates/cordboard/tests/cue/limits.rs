@@ -1,9 +1,9 @@
 //! What a holder may not do.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use cordboard::cue::{Command, Cue, Limit, Record};
+use cordboard::cue::{Command, Cue, Limit, Record, State};
 use cordboard::{Ended, Errno};
 use testkit::pattern::noise;
 
@@ -110,14 +110,14 @@ fn a_transfer_that_could_exceed_a_new_limit_is_cancelled() {
 }
 
 /// A transfer of this many bytes from a file to a blocking socket, whose buffer is full
-/// before it. Returns the socket's other end.
-fn towards_full_socket(bytes: usize) -> (Cue, UnixStream) {
+/// before it. Returns the socket's other end, with the bytes that were in the way.
+fn towards_full_socket(bytes: usize) -> (Cue, UnixStream, usize) {
     let (sink, end) = UnixStream::pair().unwrap();
-    fill(&sink);
+    let in_the_way = fill(&sink);
     let mut cue = Cue::new(file_with(&noise(bytes)), &sink).unwrap();
     send(&cue, &[Command::Write(bytes as u64)]);
     assert_eq!(next(&mut cue), Record::Started(1));
-    (cue, end)
+    (cue, end, in_the_way)
 }
 
 /// What the cancelled transfer puts back into its source was read before the limit: it does
@@ -125,7 +125,7 @@ fn towards_full_socket(bytes: usize) -> (Cue, UnixStream) {
 #[test]
 fn bytes_that_return_to_the_source_do_not_raise_a_limit() {
     let _dog = watchdog("bytes_that_return_to_the_source_do_not_raise_a_limit");
-    let (mut cue, _end) = towards_full_socket(1 << 20);
+    let (mut cue, _end, _) = towards_full_socket(1 << 20);
     let mut before = status(&mut cue);
     loop {
         let now = status(&mut cue);
@@ -138,6 +138,22 @@ fn bytes_that_return_to_the_source_do_not_raise_a_limit() {
     let cancelled = done(&mut cue);
     assert_eq!((cancelled.ended, cancelled.read), (Ended::Cancelled, 0));
     assert!(is_refused(&mut cue, Command::Write(1)));
+}
+
+/// It reads nothing outside the range any more.
+#[test]
+fn a_transfer_that_has_read_everything_stays_in_the_range() {
+    let _dog = watchdog("a_transfer_that_has_read_everything_stays_in_the_range");
+    let (mut cue, mut end, in_the_way) = towards_full_socket(100);
+    while status(&mut cue).read < 100 {}
+    let range = |start, end| Command::Limit(Limit::Range { start, end });
+    send(&cue, &[range(0, 100), range(0, 50)]);
+    // The limits are in effect.
+    assert_eq!(status(&mut cue).state, State::Running);
+    let reader = std::thread::spawn(move || end.read_exact(&mut vec![0; in_the_way + 100]));
+    let all = done(&mut cue);
+    assert_eq!((all.ended, all.written), (Ended::Size, 100));
+    reader.join().unwrap().unwrap();
 }
 
 #[test]

@@ -61,7 +61,13 @@ impl Stream {
                 Some(Size::Bytes(bytes)) => Some(Size::Bytes(bytes.saturating_sub(read))),
                 _ => None,
             };
-            if rest.is_none_or(|rest| self.limits.within_range(offset, rest) != Ok(rest)) {
+            let stays = match rest {
+                // It has read everything, and only writes.
+                Some(Size::Bytes(0)) => true,
+                Some(rest) => self.limits.within_range(offset, rest) == Ok(rest),
+                None => false,
+            };
+            if !stays {
                 active.cancel();
             }
         }
