@@ -58,7 +58,9 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 /// paper. It reads the records up to then, and drops them. The records that
 /// follow stay in the descriptor, also those of commands that another thread
 /// has written meanwhile. No other thread may read from the descriptor
-/// meanwhile. To any other descriptor it is write(2).
+/// meanwhile. To any other descriptor, also to a control descriptor whose
+/// service had ended before the call, it is write(2): a socket whose peer has
+/// closed raises SIGPIPE.
 /// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
 /// call returns once the first of these transfers has ended.
 ///
@@ -90,19 +92,13 @@ pub unsafe extern "C" fn cord_cue_write(
         let bytes = unsafe { sys::bytes(commands, count)? };
         match Cue::is_control(fd) {
             true => carry_out(fd, bytes)?,
-            false => return Ok(write(fd, bytes)?),
+            false => {
+                let written = rustix::io::write(fd, bytes).map_err(Errno::from)?;
+                return Ok(isize::try_from(written).unwrap_or(isize::MAX));
+            }
         }
         Ok(isize::try_from(count).unwrap_or(isize::MAX))
     })
-}
-
-fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<isize, Errno> {
-    // A control descriptor whose service has ended is a socket, and a write raises SIGPIPE.
-    let written = match send(fd, bytes, SendFlags::NOSIGNAL) {
-        Err(rustix::io::Errno::NOTSOCK) => rustix::io::write(fd, bytes)?,
-        sent => sent?,
-    };
-    Ok(isize::try_from(written).unwrap_or(isize::MAX))
 }
 
 fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {

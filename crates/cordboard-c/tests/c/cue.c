@@ -149,9 +149,32 @@ static void remote(void)
     CHECK(close(from) == 0 && close(to) == 0);
 }
 
+/* A socket that is no control descriptor, whose peer has closed: programs rely on SIGPIPE
+ * to end. */
+static void other_sockets(void)
+{
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    CHECK(write(pair[0], "abc", 3) == 3);
+    expect(pair[1], "abc");
+    CHECK(close(pair[1]) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        signal(SIGPIPE, SIG_DFL);
+        _exit(write(pair[0], "abc", 3) == -1 ? 1 : 2);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+    CHECK(close(pair[0]) == 0);
+}
+
 int main(void)
 {
     watchdog();
+    /* Forks, so it is first: the library has no thread yet. */
+    other_sockets();
     with_write();
     waits();
     refused();
