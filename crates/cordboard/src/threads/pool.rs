@@ -50,13 +50,10 @@ impl<W: Work> ThreadPool<W> {
             Ok(Pushed::StartOne) => self.start_one(),
             Ok(Pushed::Oversee) => {
                 let pool = Arc::clone(self);
-                if self
-                    .start(c"cordboard-watch", move || pool.oversee())
-                    .is_err()
-                {
-                    self.queue.not_overseen();
+                match self.start(c"cordboard-watch", move || pool.oversee()) {
+                    Ok(()) => VecDeque::new(),
+                    Err(_) => self.queue.not_overseen(),
                 }
-                VecDeque::new()
             }
             Err(work) => VecDeque::from([work]),
         }
@@ -74,7 +71,7 @@ impl<W: Work> ThreadPool<W> {
         Ok(())
     }
 
-    /// Returns all queued work if no thread exists and none can be started.
+    /// Returns the work that no thread will take, if none can be started.
     fn start_one(self: &Arc<Self>) -> VecDeque<W> {
         let pool = Arc::clone(self);
         match self.start(c"cordboard-work", move || pool.run()) {
@@ -99,11 +96,18 @@ impl<W: Work> ThreadPool<W> {
 
     fn oversee(self: &Arc<Self>) {
         while self.queue.oversee(HELD_UP, LINGER) {
-            for mut work in self.start_one() {
+            let mut left = self.start_one();
+            if left.is_empty() {
+                continue;
+            }
+            // The work may block this thread, which then watches over no other work.
+            left.extend(self.queue.not_overseen());
+            for mut work in left {
                 while let Some(Some(rest)) = guarded(|| work.work()) {
                     work = rest;
                 }
             }
+            return;
         }
     }
 
@@ -160,6 +164,39 @@ mod tests {
         });
         assert_eq!(wanted, (true, true));
         assert_eq!(take(&mut threads[2]), Some(4));
+    }
+
+    /// One thread is blocked, and neither another one nor the monitor can be started:
+    /// the work goes back to the thread that has submitted it.
+    #[test]
+    fn no_work_waits_for_a_blocked_thread() {
+        for most in [1, 2] {
+            let queue: Queue<u8> = Queue::new(most);
+            let mut blocked = Since::default();
+            assert_eq!(queue.push(1), Ok(Pushed::StartOne));
+            assert_eq!(queue.next(Duration::ZERO, &mut blocked), Some(1));
+            let back = match queue.push(2) {
+                Ok(Pushed::StartOne) if most == 2 => queue.not_started(),
+                Ok(Pushed::Oversee) if most == 1 => queue.not_overseen(),
+                pushed => panic!("{pushed:?}"),
+            };
+            assert_eq!(back, [2]);
+        }
+    }
+
+    /// Work for which a thread is being started, or is idle, is not given back.
+    #[test]
+    fn work_that_a_thread_will_take_stays() {
+        let queue: Queue<u8> = Queue::new(3);
+        let mut first = Since::default();
+        for n in 1..=3 {
+            assert_eq!(queue.push(n), Ok(Pushed::StartOne));
+        }
+        assert_eq!(queue.not_started(), [3]);
+        assert_eq!(queue.next(Duration::ZERO, &mut first), Some(1));
+        queue.has_a_slow_one();
+        assert!(queue.not_started().is_empty());
+        assert_eq!(queue.next(Duration::ZERO, &mut first), Some(2));
     }
 
     /// A thread that was woken for work and has not begun takes one piece, and

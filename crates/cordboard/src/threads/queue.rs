@@ -33,6 +33,8 @@ struct State<T> {
     idle: usize,
     /// Threads that run or are being started.
     threads: usize,
+    /// Threads that are being started: each of them takes a piece of work.
+    starting: usize,
     most: usize,
     closed: bool,
     monitor: Monitor,
@@ -75,6 +77,7 @@ impl<T> Queue<T> {
                 items: VecDeque::new(),
                 idle: 0,
                 threads: 0,
+                starting: 0,
                 most: most.max(1),
                 closed: false,
                 monitor: Monitor::None,
@@ -102,7 +105,7 @@ impl<T> Queue<T> {
         state.items.push_back(item);
         if state.items.len() > state.idle {
             if state.threads < state.most {
-                state.threads += 1;
+                state.starts_one();
                 return Ok(Pushed::StartOne);
             }
             if state.monitor == Monitor::None {
@@ -116,14 +119,16 @@ impl<T> Queue<T> {
         Ok(Pushed::Queued)
     }
 
-    /// Reports that the requested thread could not be started. Returns all queued
-    /// work if no other thread exists. The others may be blocked, so the monitor
-    /// requests a thread again.
+    /// Reports that the requested thread could not be started. Returns the work that
+    /// no thread will take: the threads that run may be blocked. If there is a
+    /// monitor, it requests a thread again, unless no thread exists.
+    #[must_use]
     pub(crate) fn not_started(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.threads -= 1;
-        if state.threads == 0 {
-            return std::mem::take(&mut state.items);
+        state.starting -= 1;
+        if state.threads == 0 || state.monitor == Monitor::None {
+            return state.untaken();
         }
         state.wake_monitor(&self.waits);
         drop(state);
@@ -131,10 +136,13 @@ impl<T> Queue<T> {
         VecDeque::new()
     }
 
-    /// Reports that the monitor could not be started. The next work that waits
-    /// requests it again.
-    pub(crate) fn not_overseen(&self) {
-        self.lock().monitor = Monitor::None;
+    /// Reports that the monitor could not be started, or ends. Returns the work that
+    /// no thread will take. The next work that waits requests a monitor again.
+    #[must_use]
+    pub(crate) fn not_overseen(&self) -> VecDeque<T> {
+        let mut state = self.lock();
+        state.monitor = Monitor::None;
+        state.untaken()
     }
 
     /// The monitor's loop. Returns true if another thread is needed, which counts
@@ -161,7 +169,7 @@ impl<T> Queue<T> {
             state = after;
             let held_up = state.items.len() > state.idle && state.taken == taken;
             if held_up && !state.closed && state.threads < state.most + SURPLUS {
-                state.threads += 1;
+                state.starts_one();
                 state.growths += 1;
                 return true;
             }
@@ -172,9 +180,13 @@ impl<T> Queue<T> {
 
     /// Takes the next piece of work. `since`: the growths at the thread's last
     /// piece. `None`: the thread is to exit, because no work came within
-    /// `linger`, the queue is closed, or another thread has taken its place.
+    /// `linger`, the queue is closed, or another thread has taken its place. The
+    /// first call with a new `since` is the first of a thread that was started.
     pub(crate) fn next(&self, linger: Duration, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
+        if since.0.is_none() {
+            state.starting -= 1;
+        }
         if state.was_replaced(since) {
             state.threads -= 1;
             return None;
@@ -245,6 +257,18 @@ impl<T> Queue<T> {
 }
 
 impl<T> State<T> {
+    fn starts_one(&mut self) {
+        self.threads += 1;
+        self.starting += 1;
+    }
+
+    /// Takes the work for which there is no idle or new thread, from the end of the
+    /// queue.
+    fn untaken(&mut self) -> VecDeque<T> {
+        let taken = (self.idle + self.starting).min(self.items.len());
+        self.items.split_off(taken)
+    }
+
     fn wake_monitor(&mut self, waits: &Condvar) {
         if self.monitor == Monitor::Asleep {
             self.monitor = Monitor::Awake;

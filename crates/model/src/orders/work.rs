@@ -1,5 +1,6 @@
 //! Work, and worker threads that start and exit with it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use crate::queue::{Pushed, Queue, Since};
 use crate::scheduler::sync::Mutex;
 use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::{by_chance, in_every_order, thread};
+use crate::sync::EventFd;
 
 struct Pool {
     queue: Queue<u32>,
@@ -27,15 +29,9 @@ impl Pool {
     fn submit(self: &Arc<Self>, item: u32, fails: bool) {
         match self.queue.push(item).unwrap() {
             Pushed::Queued => {}
-            Pushed::StartOne if fails && by_chance() => {
-                for _ in self.queue.not_started() {
-                    self.done.fetch_add(1, Ordering::SeqCst);
-                }
-            }
+            Pushed::StartOne if fails && by_chance() => self.do_all(self.queue.not_started()),
             Pushed::StartOne => self.start(|pool| pool.run()),
-            Pushed::Oversee if fails && by_chance() => {
-                self.queue.not_overseen();
-            }
+            Pushed::Oversee if fails && by_chance() => self.do_all(self.queue.not_overseen()),
             Pushed::Oversee => self.start(move |pool| pool.oversee(fails)),
         }
     }
@@ -64,14 +60,21 @@ impl Pool {
     fn oversee(self: &Arc<Self>, fails: bool) {
         let second = Duration::from_secs(1);
         while self.queue.oversee(second, second) {
-            if fails && by_chance() {
-                for _ in self.queue.not_started() {
-                    self.done.fetch_add(1, Ordering::SeqCst);
-                }
-            } else {
+            if !(fails && by_chance()) {
                 self.start(|pool| pool.run());
+                continue;
+            }
+            let mut left = self.queue.not_started();
+            if !left.is_empty() {
+                left.extend(self.queue.not_overseen());
+                return self.do_all(left);
             }
         }
+    }
+
+    /// Does the work that no thread will take.
+    fn do_all(&self, work: VecDeque<u32>) {
+        self.done.fetch_add(work.len(), Ordering::SeqCst);
     }
 
     /// Waits for the threads, which exit once there is nothing to do.
@@ -114,4 +117,38 @@ fn by_two_threads() {
 #[test]
 fn where_starting_a_thread_may_fail() {
     all_is_done(2, true);
+}
+
+/// A thread is blocked until the second piece of work is done, and no other thread can
+/// be started. Left to that thread, the piece would be a deadlock.
+#[test]
+fn where_the_only_thread_is_blocked() {
+    for most in [1, 2] {
+        in_every_order(move || {
+            let queue = Arc::new(Queue::new(most));
+            let done = Arc::new(EventFd::new().unwrap());
+            assert_eq!(queue.push(1), Ok(Pushed::StartOne));
+            let blocked = {
+                let (queue, done) = (Arc::clone(&queue), Arc::clone(&done));
+                thread::spawn(move || {
+                    let mut since = Since::default();
+                    let second = Duration::from_secs(1);
+                    while let Some(item) = queue.next(second, &mut since) {
+                        if item == 1 {
+                            done.wait();
+                        }
+                    }
+                })
+            };
+            let back = match queue.push(2).unwrap() {
+                Pushed::StartOne => queue.not_started(),
+                Pushed::Oversee => queue.not_overseen(),
+                Pushed::Queued => VecDeque::new(),
+            };
+            assert_eq!(back, [2]);
+            done.signal();
+            queue.close();
+            blocked.join().unwrap();
+        });
+    }
 }
