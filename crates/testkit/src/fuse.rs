@@ -25,6 +25,7 @@ const FSYNC: u32 = 20;
 const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
+const POLL: u32 = 40;
 const FOPEN_DIRECT_IO: u32 = 1;
 const FOPEN_NONSEEKABLE: u32 = 4;
 const FOPEN_STREAM: u32 = 16;
@@ -89,6 +90,9 @@ pub struct Served<'a> {
     pub gets: Option<&'a Mutex<Vec<u8>>>,
     /// Counts the reads, writes and `fsync(2)` that have failed.
     pub failed: Option<&'a AtomicU32>,
+    /// Counts the requests of `poll(2)`. The first is answered with `ENOSYS`, and the
+    /// kernel then sends no more.
+    pub polls: Option<&'a AtomicU32>,
     /// While this is true, reads and writes are not answered.
     pub silent: Option<&'a AtomicBool>,
     /// While this is true, queries of the attributes (`fstat(2)`) are not answered.
@@ -242,6 +246,10 @@ fn serve(mut device: &File, served: Served<'_>) {
         let other = served.other.filter(|_| is_other);
         let answer = match opcode {
             FORGET | INTERRUPT => continue,
+            POLL if let Some(polls) = served.polls => {
+                polls.fetch_add(1, Ordering::Relaxed);
+                Err(-libc::ENOSYS)
+            }
             _ if let Some(file) = other => answer_other(opcode, body, &mut file.lock().unwrap()),
             // struct fuse_init_out of protocol 7.31.
             INIT => Ok({

@@ -147,6 +147,17 @@ impl Facts {
         self.can_block() || pseudo || may_be_pseudo
     }
 
+    /// Returns whether `poll(2)` of it may wait for a FUSE server, uninterrupted by
+    /// anything but a signal (`fuse_file_poll`, fs/fuse/file.c). `epoll_ctl(2)` then
+    /// waits too, and holds the lock of the epoll instance. Such a file is never
+    /// polled and counts as ready, as a file without poll does.
+    ///
+    /// False for a file that may be generated, whose reads wait for bytes that only
+    /// `poll(2)` reports, although it may be one of FUSE.
+    pub fn polling_waits(&self) -> bool {
+        self.kind == Kind::File && self.may_be_on(Filesystem::is_fuse) && !self.reading_waits()
+    }
+
     /// Returns whether its file system may be one that `of` accepts. True for a
     /// file whose file system is unknown.
     pub(crate) fn may_be_on(&self, of: impl FnOnce(Filesystem) -> bool) -> bool {

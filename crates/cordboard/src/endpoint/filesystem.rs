@@ -130,6 +130,9 @@ impl Filesystem {
         plain || self.name() == Some("xfs")
     }
 
+    /// FUSE: `FUSE_SUPER_MAGIC`.
+    pub(super) const FUSE: Filesystem = Filesystem(0x6573_5546);
+
     /// Returns whether it is a FUSE file system (`fuse(4)`); virtiofs is one.
     pub fn is_fuse(self) -> bool {
         self.name() == Some("fuse")

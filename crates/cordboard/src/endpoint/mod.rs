@@ -9,6 +9,7 @@ mod direct;
 mod facts;
 mod filesystem;
 mod kind;
+mod mounts;
 mod probe;
 mod reopen;
 pub(crate) mod resets;

@@ -9,6 +9,7 @@ use super::direct::direct_alignment;
 use super::facts::{Facts, FileId};
 use super::filesystem::Filesystem;
 use super::kind::{Kind, Side};
+use super::mounts;
 use super::reopen::by_name;
 use super::socket;
 use super::terminal::is_terminal;
@@ -80,6 +81,9 @@ pub(super) fn facts(
             facts.unpaged = facts.readable
                 && facts.filesystem.is_none_or(Filesystem::is_fuse)
                 && is_unpaged(fd);
+            if facts.unpaged && facts.filesystem.is_none() && mounts::is_fuse(stat.st_dev) {
+                facts.filesystem = Some(Filesystem::FUSE);
+            }
             // fstat reports anonymous inodes as regular files since Linux 6.16.
             if (facts.position.is_none() || facts.filesystem.is_none_or(is_anonymous))
                 && let Some(kind) = link_name(fd).and_then(|l| anonymous_kind(&l))

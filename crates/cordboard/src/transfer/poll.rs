@@ -33,6 +33,9 @@ impl Waiter for Poll {
         interest: &Interest<'_>,
         timeout: Option<Duration>,
     ) -> Result<Wakeup, Errno> {
+        if interest.always_ready {
+            return without_polling(interest);
+        }
         if interest.edge_triggered == [false; 2] {
             return poll(interest, timeout);
         }
@@ -68,6 +71,24 @@ impl Poll {
         };
         edges.wait(interest, timeout)
     }
+}
+
+/// Polls all descriptors but one that counts as ready.
+fn without_polling(interest: &Interest<'_>) -> Result<Wakeup, Errno> {
+    let others = Interest {
+        ready: None,
+        always_ready: false,
+        ..*interest
+    };
+    let wakeup = match others.watch.or(others.wake) {
+        Some(_) => poll(&others, Some(Duration::ZERO))?,
+        None => Wakeup::default(),
+    };
+    Ok(Wakeup {
+        ready: true,
+        open: true,
+        ..wakeup
+    })
 }
 
 /// `poll(2)`.

@@ -175,7 +175,7 @@ impl<'a> Settlement<'a> {
         if !transfer.holds() {
             return None;
         }
-        let interest = Interest::of(transfer.flow.sink.fd(), true);
+        let interest = Interest::of(transfer.flow.sink.endpoint(), true);
         match waiter.wait(&interest, Some(Duration::ZERO)) {
             // A sink has no error to report before a step.
             Ok(wakeup) if wakeup.ready => {

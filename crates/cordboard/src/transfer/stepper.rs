@@ -142,7 +142,7 @@ impl Stepper {
         if !due || !transfer.source_may_be_locked() {
             return None;
         }
-        let source = Interest::of(transfer.flow.source.fd(), false);
+        let source = Interest::of(transfer.flow.source.endpoint(), false);
         match waiter.wait(&source, Some(Duration::ZERO)) {
             Ok(wakeup) if !wakeup.ready && !transfer.fifo_has_no_writer() => {
                 Some(self.unless_idle(transfer, WaitFor::Side(Side::Source), waiter))

@@ -87,8 +87,13 @@ impl Wait {
             WaitFor::Backoff(_) => (None, false),
             WaitFor::Completions => (transfer.completions().map(|fd| (fd, false)), false),
         };
+        let always_ready = match self.target {
+            WaitFor::Side(side) => flow.end(side).facts().polling_waits(),
+            _ => false,
+        };
         Interest {
             ready,
+            always_ready,
             watch: watch.then_some(flow.sink.fd()),
             wake: transfer.control.as_ref().and_then(Control::wake_fd),
             edge_triggered: match self.target {

@@ -3,6 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::endpoint::Endpoint;
 use crate::errno::Errno;
 
 /// The interval at which something is polled that cannot be waited for.
@@ -12,6 +13,8 @@ pub(super) const BACKOFF: Duration = Duration::from_millis(5);
 pub(crate) struct Interest<'a> {
     /// Readiness of this one for reading, or for writing if `true`.
     pub(crate) ready: Option<(BorrowedFd<'a>, bool)>,
+    /// Whether `ready` is not polled, and counts as ready.
+    pub(crate) always_ready: bool,
     /// Errors and hang-ups of this one.
     pub(crate) watch: Option<BorrowedFd<'a>>,
     /// The wakeup of the transfer's control.
@@ -22,10 +25,11 @@ pub(crate) struct Interest<'a> {
 }
 
 impl<'a> Interest<'a> {
-    /// Only the readiness of this one, for reading or for writing.
-    pub(crate) fn of(fd: BorrowedFd<'a>, write: bool) -> Interest<'a> {
+    /// Only the readiness of this end, for reading or for writing.
+    pub(crate) fn of(end: &Endpoint<'a>, write: bool) -> Interest<'a> {
         Interest {
-            ready: Some((fd, write)),
+            ready: Some((end.fd(), write)),
+            always_ready: end.facts().polling_waits(),
             watch: None,
             wake: None,
             edge_triggered: [false; 2],

@@ -99,7 +99,11 @@ impl Reactor {
             WaitFor::Backoff(_) | WaitFor::Resume | WaitFor::Grant => Role::Wake,
         };
         if ready {
-            match job.register(main) {
+            let done = match interest.always_ready {
+                true => Err(Errno::EPERM),
+                false => job.register(main),
+            };
+            match done {
                 Ok(()) => {}
                 // A file or a device without poll: always ready, as for poll(2).
                 Err(Errno::EPERM) => (job.wakeup.ready, job.wakeup.open) = (true, true),

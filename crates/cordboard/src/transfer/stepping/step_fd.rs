@@ -29,7 +29,8 @@ pub(super) struct StepFd {
     is_due: bool,
     has_timer: bool,
     registered: Vec<(RawFd, EventFlags)>,
-    /// `epoll_ctl(2)` has refused the descriptor to be ready: it is always ready.
+    /// `epoll_ctl(2)` has refused the descriptor to be ready, or it is not polled: it is
+    /// always ready.
     always_ready: bool,
 }
 
@@ -77,7 +78,7 @@ impl StepFd {
             true => EventFlags::ET,
             false => EventFlags::empty(),
         };
-        if let Some((fd, write)) = interest.ready {
+        if let Some((fd, write)) = interest.ready.filter(|_| !interest.always_ready) {
             wanted.push((fd, direction(write) | edge(interest.edge_triggered[0])));
         }
         // Errors and hang-ups are always reported.
@@ -88,7 +89,7 @@ impl StepFd {
             wanted.push((fd, EventFlags::IN));
         }
         let refused = self.register(&wanted);
-        self.always_ready = refused == Some(Errno::EPERM);
+        self.always_ready = interest.always_ready || refused == Some(Errno::EPERM);
         if self.always_ready {
             return self.set_due();
         }

@@ -4,6 +4,7 @@
 mod interrupted;
 mod no_positions;
 mod past_the_cache;
+mod unpolled;
 
 use std::fs::File;
 use std::io::{Read, Seek};

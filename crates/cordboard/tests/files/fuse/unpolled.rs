@@ -1,0 +1,109 @@
+//! A server may never answer `poll(2)`. The wait for it would stop every transfer of an
+//! engine, and no cancel or idle limit would end it. So the server is never asked. The
+//! server of these tests would answer, because the kernel cannot end a process that waits
+//! for a server of its own (`request_wait_answer`, fs/fuse/dev.c).
+
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::*;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Runner {
+    Thread,
+    Engine,
+    Stepping,
+}
+
+fn by(runner: Runner, source: OwnedFd, sink: OwnedFd, request: Request) -> Report {
+    let transfer = Transfer::owning(source, sink, request).unwrap();
+    match runner {
+        Runner::Thread => transfer.run().report,
+        Runner::Engine => transfer.start().unwrap().wait().report,
+        Runner::Stepping => {
+            use rustix::event::{PollFd, PollFlags, poll};
+            let mut stepping = transfer.stepping().unwrap();
+            loop {
+                if let Some(outcome) = stepping.step() {
+                    return outcome.report;
+                }
+                poll(&mut [PollFd::new(&stepping, PollFlags::IN)], None).unwrap();
+            }
+        }
+    }
+}
+
+/// Whatever the server answers to reads and writes: `EAGAIN` at once (a file without
+/// `O_NONBLOCK`), `EAGAIN` until the idle limit, or from the middle of the file on. Its
+/// `statfs(2)` may fail, so that only the list of mounts shows that it is FUSE.
+#[test]
+fn a_server_is_not_asked_for_readiness() {
+    let _dog = watchdog("a_server_is_not_asked_for_readiness");
+    if !common::is_root() {
+        testkit::skip::here("mounting needs root");
+        return;
+    }
+    let data = pattern(1 << 20);
+    let runners = [Runner::Thread, Runner::Engine, Runner::Stepping];
+    for statfs in [0, Errno::EIO.raw()] {
+        for good in [0, 1 << 18, 1 << 21] {
+            let polls = AtomicU32::new(0);
+            let served = Served {
+                holds: &data,
+                claims: data.len() as u64,
+                direct: true,
+                inside: true,
+                statfs,
+                fails: (good, Errno::EAGAIN.raw()),
+                polls: Some(&polls),
+                ..Served::default()
+            };
+            let mounted = with_file(served, |at| {
+                for (runner, nonblocking) in runners.iter().flat_map(|r| [(*r, false), (*r, true)])
+                {
+                    let open = || {
+                        let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
+                        let mut options = File::options();
+                        let options = options.read(true).write(true).custom_flags(flags);
+                        options.open(at).unwrap().into()
+                    };
+                    let request = Request {
+                        idle: nonblocking.then_some(Duration::from_millis(10)),
+                        ..only(&[ReadWrite])
+                    };
+                    let check = |report: Report, side| {
+                        let what = format!(
+                            "{runner:?}, statfs {statfs}, good up to {good}, {side}: {report:?}"
+                        );
+                        let ended = match (good > 1 << 20, nonblocking) {
+                            (true, _) => Ended::Eof,
+                            (false, true) => Ended::Idle,
+                            (false, false) => Ended::Error,
+                        };
+                        assert_eq!(report.ended, ended, "{what}");
+                        let failed = (ended == Ended::Error).then_some(side);
+                        assert_eq!(report.failed, failed, "{what}");
+                        assert!(report.written <= good, "{what}");
+                        assert_eq!(polls.load(Ordering::Relaxed), 0, "{what}");
+                    };
+                    for kind in [From::File, From::Pipe, From::Tcp] {
+                        let (sink, reader) = sink(kind);
+                        let report = by(runner, open(), sink, request.clone());
+                        assert!(
+                            reader.all() == data[..report.written as usize],
+                            "{report:?}"
+                        );
+                        check(report, Side::Source);
+                        let source = common::Source::new(kind, &data);
+                        check(by(runner, source.fd, open(), request.clone()), Side::Sink);
+                    }
+                }
+            });
+            if !mounted {
+                testkit::skip::here("no FUSE here");
+                return;
+            }
+        }
+    }
+}
