@@ -27,4 +27,4 @@ pub(crate) use owned::OwnedPipe;
 pub(crate) use packet_reader::{PacketReader, ReadMode, Unreadable};
 pub(crate) use pool::{acquire, acquire_pair, release_pair};
 pub(crate) use socket_pair::SocketPair;
-pub(crate) use state::{Contents, contents, fifo_is_over, has_ended, has_room};
+pub(crate) use state::{Contents, FifoCheck, contents, has_ended, has_room};

@@ -1,6 +1,7 @@
 //! Queries of a pipe's state, which take nothing from it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -61,38 +62,71 @@ pub(crate) fn contents(reader: BorrowedFd<'_>, writer: BorrowedFd<'_>) -> Option
 }
 
 fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
-    with_timeout(reader, |reader| unsent(reader).unwrap_or(0))
+    ask(reader, |reader| unsent(reader).unwrap_or(0)).ok()
 }
 
-/// Whether a FIFO is empty and has no writer. Also detects one that was opened before
-/// it had a writer, which `poll(2)` does not show (`fifo_open`, fs/pipe.c). `None`: a
-/// filter refuses the query. If another thread holds the FIFO's lock, it counts as
-/// having a writer.
-pub(crate) fn fifo_is_over(reader: BorrowedFd<'_>) -> Option<bool> {
-    match shows(reader) {
-        Ok(now) if now.is_empty() => with_timeout(reader, is_over).unwrap_or(Some(false)),
-        _ => Some(false),
+/// The check whether a FIFO is empty and has no writer. Also detects one that was opened
+/// before it had a writer, which `poll(2)` does not show (`fifo_open`, fs/pipe.c).
+#[derive(Debug, Default)]
+pub(crate) enum FifoCheck {
+    #[default]
+    Due,
+    /// The thread that asks has started late, or waits for the FIFO's lock.
+    Pending(Receiver<Option<bool>>),
+    /// The FIFO has had a writer, so that `poll(2)` shows its end; or a filter refuses the
+    /// query.
+    Done,
+}
+
+impl FifoCheck {
+    /// Returns whether the FIFO is over, or a filter refuses the query. False while the
+    /// answer is pending, and once the FIFO has had a writer.
+    pub(crate) fn is_over(&mut self, reader: BorrowedFd<'_>) -> bool {
+        let answer = match self {
+            FifoCheck::Done => return false,
+            FifoCheck::Pending(late) => match late.try_recv() {
+                Ok(answer) => Ok(answer),
+                Err(TryRecvError::Disconnected) => Ok(None),
+                Err(TryRecvError::Empty) => return false,
+            },
+            FifoCheck::Due => match shows(reader) {
+                Ok(now) if now.is_empty() => ask(reader, is_over),
+                _ => Ok(Some(false)),
+            },
+        };
+        let over = matches!(answer, Ok(None | Some(true)));
+        *self = match answer {
+            // A step that takes nothing yet is followed by another check.
+            Ok(Some(true)) => FifoCheck::Due,
+            Ok(_) => FifoCheck::Done,
+            Err(late) => FifoCheck::Pending(late),
+        };
+        over
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        matches!(self, FifoCheck::Pending(_))
     }
 }
 
-/// Makes a query that takes the pipe's lock on another thread; `None` if it does not
-/// return within 100 ms. Makes it on the calling thread if no other thread is
-/// available.
-fn with_timeout<T: Send + 'static>(
+/// Makes a query that takes the pipe's lock on another thread. Returns the place of the
+/// answer if that does not come within 100 ms. Makes the query on the calling thread if no
+/// other thread is available.
+fn ask<T: Send + 'static>(
     reader: BorrowedFd<'_>,
-    ask: fn(BorrowedFd<'_>) -> T,
-) -> Option<T> {
+    query: fn(BorrowedFd<'_>) -> T,
+) -> Result<T, Receiver<T>> {
     const TIMEOUT: Duration = Duration::from_millis(100);
     let Ok(copy) = reader.try_clone_to_owned() else {
-        return Some(ask(reader));
+        return Ok(query(reader));
     };
-    let (sender, answer) = std::sync::mpsc::channel();
+    let (sender, answer) = channel();
     let call = Box::new(move || {
-        let _ = sender.send(ask(copy.as_fd()));
+        let _ = sender.send(query(copy.as_fd()));
     });
     match threads::spawn(call) {
-        Ok(()) => answer.recv_timeout(TIMEOUT).ok(),
-        Err(_) => Some(ask(reader)),
+        Ok(()) => answer.recv_timeout(TIMEOUT).map_err(|_| answer),
+        Err(_) => Ok(query(reader)),
     }
 }
 

@@ -4,7 +4,7 @@ use super::wait::Wakeup;
 use super::{Control, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::pipe;
+use crate::pipe::FifoCheck;
 
 impl Transfer<'_> {
     /// Records that a side is ready, or that only an error shows.
@@ -14,6 +14,10 @@ impl Transfer<'_> {
     /// The source's own error, which a call would have returned.
     pub(super) fn is_ready(&mut self, side: Side, wakeup: Wakeup) -> Result<(), Errno> {
         let kind = self.flow.end(side).kind();
+        if side == Side::Source {
+            // Bytes, or an end behind a writer.
+            self.fifo_check = FifoCheck::Done;
+        }
         // For anything but a socket the next call returns the error.
         let mut open = wakeup.open || !kind.is_socket();
         if !open {
@@ -65,16 +69,14 @@ impl Transfer<'_> {
     }
 
     /// Returns whether the source is a FIFO without a writer, which `poll(2)` may
-    /// not report. The next call then reports the end, as `read(2)` does. Checked
-    /// once, before the first step: `poll(2)` reports a writer that comes and goes
-    /// later. Checked only with `O_NONBLOCK`, without which `open(2)` has waited
+    /// not report. The next call then reports the end, as `read(2)` does. Checked until
+    /// the FIFO has had a writer: `poll(2)` reports one that has gone. Checked only with `O_NONBLOCK`, without which `open(2)` has waited
     /// for a writer, because the check waits for the pipe's lock.
     pub(super) fn fifo_has_no_writer(&mut self) -> bool {
         let source = &self.flow.source;
         let may_be = source.kind() == Kind::Fifo && source.facts().nonblocking;
-        let due = may_be && !std::mem::replace(&mut self.fifo_checked, true);
         // If the check fails, the step's call reports the end.
-        due && pipe::fifo_is_over(source.fd()) != Some(false)
+        may_be && self.fifo_check.is_over(source.fd())
     }
 }
 

@@ -20,6 +20,10 @@ const SPURIOUS: u32 = 32;
 /// The interval at which a full sink is tried if no wait reports its shutdown.
 pub(super) const FULL_SINK_RETRY: Duration = Duration::from_secs(1);
 
+/// The interval at which a transfer looks for the answer whether a FIFO has a writer, if it
+/// was not there at once.
+const FIFO_CHECK: Duration = Duration::from_millis(100);
+
 /// The state of a transfer that its runner needs between steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stepper {
@@ -227,7 +231,9 @@ impl Stepper {
                 .map(|threshold| threshold.next_check(self.silence(clock))),
             _ => hidden.then_some(FULL_SINK_RETRY),
         };
-        let times = [idle, transfer.interval(Control::interval), retry];
+        let pending = target == WaitFor::Side(Side::Source) && transfer.fifo_check.is_pending();
+        let check = pending.then_some(FIFO_CHECK);
+        let times = [idle, transfer.interval(Control::interval), retry, check];
         Wait {
             target,
             timeout: times.into_iter().flatten().min(),

@@ -13,6 +13,7 @@ use crate::endpoint::{Endpoint, Kind, Side};
 use crate::errno::Errno;
 use crate::path::common::holes;
 use crate::path::{Flow, Preallocation, Step};
+use crate::pipe::FifoCheck;
 use crate::plan::{self, Decided, Route};
 use crate::report::{Failure, Refusal};
 use crate::request::{Backend, DataPath, Declined, Request, Sparse, Tune};
@@ -57,8 +58,8 @@ pub struct Transfer<'a> {
     pub(crate) source_is_complete: bool,
     /// A step on an engine's reactor has blocked in the kernel.
     pub(crate) was_blocked: bool,
-    /// The source was checked for being a FIFO without a writer.
-    pub(super) fifo_checked: bool,
+    /// Whether the source is a FIFO without a writer.
+    pub(super) fifo_check: FifoCheck,
     /// How often an unconfirmed end was checked again.
     pub(super) end_retries: u32,
     /// The result of [`Step::quiesce`], once it was called.
@@ -184,7 +185,7 @@ impl<'a> Transfer<'a> {
             runs_on: ThreadKind::Anywhere,
             source_is_complete: false,
             was_blocked: false,
-            fifo_checked: false,
+            fifo_check: FifoCheck::Due,
             end_retries: 0,
             quiesced: None,
             walk: keeps_holes.then(|| Box::new(holes::Walk::new())),
