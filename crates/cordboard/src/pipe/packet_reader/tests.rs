@@ -171,7 +171,11 @@ fn no_packet_is_cut_at_a_limit() {
                     got => all += got.unwrap(),
                 }
             }
-            assert_eq!(all, lengths.iter().sum(), "{lengths:?} {may_wait} {whole}");
+            assert_eq!(
+                all,
+                lengths.iter().sum::<usize>(),
+                "{lengths:?} {may_wait} {whole}"
+            );
         }
     }
 }
