@@ -130,6 +130,12 @@ impl<'o> Drain<'o> {
         self.running.status().written.max(seen)
     }
 
+    /// Declares whether the channel gets no bytes at present because of the schedule of the
+    /// source: the idle limit does not run meanwhile.
+    pub(crate) fn source_rests(&self, rests: bool) {
+        self.running.source_rests(rests);
+    }
+
     /// Reports the progress. `read`: the number of bytes taken from the sources.
     pub(crate) fn observe(&mut self, read: u64) {
         let written = self.written();
@@ -174,6 +180,7 @@ impl<'o> Drain<'o> {
     /// Waits for the end of the transfer, and returns the outcome. The write end of the
     /// channel is already closed. `read` is as in [`Drain::observe`].
     pub(crate) fn finish(mut self, waiter: &mut dyn Waiter, read: u64) -> Outcome {
+        self.running.source_rests(false);
         self.running.source_is_complete();
         while !self.running.status().ended {
             self.observe(read);

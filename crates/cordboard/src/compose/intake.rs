@@ -155,6 +155,12 @@ impl<'a> Intake<'a> {
         }
     }
 
+    /// Returns whether the transfer waits for its schedule.
+    pub(crate) fn awaits_grant(&self) -> bool {
+        let waits = matches!(&self.next, Next::Wait(wait) if wait.target == WaitFor::Grant);
+        waits && self.halt() == Halt::Source
+    }
+
     fn settle_at_end(&mut self) {
         if let Next::End(turn) = self.next.clone() {
             self.settle(&turn);

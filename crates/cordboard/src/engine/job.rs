@@ -85,7 +85,9 @@ impl Scheduled for Job {
 
     fn needs_step(&self) -> bool {
         let is_complete = self.reporter.source_is_complete();
-        self.reporter.is_cancelled() || is_complete && !self.transfer.source_is_complete
+        self.reporter.is_cancelled()
+            || is_complete && !self.transfer.source_is_complete
+            || self.reporter.source_rests() != self.transfer.source_rests
     }
 
     fn wake(&mut self) {
@@ -104,6 +106,7 @@ impl Job {
         let cancelled = self.reporter.is_cancelled();
         // Before the step: an empty source has ended only if it was complete by then.
         self.transfer.source_is_complete = self.reporter.source_is_complete();
+        self.transfer.source_rests = self.reporter.source_rests();
         let at_once = cancelled || self.transfer.source_is_complete;
         let wakeup = std::mem::take(&mut self.wakeup);
         let (stepper, transfer) = (&mut self.stepper, &mut self.transfer);
@@ -405,6 +408,10 @@ impl EndReporter {
 
     fn source_is_complete(&self) -> bool {
         self.shared.source_is_complete()
+    }
+
+    fn source_rests(&self) -> bool {
+        self.shared.source_rests()
     }
 
     fn end(mut self, outcome: Outcome) {

@@ -32,7 +32,8 @@ pub(super) trait EngineForHandle: Send + Sync {
     /// engine's.
     fn has_other_descriptors(&self) -> bool;
 
-    /// Makes the reactor of this number check a transfer, which was cancelled.
+    /// Makes the reactor of this number check a transfer, which was cancelled or whose source
+    /// has changed.
     fn recheck(&self, id: u64, home: usize);
 
     /// Makes the engine check whether the host has closed its descriptors: the
@@ -52,6 +53,8 @@ pub(super) struct Shared {
     pub(super) completion: Completion<Outcome>,
     /// No more bytes are written to the source: it has ended once it is empty.
     source_is_complete: AtomicBool,
+    /// No bytes are written to the source at present, because of a schedule.
+    source_rests: AtomicBool,
     pub(super) home: Home,
     engine: Weak<dyn EngineForHandle>,
     /// When the engine's descriptors were last checked through this handle, in
@@ -80,6 +83,7 @@ impl Shared {
             live,
             completion: Completion::new(),
             source_is_complete: AtomicBool::new(false),
+            source_rests: AtomicBool::new(false),
             home: Home::default(),
             engine: weak,
             checked: AtomicU64::new(0),
@@ -88,6 +92,10 @@ impl Shared {
 
     pub(super) fn source_is_complete(&self) -> bool {
         self.source_is_complete.load(Ordering::Acquire)
+    }
+
+    pub(super) fn source_rests(&self) -> bool {
+        self.source_rests.load(Ordering::Acquire)
     }
 
     /// Fails if the engine does not share the calling thread's descriptor table.
@@ -241,6 +249,18 @@ impl Running {
     pub(crate) fn source_is_complete(&self) {
         if !self.is_inherited()
             && !self.shared.source_is_complete.swap(true, Ordering::AcqRel)
+            && let Some(engine) = self.shared.engine.upgrade()
+        {
+            engine.recheck(self.shared.id, self.shared.home.after_cancel());
+        }
+    }
+
+    /// Declares whether the source, a private channel, gets no bytes at present because of a
+    /// schedule. The idle limit does not run while the transfer waits for such a source, and
+    /// restarts afterwards.
+    pub(crate) fn source_rests(&self, rests: bool) {
+        if !self.is_inherited()
+            && self.shared.source_rests.swap(rests, Ordering::AcqRel) != rests
             && let Some(engine) = self.shared.engine.upgrade()
         {
             engine.recheck(self.shared.id, self.shared.home.after_cancel());

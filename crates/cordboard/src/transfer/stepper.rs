@@ -38,6 +38,8 @@ pub(crate) struct Stepper {
     source_ended: bool,
     /// It is paused, or was at the last step: the idle limit does not run.
     paused: bool,
+    /// The source rested at the last wait for it.
+    source_rested: bool,
     /// The time from the last step to the next grant of the schedule.
     next_grant: Option<Duration>,
 }
@@ -52,6 +54,7 @@ impl Stepper {
             silent_since: None,
             source_ended: false,
             paused: false,
+            source_rested: false,
             next_grant: None,
         }
     }
@@ -190,8 +193,14 @@ impl Stepper {
         waiter: &mut dyn Waiter,
     ) -> Next {
         self.note_pause(transfer, waiter);
-        if target == WaitFor::Side(Side::Source) && self.paused {
-            return Next::Step;
+        if target == WaitFor::Side(Side::Source) {
+            if self.paused {
+                return Next::Step;
+            }
+            let rested = std::mem::replace(&mut self.source_rested, transfer.source_rests);
+            if rested || transfer.source_rests {
+                self.last_progress = waiter.now();
+            }
         }
         let wait = self.new_wait(transfer, target, waiter);
         if self.idle_left(transfer, waiter) != Some(Duration::ZERO) {
@@ -279,6 +288,9 @@ impl Stepper {
             && let Some(control) = &mut transfer.control
         {
             control.clear_wake();
+        }
+        if wait.target == WaitFor::Side(Side::Source) && self.source_rested {
+            self.last_progress = clock.now();
         }
         match wait.target {
             WaitFor::Backoff(side) if !wakeup.woken => {

@@ -142,6 +142,45 @@ fn a_kernel_that_does_not_answer_counts_as_idle_too() {
     assert_eq!(next, Next::End(Turn::Done(Ended::Idle)));
 }
 
+/// Bytes of a private channel are due when the schedule of the other transfer permits.
+#[test]
+fn a_source_that_rests_is_not_idle() {
+    use super::{Next, Stepper, Turn, Wait, WaitFor};
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), idle_after(7)).unwrap();
+    let mut time = Fake::new(false);
+    let mut stepper = Stepper::begin(time.now);
+    let [from, to] = [Side::Source, Side::Sink].map(WaitFor::Side);
+    let seven = |target| Wait {
+        target,
+        timeout: Some(Duration::from_secs(7)),
+    };
+    transfer.source_rests = true;
+    for _ in 0..3 {
+        let next = stepper.unless_idle(&mut transfer, from, &mut time);
+        assert_eq!(next, Next::Wait(seven(from)));
+        time.now += Duration::from_secs(7);
+    }
+    // The limit begins when the bytes arrive, also for the sink.
+    let ready = Wakeup {
+        ready: true,
+        ..Wakeup::default()
+    };
+    let next = stepper.resume(&mut transfer, seven(from), ready, &mut time);
+    assert_eq!(next, Next::Step);
+    let next = stepper.unless_idle(&mut transfer, to, &mut time);
+    assert_eq!(next, Next::Wait(seven(to)));
+    time.now += Duration::from_secs(3);
+    // The rest has ended.
+    transfer.source_rests = false;
+    let next = stepper.unless_idle(&mut transfer, from, &mut time);
+    assert_eq!(next, Next::Wait(seven(from)));
+    time.now += Duration::from_secs(7);
+    let next = stepper.unless_idle(&mut transfer, from, &mut time);
+    assert_eq!(next, Next::End(Turn::Done(Ended::Idle)));
+}
+
 /// `/proc/kmsg` and similar files block in a read; memory devices never block.
 #[test]
 fn what_may_wait_is_polled_before() {

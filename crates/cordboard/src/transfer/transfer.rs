@@ -56,6 +56,9 @@ pub struct Transfer<'a> {
     /// The source is a private channel to which no more bytes are written: it has ended
     /// once it is empty.
     pub(crate) source_is_complete: bool,
+    /// The source is a private channel whose feeder waits for a schedule: a wait for the source
+    /// does not count as idle.
+    pub(crate) source_rests: bool,
     /// A step on an engine's reactor has blocked in the kernel.
     pub(crate) was_blocked: bool,
     /// Whether the source is a FIFO without a writer.
@@ -184,6 +187,7 @@ impl<'a> Transfer<'a> {
             writeback,
             runs_on: ThreadKind::Anywhere,
             source_is_complete: false,
+            source_rests: false,
             was_blocked: false,
             fifo_check: FifoCheck::Due,
             end_retries: 0,

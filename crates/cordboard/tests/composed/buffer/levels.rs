@@ -1,7 +1,9 @@
 //! The level of the buffer: how many bytes it takes, and when.
 
 use std::io::{Read, Write};
+use std::num::NonZeroUsize;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use cordboard::buffer::Place;
 use cordboard::{Control, DataPath, Ended, Observer, Progress, Request, Schedule, Switches};
@@ -188,6 +190,26 @@ fn the_two_ends_have_schedules_of_their_own() {
     assert!(content(&sink) == data);
     // The schedule of the source is twice as fast.
     assert!(outcome.most > 0);
+    audit(&mut outcome);
+}
+
+/// The idle limit is that of the sink, which has accepted every byte when the rest begins.
+#[test]
+fn the_idle_limit_does_not_run_during_a_rest_of_the_intake() {
+    let _dog = watchdog("the_idle_limit_does_not_run_during_a_rest_of_the_intake");
+    let data = pattern(8192);
+    let (source, sink) = (file_with(&data), file_with(b""));
+    let limited = Request {
+        idle: Some(Duration::from_millis(500)),
+        block: NonZeroUsize::new(4096),
+        ..Request::default()
+    };
+    let mut outcome = request(&source, &sink, 1 << 20, limited)
+        .intake_schedule(Schedule::blocks(1, Duration::from_millis(700)))
+        .run()
+        .unwrap();
+    assert_eq!(outcome.ended, Ended::Eof, "{outcome:?}");
+    assert!(content(&sink) == data);
     audit(&mut outcome);
 }
 
