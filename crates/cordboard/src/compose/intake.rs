@@ -21,6 +21,8 @@ pub(crate) struct Intake<'a> {
     stepper: Stepper,
     poll: Poll,
     next: Next,
+    /// The last wait has found the source ready.
+    source_polled: bool,
     /// The number of bytes that it may take from the source before it halts. `None`: no
     /// limit.
     turn: Option<u64>,
@@ -93,6 +95,7 @@ impl<'a> Intake<'a> {
             stepper: Stepper::begin(poll.now()),
             poll,
             next: Next::Step,
+            source_polled: false,
             turn: None,
             taken: 0,
             outcome: None,
@@ -130,7 +133,16 @@ impl<'a> Intake<'a> {
         while matches!(self.next, Next::Step | Next::Elsewhere) {
             let (read, _) = transfer.counts();
             transfer.set_turn(self.turn);
-            self.next = self.stepper.step(transfer, false, &mut self.poll);
+            // With a turn of 0, a step does not touch the source.
+            let polls = !std::mem::take(&mut self.source_polled) && self.turn != Some(0);
+            let first = match polls {
+                true => self.stepper.poll_source_first(transfer, &mut self.poll),
+                false => None,
+            };
+            self.next = match first {
+                Some(next) => next,
+                None => self.stepper.step(transfer, false, &mut self.poll),
+            };
             let counts = transfer.counts();
             if let Some(turn) = &mut self.turn {
                 *turn = turn.saturating_sub(counts.0 - read);
@@ -202,6 +214,7 @@ impl<'a> Intake<'a> {
             open: !(shown - PollFlags::ERR).is_empty(),
             ..Wakeup::default()
         };
+        self.source_polled = wakeup.ready && wait.target == WaitFor::Side(Side::Source);
         self.next = (self.stepper).resume(transfer, wait, wakeup, &mut self.poll);
         self.settle_at_end();
     }
@@ -242,5 +255,39 @@ impl<'a> Intake<'a> {
         let since = arrived - self.taken;
         self.taken = arrived;
         since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// A process that splices a silent socket into the source holds the lock of that pipe. A
+    /// read would wait for it.
+    #[test]
+    fn an_empty_pipe_is_not_read_while_another_process_has_its_lock() {
+        let name = "an_empty_pipe_is_not_read_while_another_process_has_its_lock";
+        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+            return;
+        }
+        let _dog = testkit::watchdog::watch(name);
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let from = source.try_clone().unwrap();
+        let channel = Channel::new(false).unwrap();
+        let request = Request::default();
+        let mut intake = Intake::new(from.as_fd(), &channel, &request, None).unwrap();
+        feed.write_all(b"first").unwrap();
+        intake.advance();
+        assert_eq!((intake.arrived(), intake.halt()), (5, Halt::No));
+        let locked = testkit::locked::Locked::of(source, feed);
+        intake.advance();
+        assert_eq!((intake.arrived(), intake.halt()), (0, Halt::Source));
+        drop(locked.release());
+        intake.resume(PollFlags::IN);
+        intake.advance();
+        assert_eq!(intake.arrived(), 1);
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::readiness::{hides_shutdown, sink_error};
+use super::thread_kind::ThreadKind;
 use super::threshold::Threshold;
 use super::turn::{Next, Turn, Wait, WaitFor};
 use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup};
@@ -137,15 +138,17 @@ impl Stepper {
         }
     }
 
-    /// On an engine, before a step that may wait for the lock of the source pipe:
-    /// returns the wait for the source, if it has no bytes yet.
+    /// Before a step that may wait for the lock of the source pipe: returns the wait for the
+    /// source, if it has no bytes yet. On an engine, another thread takes over from a
+    /// reactor's thread that has blocked, so not every step needs the check.
     pub(crate) fn poll_source_first(
         &mut self,
         transfer: &mut Transfer<'_>,
         waiter: &mut dyn Waiter,
     ) -> Option<Next> {
+        let is_taken_over = transfer.runs_on != ThreadKind::Anywhere && !transfer.was_blocked;
         // The first step of a path reads the pipe's capacity.
-        let due = transfer.is_between_paths() || transfer.drains() || transfer.was_blocked;
+        let due = !is_taken_over || transfer.is_between_paths() || transfer.drains();
         if !due || !transfer.source_may_be_locked() {
             return None;
         }

@@ -12,7 +12,7 @@ use testkit::refuse::{SENDFILE, apart, refuse};
 
 use super::stepper::Stepper;
 use super::turn::{Next, Turn};
-use super::{Poll, Transfer};
+use super::{Poll, ThreadKind, Transfer};
 use crate::request::{Backend, DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
 use crate::{Chosen, Ended, Outcome};
@@ -198,6 +198,7 @@ fn a_pipe_is_polled_before_its_path_changes() {
         ..request()
     };
     let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    transfer.runs_on = ThreadKind::Reactor;
     let mut waiter = Poll::new();
     let mut stepper = Stepper::begin(Duration::ZERO);
     while transfer.flow.written() < 3 {

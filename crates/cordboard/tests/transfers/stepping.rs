@@ -70,6 +70,30 @@ fn a_transfer_waits_in_the_event_loop_alone() {
     assert_eq!(stepping.progress().written, 15);
 }
 
+/// A process that splices a silent socket into the source holds the lock of that pipe.
+#[test]
+fn an_empty_source_is_not_read_while_another_process_has_its_lock() {
+    let name = "an_empty_source_is_not_read_while_another_process_has_its_lock";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        return;
+    }
+    let _dog = watchdog(name);
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let from = source.try_clone().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let mut stepping = stepping(&from, &sink, any());
+    feed.write_all(b"bytes").unwrap();
+    while stepping.progress().written < 5 {
+        assert!(stepping.step().is_none());
+    }
+    let locked = testkit::locked::Locked::of(source, feed);
+    assert!(go(&mut stepping).is_none());
+    assert!(!is_due(&stepping));
+    drop(locked.release());
+    let outcome = to_the_end(&mut stepping).0;
+    assert_eq!(outcome.report.written, 6);
+}
+
 #[test]
 fn a_full_sink_is_waited_for() {
     let _dog = watchdog("a_full_sink_is_waited_for");
