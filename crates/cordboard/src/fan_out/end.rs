@@ -1,8 +1,11 @@
 //! The end of each sink, and the account.
 
+use std::time::Duration;
+
 use super::block::{self, Block};
 use super::outcome::{FanOutOutcome, SinkEnded, SinkReport};
 use super::outlet::{Outlet, Target};
+use super::policy::OnSlow;
 use super::rest::Rest;
 use crate::compose::{Channel, Intake, bytes_of, content, joined};
 use crate::errno::Errno;
@@ -12,6 +15,8 @@ use crate::report::{Ended, Outcome, Stranded};
 /// ends.
 pub(super) fn complete(outlet: &mut Outlet<'_>) {
     outlet.ended = Some(SinkEnded::Complete);
+    // It has kept up so far.
+    (outlet.debt, outlet.waited_for) = (Duration::ZERO, None);
     outlet.give_back();
     close_channel(outlet);
 }
@@ -30,8 +35,22 @@ fn close_channel(outlet: &mut Outlet<'_>) {
 /// Ends a sink for which the others have waited too long. Its transfer may take a while
 /// to end, for which no sink waits.
 pub(super) fn detach(outlet: &mut Outlet<'_>) {
+    cancel(outlet);
     outlet.ended = Some(SinkEnded::Detached);
-    if let Target::Private(_, running) = &outlet.target {
+}
+
+/// Ends a sink for which no sink and no caller waits any more. If it has every byte, its
+/// transfer is left to end.
+pub(super) fn stop(outlet: &mut Outlet<'_>) {
+    let lacks_bytes = outlet.is_running() && !outlet.has_all();
+    if outlet.is_live() || lacks_bytes {
+        cancel(outlet);
+        outlet.ended = Some(SinkEnded::Stopped);
+    }
+}
+
+fn cancel(outlet: &Outlet<'_>) {
+    if let Some(running) = outlet.running() {
         running.cancel();
     }
 }
@@ -81,9 +100,18 @@ pub(super) fn outcome(
     }
     let Outcome { report, stranded } = intake.into_outcome();
     let messages = first.keeps_messages();
+    let policies: Vec<OnSlow> = outlets.iter().map(|outlet| outlet.policy).collect();
     let sinks: Vec<SinkReport> = (outlets.into_iter())
         .map(|outlet| sink_report(outlet, report.written, &left, messages))
         .collect();
+    // A transfer may fail after the last byte was read, or at its `fsync(2)`.
+    let at_the_end = || {
+        let is_required = |(sink, policy): (&SinkReport, &OnSlow)| {
+            sink.ended == SinkEnded::Failed && *policy == OnSlow::Block
+        };
+        let was_waited_for = matches!(ending.ended, None | Some(Ended::Idle));
+        was_waited_for.then(|| sinks.iter().zip(&policies).position(is_required))?
+    };
     // No sink is left, and at least one has failed.
     let failed = || {
         let is_lost =
@@ -92,10 +120,10 @@ pub(super) fn outcome(
         let none_is_left = sinks.iter().all(is_lost);
         none_is_left.then(|| sinks.iter().position(has_failed))?
     };
-    let failed_sink = ending.failed_sink.or_else(failed);
+    let failed_sink = ending.failed_sink.or_else(at_the_end).or_else(failed);
     let ended = match (ending.ended, failed_sink) {
+        (None | Some(Ended::Idle), Some(_)) => Ended::Error,
         (Some(ended), _) => ended,
-        (None, Some(_)) => Ended::Error,
         (None, None) => report.ended,
     };
     let of_sink = failed_sink.and_then(|sink| sinks[sink].errno);

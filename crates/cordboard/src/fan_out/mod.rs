@@ -7,6 +7,8 @@
 
 mod block;
 mod end;
+#[cfg(test)]
+mod end_tests;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod fan_out;
 

@@ -125,6 +125,45 @@ impl<'a> Outlet<'a> {
         self.rest.is_none()
     }
 
+    /// Returns whether the sink gets bytes, or the end of its transfer was not seen yet.
+    pub(super) fn is_running(&self) -> bool {
+        match self.ended {
+            None => true,
+            Some(SinkEnded::Complete) => !self.settled,
+            Some(_) => false,
+        }
+    }
+
+    /// Returns the transfer to the sink, until its end was seen.
+    pub(super) fn running(&self) -> Option<&Running> {
+        match &self.target {
+            Target::Private(_, running) | Target::Ending(_, running) if self.is_running() => {
+                Some(running)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether the sink itself has accepted every byte that it was given.
+    pub(super) fn has_all(&self) -> bool {
+        let is_written = match &self.target {
+            Target::Sink => true,
+            Target::Private(_, running) | Target::Ending(_, running) => {
+                running.status().written >= self.delivered
+            }
+        };
+        is_written && self.is_ready()
+    }
+
+    /// Returns whether other sinks may have to wait for it: for the next block, or after the
+    /// last one for the end.
+    pub(super) fn lags(&self) -> bool {
+        match &self.target {
+            Target::Ending(..) => self.is_running() && !self.has_all(),
+            Target::Sink | Target::Private(..) => self.is_live() && !self.is_ready(),
+        }
+    }
+
     pub(super) fn fail(&mut self, errno: Errno) {
         if self.is_live() {
             (self.ended, self.errno) = (Some(SinkEnded::Failed), Some(errno));

@@ -12,7 +12,7 @@ use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest;
 use super::slowest::Watcher;
-use crate::compose::{Channel, Intake, Waiter};
+use crate::compose::{Channel, Intake, RETRY, Waiter, longest};
 use crate::endpoint::{Endpoint, Facts};
 use crate::errno::Errno;
 use crate::report::{Ended, Refusal};
@@ -22,9 +22,6 @@ use crate::transfer::{Control, Observer};
 
 /// Below this size, the caller's pipes are not enlarged at once.
 const LARGE: u64 = 128 << 10;
-
-/// The interval at which the source is tried while an error on it persists.
-const RETRY: Duration = Duration::from_millis(5);
 
 /// A fan-out that was examined.
 pub(super) struct Parts<'a> {
@@ -113,7 +110,8 @@ struct Running<'a> {
 impl Running<'_> {
     fn turns(&mut self, waiter: &mut dyn Waiter) {
         loop {
-            if self.control.as_ref().is_some_and(Control::is_cancelled) {
+            // A transfer that has found its end keeps that result.
+            if self.is_cancelled() && !self.is_over() {
                 return self.cut_short(Ended::Cancelled, None);
             }
             for outlet in &mut self.outlets {
@@ -121,34 +119,33 @@ impl Running<'_> {
                 outlet.check();
             }
             self.end_after_failure();
+            // Before the report, which then has the last bytes of each sink.
+            let have_ended = self.all_have_ended();
             let now = waiter.now();
             self.note_progress(now);
             (self.watcher).observe(now, self.intake.read(), &self.outlets);
-            self.charge(now);
-            if self.is_idle(now) {
-                return self.cut_short(Ended::Idle, None);
-            }
-            if !self.outlets.iter().any(Outlet::is_live) {
+            if have_ended {
                 self.intake.stop(Ended::Cancelled);
                 return;
             }
-            if self.block.is_some() {
-                match self.deliver() {
-                    Ok(true) => continue,
-                    Ok(false) => {}
-                    Err(errno) => return self.end_at_page(errno),
-                }
-            } else {
-                match self.next_block() {
-                    Ok(true) => continue,
-                    Ok(false) if self.is_finished() => {
-                        // A sink may have accepted its last bytes since the last report.
-                        let (now, read) = (waiter.now(), self.intake.read());
-                        return self.watcher.observe(now, read, &self.outlets);
-                    }
-                    Ok(false) => {}
-                    Err(errno) => return self.end_at_page(errno),
-                }
+            // A wait follows only if nothing has changed since: its timeout depends on who
+            // waits for whom.
+            if self.charge(now) {
+                continue;
+            }
+            if self.is_idle(now) {
+                // The sinks that have everything still end, and are synced.
+                self.cut_short(Ended::Idle, None);
+                continue;
+            }
+            let done = match self.block.is_some() {
+                true => self.deliver(),
+                false => self.next_block().map(|next| self.complete_sinks() || next),
+            };
+            match done {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(errno) => return self.end_at_page(errno),
             }
             if let Err(errno) = self.wait(waiter) {
                 return self.cut_short(Ended::Error, Some(errno));
@@ -164,7 +161,8 @@ impl Running<'_> {
         self.cut_short(Ended::Error, Some(errno));
     }
 
-    /// Ends without waiting for the sinks any more.
+    /// Ends without waiting for the sinks any more, except at the idle limit for those that
+    /// have everything.
     fn cut_short(&mut self, ended: Ended, errno: Option<Errno>) {
         self.intake.stop(match ended {
             Ended::Error => Ended::Cancelled,
@@ -173,11 +171,19 @@ impl Running<'_> {
         if self.ending.ended.is_none() {
             (self.ending.ended, self.ending.errno) = (Some(ended), errno);
         }
-        for outlet in self.outlets.iter_mut().filter(|outlet| outlet.is_live()) {
+        // Bytes that the intake held are in the channel now.
+        if self.block.is_none() && !self.ending.lost_page {
+            match block::next(&mut self.intake, self.first) {
+                Ok(block) => self.block = block,
+                Err(_) => self.ending.lost_page = !self.first.keeps_messages(),
+            }
+        }
+        let completes = ended == Ended::Idle && self.block.is_none() && !self.ending.lost_page;
+        for outlet in &mut self.outlets {
             outlet.flush();
-            let has_all = self.block.is_none() && outlet.is_ready();
-            if !has_all || matches!(outlet.target, Target::Private(..)) {
-                outlet.ended.get_or_insert(SinkEnded::Stopped);
+            match completes && outlet.is_live() && outlet.has_all() {
+                true => end::complete(outlet),
+                false => end::stop(outlet),
             }
         }
     }
@@ -230,9 +236,10 @@ impl Running<'_> {
         Ok(true)
     }
 
-    /// Reads the next block. `false`: the source has no bytes yet, has ended, or the
-    /// fan-out is paused.
+    /// Reads the next block, or finds the end of the source. `false`: the source has no bytes
+    /// yet, had ended before, or the fan-out is paused.
     fn next_block(&mut self) -> Result<bool, Errno> {
+        let had_ended = self.intake.has_ended();
         self.block = block::next(&mut self.intake, self.first)?;
         if self.block.is_none() && !self.is_paused() {
             self.intake.advance();
@@ -244,23 +251,30 @@ impl Running<'_> {
                 outlet.debt = Duration::ZERO;
             }
         }
-        Ok(self.block.is_some())
+        Ok(self.block.is_some() || self.intake.has_ended() != had_ended)
     }
 
     fn is_paused(&self) -> bool {
         self.control.as_ref().is_some_and(Control::is_paused)
     }
 
-    /// Ends each sink that has everything, and returns whether all have ended.
-    fn is_finished(&mut self) -> bool {
-        if !self.intake.has_ended() {
+    /// Ends each sink that has been given everything. Returns whether there was one.
+    fn complete_sinks(&mut self) -> bool {
+        if self.block.is_some() || !self.intake.has_ended() {
             return false;
         }
+        let mut any = false;
         for outlet in &mut self.outlets {
             if outlet.is_live() && outlet.is_ready() {
                 end::complete(outlet);
+                any = true;
             }
         }
+        any
+    }
+
+    /// Returns whether nothing more happens to any sink.
+    fn all_have_ended(&mut self) -> bool {
         // Not `all()`: `has_ended` records the end of each sink, and a wait follows for
         // the others.
         let mut all = true;
@@ -270,32 +284,46 @@ impl Running<'_> {
         all
     }
 
+    /// Returns whether the source has ended, and each sink has everything: only the ends of
+    /// the transfers are left, which may sync the sinks.
+    fn is_over(&self) -> bool {
+        let is_left = |outlet: &Outlet<'_>| outlet.is_running() && !outlet.has_all();
+        self.intake.has_ended() && self.block.is_none() && !self.outlets.iter().any(is_left)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.control.as_ref().is_some_and(Control::is_cancelled)
+    }
+
     fn note_progress(&mut self, now: Duration) {
         let sum = self.outlets.iter().map(Outlet::progress).sum::<u64>();
         let sum = sum.wrapping_add(self.intake.read());
-        if sum != self.progress || self.is_paused() {
+        if sum != self.progress || self.is_held_back() {
             (self.progress, self.last_progress) = (sum, now);
         }
     }
 
     fn is_idle(&self, now: Duration) -> bool {
-        (self.idle).is_some_and(|idle| now.saturating_sub(self.last_progress) >= idle)
+        let is_due = |idle| now.saturating_sub(self.last_progress) >= idle;
+        self.idle.is_some_and(is_due) && !self.is_over()
+    }
+
+    /// Returns whether it is paused, or waits for the schedule: the idle limit does not run.
+    fn is_held_back(&self) -> bool {
+        self.is_paused() || self.intake.awaits_grant()
     }
 
     /// Counts how long other sinks have waited for each sink, and detaches those that
-    /// have used up their patience.
-    fn charge(&mut self, now: Duration) {
-        let others_wait = |outlet: &Outlet<'_>| !outlet.is_live() || outlet.is_ready();
-        let ready = self
-            .outlets
-            .iter()
-            .filter(|o| o.is_live() && o.is_ready())
-            .count();
+    /// have used up their patience. Returns whether there was one.
+    fn charge(&mut self, now: Duration) -> bool {
+        let mut any = false;
+        let is_ready = |outlet: &Outlet<'_>| outlet.is_live() && outlet.is_ready();
         let over = self.block.is_none() && self.intake.has_ended();
-        let anyone = ready > 0 || over && self.outlets.iter().any(others_wait);
-        for outlet in self.outlets.iter_mut().filter(|outlet| outlet.is_live()) {
+        let others_wait = |outlet: &Outlet<'_>| is_ready(outlet) || over && !outlet.lags();
+        let anyone = self.outlets.iter().any(others_wait);
+        for outlet in self.outlets.iter_mut().filter(|outlet| outlet.is_running()) {
             let waited_for = outlet.policy == OnSlow::Detach
-                && !outlet.is_ready()
+                && outlet.lags()
                 && anyone
                 && (self.block.is_some() || over);
             let since = outlet.waited_for.take();
@@ -306,21 +334,33 @@ impl Running<'_> {
             outlet.waited_for = Some(now);
             if outlet.debt >= self.patience {
                 end::detach(outlet);
+                any = true;
             }
         }
+        any
     }
 
     /// Waits until a sink has room, the source has bytes, or a time has passed.
     fn wait(&mut self, waiter: &mut dyn Waiter) -> Result<(), Errno> {
         let now = waiter.now();
         let mut timeouts = Vec::new();
-        if let Some(idle) = self.idle {
+        let held_back = self.is_held_back();
+        if let Some(idle) = self.idle
+            && !held_back
+            && !self.is_over()
+        {
             timeouts.push(self.last_progress.saturating_add(idle).saturating_sub(now));
         }
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.outlets.len() + 2);
         for outlet in &self.outlets {
-            for (fd, flags) in interests(outlet) {
-                fds.push(PollFd::from_borrowed_fd(fd, flags));
+            let room = room(outlet).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
+            fds.extend(room);
+            // The end may have come since the last check. Without its descriptor, the wait
+            // could have none, and never end.
+            match outlet.running().map(|running| running.fd()) {
+                Some(Ok(fd)) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+                Some(Err(_)) => timeouts.push(RETRY),
+                None => {}
             }
             if let Some(since) = outlet.waited_for {
                 let left = self.patience.saturating_sub(outlet.debt);
@@ -329,21 +369,23 @@ impl Running<'_> {
         }
         let control = self.control.as_ref();
         if let Some(control) = control {
-            timeouts.extend(control.interval());
+            timeouts.extend(match control.is_paused() {
+                true => Some(control.pause_interval()),
+                false => control.interval(),
+            });
         }
         timeouts.extend(self.watcher.interval());
+        // It stays readable after a cancellation, which has no effect then.
+        let is_over = self.is_over();
+        let control = control.filter(|control| !(is_over && control.is_cancelled()));
         let wake = control.and_then(Control::wake_fd).map(|fd| {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             fds.len() - 1
         });
         let waits = (self.block.is_none() && !self.is_paused()).then(|| self.intake.wait());
         let source = waits.flatten().and_then(|(wait, fd)| {
-            timeouts.extend(wait.timeout);
-            let Some(fd) = fd else {
-                timeouts.push(RETRY);
-                return None;
-            };
-            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            timeouts.extend(longest(&wait, fd.is_some()));
+            fds.push(PollFd::from_borrowed_fd(fd?, PollFlags::IN));
             Some(fds.len() - 1)
         });
         let was_waiting = self.block.is_none() && !self.is_paused();
@@ -356,6 +398,9 @@ impl Running<'_> {
         }
         if was_waiting {
             self.intake.resume(read);
+        }
+        if held_back {
+            self.last_progress = waiter.now();
         }
         self.find_closed_sinks(waiter)
     }
@@ -379,8 +424,10 @@ impl Running<'_> {
                 .collect()
         };
         for (outlet, closed) in self.outlets.iter_mut().zip(closed) {
-            // A pipe's POLLERR: there is no reader (`pipe_poll`, fs/pipe.c).
-            if closed && !(self.intake.has_ended() && outlet.is_ready()) {
+            // A pipe's POLLERR: there is no reader (`pipe_poll`, fs/pipe.c). A sink that has
+            // everything needs none.
+            let has_all = self.block.is_none() && self.intake.has_ended() && outlet.is_ready();
+            if closed && !has_all {
                 outlet.fail(Errno::EPIPE);
             }
         }
@@ -388,24 +435,12 @@ impl Running<'_> {
     }
 }
 
-/// Returns the descriptors to poll for a sink. The descriptor of a transfer is included
-/// until its end was seen, because the transfer may have ended since the last check.
-/// Otherwise the wait could have no descriptor, and never end.
-fn interests<'a>(outlet: &'a Outlet<'_>) -> Vec<(BorrowedFd<'a>, PollFlags)> {
-    let mut all = Vec::new();
-    if outlet.is_live() && !outlet.is_ready() {
-        all.push((outlet.writer(), PollFlags::OUT));
-    } else if outlet.is_live() && matches!(outlet.target, Target::Sink) {
-        // Errors only.
-        all.push((outlet.writer(), PollFlags::empty()));
+/// Returns the descriptor to poll for room in a sink, or only for its errors.
+fn room<'a>(outlet: &'a Outlet<'_>) -> Option<(BorrowedFd<'a>, PollFlags)> {
+    let is_sink = matches!(outlet.target, Target::Sink);
+    match (outlet.is_live(), outlet.is_ready()) {
+        (true, false) => Some((outlet.writer(), PollFlags::OUT)),
+        (true, true) if is_sink => Some((outlet.writer(), PollFlags::empty())),
+        _ => None,
     }
-    let waits_for_end = outlet.is_live() || outlet.ended == Some(SinkEnded::Complete);
-    if let Target::Private(_, running) | Target::Ending(_, running) = &outlet.target
-        && waits_for_end
-        && !outlet.settled
-        && let Ok(fd) = running.fd()
-    {
-        all.push((fd, PollFlags::IN));
-    }
-    all
 }

@@ -1,0 +1,271 @@
+//! The ends of the sinks, with an injected clock.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::SocketType;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::{FanOut, OnSlow, SinkEnded};
+use crate::compose::{Poll, Waiter};
+use crate::errno::Errno;
+use crate::report::Ended;
+use crate::request::{Request, Schedule};
+use crate::transfer::{Control, Observer, Progress};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn file_with(bytes: &[u8]) -> File {
+    let file = tempfile::tempfile().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
+    file
+}
+
+/// A [`Waiter`] whose waits, each with a number, are made by a function. It is not asked for
+/// checks without a wait.
+struct Script<F> {
+    now: Duration,
+    waits: u32,
+    wait: F,
+}
+
+impl<F> Script<F> {
+    fn new(wait: F) -> Script<F> {
+        Script {
+            now: Duration::ZERO,
+            waits: 0,
+            wait,
+        }
+    }
+}
+
+/// Waits without a limit.
+fn real(fds: &mut [PollFd<'_>]) {
+    Poll::new().wait(fds, None).unwrap();
+}
+
+impl<F> Waiter for Script<F>
+where
+    F: FnMut(u32, &mut Duration, &mut [PollFd<'_>], Option<Duration>),
+{
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+
+    fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
+        if timeout == Some(Duration::ZERO) {
+            return Poll::new().wait(fds, timeout);
+        }
+        self.waits += 1;
+        (self.wait)(self.waits, &mut self.now, fds, timeout);
+        Ok(())
+    }
+}
+
+/// A file, and a socket without room, get eight bytes. `at_last` is called while only the
+/// transfer to the socket is left.
+fn beside_a_full_socket(
+    policy: OnSlow,
+    mut at_last: impl FnMut(&mut Option<OwnedFd>, &mut Duration, &mut [PollFd<'_>], Option<Duration>),
+) -> super::FanOutOutcome {
+    let _dog = testkit::watchdog::watch("beside_a_full_socket");
+    let source = file_with(b"to both.");
+    let (socket, peer) = testkit::full::unix(SocketType::STREAM, 4096, true);
+    let (file, mut peer) = (file_with(b""), Some(peer));
+    let sinks = [file.as_fd(), socket.as_fd()];
+    let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+    let mut script = Script::new(
+        |_, now: &mut Duration, fds: &mut [PollFd<'_>], timeout| match fds.len() {
+            1 => at_last(&mut peer, now, fds, timeout),
+            _ => real(fds),
+        },
+    );
+    let fan = fan.on_slow(policy).patience(HOUR);
+    let outcome = fan.run_with(&mut script).unwrap();
+    assert_eq!(outcome.sinks[0].ended, SinkEnded::Complete, "{outcome:?}");
+    assert_eq!(outcome.sinks[0].written, 8);
+    outcome
+}
+
+#[test]
+fn a_sink_that_is_not_read_is_detached_after_the_last_byte() {
+    let outcome = beside_a_full_socket(OnSlow::Detach, |_, now, _, timeout| {
+        *now += timeout.expect("the wait would never end");
+    });
+    assert_eq!((outcome.ended, outcome.failed_sink), (Ended::Eof, None));
+    let sink = &outcome.sinks[1];
+    assert_eq!(sink.ended, SinkEnded::Detached, "{sink:?}");
+    assert_eq!((sink.written, sink.stranded), (0, 8));
+}
+
+#[test]
+fn a_sink_that_fails_after_the_last_byte_was_read_is_named() {
+    for policy in [OnSlow::Block, OnSlow::Detach] {
+        let outcome = beside_a_full_socket(policy, |peer, _, fds, _| {
+            peer.take();
+            real(fds);
+        });
+        assert_eq!(outcome.sinks[1].ended, SinkEnded::Failed, "{outcome:?}");
+        let expected = match policy {
+            OnSlow::Block => (Ended::Error, Some(1), outcome.sinks[1].errno),
+            OnSlow::Drop | OnSlow::Detach => (Ended::Eof, None, None),
+        };
+        let got = (outcome.ended, outcome.failed_sink, outcome.errno);
+        assert_eq!(got, expected);
+    }
+}
+
+#[test]
+fn a_cancel_after_the_last_byte_changes_nothing() {
+    let (source, sink) = (file_with(b"everything"), file_with(b""));
+    let control = Control::new().unwrap();
+    let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        real(fds);
+        control.cancel();
+    });
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], Request::default()).unwrap();
+    let outcome = fan.control(&control).run_with(&mut script).unwrap();
+    assert_eq!(outcome.ended, Ended::Eof, "{outcome:?}");
+    assert_eq!(outcome.sinks[0].ended, SinkEnded::Complete);
+}
+
+/// Cancels after the check for it.
+struct Cancels(Control);
+
+impl Observer for Cancels {
+    fn progress(&mut self, _: &Progress) {
+        self.0.cancel();
+    }
+}
+
+#[test]
+fn a_cancel_just_before_the_wait_ends_the_wait() {
+    let _dog = testkit::watchdog::watch("a_cancel_just_before_the_wait_ends_the_wait");
+    let (source, _feed) = std::io::pipe().unwrap();
+    let sink = file_with(b"");
+    let control = Control::new().unwrap();
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], Request::default()).unwrap();
+    let fan = fan.control(&control).observe(Cancels(control.clone()));
+    assert_eq!(fan.run().unwrap().ended, Ended::Cancelled);
+}
+
+/// Stores the number of bytes that the sink has accepted.
+struct Written(Arc<AtomicU64>);
+
+impl Observer for Written {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.store(progress.written, Ordering::Relaxed);
+    }
+}
+
+/// The transfer to a sink that lacks no byte reaches its end, which includes the sync.
+#[test]
+fn a_sink_that_has_everything_is_not_cancelled_at_the_idle_limit() {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(b"everything").unwrap();
+    let sink = file_with(b"");
+    let written = Arc::new(AtomicU64::new(0));
+    let mut script = Script::new(
+        |_, now: &mut Duration, fds: &mut [PollFd<'_>], timeout: Option<Duration>| match timeout {
+            _ if written.load(Ordering::Relaxed) < 10 => std::thread::yield_now(),
+            Some(timeout) => *now += timeout,
+            None => real(fds),
+        },
+    );
+    let request = Request {
+        idle: Some(HOUR),
+        sync: true,
+        ..Request::default()
+    };
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], request).unwrap();
+    let fan = fan.observe(Written(Arc::clone(&written)));
+    let outcome = fan.run_with(&mut script).unwrap();
+    assert_eq!(outcome.ended, Ended::Idle);
+    let sink = &outcome.sinks[0];
+    assert_eq!(sink.ended, SinkEnded::Complete, "{sink:?}");
+    assert_eq!(sink.transfer.as_ref().unwrap().ended, Ended::Eof);
+}
+
+#[test]
+fn the_idle_limit_does_not_run_during_a_rest_of_the_schedule() {
+    let source = file_with(&[7; 8 * 4096]);
+    let (_first, a) = std::io::pipe().unwrap();
+    let (_second, b) = std::io::pipe().unwrap();
+    let request = Request {
+        idle: Some(HOUR),
+        block: std::num::NonZeroUsize::new(4096),
+        ..Request::default()
+    };
+    let control = Control::new().unwrap();
+    control.set_schedule(Schedule::blocks(1, Duration::from_millis(10)));
+    let mut script = Script::new(|_, now: &mut Duration, fds: &mut [PollFd<'_>], timeout| {
+        assert_ne!(timeout, Some(Duration::from_millis(5)), "it polls");
+        // The schedule has a clock of its own.
+        Poll::new().wait(fds, timeout).unwrap();
+        *now += 2 * HOUR;
+    });
+    let fan = FanOut::new(source.as_fd(), &[a.as_fd(), b.as_fd()], request).unwrap();
+    let outcome = fan.control(&control).run_with(&mut script).unwrap();
+    assert_eq!((outcome.ended, outcome.read), (Ended::Eof, 8 * 4096));
+    assert!(outcome.is_complete(), "{outcome:?}");
+    assert!(script.waits > 0);
+}
+
+/// Another transfer that shares the handle may take the wakeup.
+#[test]
+fn a_paused_fan_out_checks_whether_it_was_resumed() {
+    let source = file_with(b"later");
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    control.pause();
+    let mut script = Script::new(
+        |_, _: &mut Duration, _: &mut [PollFd<'_>], timeout: Option<Duration>| {
+            assert!(timeout.is_some(), "the wait would never end");
+            control.resume();
+        },
+    );
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], Request::default()).unwrap();
+    let outcome = fan.control(&control).run_with(&mut script).unwrap();
+    assert!(outcome.is_complete(), "{outcome:?}");
+}
+
+/// The source is not read any more, and the second sink has no room for the last block.
+#[test]
+fn a_sink_that_is_closed_before_the_last_block_keeps_no_thread_busy() {
+    let pipe = || pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
+    let ((source, feed), (closed, a), (slow, b), (failing, c)) = (pipe(), pipe(), pipe(), pipe());
+    let put = |fd: &OwnedFd, bytes: &[u8]| rustix::io::write(fd, bytes);
+    put(&feed, &[1; 5000]).unwrap();
+    while put(&b, &[0; 4096]).is_ok() {}
+    let (mut closed, mut failing) = (Some(closed), Some(failing));
+    let mut script = Script::new(|wait, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        match wait {
+            1 => drop(put(&feed, &[2; 5000])),
+            2 => drop(failing.take()),
+            3 => drop(closed.take()),
+            _ => {}
+        }
+        Poll::new().wait(fds, Some(Duration::ZERO)).unwrap();
+        if wait > 3 {
+            let is_closed = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::ERR);
+            assert!(!fds.iter().any(is_closed), "wait {wait} would end at once");
+            while rustix::io::read(&slow, &mut [0; 4096][..]).is_ok_and(|n| n > 0) {}
+        }
+    });
+    let sinks = [a.as_fd(), b.as_fd(), c.as_fd()];
+    let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+    let outcome = fan.run_with(&mut script).unwrap();
+    assert_eq!(
+        (outcome.ended, outcome.failed_sink),
+        (Ended::Error, Some(2))
+    );
+    let ended = [0, 1, 2].map(|sink| outcome.sinks[sink].ended);
+    let expected = [SinkEnded::Failed, SinkEnded::Complete, SinkEnded::Failed];
+    assert_eq!(ended, expected, "{outcome:?}");
+    assert!(script.waits > 3);
+}
