@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketType;
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
 
 use super::{FanOut, OnSlow, SinkEnded};
 use crate::compose::{Poll, Waiter};
@@ -268,4 +268,22 @@ fn a_sink_that_is_closed_before_the_last_block_keeps_no_thread_busy() {
     let expected = [SinkEnded::Failed, SinkEnded::Complete, SinkEnded::Failed];
     assert_eq!(ended, expected, "{outcome:?}");
     assert!(script.waits > 3);
+}
+
+/// No descriptor is left for the transfer to the file, after the pipe was examined.
+#[test]
+fn a_pipe_keeps_its_capacity_if_a_later_sink_is_refused() {
+    let source = file_with(&[7; 1 << 20]);
+    let (reader, pipe) = std::io::pipe().unwrap();
+    let file = file_with(b"");
+    let before = fcntl_getpipe_size(&reader).unwrap();
+    let sinks = [pipe.as_fd(), file.as_fd()];
+    let refused = testkit::refuse::apart(|| {
+        let copies = libc::F_DUPFD_CLOEXEC as u32;
+        testkit::refuse::refuse_where(testkit::refuse::FCNTL, 1, copies, libc::EMFILE);
+        let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+        fan.run().unwrap_err()
+    });
+    assert_eq!(refused.sink, 1, "{refused}");
+    assert_eq!(fcntl_getpipe_size(&reader).unwrap(), before);
 }

@@ -67,7 +67,6 @@ impl<'a> Outlet<'a> {
         policy: OnSlow,
         request: &Request,
         messages: bool,
-        large: bool,
     ) -> Result<Outlet<'a>, Refusal> {
         let facts = endpoint.facts();
         // A packet's reader expects the boundaries of writes, and a page has none.
@@ -76,13 +75,10 @@ impl<'a> Outlet<'a> {
             true => Target::Sink,
             false => private(&endpoint, request, messages)?,
         };
-        let mut enlarged = match target {
+        let enlarged = match target {
             Target::Sink => CallerPipe::new(Side::Sink, &endpoint),
             Target::Private(..) | Target::Ending(..) => None,
         };
-        if large && let Some(pipe) = &mut enlarged {
-            pipe.grow(endpoint.fd(), endpoint.fd());
-        }
         let switches = request.switches.unwrap_or_else(Switches::all);
         let allowed = switches.allows(DataPath::Splice);
         Ok(Outlet {
@@ -105,6 +101,13 @@ impl<'a> Outlet<'a> {
             debt: Duration::ZERO,
             waited_for: None,
         })
+    }
+
+    /// Makes a sink that is a pipe as large as the budget allows.
+    pub(super) fn enlarge(&mut self) {
+        if let Some(pipe) = &mut self.enlarged {
+            pipe.grow(self.endpoint.fd(), self.endpoint.fd());
+        }
     }
 
     /// Returns the descriptor that is written to.

@@ -44,12 +44,16 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanOutOutco
     let large = is_large(fan.source.facts(), &fan.request);
     let mut outlets = Vec::with_capacity(fan.sinks.len());
     for (sink, (endpoint, policy)) in fan.sinks.into_iter().enumerate() {
-        let outlet = Outlet::open(endpoint, policy, &fan.request, messages, large);
+        let outlet = Outlet::open(endpoint, policy, &fan.request, messages);
         outlets.push(outlet.map_err(refused(sink))?);
     }
     let control = fan.control.as_ref();
     let intake = Intake::new(fan.source.fd(), &first, &fan.request, control);
     let intake = intake.map_err(refused(0))?;
+    // Nothing is refused from here on, so each pipe gets its capacity back at the end.
+    if large {
+        outlets.iter_mut().for_each(Outlet::enlarge);
+    }
     let guard = SignalGuard::start();
     let mut control = fan.control;
     if let Some(control) = &mut control {
