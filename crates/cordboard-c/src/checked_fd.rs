@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use cordboard::{Errno, Lock, PerProcess};
+use cordboard::{Errno, Lock, PerProcess, duplicate};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::process::{self, lock};
@@ -15,15 +15,6 @@ pub(crate) type FileId = (u64, u64);
 pub(crate) fn file_id(fd: BorrowedFd<'_>) -> Result<FileId, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev as u64, stat.st_ino as u64))
-}
-
-/// Duplicates a descriptor. The number is 3 or more.
-pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    match rustix::io::fcntl_dupfd_cloexec(fd, 3) {
-        // fcntl(2): the limit (RLIMIT_NOFILE) is not above that number.
-        Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),
-        done => Ok(done?),
-    }
 }
 
 /// A descriptor of the library. It is neither used nor closed if its number

@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use cordboard::Errno;
 use cordboard::endpoint::same_description;
+use cordboard::{Errno, duplicate};
 
-use crate::checked_fd::{CheckedFd, duplicate, file_id};
+use crate::checked_fd::{CheckedFd, file_id};
 use crate::sys;
 
 /// Whether two descriptors of one file share an open file description; `None`

@@ -154,7 +154,7 @@ impl Opened {
         let file = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_file();
         let mut asks = 0;
         loop {
-            let Ok(second) = rustix::io::fcntl_dupfd_cloexec(self, 3) else {
+            let Ok(second) = cordboard::duplicate(self.as_fd()) else {
                 return Ok(());
             };
             // If fstat(2) fails, the close may still report an error.

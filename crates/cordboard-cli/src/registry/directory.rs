@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -79,7 +79,8 @@ impl Directory {
     pub fn register(&self, entry: &Entry) -> Result<Registered, Errno> {
         let text = serde_json::to_vec(entry).map_err(|_| Errno::INVAL)?;
         // Before the entry is written: without it, the entry could not be removed.
-        let directory = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3)?;
+        let directory = cordboard::duplicate(self.fd.as_fd())
+            .map_err(|errno| Errno::from_raw_os_error(errno.raw()))?;
         let (name, partial) = (unique() + SUFFIX, unique() + ".new");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(&self.fd, &partial, flags, Mode::RUSR | Mode::WUSR)?;

@@ -10,7 +10,11 @@ use crate::errno::Errno;
 const FIRST: RawFd = 3;
 
 /// Duplicates a descriptor, with close-on-exec.
-pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+///
+/// # Errors
+///
+/// `EMFILE`: no number above 2 is free.
+pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     match rustix::io::fcntl_dupfd_cloexec(fd, FIRST) {
         // fcntl(2): the limit (RLIMIT_NOFILE) is not above that number.
         Err(rustix::io::Errno::INVAL) => Err(Errno::EMFILE),

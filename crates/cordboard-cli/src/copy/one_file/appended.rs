@@ -28,7 +28,7 @@ impl AppendedRanges {
 
     /// The stage that records the ranges. `None`: no descriptor is available.
     pub fn stage(&self, sink: BorrowedFd<'_>) -> Option<Stage> {
-        let sink = rustix::io::fcntl_dupfd_cloexec(sink, 3).ok()?;
+        let sink = cordboard::duplicate(sink).ok()?;
         Some(Stage::inspecting(PositionInspector {
             sink,
             appended: self.clone(),
