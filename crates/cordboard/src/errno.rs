@@ -62,6 +62,12 @@ impl Errno {
         matches!(self, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
     }
 
+    /// As [`Errno::is_refusal`], for a call that the kernel does not fail with `EINVAL` if its
+    /// arguments are these: some filters return `EINVAL` for the calls that they refuse.
+    pub(crate) fn is_refusal_or_invalid(self) -> bool {
+        self == Errno::EINVAL || self.is_refusal()
+    }
+
     /// Returns its description, as `strerror(3)`.
     pub fn meaning(self) -> String {
         let text = io::Error::from_raw_os_error(self.0).to_string();

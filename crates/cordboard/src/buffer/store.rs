@@ -191,7 +191,7 @@ impl Store {
             }
         };
         let done = match done {
-            Err(errno) if errno == Errno::EINVAL || errno.is_refusal() => {
+            Err(errno) if errno.is_refusal_or_invalid() => {
                 // The file system has no `splice_write`, or a filter refuses the call.
                 self.copies_in = true;
                 let mut bytes = vec![0; most.min(PIECE)];
@@ -255,7 +255,7 @@ impl Store {
             done = spliced.map_err(Errno::from);
         }
         let n = match done {
-            Err(errno) if errno == Errno::EINVAL || errno.is_refusal() => {
+            Err(errno) if errno.is_refusal_or_invalid() => {
                 self.copies_out = true;
                 let mut bytes = vec![0; left.min(PIECE)];
                 let n = again(|| pread(first.file.as_fd(), &mut bytes, first.taken))?;

@@ -41,7 +41,8 @@ enum Ends {
 
 impl EventFd {
     /// Makes one from an eventfd, with one descriptor; from a pipe, with two, if a
-    /// filter refuses `eventfd2(2)`.
+    /// filter refuses `eventfd2(2)`. The kernel returns `EINVAL` for other flags only
+    /// (`do_eventfd`, fs/eventfd.c).
     ///
     /// # Errors
     ///
@@ -50,7 +51,7 @@ impl EventFd {
     /// to it or to read it.
     pub(crate) fn new() -> Result<EventFd, Errno> {
         match EventFd::event() {
-            Err(errno) if errno.is_refusal() => EventFd::pipe(),
+            Err(errno) if errno.is_refusal_or_invalid() => EventFd::pipe(),
             made => made,
         }
     }
@@ -160,11 +161,12 @@ impl EventFd {
 }
 
 /// `write(2)`; `writev(2)` where a filter refuses that. A filter may also return
-/// `EINTR`.
+/// `EINTR`. The kernel returns `EINVAL` for fewer than 8 bytes only (`eventfd_write`,
+/// fs/eventfd.c).
 fn signal(writer: BorrowedFd<'_>) -> Result<(), Refused> {
     let one = 1u64.to_ne_bytes();
     match again(|| rustix::io::write(writer, &one)) {
-        Err(errno) if Errno::from(errno).is_refusal() => {
+        Err(errno) if Errno::from(errno).is_refusal_or_invalid() => {
             rustix::io::writev(writer, &[IoSlice::new(&one)])
         }
         done => done,
@@ -172,10 +174,10 @@ fn signal(writer: BorrowedFd<'_>) -> Result<(), Refused> {
     .map(drop)
 }
 
-/// `read(2)`; `readv(2)` where a filter refuses that. A filter may also return `EINTR`.
+/// `read(2)`; `readv(2)` where a filter refuses that, as in [`signal`].
 fn read(reader: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Refused> {
     match again(|| rustix::io::read(reader, &mut *into)) {
-        Err(errno) if Errno::from(errno).is_refusal() => {
+        Err(errno) if Errno::from(errno).is_refusal_or_invalid() => {
             rustix::io::readv(reader, &mut [IoSliceMut::new(into)])
         }
         done => done,
@@ -247,7 +249,7 @@ mod tests {
 
     #[test]
     fn without_eventfds_it_is_a_pipe() {
-        for errno in [libc::EPERM, libc::ENOSYS] {
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_eventfd2], errno);
                 let event = EventFd::new().unwrap();
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn without_write_it_is_signalled_or_is_not_made() {
-        for errno in [libc::EPERM, libc::ENOSYS] {
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_write], errno);
                 let event = EventFd::new().unwrap();
@@ -274,7 +276,7 @@ mod tests {
 
     #[test]
     fn without_read_it_is_cleared_or_is_not_made() {
-        for errno in [libc::EPERM, libc::ENOSYS] {
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_read], errno);
                 let event = EventFd::new().unwrap();

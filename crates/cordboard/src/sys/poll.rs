@@ -19,15 +19,20 @@ use crate::errno::Errno;
 /// older architectures; newer ones, such as 64-bit Arm, only have `ppoll(2)`, which the
 /// C library then calls.
 ///
+/// A filter may return `EINVAL`. The kernel also does, for more descriptors than
+/// `RLIMIT_NOFILE`: `poll(2)` then returns it too (`do_sys_poll`, fs/select.c).
+///
 /// # Errors
 ///
 /// `EINTR`; `EINVAL`: more descriptors than `RLIMIT_NOFILE`; the errno of a filter.
 pub fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize> {
     match poll(fds, timeout) {
-        Err(errno) if Errno::from(errno).is_refusal() => match older_poll(fds, timeout) {
-            Err(other) if Errno::from(other).is_refusal() => Err(errno),
-            done => done,
-        },
+        Err(errno) if Errno::from(errno).is_refusal_or_invalid() => {
+            match older_poll(fds, timeout) {
+                Err(other) if Errno::from(other).is_refusal_or_invalid() => Err(errno),
+                done => done,
+            }
+        }
         done => done,
     }
 }
@@ -133,7 +138,7 @@ pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: PollFlags) -> Result<Shown> {
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];
     match again(|| poll_for(&mut fds, Some(&Timespec::default()))) {
         Ok(_) => Ok(Shown::clear(fds[0].revents())),
-        Err(errno) if errno == Refused::INVAL || Errno::from(errno).is_refusal() => {
+        Err(errno) if Errno::from(errno).is_refusal_or_invalid() => {
             let ready = again(|| ready_now(fd)).map_err(|_| errno)?;
             let shown = Shown::by_select(events, ready);
             let clear = (!shown.unclear.is_empty()).then(|| by_epoll(fd, events));
@@ -185,7 +190,7 @@ mod tests {
     fn the_next_call_is_made_where_one_is_refused() {
         let _only = testkit::child::without_children();
         let (yes, no) = (Some(true), Some(false));
-        for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES] {
+        for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES, libc::EINVAL] {
             let epoll = &[libc::SYS_epoll_create1][..];
             let calls = [refuse::PPOLL, refuse::POLL, epoll, refuse::SELECT];
             for (refused, is_exact) in [1, 2, 3].map(|n| (&calls[..n], n < 3)) {

@@ -143,7 +143,7 @@ fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Wa
                     source_polled = wakeup.ready;
                     stepper.resume(transfer, wait, wakeup, waiter)
                 }
-                Err(errno) if errno.is_refusal() => return transfer.cannot_wait(errno),
+                Err(errno) if errno.is_refusal_or_invalid() => return transfer.cannot_wait(errno),
                 Err(errno) => return Turn::Failed(wait.side(), Some(errno)),
             },
         }
@@ -164,12 +164,14 @@ fn wait_for(
                     return Ok(wakeup);
                 }
             }
-            Err(errno) if errno.is_refusal() => {}
+            Err(errno) if errno.is_refusal_or_invalid() => {}
             Err(errno) => return Err(errno),
         }
     }
     match waiter.wait(&wait.interest(transfer), wait.timeout) {
-        Err(errno) if errno.is_refusal() => transfer.continue_without_poll(wait).ok_or(errno),
+        Err(errno) if errno.is_refusal_or_invalid() => {
+            transfer.continue_without_poll(wait).ok_or(errno)
+        }
         done => done,
     }
 }

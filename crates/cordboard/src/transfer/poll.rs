@@ -115,10 +115,9 @@ fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Er
     match sys::poll_for(&mut fds, timeout.as_ref()) {
         Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Ok(interrupted()),
-        // More descriptors than RLIMIT_NOFILE now permits: sandboxes set it to 0
-        // (`do_sys_poll` in fs/select.c).
-        Err(rustix::io::Errno::INVAL) => return select(interest, timeout.as_ref()),
-        Err(errno) if Errno::from(errno).is_refusal() => {
+        // `EINVAL` also for more descriptors than RLIMIT_NOFILE now permits: sandboxes set it
+        // to 0 (`do_sys_poll` in fs/select.c).
+        Err(errno) if Errno::from(errno).is_refusal_or_invalid() => {
             return select(interest, timeout.as_ref()).map_err(|_| errno.into());
         }
         Err(errno) => return Err(errno.into()),

@@ -52,8 +52,9 @@ impl Datagram {
                 Err(Errno::EAGAIN | Errno::EINTR) if !first => break Ok(()),
                 Err(Errno::EINTR) => break Err(Verdict::Moved(0)),
                 Err(Errno::EAGAIN) => break Err(Verdict::Blocked(Side::Source)),
-                // Only receiving in batches is refused.
-                Err(errno) if first && errno.is_refusal() => {
+                // Only receiving in batches is refused. Nothing is received yet, and what a
+                // single call refuses with `EINVAL`, the next path refuses too.
+                Err(errno) if first && errno.is_refusal_or_invalid() => {
                     break Err(Verdict::Declined(errno.into()));
                 }
                 Err(errno) if first => break Err(Verdict::Failed(Side::Source, errno)),

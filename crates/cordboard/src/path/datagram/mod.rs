@@ -62,7 +62,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// |---|---|---|
 /// | `EAGAIN` | blocked | |
 /// | `ENOBUFS` on sending | blocked on the sink: a device's queue is temporarily full | `send(2)` |
-/// | `ENOSYS`, `EPERM`, `EACCES` | declined on receiving; sent one at a time | no such call, or a seccomp filter that does not know it |
+/// | `ENOSYS`, `EPERM`, `EACCES`, `EINVAL` | declined on receiving; sent one at a time | no such call, or a seccomp filter that does not know it; a protocol refuses a flag |
 /// | `EMSGSIZE` on sending | sent again; then dropped and counted, or failed if the datagram was cut from a stream | `ip(7)`, `unix(7)`: the datagram is too long |
 /// | `EMSGSIZE` on the source | failed: a truncated datagram | |
 /// | `ECONNREFUSED` | failed on its side: no listener (any more) | `udp(7)` |

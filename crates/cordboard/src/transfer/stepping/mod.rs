@@ -181,15 +181,19 @@ impl<'a> Stepping<'a> {
             let interest = wait.interest(transfer);
             let wakeup = match self.step_fd.events(&interest) {
                 Ok(wakeup) => wakeup,
-                // A call of the path then returns `EAGAIN` if it is too early.
-                Err(errno) if errno.is_refusal() && transfer.step_checked_readiness(&wait) => {
+                // A call of the path then returns `EAGAIN` if it is too early. The kernel
+                // returns `EINVAL` for another descriptor than an epoll instance, or for no
+                // room only (`do_epoll_wait`, fs/eventpoll.c).
+                Err(errno)
+                    if errno.is_refusal_or_invalid() && transfer.step_checked_readiness(&wait) =>
+                {
                     Wakeup {
                         ready: true,
                         open: true,
                         ..Wakeup::default()
                     }
                 }
-                Err(errno) if errno.is_refusal() => {
+                Err(errno) if errno.is_refusal_or_invalid() => {
                     return Some(Next::End(transfer.cannot_wait(errno)));
                 }
                 Err(errno) => return Some(Next::End(Turn::Failed(wait.side(), Some(errno)))),

@@ -1,5 +1,7 @@
 //! Filters that refuse the call by which the threads of the library wait.
 
+use std::os::unix::net::UnixStream;
+
 use super::*;
 
 const EPOLL: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
@@ -25,7 +27,7 @@ fn a_control_descriptor_that_may_not_wait() {
         return;
     }
     let (source, sink) = std::io::pipe().unwrap();
-    for errno in [Errno::EPERM, Errno::ENOSYS] {
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
         let refused = apart(|| {
             refuse(&EPOLL, errno);
             cordboard::Cue::new(&source, &sink).err()
@@ -70,4 +72,39 @@ fn an_engine_that_may_not_wait_any_more() {
     let failure = cordboard::start(&first, &to, any()).unwrap_err();
     let errno = Errno::ESHUTDOWN;
     assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
+}
+
+/// A transfer for the caller's event loop cannot fetch its events: calls that never wait are
+/// repeated.
+#[test]
+fn steps_without_events() {
+    let _dog = watchdog("steps_without_events");
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
+        let [(source, mut feed), (mut end, sink)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+        for socket in [&source, &sink] {
+            socket.set_nonblocking(true).unwrap();
+        }
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+        let mut stepping = transfer.stepping().unwrap();
+        let outcome = apart(|| {
+            refuse(&EPOLL, errno);
+            for bytes in [b"one", b"two"] {
+                // Until it waits for the source.
+                while stepping.is_due() {
+                    assert!(stepping.step().is_none(), "{errno}");
+                }
+                feed.write_all(bytes).unwrap();
+                let ended = stepping.step();
+                assert!(ended.is_none(), "{errno}: {ended:?}");
+            }
+            drop(feed);
+            std::iter::repeat_with(|| stepping.step())
+                .flatten()
+                .next()
+                .unwrap()
+        });
+        let mut all = [0; 6];
+        end.read_exact(&mut all).unwrap();
+        assert_eq!((outcome.report.ended, &all), (Ended::Eof, b"onetwo"));
+    }
 }

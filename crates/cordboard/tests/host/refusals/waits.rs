@@ -56,7 +56,7 @@ fn what_is_ready_cannot_be_asked() {
     let _dog = watchdog("what_is_ready_cannot_be_asked");
     let data = pattern(SIZE);
     let all = [DataPath::Splice, DataPath::Sendfile, DataPath::ReadWrite];
-    for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES] {
+    for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES, Errno::EINVAL] {
         for from in SOURCES {
             for to in [From::Pipe, From::Unix, From::Tcp] {
                 for (refused, idle, waits) in [
@@ -131,7 +131,7 @@ fn a_pipe_ends_in_a_file_whatever_tells_what_is_ready() {
     let _dog = watchdog("a_pipe_ends_in_a_file_whatever_tells_what_is_ready");
     let data = pattern(SIZE);
     let all = [DataPath::Splice, DataPath::ReadWrite];
-    for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES] {
+    for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES, Errno::EINVAL] {
         for (refused, paths) in (1..=3).flat_map(|n| [(n, &all[..]), (n, &all[1..])]) {
             for (waits, by_engine) in [(true, false), (false, false), (true, true)] {
                 let Source { fd, .. } = &Source::new(From::Pipe, &data);

@@ -54,7 +54,7 @@ fn a_wake_up_that_cannot_be_read() {
         return;
     }
     let calls = [libc::SYS_read, libc::SYS_readv];
-    for errno in [Errno::EPERM, Errno::ENOSYS] {
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
         let [(source, _feed), (_end, sink)] = [(); 2].map(|()| std::io::pipe().unwrap());
         let (report, made) = apart(|| {
             let control = cordboard::Control::new().unwrap();
@@ -88,7 +88,7 @@ fn an_engine_that_cannot_be_woken() {
         &[libc::SYS_write, libc::SYS_writev],
         &[libc::SYS_read, libc::SYS_readv],
     ];
-    for errno in [Errno::EPERM, Errno::ENOSYS] {
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
         for calls in &works {
             let [(source, feed), (end, sink)] = [(); 2].map(|()| std::io::pipe().unwrap());
             let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
@@ -128,7 +128,7 @@ fn a_ring_that_can_wake_nobody() {
         ..only(&[DataPath::Direct])
     };
     let rings = has_rings();
-    for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
+    for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS, Errno::EINVAL] {
         let calls = [libc::SYS_eventfd2];
         let report = into_a_file(From::File, request.clone(), &calls, errno);
         assert_eq!(report.path, [DataPath::Direct], "by threads: {report:?}");
