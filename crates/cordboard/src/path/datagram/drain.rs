@@ -47,44 +47,40 @@ impl Datagram {
     }
 
     fn send(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
+        let length = self.queue[self.next].length;
+        let sent = flow.send_or_drop(length, |flow| {
+            let sent = self.send_batch(flow, buffer, whole);
+            sent.map_err(|errno| match errno {
+                Errno::EINTR => flow.was_interrupted(Side::Sink),
+                Errno::EAGAIN | Errno::ENOBUFS => Verdict::Blocked(Side::Sink),
+                errno => Verdict::Failed(Side::Sink, errno),
+            })
+        })?;
+        let Some(n) = sent else {
+            self.next += 1;
+            return Ok(0);
+        };
+        let sent = &self.queue[self.next..self.next + n];
+        let bytes = sent.iter().map(|m| m.length as u64).sum();
+        self.next += n;
+        Ok(bytes)
+    }
+
+    /// Sends datagrams, and returns how many were sent.
+    fn send_batch(&mut self, flow: &Flow<'_>, buffer: &[u8], whole: usize) -> Result<usize, Errno> {
         let wait = flow.mode.may_sleep() && !flow.sink.facts().nonblocking;
-        let fd = flow.sink.fd();
         let first = self.message(buffer, self.next);
         let singly = || socket::send(flow, first, wait).map(|_| 1);
-        let sent = if whole == 1 {
-            singly()
-        } else {
-            let queued = self.queue[self.next..self.next + whole].iter();
-            let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
-            let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
-            match batch.send(fd, parts, wait) {
-                // If only batches, or their flag, are refused, single sends
-                // work.
-                Err(errno) if errno.is_refusal() || errno == Errno::EINVAL => singly(),
-                sent => sent,
-            }
-        };
-        let sent = match sent {
-            // The error may be that of an earlier datagram, which a router has reported
-            // (`IP_MTU_DISCOVER`, ip(7)). Such an error is reported once.
-            Err(Errno::EMSGSIZE) => singly(),
+        if whole == 1 {
+            return singly();
+        }
+        let queued = self.queue[self.next..self.next + whole].iter();
+        let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
+        let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
+        match batch.send(flow.sink.fd(), parts, wait) {
+            // If only batches, or their flag, are refused, single sends work.
+            Err(errno) if errno.is_refusal_or_invalid() => singly(),
             sent => sent,
-        };
-        match sent {
-            Ok(n) => {
-                let sent = &self.queue[self.next..self.next + n];
-                let bytes = sent.iter().map(|m| m.length as u64).sum();
-                self.next += n;
-                Ok(bytes)
-            }
-            Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Sink)),
-            Err(Errno::EAGAIN | Errno::ENOBUFS) => Err(Verdict::Blocked(Side::Sink)),
-            Err(Errno::EMSGSIZE) if flow.drops_too_long() => {
-                flow.dropped_one(first.len() as u64);
-                self.next += 1;
-                Ok(0)
-            }
-            Err(errno) => Err(Verdict::Failed(Side::Sink, errno)),
         }
     }
 

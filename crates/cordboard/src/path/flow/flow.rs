@@ -150,15 +150,39 @@ impl<'fd> Flow<'fd> {
         self.account.dropped
     }
 
-    /// Records that a datagram of this length was too long for the sink.
-    pub(in crate::path) fn dropped_one(&mut self, bytes: u64) {
+    /// Sends a datagram of this length, or more after it. `None`: it is too long for the sink
+    /// (`EMSGSIZE`), and was dropped and counted.
+    ///
+    /// The error may be that of an earlier datagram, which a router has reported
+    /// (`IP_MTU_DISCOVER`, ip(7)). The kernel reports such an error once, so `send` is called
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// Those of `send`. `EMSGSIZE` if the datagram is not one of a datagram socket: the
+    /// transfer has cut it, and another block size may help.
+    pub(in crate::path) fn send_or_drop<T>(
+        &mut self,
+        length: usize,
+        mut send: impl FnMut(&mut Flow<'fd>) -> Result<T, Verdict>,
+    ) -> Result<Option<T>, Verdict> {
+        const TOO_LONG: Verdict = Verdict::Failed(Side::Sink, Errno::EMSGSIZE);
+        let is_too_long = |sent: &Result<T, Verdict>| matches!(sent, Err(TOO_LONG));
+        let mut sent = send(self);
+        if is_too_long(&sent) {
+            sent = send(self);
+        }
+        if !is_too_long(&sent) || !self.drops_too_long() {
+            return sent.map(Some);
+        }
         self.account.dropped.datagrams += 1;
-        self.account.dropped.bytes += bytes;
+        self.account.dropped.bytes += length as u64;
+        Ok(None)
     }
 
     /// Returns whether datagrams that are too long for the sink are dropped: those of a
-    /// datagram socket. Others are cut by the transfer, and another block size may help.
-    pub(in crate::path) fn drops_too_long(&self) -> bool {
+    /// datagram socket.
+    fn drops_too_long(&self) -> bool {
         let both = self.source.kind().is_datagram() && self.sink.kind().is_datagram();
         both && self.options.drops_too_long
     }

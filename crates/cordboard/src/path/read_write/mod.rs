@@ -309,16 +309,9 @@ impl ReadWrite {
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
-        const TOO_LONG: Verdict = Verdict::Failed(Side::Sink, Errno::EMSGSIZE);
-        let mut done = self.writer.write(flow, bytes);
-        if matches!(&done, Err(verdict) if *verdict == TOO_LONG) {
-            // It may be the error of an earlier datagram, and is then reported once.
-            done = self.writer.write(flow, bytes);
-        }
-        let n = match done {
-            Ok(n) => n,
-            Err(verdict) if verdict == TOO_LONG && flow.drops_too_long() => {
-                flow.dropped_one(bytes.len() as u64);
+        let n = match flow.send_or_drop(bytes.len(), |flow| self.writer.write(flow, bytes)) {
+            Ok(Some(n)) => n,
+            Ok(None) => {
                 self.empty_message = false;
                 self.start += bytes.len();
                 return Verdict::Moved(0);
