@@ -258,8 +258,7 @@ struct cord_status {
     uint64_t read;
     // Bytes that the sink has accepted so far.
     uint64_t written;
-    // Bytes read and not yet written: `read - written`. This includes dropped
-    // datagrams.
+    // Bytes read, and neither written nor dropped yet.
     uint64_t in_transit;
     // Bytes written per second since the start.
     uint64_t rate;

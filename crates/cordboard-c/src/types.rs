@@ -235,8 +235,7 @@ pub struct cord_status {
     pub read: u64,
     /// Bytes that the sink has accepted so far.
     pub written: u64,
-    /// Bytes read and not yet written: `read - written`. This includes dropped
-    /// datagrams.
+    /// Bytes read, and neither written nor dropped yet.
     pub in_transit: u64,
     /// Bytes written per second since the start.
     pub rate: u64,

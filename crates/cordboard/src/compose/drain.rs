@@ -144,6 +144,7 @@ impl<'o> Drain<'o> {
             observer.progress(&Progress {
                 read: read.max(written),
                 written,
+                dropped: status.dropped,
                 pending_reads: status.pending_reads,
                 pending_writes: status.pending_writes,
                 path: status.path,

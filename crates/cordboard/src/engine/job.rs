@@ -422,7 +422,7 @@ impl EndReporter {
         self.reported = true;
         let report = &outcome.report;
         let live = &self.shared.live;
-        live.end(report.read, report.written, report.elapsed);
+        live.end(report);
         self.shared.completion.end(outcome);
         self.engine.job_ended(self.shared.id);
     }

@@ -132,6 +132,7 @@ impl Shared {
         let mut report = Report::nothing(None, Some(errno));
         report.read = status.read;
         report.written = status.written;
+        report.dropped = status.dropped;
         report.stranded = status.in_transit();
         report.elapsed = status.elapsed;
         Outcome {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::report::{Dropped, Report};
 use crate::request::DataPath;
 use crate::transfer::Transfer;
 
@@ -16,6 +17,8 @@ pub struct Status {
     pub read: u64,
     /// Bytes that the sink has accepted so far.
     pub written: u64,
+    /// Datagrams that were longer than the sink accepts, so far. They count as read.
+    pub dropped: Dropped,
     /// Reads in flight or queued.
     pub pending_reads: u32,
     /// Writes in flight, or waiting for the sink.
@@ -29,11 +32,12 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns the bytes taken from the source that the sink has not accepted yet:
-    /// `read - written`, or 0 if a stage has produced more bytes than were read.
-    /// With such a stage the two count different bytes. Dropped datagrams stay in transit.
+    /// Returns the bytes taken from the source that the sink has not accepted yet, without
+    /// dropped datagrams: `read - written - dropped.bytes`, or 0 if a stage has produced more
+    /// bytes than were read. With such a stage, `read` and `written` count different bytes.
     pub fn in_transit(&self) -> u64 {
-        self.read.saturating_sub(self.written)
+        let left = self.read.saturating_sub(self.written);
+        left.saturating_sub(self.dropped.bytes)
     }
 
     /// Returns the average rate since the start, in bytes written per second.
@@ -54,6 +58,8 @@ pub(super) struct Live {
     /// A stage changes the bytes: more may be written than read.
     transforms: bool,
     read: AtomicU64,
+    dropped_datagrams: AtomicU64,
+    dropped_bytes: AtomicU64,
     written: AtomicU64,
     pending_reads: AtomicU32,
     pending_writes: AtomicU32,
@@ -68,6 +74,8 @@ impl Live {
             start: Instant::now(),
             transforms: transfer.transforms(),
             read: AtomicU64::new(0),
+            dropped_datagrams: AtomicU64::new(0),
+            dropped_bytes: AtomicU64::new(0),
             written: AtomicU64::new(0),
             pending_reads: AtomicU32::new(0),
             pending_writes: AtomicU32::new(0),
@@ -84,29 +92,36 @@ impl Live {
         self.pending_reads.store(reads, Ordering::Relaxed);
         self.pending_writes.store(writes, Ordering::Relaxed);
         self.path.store(transfer.path() as u8, Ordering::Relaxed);
-        self.count(transfer.counts());
+        self.count(transfer.counts(), transfer.dropped());
     }
 
-    fn count(&self, (read, written): (u64, u64)) {
-        // Stored in this order and loaded in the other: no thread sees more written
-        // than read.
+    fn count(&self, (read, written): (u64, u64), dropped: Dropped) {
+        // Stored in this order and loaded in the other: no thread sees more written or
+        // dropped than read.
         self.read.store(read, Ordering::Release);
+        let datagrams = &self.dropped_datagrams;
+        datagrams.store(dropped.datagrams, Ordering::Release);
+        self.dropped_bytes.store(dropped.bytes, Ordering::Release);
         self.written.store(written, Ordering::Release);
     }
 
     /// Stores the final counts.
-    pub(super) fn end(&self, read: u64, written: u64, elapsed: Duration) {
+    pub(super) fn end(&self, report: &Report) {
         self.pending_reads.store(0, Ordering::Relaxed);
         self.pending_writes.store(0, Ordering::Relaxed);
-        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(report.elapsed.as_nanos()).unwrap_or(u64::MAX);
         self.elapsed.store(nanos.max(1), Ordering::Relaxed);
         // Bytes that went back to the source count as not read: `read` may
         // decrease.
-        self.count((read, written));
+        self.count((report.read, report.written), report.dropped);
     }
 
     pub(super) fn snapshot(&self, ended: bool) -> Status {
         let written = self.written.load(Ordering::Acquire);
+        let dropped = Dropped {
+            bytes: self.dropped_bytes.load(Ordering::Acquire),
+            datagrams: self.dropped_datagrams.load(Ordering::Acquire),
+        };
         let mut read = self.read.load(Ordering::Acquire);
         if !self.transforms {
             read = read.max(written);
@@ -115,6 +130,7 @@ impl Live {
         Status {
             read,
             written,
+            dropped,
             pending_reads: self.pending_reads.load(Ordering::Relaxed),
             pending_writes: self.pending_writes.load(Ordering::Relaxed),
             path: DataPath::ALL

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::outlet::Outlet;
+use crate::report::Dropped;
 use crate::request::DataPath;
 use crate::transfer::{Observer, Progress};
 
@@ -42,6 +43,7 @@ impl<'a> Watcher<'a> {
         observer.progress(&Progress {
             read: read.max(written),
             written,
+            dropped: Dropped::default(),
             pending_reads: 0,
             pending_writes: 0,
             path,

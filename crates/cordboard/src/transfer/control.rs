@@ -9,6 +9,7 @@ use super::auto::{Load, Step};
 use super::need::Need;
 use super::pacer::Pacers;
 use crate::errno::Errno;
+use crate::report::Dropped;
 use crate::request::{DataPath, Schedule};
 use crate::sys::{EventFd, Lock};
 
@@ -338,6 +339,8 @@ pub struct Progress {
     pub read: u64,
     /// Bytes that the sink has accepted so far.
     pub written: u64,
+    /// Datagrams that were longer than the sink accepts, so far. They count as read.
+    pub dropped: Dropped,
     /// Reads in flight.
     pub pending_reads: u32,
     /// Writes in flight.
@@ -352,11 +355,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns the bytes taken from the source that the sink has not accepted yet:
-    /// `read - written`, or 0 if a stage has produced more bytes than were read.
-    /// With such a stage the two count different bytes. Dropped datagrams stay in transit.
+    /// Returns the bytes taken from the source that the sink has not accepted yet, without
+    /// dropped datagrams: `read - written - dropped.bytes`, or 0 if a stage has produced more
+    /// bytes than were read. With such a stage, `read` and `written` count different bytes.
     pub fn in_transit(&self) -> u64 {
-        self.read.saturating_sub(self.written)
+        let left = self.read.saturating_sub(self.written);
+        left.saturating_sub(self.dropped.bytes)
     }
 }
 

@@ -389,6 +389,7 @@ impl Transfer<'_> {
             pending_writes,
             read: self.flow.read(),
             written: self.flow.written(),
+            dropped: self.flow.dropped(),
             path: self.path(),
             elapsed,
             sinks: 1,

@@ -15,7 +15,7 @@ use crate::path::common::holes;
 use crate::path::{Flow, Preallocation, Step};
 use crate::pipe::FifoCheck;
 use crate::plan::{self, Decided, Route};
-use crate::report::{Failure, Refusal};
+use crate::report::{Dropped, Failure, Refusal};
 use crate::request::{Backend, DataPath, Declined, Request, Sparse, Tune};
 use crate::sys::{duplicate, lend};
 
@@ -261,6 +261,11 @@ impl<'a> Transfer<'a> {
     /// Returns the bytes read and written so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.flow.read(), self.flow.written())
+    }
+
+    /// Returns the datagrams that were too long for the sink.
+    pub(crate) fn dropped(&self) -> Dropped {
+        self.flow.dropped()
     }
 
     /// Limits the number of bytes that the next step may take from the source, in addition

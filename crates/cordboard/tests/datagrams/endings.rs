@@ -7,8 +7,10 @@ use std::os::unix::net::UnixStream;
 use crate::common::datagrams::{BOTH, SORTS, Sort, all, idle, pair, put};
 use crate::common::{self, any, content, only, pattern, run, watchdog};
 use cordboard::DataPath::{self, Datagram, ReadWrite};
-use cordboard::{Ended, Errno, Outcome, Request, Side, Stage, Stranded, Transfer, start};
-use rustix::event::{PollFd, PollFlags};
+use cordboard::{
+    Ended, Errno, Observer, Outcome, Progress, Request, Side, Stage, Stranded, Transfer, start,
+};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -311,6 +313,61 @@ fn too_long_for_the_sink_is_dropped_and_counted() {
         assert_eq!((report.read, report.written), (150_060, 60), "{path}");
         assert_eq!((report.stranded, &outcome.stranded.is_none()), (0, &true));
         assert_eq!(all(&b), [10, 20, 0, 30].map(pattern), "{path}");
+    }
+}
+
+/// Keeps the last progress.
+struct Last(Option<Progress>);
+
+impl Observer for Last {
+    fn progress(&mut self, progress: &Progress) {
+        self.0 = Some(*progress);
+    }
+}
+
+/// A datagram that was dropped is not in transit.
+#[test]
+fn what_is_dropped_is_not_in_transit() {
+    let _dog = watchdog("what_is_dropped_is_not_in_transit");
+    for path in BOTH {
+        let ((a, source), (sink, _b)) = (pair(Sort::Unix), pair(Sort::Udp));
+        let send = || {
+            [10, 70_000]
+                .map(pattern)
+                .iter()
+                .for_each(|bytes| put(&a, bytes))
+        };
+        let request = Request {
+            idle: idle(),
+            ..only(&[path])
+        };
+        send();
+        let mut last = Last(None);
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request.clone()).unwrap();
+        transfer.observe(&mut last).run();
+        let last = last.0.unwrap();
+        let seen = (last.read, last.written, last.dropped, last.in_transit());
+        send();
+        let running = start(&source, &sink, request).unwrap();
+        let mut end = [PollFd::from_borrowed_fd(
+            running.fd().unwrap(),
+            PollFlags::IN,
+        )];
+        poll(&mut end, None).unwrap();
+        let status = running.status();
+        assert_eq!(
+            (seen.0, seen.1, seen.3),
+            (70_010, 10, 0),
+            "{path}: {last:?}"
+        );
+        assert_eq!((seen.2.datagrams, seen.2.bytes), (1, 70_000), "{path}");
+        let on_engine = (
+            status.read,
+            status.written,
+            status.dropped,
+            status.in_transit(),
+        );
+        assert_eq!(on_engine, seen, "{path}: {status:?}");
     }
 }
 

@@ -240,6 +240,7 @@ impl<'a> Stepping<'a> {
                 self.progress = Progress {
                     read: report.read,
                     written: report.written,
+                    dropped: report.dropped,
                     pending_reads: 0,
                     pending_writes: 0,
                     elapsed: report.elapsed,
