@@ -13,7 +13,7 @@ use crate::process::{self, lock};
 pub(crate) type FileId = (u64, u64);
 
 pub(crate) fn file_id(fd: BorrowedFd<'_>) -> Result<FileId, Errno> {
-    let stat = rustix::fs::fstat(fd)?;
+    let stat = cordboard::fstat(fd)?;
     Ok((stat.st_dev as u64, stat.st_ino as u64))
 }
 

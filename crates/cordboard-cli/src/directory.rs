@@ -58,7 +58,7 @@ pub fn open_directory(
 /// Gives the owner all permissions of a directory until it has its final mode.
 /// Returns it open without `O_PATH`, if it had that flag.
 pub fn grant_owner_access(directory: BorrowedFd<'_>) -> Result<Option<OwnedFd>, rustix::io::Errno> {
-    let mode = retry(|| rustix::fs::fstat(directory))?.st_mode & 0o7777 | 0o700;
+    let mode = retry(|| cordboard::fstat(directory))?.st_mode & 0o7777 | 0o700;
     let mode = Mode::from_raw_mode(mode);
     match retry(|| rustix::fs::fchmod(directory, mode)) {
         // Not by an `O_PATH` descriptor (open(2)).

@@ -60,7 +60,7 @@ pub fn placeholder() -> Result<OwnedFd, Errno> {
     let link = rustix::fs::open("/proc/self", flags, Mode::empty());
     // Without procfs, any file may have this name.
     let is_link = |link: &OwnedFd| {
-        let stat = rustix::fs::fstat(link);
+        let stat = cordboard::fstat(link);
         stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_symlink())
     };
     let link = link.ok().filter(is_link);

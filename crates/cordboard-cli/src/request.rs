@@ -146,7 +146,7 @@ pub fn at_most(there: Option<u64>, request: &Request) -> Option<u64> {
 /// The size of a file or a block device, if it is known: generated files have
 /// size 0.
 pub fn size(fd: BorrowedFd<'_>) -> Option<u64> {
-    let stat = rustix::fs::fstat(fd).ok()?;
+    let stat = cordboard::fstat(fd).ok()?;
     let size = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => u64::try_from(stat.st_size).ok(),
         FileType::BlockDevice => Endpoint::probe(fd).ok()?.facts().size,

@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cordboard::{Control, Ended, Report, Request, Size, Transfer};
-use rustix::fs::{FileType, fstat};
+use cordboard::{Control, Ended, Report, Request, Size, Transfer, fstat};
+use rustix::fs::FileType;
 
 use crate::endpoint;
 use crate::files::{is_standard_output, kind};

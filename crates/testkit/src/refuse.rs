@@ -42,6 +42,21 @@ pub const SELECT: &[libc::c_long] = if cfg!(target_pointer_width = "64") {
     &[libc::SYS_pselect6, 413]
 };
 
+/// The calls that report the metadata of an open file, in the order in which they are tried. A
+/// 32-bit process uses `statx(2)` first.
+#[cfg(target_pointer_width = "64")]
+pub const STAT: &[&[libc::c_long]] = &[
+    &[libc::SYS_fstat],
+    &[libc::SYS_newfstatat],
+    &[libc::SYS_statx],
+];
+/// The calls that report the metadata of an open file.
+#[cfg(not(target_pointer_width = "64"))]
+pub const STAT: &[&[libc::c_long]] = &[
+    &[libc::SYS_statx],
+    &[libc::SYS_fstat64, libc::SYS_fstatat64],
+];
+
 /// The calls that open a file by its name.
 pub const OPEN: &[libc::c_long] = &[
     // Newer architectures lack it.

@@ -10,10 +10,10 @@ use std::hash::BuildHasher;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use cordboard::{Errno, Side};
+use cordboard::{Errno, Side, fstat};
 use rustix::fs::{
     AtFlags, FileType, OFlags, SealFlags, Stat, StatxFlags, StatxTimestamp, Timespec, Timestamps,
-    UTIME_NOW, fcntl_get_seals, fcntl_getfl, fstat, ftruncate, futimens, statx, utimensat,
+    UTIME_NOW, fcntl_get_seals, fcntl_getfl, ftruncate, futimens, statx, utimensat,
 };
 
 use super::same_file::{check_same_file, same_file_problem};

@@ -17,7 +17,7 @@ pub fn discard_sink() -> Result<OwnedFd, Errno> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = rustix::fs::open("/dev/null", flags, Mode::empty());
         if let Some(null) = opened.ok().filter(|null| {
-            let stat = rustix::fs::fstat(null);
+            let stat = cordboard::fstat(null);
             stat.is_ok_and(|stat| is_null(&stat))
         }) {
             return Ok(null);

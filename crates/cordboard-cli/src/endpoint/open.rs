@@ -124,7 +124,7 @@ pub fn sink_of_several(
         Err(rustix::io::Errno::NXIO) => return Ok(None),
         Err(errno) => return Err(standard::open_problem(path, shown, Side::Sink, errno)),
     };
-    let stat = rustix::fs::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
+    let stat = cordboard::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
         // It was replaced meanwhile.
         return sink(name, shown, existing).map(Some);
@@ -167,7 +167,7 @@ fn check_open_for_append(
     operand: Operand<'_>,
 ) -> Result<(), Problem> {
     let look = |errno| operand.problem(errno, Action::Open);
-    let stat = rustix::fs::fstat(opened).map_err(look)?;
+    let stat = cordboard::fstat(opened).map_err(look)?;
     let flags = rustix::fs::fcntl_getfl(opened).map_err(look)?;
     check_appendable(&stat, &opened.shown)?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -223,7 +223,7 @@ fn sink_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Op
     };
     let fd =
         fd.map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))?;
-    let stat = rustix::fs::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
+    let stat = cordboard::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
     if existing == Existing::Append {
         check_appendable(&stat, operand.shown)?;
     }

@@ -158,7 +158,7 @@ impl Opened {
                 return Ok(());
             };
             // If fstat(2) fails, the close may still report an error.
-            let result = match rustix::fs::fstat(self).map_or(true, file) {
+            let result = match cordboard::fstat(self).map_or(true, file) {
                 true => close(second),
                 false => Ok(()),
             };
@@ -209,7 +209,7 @@ impl Opened {
     pub fn remove_if_unused(&self) -> Option<String> {
         let path = self.created.as_ref()?;
         // The account reports a file with contents.
-        match rustix::fs::fstat(self) {
+        match cordboard::fstat(self) {
             Ok(stat) if stat.st_size > 0 => None,
             _ => leftover(&self.shown, remove_unused(CWD, path, self.as_fd())),
         }
@@ -233,7 +233,7 @@ pub fn check_sparse(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Res
         return Ok(());
     }
     let look = |errno| Problem::call(shown, Side::Sink, errno, Action::Open);
-    let stat = rustix::fs::fstat(sink).map_err(look)?;
+    let stat = cordboard::fstat(sink).map_err(look)?;
     let flags = rustix::fs::fcntl_getfl(sink).map_err(look)?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !file || !flags.contains(OFlags::APPEND) {

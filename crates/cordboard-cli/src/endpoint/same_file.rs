@@ -19,7 +19,7 @@ pub fn check_same_file(
 ) -> Result<(Stat, Stat), Problem> {
     let stat = |fd, shown, side| {
         let failed = |errno| Problem::call(shown, side, errno, Action::Open);
-        rustix::fs::fstat(fd).map_err(failed)
+        cordboard::fstat(fd).map_err(failed)
     };
     let a = stat(source, source_shown, Side::Source)?;
     let b = stat(sink, sink_shown, Side::Sink)?;

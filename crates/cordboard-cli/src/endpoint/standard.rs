@@ -33,7 +33,7 @@ fn leads_to_closed(path: &Path) -> bool {
         rustix::stdio::stderr(),
     ];
     (0u8..).zip(standard).any(|(number, held)| {
-        let is_it = |held| rustix::fs::fstat(held).is_ok_and(|held| id(&held) == id(&there));
+        let is_it = |held| cordboard::fstat(held).is_ok_and(|held| id(&held) == id(&there));
         was_closed(number) && is_it(held)
     })
 }

@@ -115,7 +115,7 @@ pub fn remove_unused(
 ) -> (Removal, Option<PathBuf>) {
     // With a lease, no other process writes to it from here on.
     let lease = WriteLease::take(file);
-    match (rustix::fs::fstat(file), lease) {
+    match (cordboard::fstat(file), lease) {
         (Ok(stat), _) if stat.st_size > 0 => (Removal::Used, None),
         (Ok(stat), Ok(lease)) => remove_if(directory, name, id(&stat), &|| lease.is_whole()),
         (_, Err(errno)) => (Removal::Unsure(errno), None),
@@ -370,10 +370,10 @@ mod tests {
             for _ in 0..ROUNDS {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
                 let ours = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).unwrap();
-                let known = id(&rustix::fs::fstat(&ours).unwrap());
+                let known = id(&cordboard::fstat(&ours).unwrap());
                 // Opened without O_EXCL, it may be the other process's, which
                 // has two names.
-                if rustix::fs::fstat(&ours).unwrap().st_nlink == 1 {
+                if cordboard::fstat(&ours).unwrap().st_nlink == 1 {
                     remove(CWD, &path, known);
                 }
             }

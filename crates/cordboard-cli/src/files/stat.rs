@@ -3,7 +3,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use cordboard::endpoint::Filesystem;
-use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstat, fstatfs};
+use cordboard::fstat;
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstatfs};
 
 use super::removal::id;
 

@@ -184,7 +184,7 @@ fn check_pair(source: &Opened, sink: &Opened, request: &Request) -> Result<(), P
 fn conflict(a: &Opened, b: &Opened, side: Side) -> Result<bool, PlayProblem> {
     let stat = |end: &Opened| {
         let failed = |errno| Problem::call(end.shown.as_str(), side, errno, Action::Open);
-        rustix::fs::fstat(end).map_err(|errno| (None, failed(errno)))
+        cordboard::fstat(end).map_err(|errno| (None, failed(errno)))
     };
     let (x, y) = (stat(a)?, stat(b)?);
     let apart = match FileType::from_raw_mode(x.st_mode) {

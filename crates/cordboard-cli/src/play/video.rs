@@ -117,7 +117,7 @@ impl Video {
 
     /// Seeks over a frame, if the source is a file that contains it.
     fn seek(&self) -> bool {
-        let there = rustix::fs::fstat(&self.source).map(|stat| stat.st_size as u64);
+        let there = cordboard::fstat(&self.source).map(|stat| stat.st_size as u64);
         let here = rustix::fs::tell(&self.source);
         let (true, Ok(there), Ok(here)) = (is_file(&self.source), there, here) else {
             return false;
@@ -195,7 +195,7 @@ type EndProblem = (Option<Problem>, Option<String>);
 
 /// Whether it is a file with a size: generated files have none.
 fn is_file(end: &Opened) -> bool {
-    rustix::fs::fstat(end).is_ok_and(|stat| {
+    cordboard::fstat(end).is_ok_and(|stat| {
         FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0
     })
 }

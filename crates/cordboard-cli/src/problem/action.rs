@@ -36,7 +36,7 @@ impl Action {
     /// Moving bytes of this descriptor. A descriptor for which `fstat(2)` fails is
     /// not a socket, but may be a file whose server has ended.
     pub fn transfer(fd: impl AsFd) -> Action {
-        let kind = rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let kind = cordboard::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
         match kind {
             Ok(FileType::Socket) => Action::TransferSocket,
             Ok(FileType::BlockDevice) => Action::TransferBlockDevice,

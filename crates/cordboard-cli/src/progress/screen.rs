@@ -3,7 +3,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{fstat, major, minor};
+use cordboard::fstat;
+use rustix::fs::{major, minor};
 use rustix::stdio::stderr;
 use rustix::termios::isatty;
 

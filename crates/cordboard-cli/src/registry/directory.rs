@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cordboard::Errno as Named;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdir, open, openat, stat};
+use cordboard::{Errno as Named, fstat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdir, open, openat, stat};
 use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
 

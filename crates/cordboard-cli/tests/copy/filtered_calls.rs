@@ -54,6 +54,30 @@ fn a_filter_without_attributes_fails_no_copy() {
     }
 }
 
+/// The files are examined by another call.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_filter_without_fstat_fails_no_copy() {
+    use testkit::refuse::STAT;
+    let dir = dir();
+    let source = file(&dir, "source", b"contents");
+    for errno in [libc::ENOSYS, libc::EPERM, libc::EINVAL] {
+        let to = dir.path().join(errno.to_string());
+        let done = apart(|| {
+            refuse(STAT[0], errno);
+            // The loader of shared libraries may need the call.
+            let starts = std::process::Command::new("true").output().unwrap();
+            let run = || run(cordboard().args(["copy", "-p"]).args([&source, &to]));
+            starts.status.success().then(run)
+        });
+        let Some(run) = done else {
+            return testkit::skip::here("no program starts without fstat(2)");
+        };
+        run.ok();
+        assert_eq!(read(&to), b"contents", "{errno}");
+    }
+}
+
 /// An inherited list is removed without being read. A missing call for that is
 /// a failure, since the mode would become the mask of the list.
 #[test]

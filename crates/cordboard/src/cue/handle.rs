@@ -11,7 +11,7 @@ use super::registry::{Message, New, Registry};
 use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Kind};
 use crate::errno::Errno;
-use crate::sys::{beyond, duplicate};
+use crate::sys::{beyond, duplicate, fstat};
 use crate::transfer::Control;
 
 /// A control descriptor: commands are written to it, and records are read from it.
@@ -159,8 +159,7 @@ fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
 /// the lock of its position, which a `read(2)` or `write(2)` of another process holds
 /// (`fdget_pos`, fs/file.c).
 fn may_wait(fd: BorrowedFd<'_>) -> bool {
-    rustix::fs::fstat(fd)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+    fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
 /// A descriptor that is, or is connected to, a control descriptor: one that another

@@ -6,6 +6,7 @@ use rustix::fs::OFlags;
 
 use super::facts::{Alignment, Facts};
 use super::kind::{Kind, Side};
+use super::probe::Unexamined;
 use super::{direct, probe, terminal};
 use crate::errno::Errno;
 
@@ -30,7 +31,7 @@ impl<'fd> Endpoint<'fd> {
         Ok(Endpoint {
             fd,
             number: fd.as_raw_fd(),
-            facts: probe::facts(fd, None, None)?,
+            facts: probe::facts(fd, None, None).map_err(|failed| failed.errno)?,
         })
     }
 
@@ -40,7 +41,7 @@ impl<'fd> Endpoint<'fd> {
         fd: BorrowedFd<'fd>,
         other: Option<&Endpoint<'_>>,
         offset: Option<u64>,
-    ) -> Result<Endpoint<'fd>, Errno> {
+    ) -> Result<Endpoint<'fd>, Unexamined> {
         Ok(Endpoint {
             fd,
             number: fd.as_raw_fd(),

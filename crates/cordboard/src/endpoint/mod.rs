@@ -22,5 +22,6 @@ pub(crate) use direct::direct_alignment;
 pub use facts::{Alignment, Facts, FileId};
 pub use filesystem::{CloneAbility, Filesystem};
 pub use kind::{Kind, Side};
+pub(crate) use probe::Unexamined;
 pub(crate) use reopen::reopen;
 pub(crate) use terminal::{has_hung_up, is_pty_master};

@@ -16,6 +16,23 @@ use super::terminal::is_terminal;
 use crate::errno::Errno;
 use crate::sys;
 
+/// A query that every transfer needs has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unexamined {
+    /// The call, as in its man page.
+    pub(crate) call: &'static str,
+    pub(crate) errno: Errno,
+}
+
+impl Unexamined {
+    fn by<E: Into<Errno>>(call: &'static str) -> impl Fn(E) -> Unexamined {
+        move |errno| Unexamined {
+            call,
+            errno: errno.into(),
+        }
+    }
+}
+
 /// Collects all facts about a descriptor: `fstat(2)`, `F_GETFL`, and queries that
 /// depend on its type.
 ///
@@ -26,9 +43,9 @@ pub(super) fn facts(
     fd: BorrowedFd<'_>,
     beside: Option<&Facts>,
     offset: Option<u64>,
-) -> Result<Facts, Errno> {
-    let stat = rustix::fs::fstat(fd)?;
-    let flags = rustix::fs::fcntl_getfl(fd)?;
+) -> Result<Facts, Unexamined> {
+    let stat = sys::fstat(fd).map_err(Unexamined::by("fstat(2)"))?;
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(Unexamined::by("fcntl(2)"))?;
     let mut facts = Facts {
         kind: Kind::Other,
         id: None,
@@ -123,7 +140,8 @@ pub(super) fn facts(
             facts.id = Some(id);
         }
         FileType::Socket => {
-            socket::look(fd, id.inode, &mut facts)?;
+            let known = socket::look(fd, id.inode, &mut facts);
+            known.map_err(Unexamined::by("getsockopt(2)"))?;
             facts.id = Some(id);
         }
         _ => {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 
 use crate::errno::Errno;
-use crate::sys::{Thread, beyond};
+use crate::sys::{Thread, beyond, fstat};
 
 /// Calls `call` with the procfs name of a descriptor of the calling thread. The thread
 /// may have its own descriptor table, and `/proc/self/fd` shows that of the first
@@ -52,7 +52,7 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno
 }
 
 fn same_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Errno> {
-    let what = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev));
+    let what = |fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev));
     Ok(what(one)? == what(other)?)
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
 /// terminals have other device numbers.
 pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
     use rustix::fs::{major, minor};
-    let device = match rustix::fs::fstat(fd) {
+    let device = match sys::fstat(fd) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice => {
             stat.st_rdev
         }
@@ -52,10 +52,10 @@ pub(crate) fn is_pty_master(fd: BorrowedFd<'_>) -> bool {
 /// `/dev/console` may refer to another terminal by now; opening a serial line raises
 /// its modem signals (Documentation/admin-guide/devices.txt has the numbers).
 pub(super) fn reopen_terminal(fd: BorrowedFd<'_>, flags: OFlags) -> Option<OwnedFd> {
-    use rustix::fs::{fstat, major, minor};
+    use rustix::fs::{major, minor};
     const VIRTUAL: u32 = 4;
     const SLAVES: std::ops::RangeInclusive<u32> = 136..=143;
-    let device = fstat(fd).ok()?.st_rdev;
+    let device = sys::fstat(fd).ok()?.st_rdev;
     let stays = match major(device) {
         VIRTUAL => (1..64).contains(&minor(device)),
         major => SLAVES.contains(&major),

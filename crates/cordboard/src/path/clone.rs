@@ -66,7 +66,7 @@ pub(crate) struct Clone {
 
 impl Step for Clone {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let stat = match rustix::fs::fstat(flow.source.fd()) {
+        let stat = match sys::fstat(flow.source.fd()) {
             Ok(stat) => stat,
             Err(errno) => return Verdict::Declined(Errno::from(errno).into()),
         };
@@ -103,7 +103,7 @@ impl Step for Clone {
         if from + length > size {
             return Verdict::Declined("another process reads the source too".into());
         }
-        let empty = rustix::fs::fstat(flow.sink.fd()).is_ok_and(|sink| sink.st_size == 0);
+        let empty = sys::fstat(flow.sink.fd()).is_ok_and(|sink| sink.st_size == 0);
         // An exact length gives an exact count: if the file grows meanwhile, a
         // length that ends off a block boundary is EINVAL.
         let ranged = sys::clone_range(flow.source.fd(), from, length, flow.sink.fd(), to);
@@ -146,5 +146,5 @@ impl Step for Clone {
 /// length may have changed, and xfs returns 0 for a partial clone (no space).
 fn whole(flow: &Flow<'_>, size: u64) -> Result<u64, Errno> {
     sys::clone_file(flow.source.fd(), flow.sink.fd())?;
-    Ok(rustix::fs::fstat(flow.sink.fd()).map_or(size, |made| made.st_size as u64))
+    Ok(sys::fstat(flow.sink.fd()).map_or(size, |made| made.st_size as u64))
 }

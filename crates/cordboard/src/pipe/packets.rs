@@ -198,7 +198,7 @@ thread_local! {
 /// within [`FRESH`] of an inspection count as inspected. `now`: the time of the call.
 pub(crate) fn is_a_stream(source: BorrowedFd<'_>, at_most: usize, now: Instant) -> Option<usize> {
     use rustix::fs::FileType;
-    let stat = rustix::fs::fstat(source).ok()?;
+    let stat = sys::fstat(source).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Fifo {
         return None;
     }

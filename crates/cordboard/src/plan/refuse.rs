@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use super::Route;
-use crate::endpoint::{Endpoint, Facts, Kind, Side};
+use crate::endpoint::{Endpoint, Facts, Kind, Side, Unexamined};
+use crate::errno::Errno;
 use crate::report::Refusal;
 use crate::request::{Declined, Request, Switches};
 
@@ -15,12 +16,18 @@ pub(super) fn probe<'a>(
     sink: BorrowedFd<'a>,
     request: &Request,
 ) -> Result<(Endpoint<'a>, Endpoint<'a>), Refusal> {
-    let unusable = |side| move |errno| Refusal::Unusable { side, errno };
-    let source =
-        Endpoint::probe_for(source, None, request.source_offset).map_err(unusable(Side::Source))?;
-    let sink = Endpoint::probe_for(sink, Some(&source), request.sink_offset)
-        .map_err(unusable(Side::Sink))?;
+    let source = Endpoint::probe_for(source, None, request.source_offset);
+    let source = source.map_err(|failed| unexamined(Side::Source, failed))?;
+    let sink = Endpoint::probe_for(sink, Some(&source), request.sink_offset);
+    let sink = sink.map_err(|failed| unexamined(Side::Sink, failed))?;
     Ok((source, sink))
+}
+
+fn unexamined(side: Side, Unexamined { call, errno }: Unexamined) -> Refusal {
+    match errno {
+        Errno::EBADF => Refusal::Unusable { side, errno },
+        errno => Refusal::Unexamined { side, call, errno },
+    }
 }
 
 /// Refuses a file that can be opened but has no read or write operation. It may

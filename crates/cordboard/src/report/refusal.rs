@@ -9,12 +9,22 @@ use crate::request::Declined;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// `fstat(2)` or another query of the descriptor failed.
+    /// The descriptor is closed, or cannot be duplicated.
     #[error("the {side} descriptor cannot be used: {errno}")]
     Unusable {
         /// Which descriptor.
         side: Side,
         /// `EBADF` if it is closed.
+        errno: Errno,
+    },
+    /// A query that each transfer needs has failed. A filter may refuse it.
+    #[error("the {side} cannot be examined: {call} failed: {errno}")]
+    Unexamined {
+        /// Which descriptor.
+        side: Side,
+        /// The call: `fstat(2)`, `fcntl(2)` or `getsockopt(2)`.
+        call: &'static str,
+        /// Its error.
         errno: Errno,
     },
     /// A transfer for the caller's event loop needs an epoll instance, a timer and an
@@ -215,6 +225,7 @@ impl Refusal {
     pub fn side(&self) -> Option<Side> {
         match self {
             Refusal::Unusable { side, .. }
+            | Refusal::Unexamined { side, .. }
             | Refusal::WrongMode { side }
             | Refusal::NoOperation { side }
             | Refusal::Directory { side }
@@ -235,6 +246,7 @@ impl Refusal {
     pub fn errno(&self) -> Errno {
         match self {
             Refusal::Unusable { errno, .. }
+            | Refusal::Unexamined { errno, .. }
             | Refusal::NoDescriptor { errno }
             | Refusal::NoBuffer { errno }
             | Refusal::NoEngine { errno }

@@ -47,6 +47,7 @@ mod served_by;
 mod signal;
 mod socket;
 mod spawn;
+mod stat;
 mod table;
 mod unreadable;
 mod vmsplice;
@@ -93,6 +94,7 @@ pub(crate) use socket::{
 #[cfg(test)]
 pub(crate) use spawn::on_another;
 pub(crate) use spawn::{Spawned, spawn};
+pub use stat::fstat;
 pub(crate) use table::Thread;
 pub(crate) use unreadable::write_unreadable;
 pub(crate) use vmsplice::{is_over, read_across};

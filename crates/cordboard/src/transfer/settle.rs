@@ -17,6 +17,7 @@ use crate::errno::Errno;
 use crate::path;
 use crate::report::{Ended, Outcome, Report};
 use crate::request::{DataPath, Declined, Why};
+use crate::sys::fstat;
 
 /// The number of consecutive interruptions that are retried while buffered bytes
 /// are written or the sink is synced: more are taken as a refusal by the file
@@ -333,7 +334,7 @@ impl<'a> Transfer<'a> {
         if start + self.flow.read() >= size {
             return false;
         }
-        let now = rustix::fs::fstat(self.flow.source.fd()).map(|s| s.st_size as u64);
+        let now = fstat(self.flow.source.fd()).map(|s| s.st_size as u64);
         // Another process that shares the position may have read the rest.
         let here = match self.flow.source.is_at_position() {
             true => self.flow.source.offset(),

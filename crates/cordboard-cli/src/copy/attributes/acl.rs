@@ -90,7 +90,7 @@ fn remove_list(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
         return Ok(());
     }
     let mode = |errno| (MODE, errno);
-    let now = retry(|| rustix::fs::fstat(sink)).map_err(mode)?.st_mode;
+    let now = retry(|| cordboard::fstat(sink)).map_err(mode)?.st_mode;
     retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now & 0o700))).map_err(mode)?;
     remove_attribute(sink, ACCESS).map_err(|errno| (LIST, errno))
 }

@@ -188,7 +188,7 @@ fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
     let set = || retry(|| rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty()));
     match set() {
         Err(Errno::ACCESS) => {
-            let now = retry(|| rustix::fs::fstat(sink))?.st_mode & 0o777;
+            let now = retry(|| cordboard::fstat(sink))?.st_mode & 0o777;
             // If the process may not do this, the attribute is refused.
             retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200)))
                 .map_err(|_| Errno::ACCESS)?;

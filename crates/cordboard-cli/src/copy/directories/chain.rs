@@ -167,7 +167,7 @@ impl Chain {
 /// Opens a directory, and checks that it is the known one.
 fn open(above: BorrowedFd<'_>, name: &Path, follow: OFlags, known: Id) -> Result<OwnedFd, Errno> {
     let fd = open_directory(above, name, follow)?;
-    if id(&retry(|| rustix::fs::fstat(&fd))?) == known {
+    if id(&retry(|| cordboard::fstat(&fd))?) == known {
         Ok(fd)
     } else {
         Err(Errno::STALE)
@@ -196,7 +196,7 @@ mod tests {
                 chain.here().unwrap()
             };
             let fd = rustix::fs::openat(above, name, DIRECTORY, Mode::empty()).unwrap();
-            let id = id(&rustix::fs::fstat(&fd).unwrap());
+            let id = id(&cordboard::fstat(&fd).unwrap());
             chain.enter(name, fd, id);
         }
         chain
@@ -211,7 +211,7 @@ mod tests {
         chain
             .here()
             .ok()
-            .map(|fd| id(&rustix::fs::fstat(fd).unwrap()))
+            .map(|fd| id(&cordboard::fstat(fd).unwrap()))
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn describe_sink(
     state: &FailedCopy,
     outcome: &mut Outcome,
 ) -> Problem {
-    let Ok(stat) = retry(|| rustix::fs::fstat(&sink_file.fd)) else {
+    let Ok(stat) = retry(|| cordboard::fstat(&sink_file.fd)) else {
         return problem;
     };
     let is_file = kind(&stat) == FileType::RegularFile;

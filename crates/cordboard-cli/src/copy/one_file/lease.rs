@@ -27,7 +27,7 @@ pub fn open_past_lease(
         done => return Ok(done),
     }
     let base = OFlags::PATH | OFlags::CLOEXEC | flags & OFlags::NOFOLLOW;
-    let looked = open(base).and_then(|fd| Ok((retry(|| rustix::fs::fstat(&fd))?, fd)));
+    let looked = open(base).and_then(|fd| Ok((retry(|| cordboard::fstat(&fd))?, fd)));
     let base = match looked {
         Ok((stat, fd)) if kind(&stat) == FileType::RegularFile => fd,
         // The name has changed. `ENXIO` is the error of a FIFO without a

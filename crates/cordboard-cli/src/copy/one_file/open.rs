@@ -54,7 +54,7 @@ impl Job {
             done => done,
         }
         .map_err(|e| OpenError::of(e, open_mode, reading))?;
-        let stat = retry(|| rustix::fs::fstat(&source)).map_err(reading)?;
+        let stat = retry(|| cordboard::fstat(&source)).map_err(reading)?;
         let file = kind(&stat) == FileType::RegularFile;
         if file {
             clear_nonblock(&source, flags);
@@ -119,7 +119,7 @@ fn reopen_blocking(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<Owne
     let flags = flags - OFlags::NONBLOCK;
     let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
     let source = interruptible(open)?.map_err(reading)?;
-    let stat = retry(|| rustix::fs::fstat(&source)).map_err(reading)?;
+    let stat = retry(|| cordboard::fstat(&source)).map_err(reading)?;
     match id(&stat) == id(known) {
         true => Ok(source),
         false => Err(reading(rustix::io::Errno::STALE)),

@@ -21,7 +21,7 @@ impl Job {
     /// positions counts as such a source.
     pub fn extras(&self, source: BorrowedFd<'_>) -> TransferExtras {
         let changes = || {
-            let stat = retry(|| rustix::fs::fstat(source));
+            let stat = retry(|| cordboard::fstat(source));
             stat.is_ok_and(|stat| kind(&stat) != FileType::RegularFile || stat.st_size == 0)
         };
         let once = || !seeks(source) || self.reads_and_writes() && changes();

@@ -69,7 +69,7 @@ impl Job {
             match self.spares.retry_without_spares(|| retry(create)) {
                 Ok(fd) => {
                     if self.written.has_new(to) {
-                        let stat = retry(|| rustix::fs::fstat(&fd)).map_err(writing)?;
+                        let stat = retry(|| cordboard::fstat(&fd)).map_err(writing)?;
                         self.written.add(&stat);
                     }
                     return Ok(SinkFile {
@@ -290,7 +290,7 @@ impl Job {
 
 /// A descriptor, and its status.
 fn with_stat(fd: OwnedFd) -> rustix::io::Result<(OwnedFd, Stat)> {
-    let stat = retry(|| rustix::fs::fstat(&fd))?;
+    let stat = retry(|| cordboard::fstat(&fd))?;
     Ok((fd, stat))
 }
 

@@ -29,7 +29,7 @@ const PIECE: usize = 1 << 20;
 
 /// Refuses a sink that cannot be read back, before it is written to.
 pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Problem> {
-    let stat = retry(|| rustix::fs::fstat(sink))
+    let stat = retry(|| cordboard::fstat(sink))
         .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Open))?;
     let text = match kind(&stat) {
         // fdatasync(2) fails, and its contents may differ from those that were written.
@@ -66,7 +66,7 @@ impl Job {
             .retry_without_spares(|| read_back(sink))
             .map_err(|e| failed(e.into()))?;
         skip(back.as_fd(), start).map_err(|e| failed(e.into()))?;
-        let stat = retry(|| rustix::fs::fstat(&back)).map_err(|e| failed(e.into()))?;
+        let stat = retry(|| cordboard::fstat(&back)).map_err(|e| failed(e.into()))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let end = here.last().map_or(start, |range| range.end);
         let whole = match report.written {

@@ -57,7 +57,7 @@ fn is_within(
     }
     let mut below = None;
     while let Some(fd) = found {
-        let stat = retry(|| rustix::fs::fstat(&fd))?;
+        let stat = retry(|| cordboard::fstat(&fd))?;
         let this = id(&stat);
         let met = below.is_none() && is_met(this);
         if this == known || met || is_directory_alias(source, (fd.as_fd(), &stat)) {

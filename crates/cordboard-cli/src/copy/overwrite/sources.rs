@@ -296,7 +296,7 @@ fn open(
     let flags = DIRECTORY | OFlags::NOFOLLOW;
     let open = || rustix::fs::openat(above, name, flags, Mode::empty());
     let fd = spares.retry_without_spares(|| retry(open))?;
-    let stat = retry(|| rustix::fs::fstat(&fd))?;
+    let stat = retry(|| cordboard::fstat(&fd))?;
     Ok((fd, stat))
 }
 

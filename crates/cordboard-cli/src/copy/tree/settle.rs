@@ -49,7 +49,7 @@ impl Job {
             });
         } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
             let failed = |e| refused(&Place::top(to), "mode", e);
-            let now = retry(|| rustix::fs::fstat(sink)).map_err(failed)?;
+            let now = retry(|| cordboard::fstat(sink)).map_err(failed)?;
             let mode = now.st_mode & 0o7077 | bits;
             retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(failed)?;
         }

@@ -43,7 +43,7 @@ impl Job {
             }
             // While it is open, no other file can get its inode number.
             let old = self.by_name(to).map_err(writing)?;
-            let there = retry(|| rustix::fs::fstat(&old)).map_err(writing)?;
+            let there = retry(|| cordboard::fstat(&old)).map_err(writing)?;
             if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {
                 let text = format!("is the same symlink as the source, {from}");
                 return Err(Problem::refused(
@@ -87,7 +87,7 @@ impl Job {
         // The name may refer to another file from here on: all calls use the
         // descriptor.
         let link = self.by_name(to).map_err(writing)?;
-        let there = retry(|| rustix::fs::fstat(&link)).map_err(writing)?;
+        let there = retry(|| cordboard::fstat(&link)).map_err(writing)?;
         if kind(&there) != FileType::Symlink {
             return Err(replaced(to));
         }
@@ -219,7 +219,7 @@ mod tests {
         std::fs::write(&other, b"").unwrap();
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::open(&link, flags, Mode::empty()).unwrap();
-        let mut stat = rustix::fs::fstat(&made).unwrap();
+        let mut stat = cordboard::fstat(&made).unwrap();
         stat.st_mtime = 1_000_000_000;
         let there = rustix::fs::lstat(&other).unwrap();
         // Another file gets its name.

@@ -154,7 +154,7 @@ impl Walk {
         let flags = DIRECTORY | OFlags::NOFOLLOW;
         let open = || rustix::fs::openat(above, name, flags, Mode::empty());
         let source = dispatch.retry_when_idle(|| retry(open)).map_err(reading)?;
-        let stat = retry(|| rustix::fs::fstat(&source)).map_err(reading)?;
+        let stat = retry(|| cordboard::fstat(&source)).map_err(reading)?;
         // By bind mounts, a directory has several names.
         if top {
             let sources = &dispatch.job().sources;
@@ -436,7 +436,7 @@ impl Walk {
             }
             Err(errno) => return Err(self.writing(errno)),
         };
-        let there = retry(|| rustix::fs::fstat(&fd)).map_err(|e| self.writing(e))?;
+        let there = retry(|| cordboard::fstat(&fd)).map_err(|e| self.writing(e))?;
         let owner = created.then_some(there.st_mode & stat.st_mode & 0o700);
         if created && there.st_mode & 0o700 != 0o700 {
             // The umask denies access to the owner too. The process has to fill

@@ -45,7 +45,7 @@ pub fn bind(
             Err(Errno::NOENT) => continue,
             file => file.map_err(problem)?,
         };
-        let stat = rustix::fs::fstat(&file).map_err(problem)?;
+        let stat = cordboard::fstat(&file).map_err(problem)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
             let text = "exists and is not a socket";
             return Err(

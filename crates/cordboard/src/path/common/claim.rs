@@ -4,6 +4,7 @@
 
 use crate::path::flow::Flow;
 use crate::path::flow::cursor::Cursor;
+use crate::sys::fstat;
 
 /// The bytes available in the source, and its size.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +47,7 @@ impl Flow<'_> {
         };
         let claims = self.claims_source() || self.claims_sink();
         if claims && here >= size {
-            let now = rustix::fs::fstat(self.source.fd());
+            let now = fstat(self.source.fd());
             return Some(up_to(now.map_or(size, |now| now.st_size as u64)));
         }
         Some(up_to(size))

@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::path::common::lengthen::lengthen;
 use crate::path::flow::Flow;
 use crate::path::flow::cursor::Cursor;
-use crate::sys::again;
+use crate::sys::{again, fstat};
 
 /// Bytes of a hole per step if a stage inspects its zeros: few enough that a
 /// cancellation takes effect soon.
@@ -43,7 +43,7 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
         return Ok(None);
     };
     let sink = flow.sink.fd();
-    let size = rustix::fs::fstat(sink)?.st_size as u64;
+    let size = fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
     let mut no_append = false;
     // Tries to punch past the end, which changes nothing, before the sink is
@@ -244,7 +244,7 @@ impl Walk {
         if self.pending > 0 && flow.written() == self.pending_at {
             // Not the file position: another process may have sought back since.
             let (sink, place) = (flow.sink.fd(), self.pending_end);
-            let size = rustix::fs::fstat(sink)?.st_size as u64;
+            let size = fstat(sink)?.st_size as u64;
             if size < place {
                 lengthen(sink, place)?;
                 // Deallocates the byte that lengthened it, and nothing that
@@ -335,7 +335,7 @@ fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
         }
         // Past the last data: a hole to the end, or the end itself.
         Err(rustix::io::Errno::NXIO) => {
-            let size = rustix::fs::fstat(fd).ok()?.st_size as u64;
+            let size = fstat(fd).ok()?.st_size as u64;
             (size >= offset).then_some((size, u64::MAX))
         }
         Err(_) => None,

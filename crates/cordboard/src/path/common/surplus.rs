@@ -23,7 +23,7 @@ pub(crate) fn give_back(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // offset of the write (seen with Linux 6.18).
     let alignment = direct_alignment(own.as_fd()).ok_or(Errno::EOPNOTSUPP)?;
     let block = u64::from(alignment.offset.max(4096));
-    let size = rustix::fs::fstat(&own)?.st_size as u64;
+    let size = sys::fstat(&own)?.st_size as u64;
     match sys::write_unreadable(own.as_fd(), size.next_multiple_of(block), block as usize) {
         Errno::EFAULT => Ok(()),
         errno => Err(errno),

@@ -7,13 +7,13 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
+use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 
 use crate::endpoint::Facts;
 use crate::errno::Errno;
 use crate::path::common::lengthen::lengthen;
 use crate::path::common::surplus::give_back;
-use crate::sys::again;
+use crate::sys::{again, fstat};
 
 /// The sink's original length, and the lengths it was given.
 #[derive(Debug)]

@@ -65,7 +65,7 @@ pub(super) fn write(
     let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
     let offset = flow.sink.place()?;
     let offset = if facts.appends() {
-        rustix::fs::fstat(fd)?.st_size as u64
+        sys::fstat(fd)?.st_size as u64
     } else {
         offset
     };

@@ -91,6 +91,43 @@ fn file_systems_that_nobody_tells() {
     }
 }
 
+/// `fstat(2)` is refused: another call reports the same. If all are refused, the error names the
+/// call.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_file_that_fstat_does_not_report() {
+    use testkit::refuse::STAT;
+    let _dog = watchdog("a_file_that_fstat_does_not_report");
+    for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EACCES, Errno::EINVAL] {
+        for refused in 1..STAT.len() {
+            for from in common::SOURCES {
+                into_a_file(from, any(), &STAT[..refused].concat(), errno);
+            }
+        }
+        let (source, sink) = (common::file_with(b"bytes"), tempfile::tempfile().unwrap());
+        let (failure, control) = apart(|| {
+            refuse(&STAT[..2].concat(), errno);
+            let control = cordboard::Control::new().err();
+            refuse(STAT[2], errno);
+            (
+                Transfer::new(source.as_fd(), sink.as_fd(), any()).err(),
+                control,
+            )
+        });
+        assert_eq!(control, None, "{errno}");
+        let failure = failure.unwrap();
+        let (side, call) = (Side::Source, "fstat(2)");
+        let expected = Refusal::Unexamined { side, call, errno };
+        assert_eq!(failure.refusal, Some(expected));
+        assert_eq!(
+            (failure.report.failed, failure.report.errno),
+            (Some(side), Some(errno))
+        );
+        let text = format!("the source cannot be examined: fstat(2) failed: {errno}");
+        assert_eq!(failure.to_string(), text);
+    }
+}
+
 fn declined(report: &Report, path: DataPath, errno: Errno) -> bool {
     let why = format!("{errno:?}");
     let mut all = report.declined.iter();

@@ -395,7 +395,8 @@ fn messages_are_whole_where_no_socket_tells_its_type() {
                 refused.and_then(|failure| failure.refusal)
             });
             let side = Side::Source;
-            let expected = Refusal::Unusable { side, errno };
+            let call = "getsockopt(2)";
+            let expected = Refusal::Unexamined { side, call, errno };
             assert_eq!(refused, Some(expected), "{sort:?}");
         }
     }
