@@ -277,10 +277,7 @@ impl<'o> Pump<'_, 'o> {
             if !self.wake.request(self.written) {
                 return Ok(());
             }
-            match self.wake.fd() {
-                Some(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-                None => timeout = Some(RETRY),
-            }
+            timeout = self.wake.add_to(&mut fds, timeout);
         }
         self.drain.wait(waiter, &mut fds, timeout)?;
         let shown = source.map(|at| fds[at].revents());

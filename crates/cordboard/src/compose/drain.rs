@@ -1,6 +1,6 @@
 //! The transfer on the engine that moves the content of a private channel to the sink.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,13 +25,15 @@ pub(crate) struct Drain<'o> {
     wake: Option<Arc<Wake>>,
 }
 
-/// Wakes the composition when the sink has accepted bytes.
+/// Wakes the composition when a sink has accepted bytes. The transfers to several sinks may
+/// share it.
 #[derive(Debug)]
 pub(crate) struct Wake {
     /// `None`: no descriptor is available, and the composition polls.
     event: Option<EventFd>,
     /// The composition waits for bytes to be accepted.
     wanted: AtomicBool,
+    /// Bytes that all sinks have accepted.
     written: AtomicU64,
 }
 
@@ -44,11 +46,24 @@ impl Wake {
         })
     }
 
-    /// Requests a wakeup. Returns `false` if the sink has already accepted more than
+    /// Returns an observer for a transfer to a sink.
+    pub(crate) fn observer(self: &Arc<Self>) -> Signal {
+        Signal {
+            wake: Arc::clone(self),
+            written: 0,
+        }
+    }
+
+    /// Returns the bytes that all sinks have accepted.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::SeqCst)
+    }
+
+    /// Requests a wakeup. Returns `false` if the sinks have already accepted more than
     /// `known` bytes.
     pub(crate) fn request(&self, known: u64) -> bool {
         self.wanted.store(true, Ordering::SeqCst);
-        self.written.load(Ordering::SeqCst) <= known
+        self.written() <= known
     }
 
     /// Ends the request.
@@ -59,20 +74,39 @@ impl Wake {
         }
     }
 
-    /// Returns a descriptor that is readable after the wakeup.
-    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.event.as_ref().map(AsFd::as_fd)
+    /// Adds a requested wakeup to a wait. The composition polls if it has no descriptor.
+    pub(crate) fn add_to<'f>(
+        &'f self,
+        fds: &mut Vec<PollFd<'f>>,
+        timeout: Option<Duration>,
+    ) -> Option<Duration> {
+        match &self.event {
+            Some(event) => {
+                fds.push(PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN));
+                timeout
+            }
+            None => Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY))),
+        }
     }
 }
 
-/// Observes the transfer on the engine's thread.
-struct Signal(Arc<Wake>);
+/// Observes one transfer on the engine's thread.
+pub(crate) struct Signal {
+    wake: Arc<Wake>,
+    /// Bytes that its sink has accepted.
+    written: u64,
+}
 
 impl Observer for Signal {
     fn progress(&mut self, progress: &Progress) {
-        self.0.written.store(progress.written, Ordering::SeqCst);
-        if self.0.wanted.swap(false, Ordering::SeqCst)
-            && let Some(event) = &self.0.event
+        let more = progress.written.saturating_sub(self.written);
+        if more == 0 {
+            return;
+        }
+        self.written = progress.written;
+        self.wake.written.fetch_add(more, Ordering::SeqCst);
+        if self.wake.wanted.swap(false, Ordering::SeqCst)
+            && let Some(event) = &self.wake.event
         {
             event.signal();
         }
@@ -101,7 +135,7 @@ impl<'o> Drain<'o> {
             stable: false,
             ..request.clone()
         };
-        let signal = wake.clone().map(Signal);
+        let signal = wake.as_ref().map(Wake::observer);
         let running = engine::start_with(channel, sink, request, |transfer| {
             // A composition identifies the bytes of a sink by their number.
             let mut transfer = transfer.keeping_all();
@@ -126,7 +160,7 @@ impl<'o> Drain<'o> {
 
     /// Returns the bytes that the sink has accepted.
     pub(crate) fn written(&self) -> u64 {
-        let seen = (self.wake.as_ref()).map_or(0, |wake| wake.written.load(Ordering::SeqCst));
+        let seen = self.wake.as_ref().map_or(0, |wake| wake.written());
         self.running.status().written.max(seen)
     }
 

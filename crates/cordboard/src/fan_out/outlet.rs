@@ -12,7 +12,7 @@ use super::block::Block;
 use super::outcome::{Carry, SinkEnded};
 use super::policy::OnSlow;
 use super::rest::Rest;
-use crate::compose::Channel;
+use crate::compose::{Channel, Wake};
 use crate::endpoint::{Endpoint, Side};
 use crate::engine::{self, Running};
 use crate::errno::Errno;
@@ -20,7 +20,6 @@ use crate::pipe::{CallerPipe, NoWait};
 use crate::report::Refusal;
 use crate::request::{DataPath, Request, Size, Switches};
 use crate::sys::{self, again};
-use crate::transfer::Transfer;
 
 /// Where the bytes of a sink are written.
 pub(super) enum Target {
@@ -61,19 +60,21 @@ pub(super) struct Outlet<'a> {
 }
 
 impl<'a> Outlet<'a> {
-    /// Prepares a sink; starts the transfer in front of one that is no pipe.
+    /// Prepares a sink; starts the transfer in front of one that is no pipe. `wake` counts
+    /// the bytes of that transfer.
     pub(super) fn open(
         endpoint: Endpoint<'a>,
         policy: OnSlow,
         request: &Request,
         messages: bool,
+        wake: Option<&Arc<Wake>>,
     ) -> Result<Outlet<'a>, Refusal> {
         let facts = endpoint.facts();
         // A packet's reader expects the boundaries of writes, and a page has none.
         let direct = facts.kind.is_pipe() && !facts.is_packet_pipe();
         let target = match direct {
             true => Target::Sink,
-            false => private(&endpoint, request, messages)?,
+            false => private(&endpoint, request, messages, wake)?,
         };
         let enlarged = match target {
             Target::Sink => CallerPipe::new(Side::Sink, &endpoint),
@@ -171,17 +172,6 @@ impl<'a> Outlet<'a> {
         if self.is_live() {
             (self.ended, self.errno) = (Some(SinkEnded::Failed), Some(errno));
         }
-    }
-
-    /// Returns a number that grows with each byte that the sink accepts.
-    pub(super) fn progress(&self) -> u64 {
-        self.delivered
-            + match &self.target {
-                Target::Sink => 0,
-                Target::Private(_, running) | Target::Ending(_, running) => {
-                    running.status().written
-                }
-            }
     }
 
     /// Returns whether the sink gets the bytes, or has got all of them.
@@ -382,7 +372,12 @@ const INTR: rustix::io::Errno = rustix::io::Errno::INTR;
 const PIPE: rustix::io::Errno = rustix::io::Errno::PIPE;
 
 /// Makes a private channel, and starts a transfer from it to the sink.
-fn private(endpoint: &Endpoint<'_>, request: &Request, messages: bool) -> Result<Target, Refusal> {
+fn private(
+    endpoint: &Endpoint<'_>,
+    request: &Request,
+    messages: bool,
+    wake: Option<&Arc<Wake>>,
+) -> Result<Target, Refusal> {
     let kind = endpoint.kind();
     let no_descriptor = |errno| Refusal::NoDescriptor { errno };
     let channel = Channel::towards(kind, messages).map_err(no_descriptor)?;
@@ -396,7 +391,13 @@ fn private(endpoint: &Endpoint<'_>, request: &Request, messages: bool) -> Result
         ..request.clone()
     };
     let sink = endpoint.fd();
-    let started = engine::start_with(channel.reader(), sink, request, Transfer::keeping_all);
+    let started = engine::start_with(channel.reader(), sink, request, |transfer| {
+        let transfer = transfer.keeping_all();
+        match wake {
+            Some(wake) => transfer.observe(wake.observer()),
+            None => transfer,
+        }
+    });
     let running = started.map_err(|failure| {
         let errno = failure.report.errno.unwrap_or(Errno::EINVAL);
         failure.refusal.unwrap_or(Refusal::NoEngine { errno })

@@ -1,6 +1,7 @@
 //! The loop of a fan-out, on the caller's thread.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -12,7 +13,7 @@ use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest;
 use super::slowest::Watcher;
-use crate::compose::{Channel, Intake, RETRY, Waiter, longest};
+use crate::compose::{Channel, Intake, RETRY, Waiter, Wake, longest};
 use crate::endpoint::{Endpoint, Facts};
 use crate::errno::Errno;
 use crate::report::{Ended, Refusal};
@@ -42,9 +43,11 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanOutOutco
         .map_err(no_descriptor)
         .map_err(refused(0))?;
     let large = is_large(fan.source.facts(), &fan.request);
+    // The idle limit begins when a sink accepts the last byte.
+    let wake = fan.request.idle.map(|_| Wake::new());
     let mut outlets = Vec::with_capacity(fan.sinks.len());
     for (sink, (endpoint, policy)) in fan.sinks.into_iter().enumerate() {
-        let outlet = Outlet::open(endpoint, policy, &fan.request, messages);
+        let outlet = Outlet::open(endpoint, policy, &fan.request, messages, wake.as_ref());
         outlets.push(outlet.map_err(refused(sink))?);
     }
     let control = fan.control.as_ref();
@@ -71,6 +74,8 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanOutOutco
         patience: fan.patience,
         last_progress: now,
         progress: 0,
+        wake,
+        accepted: 0,
         ending: Ending::default(),
     };
     running.turns(waiter);
@@ -108,6 +113,10 @@ struct Running<'a> {
     patience: Duration,
     last_progress: Duration,
     progress: u64,
+    /// Requests wakeups by the transfers to the sinks. `None`: there is no idle limit.
+    wake: Option<Arc<Wake>>,
+    /// Bytes that these transfers had written at the last check.
+    accepted: u64,
     ending: Ending,
 }
 
@@ -300,7 +309,9 @@ impl Running<'_> {
     }
 
     fn note_progress(&mut self, now: Duration) {
-        let sum = self.outlets.iter().map(Outlet::progress).sum::<u64>();
+        self.accepted = self.wake.as_ref().map_or(0, |wake| wake.written());
+        let delivered = self.outlets.iter().map(|outlet| outlet.delivered);
+        let sum = delivered.sum::<u64>().wrapping_add(self.accepted);
         let sum = sum.wrapping_add(self.intake.read());
         if sum != self.progress || self.is_held_back() {
             (self.progress, self.last_progress) = (sum, now);
@@ -346,6 +357,13 @@ impl Running<'_> {
 
     /// Waits until a sink has room, the source has bytes, or a time has passed.
     fn wait(&mut self, waiter: &mut dyn Waiter) -> Result<(), Errno> {
+        if self
+            .wake
+            .as_ref()
+            .is_some_and(|wake| !wake.request(self.accepted))
+        {
+            return Ok(());
+        }
         let now = waiter.now();
         let mut timeouts = Vec::new();
         let held_back = self.is_held_back();
@@ -393,10 +411,17 @@ impl Running<'_> {
             Some(fds.len() - 1)
         });
         let was_waiting = self.block.is_none() && !self.is_paused();
-        waiter.wait(&mut fds, timeouts.into_iter().min())?;
+        let mut timeout = timeouts.into_iter().min();
+        if let Some(wake) = &self.wake {
+            timeout = wake.add_to(&mut fds, timeout);
+        }
+        waiter.wait(&mut fds, timeout)?;
         let shown = |at: Option<usize>| at.map_or(PollFlags::empty(), |at| fds[at].revents());
         let (woken, read) = (!shown(wake).is_empty(), shown(source));
         drop(fds);
+        if let Some(wake) = &self.wake {
+            wake.clear();
+        }
         if woken && let Some(control) = &mut self.control {
             control.clear_wake();
         }

@@ -1,6 +1,7 @@
 //! The loop with an injected clock.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use rustix::event::PollFd;
@@ -188,4 +189,66 @@ fn pages_that_cannot_be_read_at_the_end_are_counted() {
     for sink in outcome.sinks {
         assert!(sink.written > 0 && sink.stranded > 0, "{sink:?}");
     }
+}
+
+/// A [`Waiter`] whose first wait makes room in the sink, at half of the idle limit, and
+/// waits for the fan-out's descriptors. Each further wait times out.
+struct HalfIdle {
+    now: Duration,
+    idle: Duration,
+    reader: UnixDatagram,
+    waits: u32,
+}
+
+impl Waiter for HalfIdle {
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+
+    fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
+        let Some(timeout) = timeout else {
+            // Only the end of the transfer is left.
+            return Poll::new().wait(fds, None);
+        };
+        self.waits += 1;
+        if self.waits > 1 {
+            self.now += timeout;
+            return Ok(());
+        }
+        self.now += self.idle / 2;
+        while self.reader.recv(&mut [0; 16]).is_ok() {}
+        Poll::new().wait(fds, Some(Duration::from_secs(60)))?;
+        let woken = fds.iter().any(|fd| !fd.revents().is_empty());
+        assert!(woken, "the transfer to the sink wakes no thread");
+        Ok(())
+    }
+}
+
+/// The idle limit begins when the sink accepts the last datagram, and not when the next wait
+/// ends.
+#[test]
+fn the_idle_limit_begins_at_the_last_datagram() {
+    let (feed, source) = UnixDatagram::pair().unwrap();
+    let (sink, reader) = UnixDatagram::pair().unwrap();
+    for socket in [&sink, &reader] {
+        socket.set_nonblocking(true).unwrap();
+    }
+    while sink.send(b"before").is_ok() {}
+    feed.send(b"the last").unwrap();
+    let idle = Duration::from_secs(3600);
+    let request = Request {
+        idle: Some(idle),
+        ..Request::default()
+    };
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], request).unwrap();
+    let mut waiter = HalfIdle {
+        now: Duration::ZERO,
+        idle,
+        reader,
+        waits: 0,
+    };
+    let outcome = fan.run_with(&mut waiter).unwrap();
+    assert_eq!(outcome.ended, Ended::Idle, "{outcome:?}");
+    assert_eq!(outcome.sinks[0].written, 8, "{outcome:?}");
+    assert_eq!((waiter.now, waiter.waits), (idle / 2 + idle, 2));
 }
