@@ -213,6 +213,35 @@ fn an_upload_without_a_handshake_keeps_the_file() {
     assert_eq!(server.read("up"), b"the file");
 }
 
+/// A new file is removed if the connection fails before its first byte.
+#[test]
+fn an_upload_without_a_handshake_leaves_no_file() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    server.write("empty", b"");
+    let mut client = certificate.ann(&server);
+    for (line, name) in [
+        ("STOR new", "new"),
+        ("APPE new", "new"),
+        ("STOU", "upload.1"),
+    ] {
+        let data = client.passive();
+        client.ask(line, 150);
+        assert!(server.path(name).exists());
+        drop(data);
+        client.expect(426);
+        assert!(!server.path(name).exists(), "{line}");
+    }
+    let data = client.passive();
+    client.ask("STOR empty", 150);
+    drop(data);
+    client.expect(426);
+    assert_eq!(server.read("empty"), b"");
+    // An upload of no bytes is complete.
+    assert_eq!(server.ann().put("STOR plain", b"").code, 226);
+    assert_eq!(server.read("plain"), b"");
+}
+
 /// A client that does not read the last bytes can still abort. The sizes are chosen so that
 /// these bytes are in different buffers.
 #[test]

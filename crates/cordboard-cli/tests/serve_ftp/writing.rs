@@ -127,6 +127,27 @@ fn the_tree_is_changed() {
     server.logs(&["ann DELE /g", "done"]);
 }
 
+/// Some file systems store no time after 2446, and the kernel would store the nearest one.
+#[test]
+fn a_time_that_cannot_be_stored_is_refused() {
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    let mut client = server.ann();
+    client.ask("MFMT 20010909014640 f", 213);
+    let mut stored = "20010909014640";
+    for time in ["99991231235959", "00000101000000"] {
+        client.send(&format!("MFMT {time} f"));
+        let reply = client.reply();
+        match reply.code {
+            213 => stored = time,
+            504 => assert!(reply.text.contains("cannot store this time"), "{reply:?}"),
+            _ => panic!("{reply:?}"),
+        }
+        let said = client.ask("MDTM f", 213);
+        assert!(said.ends_with(stored), "{time}: {reply:?}, {said}");
+    }
+}
+
 /// Neither an anonymous client nor a user with :ro changes anything.
 #[test]
 fn users_without_the_right_to_write_change_nothing() {

@@ -23,9 +23,10 @@ use crate::units;
 /// The interval at which the progress is checked.
 pub const TICK: Duration = Duration::from_secs(1);
 const TICK_MILLIS: u32 = 1000;
-/// The longest time to answer all STAT commands of one report. A client that reads slowly
-/// could otherwise delay the checks of the progress and of the shutdown.
+/// The longest time to answer the STAT commands that wait when the transfer has ended.
 const ANSWERS: Duration = Duration::from_secs(30);
+/// The maximum number of STAT commands without a reply. Further ones are not read before.
+const MOST_ASKED: u32 = 16;
 
 /// How a transfer has ended.
 #[derive(Debug, Default)]
@@ -234,7 +235,9 @@ impl Watch {
         fds.extend(listener.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // After the cancellation, the next event is its end.
         let until = self.until.filter(|_| !self.is_cancelled);
-        let left = longest_wait(Instant::now(), [due, until]);
+        // There is no further event for commands that were read ahead.
+        let more = (self.asked == 0 && lines.is_next(b"STAT")).then(Instant::now);
+        let left = longest_wait(Instant::now(), [due, until, more]);
         let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
         self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
@@ -248,8 +251,10 @@ impl Watch {
         self.is_fresh = true;
     }
 
-    /// Replies to STAT if the count is fresh, or is the last one. Ends the connection of a
-    /// client that does not read the replies until this time.
+    /// Replies to STAT if the count is fresh, or is the last one. While bytes move, no reply
+    /// waits for the client to read: the progress, the shutdown and other clients would not be
+    /// checked meanwhile. The rest follows with a later count. After the end, the connection of
+    /// a client that does not read the replies until this time is ended.
     fn answer(&mut self, lines: &mut Lines, is_last: bool, until: Instant) {
         if !self.is_fresh && !is_last {
             return;
@@ -258,12 +263,13 @@ impl Watch {
             "{} so far",
             units::number_of(self.seen.last.written, "byte")
         );
-        for _ in 0..std::mem::take(&mut self.asked) {
+        while self.asked > 0 && (is_last || lines.can_send()) {
+            self.asked -= 1;
             if lines.reply(213, text.as_bytes()).is_err() || Instant::now() >= until {
                 // Each further reply could wait as long as this one.
                 lines.cut();
                 self.closed = true;
-                break;
+                self.asked = 0;
             }
         }
     }
@@ -304,6 +310,15 @@ impl Watch {
         }
     }
 
+    /// Counts the STAT commands that come next. Returns whether there are any.
+    fn take_requests(&mut self, lines: &mut Lines) -> bool {
+        let before = self.asked;
+        while self.asked < MOST_ASKED && lines.take(b"STAT") {
+            self.asked += 1;
+        }
+        self.asked > before
+    }
+
     /// Handles STAT and ABOR. Returns the reason if the transfer must be cancelled.
     fn cancels(
         &mut self,
@@ -321,12 +336,10 @@ impl Watch {
             self.progress = Progress::since(now);
         }
         self.is_fresh = false;
-        while lines.take(b"STAT") {
-            // One record answers all of them: many requests could fill the socket of the cue.
-            if self.asked == 0 {
-                mover.request_status();
-            }
-            self.asked += 1;
+        let is_first = self.asked == 0;
+        // One record answers all of them: many requests could fill the socket of the cue.
+        if self.take_requests(lines) && is_first {
+            mover.request_status();
         }
         if lines.take(b"ABOR") {
             return Some(Why::Abort);
@@ -342,7 +355,7 @@ impl Watch {
 }
 
 /// Returns the time until the first of these times, at most [`TICK`].
-fn longest_wait(now: Instant, times: [Option<Instant>; 2]) -> Duration {
+fn longest_wait(now: Instant, times: [Option<Instant>; 3]) -> Duration {
     let first = times.into_iter().flatten().min();
     first.map_or(TICK, |first| first.saturating_duration_since(now).min(TICK))
 }

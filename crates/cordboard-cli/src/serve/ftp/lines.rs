@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -138,10 +138,15 @@ impl Lines {
         Some(without_telnet(line.strip_suffix(b"\r").unwrap_or(line)))
     }
 
+    /// Returns whether the next line is this command.
+    pub fn is_next(&self, command: &[u8]) -> bool {
+        let is_it = |line: Vec<u8>| line.eq_ignore_ascii_case(command);
+        self.peek().is_some_and(is_it)
+    }
+
     /// Removes the next line, if it is this command. Returns whether it is.
     pub fn take(&mut self, command: &[u8]) -> bool {
-        let is_it = |line: Vec<u8>| line.eq_ignore_ascii_case(command);
-        let is_next = self.peek().is_some_and(is_it);
+        let is_next = self.is_next(command);
         if is_next {
             self.next();
         }
@@ -188,6 +193,18 @@ impl Lines {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Returns whether a short reply can be sent without a wait for the client to read. A
+    /// connection that has failed can: the reply reports the error. A socket polls writable
+    /// only if a third of its buffer is free (`sk_stream_is_writeable`, include/net/sock.h).
+    pub fn can_send(&self) -> bool {
+        let Some(fd) = self.fd() else {
+            return true;
+        };
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+        let done = poll(&mut fds, Some(&Timespec::default()));
+        done.is_err() || !fds[0].revents().is_empty()
     }
 
     /// Sends a reply of one line.

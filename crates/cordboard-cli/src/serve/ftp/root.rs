@@ -5,12 +5,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, Metadata, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
 
 /// A path as the client sees it: components below the root, without `.` and `..`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,13 +74,54 @@ pub enum Upload {
     New,
 }
 
+/// A file that is open for an upload.
+pub struct Opened {
+    pub file: File,
+    pub upload: Running,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// An upload that writes to a file.
+pub struct Running {
+    all: Arc<Mutex<Vec<FileId>>>,
+    id: FileId,
+    /// It has created the file.
+    is_new: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut all = lock(&self.all);
+        if let Some(at) = all.iter().position(|id| *id == self.id) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+/// The difference of two times of modification, in seconds, that counts as none: FAT stores
+/// even seconds.
+const COARSE: u64 = 2;
+
 /// The served directory.
-pub struct Root(Dir);
+pub struct Root {
+    dir: Dir,
+    /// The files of the running uploads.
+    uploads: Arc<Mutex<Vec<FileId>>>,
+}
+
+fn lock(uploads: &Mutex<Vec<FileId>>) -> MutexGuard<'_, Vec<FileId>> {
+    uploads.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Root {
     /// Opens the directory.
     pub fn open(path: &Path) -> io::Result<Root> {
-        Dir::open_ambient_dir(path, ambient_authority()).map(Root)
+        Ok(Root {
+            dir: Dir::open_ambient_dir(path, ambient_authority())?,
+            uploads: Arc::default(),
+        })
     }
 
     /// Opens a regular file for reading, at an offset.
@@ -101,29 +143,73 @@ impl Root {
 
     /// Opens or creates a regular file for writing. The caller truncates a file whose content
     /// is replaced, because an encrypted upload may still fail before its first byte.
-    pub fn write(&self, place: &Place, upload: Upload) -> io::Result<File> {
+    pub fn write(&self, place: &Place, upload: Upload) -> io::Result<Opened> {
         let mut options = OpenOptions::new();
         options
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
             .mode(0o666);
         match upload {
-            Upload::Append => options.append(true).create(true),
-            Upload::New => options.write(true).create_new(true),
-            Upload::Replace | Upload::From(_) => options.write(true).create(true),
+            Upload::Append => options.append(true),
+            Upload::New | Upload::Replace | Upload::From(_) => options.write(true),
         };
-        let mut file = self.open_regular(place, &options)?;
-        match upload {
-            Upload::From(offset) => {
-                let sought = file.seek(SeekFrom::Start(offset));
-                sought.map_err(|_| io::Error::other("the offset is too large"))?;
-            }
-            Upload::Replace | Upload::Append | Upload::New => {}
+        // No file is removed between its opening and its entry in the list.
+        let mut all = lock(&self.uploads);
+        let (mut file, is_new) = match upload {
+            Upload::New => (self.open_regular(place, options.create_new(true))?, true),
+            _ => self.open_or_create(place, &options)?,
+        };
+        let about = file.metadata()?;
+        let id = (about.dev(), about.ino());
+        all.push(id);
+        drop(all);
+        let running = Running {
+            all: Arc::clone(&self.uploads),
+            id,
+            is_new,
+        };
+        if let Upload::From(offset) = upload
+            && file.seek(SeekFrom::Start(offset)).is_err()
+        {
+            self.remove_new(place, &running);
+            return Err(io::Error::other("the offset is too large"));
         }
-        Ok(file)
+        Ok(Opened {
+            file,
+            upload: running,
+        })
+    }
+
+    /// Opens a regular file, or creates it. Returns whether this call has created it.
+    fn open_or_create(&self, place: &Place, options: &OpenOptions) -> io::Result<(File, bool)> {
+        match self.open_regular(place, options) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return Ok((opened?, false)),
+        }
+        match self.open_regular(place, options.clone().create_new(true)) {
+            // A symlink to a missing file, or another process has just created the file.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let opened = self.open_regular(place, options.clone().create(true));
+                Ok((opened?, false))
+            }
+            created => Ok((created?, true)),
+        }
+    }
+
+    /// Removes the file that this upload has created, if it is empty and no other upload
+    /// writes to it.
+    pub fn remove_new(&self, place: &Place, upload: &Running) {
+        let all = lock(&self.uploads);
+        let is_it = |about: &Metadata| about.is_file() && (about.dev(), about.ino()) == upload.id;
+        let is_only = upload.is_new && all.iter().filter(|id| **id == upload.id).count() == 1;
+        if is_only
+            && (self.own_metadata(place)).is_ok_and(|about| is_it(&about) && about.len() == 0)
+        {
+            let _ = self.remove_file(place);
+        }
     }
 
     fn open_regular(&self, place: &Place, options: &OpenOptions) -> io::Result<File> {
-        let opened = self.0.open_with(place.path(), options);
+        let opened = self.dir.open_with(place.path(), options);
         match opened.map(cap_std::fs::File::into_std) {
             Ok(file) if file.metadata()?.is_file() => Ok(file),
             Ok(_) => Err(not_regular()),
@@ -135,12 +221,12 @@ impl Root {
 
     /// Returns the metadata of a file, or of the target of a symlink.
     pub fn metadata(&self, place: &Place) -> io::Result<Metadata> {
-        self.0.metadata(place.path())
+        self.dir.metadata(place.path())
     }
 
     /// Returns the metadata of a file, which may be a symlink.
     pub fn own_metadata(&self, place: &Place) -> io::Result<Metadata> {
-        self.0.symlink_metadata(place.path())
+        self.dir.symlink_metadata(place.path())
     }
 
     /// Returns the metadata of a file for a listing: that of the target of a symlink, or that
@@ -152,7 +238,7 @@ impl Root {
 
     /// Calls `each` with each name in a directory and its metadata for a listing.
     pub fn list(&self, place: &Place, mut each: impl FnMut(&[u8], &Metadata)) -> io::Result<()> {
-        let folder = self.0.open_dir(place.path())?;
+        let folder = self.dir.open_dir(place.path())?;
         for entry in folder.entries()? {
             let entry = entry?;
             let name = entry.file_name();
@@ -172,25 +258,25 @@ impl Root {
     }
 
     pub fn remove_file(&self, place: &Place) -> io::Result<()> {
-        self.0.remove_file(place.path())
+        self.dir.remove_file(place.path())
     }
 
     pub fn remove_directory(&self, place: &Place) -> io::Result<()> {
         match place.is_root() {
             true => Err(io::ErrorKind::PermissionDenied.into()),
-            false => self.0.remove_dir(place.path()),
+            false => self.dir.remove_dir(place.path()),
         }
     }
 
     pub fn make_directory(&self, place: &Place) -> io::Result<()> {
-        self.0.create_dir(place.path())
+        self.dir.create_dir(place.path())
     }
 
     pub fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
         match from.is_root() || to.is_root() {
             true => Err(io::ErrorKind::PermissionDenied.into()),
             false => {
-                let done = self.0.rename(from.path(), &self.0, to.path());
+                let done = self.dir.rename(from.path(), &self.dir, to.path());
                 done.map_err(|error| self.explained(error, from, to))
             }
         }
@@ -213,23 +299,33 @@ impl Root {
     }
 
     /// Sets the time of modification of a file or directory.
+    ///
+    /// # Errors
+    ///
+    /// `ERANGE`: the file system cannot store this time, and the time of the file is what it
+    /// was. The kernel would store the nearest one without an error (`timestamp_truncate`,
+    /// fs/inode.c).
     pub fn set_modified(&self, place: &Place, seconds: i64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-        let file = self.0.open_with(place.path(), &options)?;
-        let times = rustix::fs::Timestamps {
+        let file = self.dir.open_with(place.path(), &options)?;
+        let modified = |tv_sec, tv_nsec| rustix::fs::Timestamps {
             last_access: rustix::fs::Timespec {
                 tv_sec: 0,
                 tv_nsec: rustix::fs::UTIME_OMIT,
             },
-            last_modification: rustix::fs::Timespec {
-                tv_sec: seconds,
-                tv_nsec: 0,
-            },
+            last_modification: rustix::fs::Timespec { tv_sec, tv_nsec },
         };
-        Ok(rustix::fs::futimens(file.as_fd(), &times)?)
+        let before = file.metadata()?;
+        rustix::fs::futimens(&file, &modified(seconds, 0))?;
+        if file.metadata()?.mtime().abs_diff(seconds) < COARSE {
+            return Ok(());
+        }
+        let before = modified(before.mtime(), before.mtime_nsec() as _);
+        rustix::fs::futimens(&file, &before)?;
+        Err(io::Error::from_raw_os_error(libc::ERANGE))
     }
 }
 
@@ -283,10 +379,10 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(served.join("socket")).unwrap();
         for path in ["fifo", "socket"] {
             let refused = [
-                root.read(&place(path), 0),
-                root.write(&place(path), Upload::Replace),
+                root.read(&place(path), 0).err(),
+                root.write(&place(path), Upload::Replace).err(),
             ];
-            for error in refused.map(Result::unwrap_err) {
+            for error in refused.map(Option::unwrap) {
                 assert_eq!(error.to_string(), "not a regular file", "{path}");
             }
         }
@@ -296,7 +392,8 @@ mod tests {
         let error = root.write(&place("inside"), Upload::From(u64::MAX));
         assert!(
             error
-                .unwrap_err()
+                .err()
+                .unwrap()
                 .to_string()
                 .contains("offset is too large")
         );
@@ -321,5 +418,36 @@ mod tests {
         .unwrap();
         names.sort();
         assert_eq!(names, ["etc", "fifo", "inside", "link", "none", "out"]);
+    }
+
+    #[test]
+    fn only_an_empty_file_that_was_created_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let place = |name: &str| Place::default().join(name.as_bytes());
+        let upload = |name| root.write(&place(name), Upload::Replace).unwrap();
+        std::fs::write(path("old"), b"").unwrap();
+        assert!(!upload("old").upload.is_new);
+        std::os::unix::fs::symlink("target", path("link")).unwrap();
+        assert!(!upload("link").upload.is_new);
+        assert!(path("target").exists());
+        let (new, other) = (upload("new").upload, upload("new").upload);
+        root.remove_new(&place("new"), &other);
+        root.remove_new(&place("new"), &new);
+        assert!(path("new").exists(), "two uploads");
+        drop(other);
+        std::fs::write(path("new"), b"bytes of another process").unwrap();
+        root.remove_new(&place("new"), &new);
+        assert!(path("new").exists());
+        root.remove_new(&place("old"), &new);
+        assert!(path("old").exists(), "another file");
+        std::fs::write(path("new"), b"").unwrap();
+        root.remove_new(&place("new"), &new);
+        assert!(!path("new").exists());
+        drop(new);
+        assert!(lock(&root.uploads).is_empty());
+        assert!(root.write(&place("new"), Upload::From(u64::MAX)).is_err());
+        assert!(!path("new").exists(), "the offset is too large");
     }
 }

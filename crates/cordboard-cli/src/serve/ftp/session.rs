@@ -387,12 +387,17 @@ impl Session {
         let why = match error.kind() {
             io::ErrorKind::NotFound => "no such file or directory".to_owned(),
             io::ErrorKind::InvalidInput => "the file system does not allow this name".to_owned(),
+            _ if error.raw_os_error() == Some(libc::ERANGE) => {
+                "the file system cannot store this time".to_owned()
+            }
             _ => error.to_string(),
         };
         let code = match Errno::from_io_error(error) {
             Some(Errno::NOSPC | Errno::DQUOT) => 452,
             // A later attempt may succeed. 550 would mean that the file does not exist.
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO) => 451,
+            // `Root::set_modified`: the parameter is valid, and not supported (RFC 959).
+            Some(Errno::RANGE) => 504,
             _ => 550,
         };
         let mut text = path.to_vec();

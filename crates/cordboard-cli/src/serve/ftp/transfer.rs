@@ -17,7 +17,7 @@ use super::data::{self, NoConnection};
 use super::lines::Lines;
 use super::listing::{self, Kind};
 use super::progress::Progress;
-use super::root::Upload;
+use super::root::{Opened, Running, Upload};
 use super::server::Server;
 use super::session::{Next, Session, Step};
 use super::tls::{Direction, Pump};
@@ -36,6 +36,7 @@ struct Job<'a> {
     converts: bool,
     /// The content of the file is replaced.
     replaces: bool,
+    upload: Option<Running>,
 }
 
 impl Session {
@@ -58,6 +59,7 @@ impl Session {
             direction: Direction::ToClient,
             converts: false,
             replaces: false,
+            upload: None,
         };
         match self.data()? {
             Ok(socket) => self.transfer(&job, file, socket),
@@ -109,6 +111,7 @@ impl Session {
             direction: Direction::ToClient,
             converts: self.ascii,
             replaces: false,
+            upload: None,
         };
         match self.data()? {
             Ok(socket) => self.transfer(&job, file, socket),
@@ -154,19 +157,24 @@ impl Session {
         for number in 1..=TRIES {
             let path = name(number);
             match self.server.root.write(&self.here.join(&path), upload) {
-                Ok(file) => {
+                Ok(Opened {
+                    file,
+                    upload: running,
+                }) => {
                     let job = Job {
                         verb,
                         path: &path,
                         direction: Direction::FromClient,
                         converts: self.ascii,
                         replaces: upload == Upload::Replace,
+                        upload: Some(running),
                     };
                     // An encrypted connection can still fail: see `carry`.
                     if job.replaces
                         && self.encryption().is_none()
                         && let Err(error) = file.set_len(0)
                     {
+                        self.remove_new(&job);
                         return self.failed(&path, &error);
                     }
                     return self.transfer(&job, file, socket);
@@ -199,9 +207,13 @@ impl Session {
         // A normal close would mean the end of the file. Until all bytes are moved, each close
         // is a reset, even that by the end of the process (`tcp_close()`, net/ipv4/tcp.c).
         if let Err(errno) = sockopt::set_socket_linger(&socket, Some(Duration::ZERO)) {
+            self.remove_new(job);
             return self.failed(job.path, &errno.into());
         }
-        self.lines.reply(150, &text)?;
+        if let Err(error) = self.lines.reply(150, &text) {
+            self.remove_new(job);
+            return Err(error);
+        }
         let start = Instant::now();
         let carried = self.carry(job, file, &socket);
         let elapsed = start.elapsed();
@@ -211,6 +223,11 @@ impl Session {
             let _ = socket.shutdown(Shutdown::Write);
         }
         drop(socket);
+        // A connection that has failed before its first byte, such as during the handshake,
+        // leaves no file.
+        if !complete && carried.as_ref().map_or(0, |carried| carried.written) == 0 {
+            self.remove_new(job);
+        }
         let (code, text) = answer(&carried, elapsed, through);
         let carried = carried.unwrap_or_default();
         let by = carried
@@ -235,6 +252,16 @@ impl Session {
             return self.say(226, text);
         }
         self.say(code, &text)
+    }
+
+    /// Removes the file that the upload has created, if it is empty and no other upload
+    /// writes to it.
+    fn remove_new(&self, job: &Job<'_>) {
+        if let Some(upload) = &job.upload {
+            self.server
+                .root
+                .remove_new(&self.here.join(job.path), upload);
+        }
     }
 
     fn carry(&mut self, job: &Job<'_>, file: File, socket: &TcpStream) -> io::Result<Carried> {

@@ -60,16 +60,50 @@ fn each_request_of_the_state_is_answered_once() {
     assert_eq!(received(client), 3);
 }
 
+/// While bytes move, a reply that would wait for the client is left out until there is room.
+#[test]
+fn a_client_that_does_not_read_delays_no_transfer() {
+    let (client, mut lines, mut watch) = asked(10_000);
+    let later = Instant::now() + Duration::from_secs(3600);
+    watch.see(Status::idle());
+    watch.answer(&mut lines, false, later);
+    assert!(!watch.closed, "a reply has waited for the write timeout");
+    let waits = watch.asked;
+    assert!(waits > 0 && waits < 10_000, "{waits}");
+    watch.answer(&mut lines, false, later);
+    assert_eq!(watch.asked, waits, "there is no room");
+    drop(lines);
+    assert_eq!(received(client), 10_000 - waits as usize);
+}
+
+/// The commands of a client that does not read its replies stay unread.
+#[test]
+fn few_requests_of_the_state_wait() {
+    use std::io::Write as _;
+    let (mut client, mut lines, mut watch) = asked(0);
+    let sent = b"STAT\r\n".repeat(100);
+    client.write_all(&sent).unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    while lines.fill().unwrap() {}
+    assert!(watch.take_requests(&mut lines));
+    assert_eq!(watch.asked, MOST_ASKED);
+    assert!(!watch.take_requests(&mut lines) && lines.is_next(b"stat"));
+    let later = Instant::now() + Duration::from_secs(3600);
+    watch.answer(&mut lines, true, later);
+    assert!(watch.take_requests(&mut lines));
+    assert_eq!((watch.asked, watch.closed), (MOST_ASKED, false));
+}
+
 /// A transfer is cancelled when the time of grace is over, not up to a second later.
 #[test]
 fn a_wait_ends_at_the_first_time() {
     let now = Instant::now();
     let after = |millis| now.checked_add(Duration::from_millis(millis));
     let wait = |times| longest_wait(now, times).as_millis();
-    assert_eq!(wait([None, None]), TICK.as_millis());
-    assert_eq!(wait([None, after(300)]), 300);
-    assert_eq!(wait([after(200), after(300)]), 200);
-    assert_eq!(wait([after(2000), after(3000)]), TICK.as_millis());
-    let past = longest_wait(now + TICK, [after(500), None]);
+    assert_eq!(wait([None; 3]), TICK.as_millis());
+    assert_eq!(wait([None, after(300), None]), 300);
+    assert_eq!(wait([after(200), after(300), None]), 200);
+    assert_eq!(wait([after(2000), after(3000), None]), TICK.as_millis());
+    let past = longest_wait(now + TICK, [after(500), None, None]);
     assert_eq!(past, Duration::ZERO);
 }
