@@ -9,7 +9,6 @@ mod screen;
 mod style;
 mod watch;
 
-pub use estimate::Rate;
 pub use frame::fit;
 pub use scan::Operands;
 pub use screen::{Screen, is_on, width};

@@ -7,11 +7,12 @@ use std::time::Duration;
 use cordboard::cue::{Done, State, Status};
 use cordboard::{Ended, Errno, Schedule};
 
-use crate::progress::Rate;
 use crate::units;
 
 /// The maximum number of samples: the columns of the widest graph.
 pub const SAMPLES: usize = 64;
+/// The time over which the rate is averaged.
+const WINDOW: Duration = Duration::from_secs(2);
 /// The number of unanswered requests after which a transfer is `silent`.
 const PATIENCE: u32 = 4;
 
@@ -29,9 +30,8 @@ pub struct Row {
     pub end: Option<End>,
     /// Bytes a second between two status records. The last one is the newest.
     pub samples: VecDeque<f64>,
-    rate: Rate,
-    /// Bytes a second, smoothed.
-    smooth: u64,
+    /// The times and bytes of the last status records, of about [`WINDOW`].
+    recent: VecDeque<(Duration, u64)>,
     unanswered: u32,
 }
 
@@ -54,8 +54,7 @@ impl Row {
             status: None,
             end: None,
             samples: VecDeque::new(),
-            rate: Rate::default(),
-            smooth: 0,
+            recent: VecDeque::new(),
             unanswered: 0,
         }
     }
@@ -75,10 +74,10 @@ impl Row {
                 && before.elapsed <= status.elapsed
         };
         let Some(before) = before.filter(follows) else {
-            // The next transfer of the same control descriptor.
-            self.rate = Rate::default();
+            // The first record, or the next transfer of the same control descriptor. Its rate
+            // is the average since the start.
             self.samples.clear();
-            self.smooth = self.rate.update(status.elapsed, status.written);
+            self.recent = [(Duration::ZERO, 0), (status.elapsed, status.written)].into();
             return;
         };
         let span = status.elapsed.saturating_sub(before.elapsed);
@@ -86,7 +85,11 @@ impl Row {
             return;
         }
         let moved = status.written - before.written;
-        self.smooth = self.rate.update(status.elapsed, status.written);
+        self.recent.push_back((status.elapsed, status.written));
+        let from = status.elapsed.saturating_sub(WINDOW);
+        while self.recent.len() > 2 && self.recent[0].0 < from {
+            self.recent.pop_front();
+        }
         if self.samples.len() == SAMPLES {
             self.samples.pop_front();
         }
@@ -138,14 +141,21 @@ impl Row {
             .is_some_and(|status| status.state == State::Paused)
     }
 
-    /// Returns the smoothed rate in bytes a second; 0 as soon as a pause has taken effect, and
-    /// while the process is silent.
+    /// Returns the rate of the last two seconds in bytes a second; 0 as soon as a pause has taken
+    /// effect, and while the process is silent. An average with weights would follow a change of
+    /// the rate for several more seconds.
     pub fn rate(&self) -> f64 {
         let still = self.is_paused() && self.samples.back() == Some(&0.0);
         if still || self.is_silent() || self.end.is_some() {
-            0.0
-        } else {
-            self.smooth as f64
+            return 0.0;
+        }
+        let (Some(first), Some(last)) = (self.recent.front(), self.recent.back()) else {
+            return 0.0;
+        };
+        let span = last.0.saturating_sub(first.0);
+        match span.is_zero() {
+            true => 0.0,
+            false => (last.1 - first.1) as f64 / span.as_secs_f64(),
         }
     }
 
@@ -256,6 +266,35 @@ pub mod tests {
         row.update(next);
         assert_eq!(row.samples, [] as [f64; 0]);
         assert_eq!(row.rate(), 50.0);
+    }
+
+    /// Two records arrive each second.
+    #[test]
+    fn the_rate_follows_a_change_within_two_seconds() {
+        let mut row = Row::new(1, String::new(), None);
+        let mut written = 0;
+        let mut pass = |row: &mut Row, halves: std::ops::Range<u32>, rate: u64| {
+            for half in halves {
+                written += rate / 2;
+                let mut status = status(0, written);
+                status.elapsed = S * half / 2;
+                row.update(status);
+            }
+        };
+        pass(&mut row, 1..40, 1000);
+        assert_eq!(row.rate(), 1000.0);
+        pass(&mut row, 40..42, 100_000);
+        assert_eq!(row.rate(), 50_500.0, "after a second");
+        pass(&mut row, 42..44, 100_000);
+        assert_eq!(row.rate(), 100_000.0);
+        pass(&mut row, 44..48, 0);
+        assert_eq!(row.rate(), 0.0);
+        // The first record of a transfer that has run for an hour.
+        let mut late = Row::new(2, String::new(), None);
+        late.update(status(3600, 3_600_000));
+        assert_eq!(late.rate(), 1000.0);
+        late.update(status(3601, 3_601_000 + 7000));
+        assert_eq!(late.rate(), 8000.0);
     }
 
     #[test]

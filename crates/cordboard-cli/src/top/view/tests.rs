@@ -54,9 +54,9 @@ fn forty_columns() {
     let frame = draw(&rows(), &mut Keys::default(), size(40, 7));
     assert_eq!(
         frame,
-        "cordboard top  2 transfers  1.2 MiB/s|
+        "cordboard top  2 transfers  1.5 MiB/s|
 > /srv/image…cp:nas:9000 running    50 %|
-   1.2 MiB/s  ▅█▅ ≤1.0 MiB/s splice|
+   1.5 MiB/s  ▅█▅ ≤1.0 MiB/s splice|
   /dev/zero -> out       paused|
        0 B/s    ▁ 4,70 ms 4.9 KiB 0:02|
 |
@@ -69,8 +69,8 @@ fn eighty_columns() {
     let frame = draw(&rows(), &mut Keys::default(), size(80, 6));
     assert_eq!(
         frame,
-        "cordboard top  2 transfers  1.2 MiB/s|
-> /srv/images/disk.img -> tcp:nas:9000     running    1.2 MiB/s        ▅█▅  50 %|
+        "cordboard top  2 transfers  1.5 MiB/s|
+> /srv/images/disk.img -> tcp:nas:9000     running    1.5 MiB/s        ▅█▅  50 %|
     splice  max 1.0 MiB/s  5.0 MiB of 10 MiB  0:04 left  pid 4711|
   /dev/zero -> out                         paused         0 B/s          ▁|
     copy_file_range  4,70 ms  4.9 KiB  0:02|
@@ -83,8 +83,8 @@ fn wide_terminals() {
     let frame = draw(&rows(), &mut Keys::default(), size(130, 4));
     assert_eq!(
         frame,
-        "cordboard top  2 transfers  1.2 MiB/s|
-> /srv/images/disk.img -> tcp:nas:9000  running    1.2 MiB/s            ▅█▅  50 %   0:04 left  splice          max 1.0 MiB/s|
+        "cordboard top  2 transfers  1.5 MiB/s|
+> /srv/images/disk.img -> tcp:nas:9000  running    1.5 MiB/s            ▅█▅  50 %   0:04 left  splice          max 1.0 MiB/s|
   /dev/zero -> out                      paused         0 B/s              ▁              0:02  copy_file_range 4,70 ms|
 q quit  ? help  p pause  r resume  c cancel  + - rate  = type a rate  0 no limit  a background  j k select|"
     );
@@ -99,7 +99,7 @@ fn without_utf_8() {
     let frame = draw(&rows()[..1], &mut Keys::default(), ascii);
     assert!(frame.is_ascii(), "{frame}");
     assert!(
-        frame.contains("> /srv/image~cp:nas:9000 running    50 %|\n   1.2 MiB/s  =#="),
+        frame.contains("> /srv/image~cp:nas:9000 running    50 %|\n   1.5 MiB/s  =#="),
         "{frame}"
     );
 }
