@@ -190,5 +190,5 @@ fn report(
         Some(Side::Sink) => problem.leaving(sink.remove_if_unused()),
         _ => problem,
     };
-    session.problem_of_sink(&problem, sink.as_fd());
+    session.problem(&problem.at(sink.as_fd()));
 }

@@ -242,7 +242,7 @@ fn report(
             None => problem,
         };
         let problem = problem.leaving(sink.remove_if_unused());
-        session.problem_of_sink(&problem, sink.as_fd());
+        session.problem(&problem.at(sink.as_fd()));
     }
     session.report_idle_loss(&total(outcome), &sink.shown);
     for (source, report) in sources.iter().zip(&outcome.sources) {

@@ -258,10 +258,10 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
                 let action = Action::transfer(sink.as_fd());
                 let problem = transfer_failed(sink.shown.clone(), &failed, action);
                 // The fan-out has ended with it, as a transfer with one sink does.
-                match outcome.failed_sink == Some(index) {
-                    true => session.problem_of_sink(&problem, sink.as_fd()),
-                    false => session.problem(&problem),
-                }
+                session.problem(&match outcome.failed_sink == Some(index) {
+                    true => problem.at(sink.as_fd()),
+                    false => problem,
+                });
             }
             SinkEnded::Detached => {
                 let text = format!(

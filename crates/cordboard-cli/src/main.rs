@@ -12,6 +12,7 @@ mod directory;
 mod endpoint;
 #[allow(unsafe_code)]
 mod entry;
+mod exit;
 mod explain;
 mod fan_in;
 mod fan_out;

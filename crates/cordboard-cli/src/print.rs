@@ -5,9 +5,9 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::endpoint::{self, Existing, Name};
+use crate::exit::Ending;
 use crate::output::{errno_of, print_line, write_all};
 use crate::problem::{Action, Problem};
-use crate::signals;
 
 /// Prints a text, and returns the exit status.
 pub fn show(text: &[u8]) -> u8 {
@@ -20,11 +20,17 @@ pub fn show(text: &[u8]) -> u8 {
 /// Returns the exit status after a failure to print. Reports it, unless the
 /// reader of standard output has closed it.
 pub fn failed(problem: &Problem) -> u8 {
-    if problem.is_closed_reader() {
-        return signals::READER_LEFT;
+    let reader_left = problem.is_closed_reader();
+    if !reader_left {
+        print_line(problem);
     }
-    print_line(problem);
-    if problem.usage { 2 } else { 1 }
+    let ending = Ending {
+        reader_left,
+        usage: problem.usage,
+        failed: true,
+        ..Ending::default()
+    };
+    ending.status()
 }
 
 /// Standard output, unless it was closed or is open for reading only.
@@ -44,7 +50,10 @@ pub fn print(text: &[u8]) -> Result<(), Problem> {
     write_all(rustix::stdio::stdout(), text).map_err(|error| write_problem(&sink.shown, &error))
 }
 
-/// A result that could not be written.
+/// A result that could not be written to standard output.
 pub fn write_problem(where_to: &str, error: &std::io::Error) -> Problem {
-    Problem::call(where_to, Side::Sink, errno_of(error), Action::Transfer)
+    Problem {
+        at_standard_output: true,
+        ..Problem::call(where_to, Side::Sink, errno_of(error), Action::Transfer)
+    }
 }

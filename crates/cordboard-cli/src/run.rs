@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
+use crate::exit::leave;
 use crate::flags::{Command, Common, Label};
 use crate::session::{CAT, Session};
 use crate::{
-    buffer, cat, copy, explain, fan_in, fan_out, man, output, play, serve, signals, splice, sys,
-    top, usage,
+    buffer, cat, copy, explain, fan_in, fan_out, man, play, serve, splice, sys, top, usage,
 };
 
 /// Runs the command of these words, and returns its exit status.
@@ -51,20 +51,6 @@ pub fn run(words: Vec<OsString>) -> u8 {
         Command::Man { what } => man::man(what.as_deref()),
     };
     leave(status)
-}
-
-/// Returns the exit status, or dies of SIGPIPE if standard output has no reader,
-/// as a shell expects of a command in a pipeline.
-///
-/// A signal to stop takes precedence if it kept a result from being written.
-fn leave(status: u8) -> u8 {
-    if let Some(signal) = output::abandoned_by() {
-        return signals::status_of(signal);
-    }
-    if status == signals::READER_LEFT {
-        sys::raise_by_default(libc::SIGPIPE);
-    }
-    status
 }
 
 /// Runs a command that moves bytes, from installing the signal handlers to

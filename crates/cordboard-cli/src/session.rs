@@ -12,7 +12,8 @@ use cordboard::{Control, Ended, Report, Request, Size, Transfer, fstat};
 use rustix::fs::FileType;
 
 use crate::endpoint;
-use crate::files::{is_standard_output, kind};
+use crate::exit::Ending;
+use crate::files::kind;
 use crate::flags::{Common, Label, ProgressMode};
 use crate::output::{one_line, print_line, print_result};
 use crate::problem::{
@@ -147,10 +148,7 @@ impl Session {
         if let Some(line) = dropped_line(&report, sink_name) {
             self.print(&line);
         }
-        if let Err(problem) = &done {
-            self.note_closed_reader(problem, sink);
-        }
-        done?;
+        done.map_err(|problem| problem.at(sink))?;
         // The same signal may have ended the source, if it went to a whole
         // pipeline.
         signals::check_stop()?;
@@ -288,23 +286,12 @@ impl Session {
         self.account.end(ended);
     }
 
-    /// Notes whether the reader has closed standard output. That is not reported.
-    fn note_closed_reader(&mut self, problem: &Problem, sink: BorrowedFd<'_>) {
-        let standard = is_standard_output(sink);
-        self.reader_left = standard && problem.is_closed_reader();
-    }
-
-    /// Reports the problem of the only sink.
-    pub fn problem_of_sink(&mut self, problem: &Problem, sink: BorrowedFd<'_>) {
-        self.note_closed_reader(problem, sink);
-        self.problem(problem);
-    }
-
-    /// Reports a problem. The command continues if possible.
+    /// Reports a problem. The command continues if possible. That the reader has closed
+    /// standard output is not reported.
     pub fn problem(&mut self, problem: &Problem) {
-        self.reader_left |= problem.at_standard_output && problem.is_closed_reader();
         self.fail(problem);
-        let quiet = self.reader_left && problem.is_closed_reader();
+        let quiet = problem.is_closed_reader();
+        self.reader_left |= quiet;
         if !quiet && !problem.is_stop() {
             self.print(problem);
         }
@@ -469,12 +456,13 @@ impl Session {
             print_line(format_args!("cordboard: {files}"));
         }
         let unwritten = self.json && print_result(account.json().as_bytes()).is_err();
-        match stopped {
-            Some(signal) => signals::status_of(signal),
-            None if self.reader_left => signals::READER_LEFT,
-            None if self.usage => 2,
-            None => u8::from(unwritten || self.lost || account.total.ended == Ended::Error),
-        }
+        let ending = Ending {
+            stopped,
+            reader_left: self.reader_left,
+            usage: self.usage,
+            failed: unwritten || self.lost || account.total.ended == Ended::Error,
+        };
+        ending.status()
     }
 }
 

@@ -34,7 +34,7 @@ pub fn run(flags: &Play) -> u8 {
     };
     signals::install(zero.into_bytes());
     if let Err((which, problem)) = play(flags, &mut play_report) {
-        play_report.problem(which, &problem);
+        play_report.problem(which, problem);
     }
     let summary = Style::of(flags.progress).is_shown();
     play_report.finish(flags.frame, summary, json)
@@ -134,17 +134,17 @@ fn finish(
     ];
     for (which, problem, left) in problems {
         match problem {
-            Some(problem) => play_report.problem(which, &problem.leaving(left)),
+            Some(problem) => play_report.problem(which, problem.leaving(left)),
             None => left.iter().for_each(|left| print_leftover(left)),
         }
     }
     if let Some(error) = unlisted {
         let problem = Problem::call("--lateness", Side::Sink, errno_of(&error), Action::Transfer);
-        play_report.problem(None, &problem);
+        play_report.problem(None, problem);
     }
     for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio.rest)] {
         if let Some(Err(problem)) = sink.map(|sink| sink.finish(Ended::Eof, None)) {
-            play_report.problem(Some(which), &problem);
+            play_report.problem(Some(which), problem);
         }
     }
 }

@@ -4,6 +4,7 @@ use cordboard::{Ended, Errno, Report};
 use serde::Serialize;
 
 use super::tally::{Lateness, Tally};
+use crate::exit::Ending;
 use crate::output::{print_line, print_result};
 use crate::problem::Problem;
 use crate::report::Account;
@@ -68,17 +69,17 @@ impl PlayReport {
     }
 
     /// Reports a problem, and records the first.
-    pub fn problem(&mut self, which: Option<Which>, problem: &Problem) {
+    pub fn problem(&mut self, which: Option<Which>, mut problem: Problem) {
         if problem.is_stop() {
             return;
         }
-        let standard = which.is_some() && which == self.standard;
-        if standard && problem.is_closed_reader() {
+        problem.at_standard_output = which.is_some() && which == self.standard;
+        if problem.is_closed_reader() {
             self.reader_left = true;
         } else {
-            print_line(problem);
+            print_line(&problem);
         }
-        self.note(which, problem);
+        self.note(which, &problem);
     }
 
     /// Records the first problem.
@@ -168,13 +169,14 @@ impl PlayReport {
             }
         }
         let unwritten = json && print_result(format!("{}\n", self.json(frame)).as_bytes()).is_err();
-        match stopped {
-            Some(signal) => signals::status_of(signal),
-            None if self.reader_left => signals::READER_LEFT,
-            None if self.usage => 2,
+        let ending = Ending {
+            stopped,
+            reader_left: self.reader_left,
+            usage: self.usage,
             // `cut`: nothing has requested the end.
-            None => u8::from(unwritten || ended == Ended::Error || cut),
-        }
+            failed: unwritten || ended == Ended::Error || cut,
+        };
+        ending.status()
     }
 }
 

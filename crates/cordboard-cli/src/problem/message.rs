@@ -1,11 +1,13 @@
 //! One problem, and its line: the operand, what failed and why, what helps.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 
 use cordboard::{Errno, Side};
 
 use super::action::Action;
 use super::hints::hint;
+use crate::files::is_standard_output;
 use crate::inherited::sigpipe_kills;
 use crate::output::{one_line, print_line};
 use crate::signals::{self, Interrupted};
@@ -25,7 +27,7 @@ pub struct Problem {
     pub hint: Option<String>,
     /// Wrong usage (exit status 2) rather than a failure (1).
     pub usage: bool,
-    /// The sink is standard output, opened by name.
+    /// The sink is standard output, perhaps opened by name.
     pub at_standard_output: bool,
 }
 
@@ -94,10 +96,18 @@ impl Problem {
         Problem::refused(operand, Side::Sink, errno, text).help("write it again")
     }
 
-    /// Whether the sink has no reader any more. For standard output that is not
-    /// reported: SIGPIPE would end another command at this point.
+    /// Sets the sink that the problem concerns: it may be standard output.
+    #[must_use]
+    pub fn at(mut self, sink: BorrowedFd<'_>) -> Problem {
+        self.at_standard_output = is_standard_output(sink);
+        self
+    }
+
+    /// Whether standard output has no reader any more. That is not reported: SIGPIPE
+    /// would end another command at this point.
     pub fn is_closed_reader(&self) -> bool {
-        (self.side, self.errno) == (Some(Side::Sink), Some(Errno::EPIPE)) && sigpipe_kills()
+        let is_epipe = (self.side, self.errno) == (Some(Side::Sink), Some(Errno::EPIPE));
+        self.at_standard_output && is_epipe && sigpipe_kills()
     }
 
     /// Whether a signal to stop is the cause.

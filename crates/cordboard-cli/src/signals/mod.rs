@@ -21,8 +21,7 @@ pub use handlers::{
 };
 pub use retry::{repeat_interrupted, retry};
 pub use state::{
-    Interrupted, READER_LEFT, check_stop, name, reaches_this_thread, status_of, stop,
-    take_progress_request,
+    Interrupted, check_stop, name, reaches_this_thread, status_of, stop, take_progress_request,
 };
 pub use timer::{tick, with_timer};
 

@@ -10,9 +10,6 @@ use crate::sys;
 static STOP: AtomicI64 = AtomicI64::new(0);
 static PROGRESS_REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// The status of a command whose standard output has no reader: 128 + SIGPIPE.
-pub const READER_LEFT: u8 = 141;
-
 /// A signal to stop has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;

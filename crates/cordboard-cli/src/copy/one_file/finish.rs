@@ -14,7 +14,7 @@ use crate::copy::job::Moment;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
 use crate::directory::sync_parent;
-use crate::files::{is_pseudo, is_standard_output, kind, leftover, remove_unused};
+use crate::files::{is_pseudo, kind, leftover, remove_unused};
 use crate::interruptible::interruptible;
 use crate::problem::{Action, Problem, Refused, past_largest_offset, result_of};
 use crate::session::Moved;
@@ -86,8 +86,8 @@ impl Job {
                 sync_parent(&to.path(), Some(sink))
             }
             Ok(()) => Ok(()),
-            Err(mut problem) => {
-                problem.at_standard_output = is_standard_output(sink);
+            Err(problem) => {
+                let mut problem = problem.at(sink);
                 let first = (opened.request.source_offset, Some(opened.sink.start));
                 let report = outcome.report.as_ref();
                 if let Some(hint) = report.and_then(|report| past_largest_offset(report, first)) {
