@@ -133,8 +133,8 @@ pub fn names_other_endpoint(operand: &OsStr) -> bool {
 /// Parses an operand that is a file or `-`, and not another endpoint.
 pub fn file(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     let path = match operand.as_bytes() {
-        b"" | b"-" => return parse(operand, side),
-        bytes => bytes.strip_prefix(b"file:").filter(|rest| !rest.is_empty()),
+        b"" | b"-" | b"file:" => return parse(operand, side),
+        bytes => bytes.strip_prefix(b"file:"),
     };
     Ok(Name::Path(match path {
         Some(path) if !exists(operand, side)? => OsString::from_vec(path.to_vec()).into(),

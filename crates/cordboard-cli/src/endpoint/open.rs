@@ -11,7 +11,6 @@ use super::name::Name;
 use super::opened::{Existing, Opened, StreamKind};
 use super::sockets::{Operand, net, unix};
 use super::standard;
-use crate::files::if_exists;
 use crate::inherited::{inherited, was_closed};
 use crate::interruptible::interruptible;
 use crate::problem::{Action, Problem};
@@ -200,16 +199,10 @@ fn sink_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Op
         Err(rustix::io::Errno::EXIST) => {}
         // open(2) with O_CREAT fails so for any name that ends in a slash.
         Err(errno @ rustix::io::Errno::ISDIR) => {
-            let found = if_exists(retry(|| rustix::fs::stat(path)));
-            let directory = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_dir();
-            return Err(match found {
-                Ok(found) if !found.is_some_and(directory) => {
-                    let text = "directory does not exist";
-                    let problem =
-                        Problem::refused(operand.shown, operand.side, Errno::ENOTDIR, text);
-                    problem.help("create it first (mkdir), or omit the slash")
-                }
-                found => operand.problem(found.err().unwrap_or(errno), Action::Open),
+            return Err(match retry(|| rustix::fs::stat(path)) {
+                Ok(_) => operand.problem(errno, Action::Open),
+                Err(found) => Problem::no_directory(operand.shown, found)
+                    .unwrap_or_else(|| operand.problem(found, Action::Open)),
             });
         }
         Err(errno) => return Err(operand.problem(errno, Action::Open)),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::fd::AsFd;
 
+use cordboard::{Endpoint, Kind};
 use rustix::fs::FileType;
 
 /// What the command was doing when an error occurred.
@@ -24,6 +25,10 @@ pub enum Action {
     TransferBlockDevice,
     /// Moving bytes of a terminal or another character device.
     TransferCharDevice,
+    /// Moving bytes of a file of procfs or another pseudo file system.
+    TransferPseudoFile,
+    /// Moving records of a descriptor such as an eventfd.
+    TransferRecords,
     /// Listing a directory.
     List,
     /// Waiting until the data is on the disk.
@@ -36,12 +41,19 @@ impl Action {
     /// Moving bytes of this descriptor. A descriptor for which `fstat(2)` fails is
     /// not a socket, but may be a file whose server has ended.
     pub fn transfer(fd: impl AsFd) -> Action {
+        let fd = fd.as_fd();
         let kind = cordboard::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
         match kind {
             Ok(FileType::Socket) => Action::TransferSocket,
             Ok(FileType::BlockDevice) => Action::TransferBlockDevice,
             Ok(FileType::CharacterDevice) => Action::TransferCharDevice,
-            _ => Action::Transfer,
+            _ => match Endpoint::probe(fd).map(|endpoint| endpoint.kind()) {
+                Ok(Kind::Pseudo) => Action::TransferPseudoFile,
+                Ok(Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify) => {
+                    Action::TransferRecords
+                }
+                _ => Action::Transfer,
+            },
         }
     }
 }
@@ -57,7 +69,9 @@ impl fmt::Display for Action {
             Action::Transfer
             | Action::TransferSocket
             | Action::TransferBlockDevice
-            | Action::TransferCharDevice => "at",
+            | Action::TransferCharDevice
+            | Action::TransferPseudoFile
+            | Action::TransferRecords => "at",
             Action::List => "listing",
             Action::Sync => "syncing",
             Action::ReadBack => "reading back",

@@ -7,7 +7,8 @@ use super::action::Action;
 /// Returns one line of help; `None` if the meaning of the errno is enough.
 pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
     use Action::{
-        Connect, Listen, Open, Transfer, TransferBlockDevice, TransferCharDevice, TransferSocket,
+        Connect, Listen, Open, Transfer, TransferBlockDevice, TransferCharDevice,
+        TransferPseudoFile, TransferRecords, TransferSocket,
     };
     match action {
         Connect | Listen | TransferSocket => {
@@ -74,7 +75,14 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::EIO, _, TransferSocket) => {
             "the link failed, or a TLS control record arrived (kTLS)"
         }
+        // proc_reg_write, fs/proc/inode.c; mem_rw, fs/proc/base.c.
+        (Errno::EIO, Source, TransferPseudoFile) => "the kernel has no data there: try --offset",
+        (Errno::EIO, Sink, TransferPseudoFile) => "the kernel accepts no such write to it",
         (Errno::EIO, ..) => "the device or its link failed: see dmesg",
+        // eventfd_read, fs/eventfd.c; timerfd_read_iter; inotify_read; signalfd_read_iter.
+        (Errno::EINVAL, Source, TransferRecords) => {
+            "a read returns whole records, 8 bytes of an eventfd: specify a larger --size"
+        }
         // BLK_STS_MEDIUM, block/blk-core.c.
         (Errno::ENODATA, Source, TransferBlockDevice) => "the medium has a bad sector: see dmesg",
         (Errno::ENODATA, Source, Transfer) => "it was truncated while it was read",
@@ -156,6 +164,10 @@ mod tests {
         assert_eq!(Action::transfer(&null), TransferCharDevice);
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert_eq!(Action::transfer(&file), Transfer);
+        let pseudo = std::fs::File::open("/proc/version").unwrap();
+        assert_eq!(Action::transfer(&pseudo), TransferPseudoFile);
+        let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        assert_eq!(Action::transfer(&counter), TransferRecords);
         let at = |errno, action| hint(errno, Side::Sink, action).unwrap_or("");
         for action in [Open, Transfer, TransferBlockDevice, Sync, ReadBack] {
             assert!(at(Errno::ENOTCONN, action).contains("server of its file system"));
@@ -171,7 +183,9 @@ mod tests {
             assert!(!at(Errno::EPERM, action).contains("lsattr"));
         }
         assert!(at(Errno::ENOSPC, TransferBlockDevice).contains("the end of the device"));
-        assert!(!at(Errno::EIO, TransferSocket).contains("dmesg"));
+        for action in [TransferSocket, TransferPseudoFile] {
+            assert!(!at(Errno::EIO, action).contains("dmesg"));
+        }
         let damaged = hint(Errno::ENODATA, Side::Source, TransferBlockDevice).unwrap_or("");
         assert!(damaged.contains("medium"));
     }
@@ -189,7 +203,9 @@ mod tests {
                 Transfer => TransferSocket,
                 TransferSocket => TransferBlockDevice,
                 TransferBlockDevice => TransferCharDevice,
-                TransferCharDevice => List,
+                TransferCharDevice => TransferPseudoFile,
+                TransferPseudoFile => TransferRecords,
+                TransferRecords => List,
                 List => Sync,
                 Sync => ReadBack,
                 ReadBack => return None,

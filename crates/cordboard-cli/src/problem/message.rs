@@ -86,6 +86,23 @@ impl Problem {
         Problem::call("''", Side::Source, Errno::ENOENT, Action::Open)
     }
 
+    /// A sink whose name ends in a slash and is not that of a directory. `found`: the error
+    /// of `stat(2)`. `None`: another error.
+    pub fn no_directory(operand: impl Into<String>, found: rustix::io::Errno) -> Option<Problem> {
+        let (text, hint) = match found {
+            rustix::io::Errno::NOENT => (
+                "directory does not exist",
+                "create it first (mkdir), or omit the slash",
+            ),
+            rustix::io::Errno::NOTDIR => (
+                "is not a directory",
+                "specify another name, or omit the slash to overwrite it",
+            ),
+            _ => return None,
+        };
+        Some(Problem::refused(operand, Side::Sink, Errno::ENOTDIR, text).help(hint))
+    }
+
     /// An error of `close(2)` of a sink.
     pub fn closing(operand: impl Into<String>, errno: rustix::io::Errno) -> Problem {
         if errno != rustix::io::Errno::INTR {

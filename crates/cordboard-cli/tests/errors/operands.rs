@@ -19,6 +19,7 @@ fn one_line_and_one_report_each() {
     let in_file = format!("{there}/x");
     let in_nothing = format!("{folder}/no/x");
     let no_folder = format!("{folder}/no/");
+    let file_as_folder = format!("{there}/");
     let long = format!("unix:{}", "x".repeat(200));
     let gone = format!("unix:{folder}/gone");
     let new = format!("{folder}/new");
@@ -71,6 +72,41 @@ fn one_line_and_one_report_each() {
             &["no/: directory does not exist", "mkdir"],
             "sink",
             "ENOTDIR",
+        ),
+        (
+            &["splice", there, &file_as_folder],
+            1,
+            &["there/: is not a directory", "overwrite"],
+            "sink",
+            "ENOTDIR",
+        ),
+        (
+            &["copy", there, &file_as_folder],
+            1,
+            &["there/: is not a directory", "overwrite"],
+            "sink",
+            "ENOTDIR",
+        ),
+        (
+            &["splice", "/proc/self/mem", "-"],
+            1,
+            &["(EIO) at the source, after 0 bytes", "no data there"],
+            "source",
+            "EIO",
+        ),
+        (
+            &["splice", there, "/proc/version"],
+            1,
+            &["(EIO) at the sink, after 0 bytes", "no such write"],
+            "sink",
+            "EIO",
+        ),
+        (
+            &["copy", there, "file:"],
+            2,
+            &["a path is required"],
+            "sink",
+            "EINVAL",
         ),
         (
             &["splice", there, "/dev/full"],

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, Side, Transfer};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use super::lease::{clear_nonblock, open_past_lease};
 use super::mode::{OpenError, OpenMode};
@@ -82,12 +82,10 @@ impl Job {
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(rustix::io::Errno::ISDIR) => {
                     // Its name ends in a slash.
-                    let text = "directory does not exist";
-                    return Err(
-                        Problem::refused(to.shown(), Side::Sink, Errno::ENOTDIR, text)
-                            .help("create it first (mkdir), or omit the slash")
-                            .into(),
-                    );
+                    let stat = || rustix::fs::statat(to.directory, to.name, AtFlags::empty());
+                    let found = retry(stat).err().unwrap_or(rustix::io::Errno::ISDIR);
+                    let problem = Problem::no_directory(to.shown(), found);
+                    return Err(problem.unwrap_or_else(|| writing(found)).into());
                 }
                 Err(errno) => return Err(OpenError::of(errno, open_mode, writing)),
             }
