@@ -235,18 +235,30 @@ fn line((sink, report): (&Opened, &SinkReport)) -> SinkLine {
     }
 }
 
+fn lost(bytes: u64) -> String {
+    match bytes {
+        1 => "1 more byte was read and is lost".to_owned(),
+        bytes => format!("{bytes} more bytes were read and are lost"),
+    }
+}
+
 /// Prints what is wrong with the source and with each sink.
 fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &FanOutOutcome) {
     if outcome.ended == Ended::Error && outcome.failed_sink.is_none() {
         let action = Action::transfer(source.as_fd());
         let problem = transfer_failed(source.shown.clone(), &total(outcome), action);
         session.problem(&problem);
+    } else if outcome.source.stranded > 0 {
+        session.print(&format_args!(
+            "cordboard: {}: {}",
+            source.shown,
+            lost(outcome.source.stranded)
+        ));
     }
     for (index, (sink, report)) in sinks.iter().zip(&outcome.sinks).enumerate() {
         let lost = match report.stranded {
             0 => String::new(),
-            1 => " (1 more byte was read and is lost)".to_owned(),
-            bytes => format!(" ({bytes} more bytes were read and are lost)"),
+            bytes => format!(" ({})", lost(bytes)),
         };
         let written = units::number_of(report.written, "byte");
         match report.ended {

@@ -98,8 +98,13 @@ pub(super) fn outcome(
             break;
         }
     }
-    let Outcome { report, stranded } = intake.into_outcome();
     let messages = first.keeps_messages();
+    let source = match outlets.iter().any(takes_all) {
+        true => intake.into_outcome(),
+        // No sink accounts for them.
+        false => returned(intake.into_outcome(), std::mem::take(&mut left), messages),
+    };
+    let Outcome { report, stranded } = source;
     let policies: Vec<OnSlow> = outlets.iter().map(|outlet| outlet.policy).collect();
     let sinks: Vec<SinkReport> = (outlets.into_iter())
         .map(|outlet| sink_report(outlet, report.written, &left, messages))
@@ -138,10 +143,36 @@ pub(super) fn outcome(
     }
 }
 
+/// Returns whether the account of a sink has all bytes that were read.
+fn takes_all(outlet: &Outlet<'_>) -> bool {
+    matches!(outlet.ended, None | Some(SinkEnded::Stopped))
+}
+
+/// Adds bytes that have reached no sink to those that have not reached the first pipe.
+fn returned(source: Outcome, left: Vec<Vec<u8>>, messages: bool) -> Outcome {
+    let Outcome {
+        mut report,
+        stranded,
+    } = source;
+    let count: u64 = left.iter().map(|bytes| bytes.len() as u64).sum();
+    if left.is_empty() {
+        return Outcome { report, stranded };
+    }
+    report.written -= count;
+    report.stranded += count;
+    let mut all = left;
+    all.extend(bytes_of(stranded));
+    let stranded = Some(match messages {
+        true => Stranded::Datagrams(all),
+        false => Stranded::Buffer(joined(all)),
+    });
+    Outcome { report, stranded }
+}
+
 /// `read`: all bytes that were read for the sinks. `left`: those that no sink has been given.
 fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>], messages: bool) -> SinkReport {
     outlet.give_back();
-    let stopped = outlet.ended.is_none_or(|ended| ended == SinkEnded::Stopped);
+    let stopped = takes_all(&outlet);
     let mut passed: Vec<Vec<u8>> = Vec::new();
     let mut written = outlet.delivered;
     let mut transfer = None;

@@ -120,6 +120,37 @@ fn a_sink_that_fails_after_the_last_byte_was_read_is_named() {
     }
 }
 
+/// Both sinks fail while a block waits for them. Its bytes are in the account of the source.
+#[test]
+fn a_block_that_reaches_no_sink_is_stranded() {
+    let _dog = testkit::watchdog::watch("a_block_that_reaches_no_sink_is_stranded");
+    let data = testkit::pattern::noise(6 << 20);
+    let source = file_with(&data);
+    let full = || testkit::full::unix(SocketType::STREAM, 4096, true);
+    let ((a, peer_a), (b, peer_b)) = (full(), full());
+    let mut peers = Some((peer_a, peer_b));
+    let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        peers.take();
+        real(fds);
+    });
+    let sinks = [a.as_fd(), b.as_fd()];
+    let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+    let mut outcome = fan.on_slow(OnSlow::Detach).run_with(&mut script).unwrap();
+    assert_eq!(
+        (outcome.ended, outcome.failed_sink),
+        (Ended::Error, Some(0))
+    );
+    let left = crate::compose::joined(crate::compose::bytes_of(outcome.stranded.take()));
+    let given = outcome.read as usize;
+    assert!(!left.is_empty() && left == data[given..given + left.len()]);
+    assert_eq!(outcome.source.stranded, left.len() as u64);
+    assert_eq!(outcome.source.read, (given + left.len()) as u64);
+    for sink in outcome.sinks {
+        assert_eq!((sink.ended, sink.written), (SinkEnded::Failed, 0));
+        assert_eq!((sink.read, sink.stranded), (given as u64, given as u64));
+    }
+}
+
 #[test]
 fn a_cancel_after_the_last_byte_changes_nothing() {
     let (source, sink) = (file_with(b"everything"), file_with(b""));

@@ -104,7 +104,7 @@ pub struct FanOutOutcome {
     pub errno: Option<Errno>,
     /// The report of the transfer that read the source. Its sink is a private pipe.
     pub source: Report,
-    /// Bytes that were read from the source after the last one that reached the sinks,
+    /// Bytes that were read from the source after the last one that was given to a sink,
     /// and to which the source could not be rewound: [`Report::stranded`] of
     /// [`FanOutOutcome::source`].
     pub stranded: Option<Stranded>,

@@ -46,6 +46,9 @@ pub fn audit(outcome: FanOutOutcome) -> Vec<(SinkReport, Vec<u8>)> {
     let source = &outcome.source;
     assert_eq!(source.read, source.written + source.stranded, "{source:?}");
     assert_eq!(outcome.read, source.written);
+    // No byte is in no account.
+    let most = outcome.sinks.iter().map(|sink| sink.read).max();
+    assert_eq!(Some(outcome.read), most, "{outcome:?}");
     let check = |mut sink: SinkReport| {
         let accounted = sink.written + sink.dropped + sink.stranded;
         assert_eq!(sink.read, accounted, "{sink:?}");
