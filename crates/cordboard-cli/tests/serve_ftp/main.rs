@@ -12,6 +12,7 @@ mod endings;
 mod hostile;
 mod listed;
 mod logins;
+mod names;
 mod reading;
 mod server;
 mod tls;

@@ -114,8 +114,8 @@ pub fn parse(line: &[u8]) -> Result<Command, Bad> {
         b"EPRT" => Command::Port(eprt(argument)?),
         b"REST" => Command::Rest(number(argument).ok_or(Bad::Argument)?),
         b"ABOR" => Command::Abort,
-        b"LIST" => Command::List(without_options(argument)),
-        b"NLST" => Command::Names(without_options(argument)),
+        b"LIST" => Command::List(text),
+        b"NLST" => Command::Names(text),
         b"MLSD" => Command::MachineList(text),
         b"MLST" => Command::MachineFact(text),
         b"SIZE" => Command::Size(path()?),
@@ -149,16 +149,6 @@ fn representation(argument: &[u8]) -> Result<Command, Bad> {
         [] => Err(Bad::Argument),
         _ => Err(Bad::Unsupported),
     }
-}
-
-/// Removes options of ls(1), which many clients send.
-fn without_options(argument: &[u8]) -> Vec<u8> {
-    let mut rest = argument;
-    while rest.first() == Some(&b'-') {
-        let end = rest.iter().position(|byte| *byte == b' ');
-        rest = end.map_or(&[][..], |at| &rest[at + 1..]);
-    }
-    rest.to_vec()
 }
 
 fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
@@ -243,8 +233,10 @@ mod tests {
         ] {
             assert_eq!(parse(line), Err(Bad::Argument));
         }
-        assert_eq!(parse(b"LIST -la dir"), Ok(Command::List(b"dir".to_vec())));
-        assert_eq!(parse(b"LIST -a"), Ok(Command::List(Vec::new())));
+        assert_eq!(
+            parse(b"LIST -la dir"),
+            Ok(Command::List(b"-la dir".to_vec()))
+        );
         assert_eq!(parse(b"TYPE l 8"), Ok(Command::Type { ascii: false }));
         assert_eq!(parse(b"TYPE E"), Err(Bad::Unsupported));
         assert_eq!(

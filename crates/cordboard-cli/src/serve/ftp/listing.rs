@@ -18,6 +18,40 @@ pub enum Kind {
     Machine,
 }
 
+/// Removes options of ls(1), which many clients send. A name that begins with `-` is no option
+/// if it exists.
+pub fn without_options<'a>(root: &Root, here: &Place, argument: &'a [u8]) -> &'a [u8] {
+    let mut rest = argument;
+    while rest.first() == Some(&b'-') && root.listed_metadata(&here.join(rest)).is_err() {
+        let end = rest.iter().position(|byte| *byte == b' ');
+        let (word, after) = match end {
+            Some(at) => (&rest[..at], &rest[at + 1..]),
+            None => (rest, &[][..]),
+        };
+        if !is_option(word) {
+            break;
+        }
+        rest = after;
+        if word == b"--" {
+            break;
+        }
+    }
+    rest
+}
+
+/// `-la`, `--all`, `--sort=size`, or `--`, which ends the options.
+fn is_option(word: &[u8]) -> bool {
+    match word {
+        [b'-', b'-', name @ ..] => name
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-=".contains(byte)),
+        [b'-', letters @ ..] => {
+            !letters.is_empty() && letters.iter().all(u8::is_ascii_alphanumeric)
+        }
+        _ => false,
+    }
+}
+
 /// Returns the listing of a directory, of one file, or of the files whose names match a
 /// pattern, in the order of the names.
 pub fn listing(

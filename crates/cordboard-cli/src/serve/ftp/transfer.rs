@@ -40,10 +40,15 @@ struct Job<'a> {
 }
 
 impl Session {
-    pub(super) fn list(&mut self, path: &[u8], kind: Kind) -> Step {
+    pub(super) fn list(&mut self, argument: &[u8], kind: Kind) -> Step {
         self.rest = 0;
+        let root = &self.server.root;
+        let path = match kind {
+            Kind::Long | Kind::Names => listing::without_options(root, &self.here, argument),
+            Kind::Machine => argument,
+        };
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
-        let text = listing::listing(&self.server.root, &self.here, path, kind, writes);
+        let text = listing::listing(root, &self.here, path, kind, writes);
         let file = match text.and_then(|text| in_memory(&text)) {
             Ok(file) => file,
             Err(error) => return self.failed(path, &error),
@@ -344,7 +349,10 @@ fn last_bytes(
         if deadline.is_some_and(|deadline| now >= deadline) {
             return Waited::Ending;
         }
-        let until = deadline.into_iter().chain([now + left.min(TICK)]).min();
+        let until = deadline
+            .into_iter()
+            .chain([now + left.min(TICK)])
+            .min();
         let ending = deadline.is_none().then(|| server.ending.as_fd());
         let none = PollFlags::empty();
         match waiting::wait(ending, lines, fd, none, until.unwrap_or(now)) {
