@@ -12,6 +12,7 @@ mod endings;
 mod hostile;
 mod listed;
 mod logins;
+mod modes;
 mod names;
 mod reading;
 mod server;

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -34,11 +34,41 @@ impl Server {
 
     /// A server with this runtime directory.
     pub fn with(address: &str, flags: &[&str], home: &Path) -> Server {
+        Server::by(cordboard(), address, flags, home)
+    }
+
+    /// A server whose user the modes of files restrict, as they do not restrict root.
+    pub fn mortal() -> Option<Server> {
+        let mut command = cordboard();
+        if rustix::process::geteuid().is_root() {
+            let without = "--bounding-set=-dac_override,-dac_read_search";
+            let can = Command::new("setpriv").args([without, "true"]).output();
+            if !can.is_ok_and(|tried| tried.status.success()) {
+                testkit::skip::here("to be kept out by a mode, root needs setpriv");
+                return None;
+            }
+            let mut wrapped = Command::new("setpriv");
+            wrapped.arg(without).arg(command.get_program());
+            wrapped.stdin(Stdio::null());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => wrapped.env(name, value),
+                    None => wrapped.env_remove(name),
+                };
+            }
+            command = wrapped;
+        }
+        let home = dir();
+        Some(Server::by(command, "127.0.0.1:0", &[], home.path()))
+    }
+
+    /// A server that this command runs.
+    fn by(mut command: Command, address: &str, flags: &[&str], home: &Path) -> Server {
         let folder = dir();
         std::fs::create_dir(folder.path().join("root")).unwrap();
         std::fs::write(folder.path().join("users"), users()).unwrap();
         let log = folder.path().join("log");
-        let child = cordboard()
+        let child = command
             .args(["serve", "ftp", "--listen", address, "--root"])
             .arg(folder.path().join("root"))
             .arg("--users")

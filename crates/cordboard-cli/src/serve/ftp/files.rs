@@ -60,12 +60,11 @@ impl Session {
 
     fn change(&mut self, path: &[u8]) -> Step {
         let place = self.here.join(path);
-        match self.server.root.metadata(&place) {
-            Ok(about) if about.is_dir() => {
+        match self.server.root.enter(&place) {
+            Ok(()) => {
                 self.here = place;
                 self.say(250, "Changed")
             }
-            Ok(_) => self.failed(path, &rustix::io::Errno::NOTDIR.into()),
             Err(error) => self.failed(path, &error),
         }
     }

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
+use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
 
 /// A path as the client sees it: components below the root, without `.` and `..`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -229,6 +232,12 @@ impl Root {
         self.dir.symlink_metadata(place.path())
     }
 
+    /// Checks that a place is a directory in which names may be looked up.
+    pub fn enter(&self, place: &Place) -> io::Result<()> {
+        // To look up `.` requires the permission to search (path_resolution(7)).
+        self.dir.metadata(place.path().join(".")).map(drop)
+    }
+
     /// Returns the metadata of a file for a listing: that of the target of a symlink, or that
     /// of the symlink itself, if it leads out of the root or nowhere.
     pub fn listed_metadata(&self, place: &Place) -> io::Result<Metadata> {
@@ -307,26 +316,40 @@ impl Root {
     /// fs/inode.c).
     pub fn set_modified(&self, place: &Place, seconds: i64) -> io::Result<()> {
         let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        // With `O_PATH`, the owner of the file needs no permission to read it.
+        options.read(true).custom_flags(libc::O_PATH);
         let file = self.dir.open_with(place.path(), &options)?;
-        let modified = |tv_sec, tv_nsec| rustix::fs::Timestamps {
-            last_access: rustix::fs::Timespec {
+        let modified = |tv_sec, tv_nsec| Timestamps {
+            last_access: Timespec {
                 tv_sec: 0,
-                tv_nsec: rustix::fs::UTIME_OMIT,
+                tv_nsec: UTIME_OMIT,
             },
-            last_modification: rustix::fs::Timespec { tv_sec, tv_nsec },
+            last_modification: Timespec { tv_sec, tv_nsec },
         };
         let before = file.metadata()?;
-        rustix::fs::futimens(&file, &modified(seconds, 0))?;
+        set_times(file.as_fd(), &modified(seconds, 0))?;
         if file.metadata()?.mtime().abs_diff(seconds) < COARSE {
             return Ok(());
         }
         let before = modified(before.mtime(), before.mtime_nsec() as _);
-        rustix::fs::futimens(&file, &before)?;
+        set_times(file.as_fd(), &before)?;
         Err(io::Error::from_raw_os_error(libc::ERANGE))
     }
+}
+
+/// Sets the times of a file that is open with `O_PATH`.
+fn set_times(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()> {
+    match rustix::fs::utimensat(file, c"", times, AtFlags::EMPTY_PATH) {
+        // Since Linux 5.8 (`do_utimes_path`, fs/utimes.c).
+        Err(Errno::INVAL) => set_times_by_name(file, times),
+        done => done,
+    }
+}
+
+/// The link leads to the open file, also if it was renamed (proc_pid_fd(5)).
+fn set_times_by_name(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()> {
+    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::utimensat(rustix::fs::CWD, name, times, AtFlags::empty())
 }
 
 fn not_regular() -> io::Error {
@@ -418,6 +441,28 @@ mod tests {
         .unwrap();
         names.sort();
         assert_eq!(names, ["etc", "fifo", "inside", "link", "none", "out"]);
+    }
+
+    /// Both ways to set the times of a descriptor without a permission.
+    #[test]
+    fn times_are_set_by_descriptor_and_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, b"").unwrap();
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        let file = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
+        for (seconds, set) in [(1, set_times as fn(_, &_) -> _), (2, set_times_by_name)] {
+            let time = Timespec {
+                tv_sec: seconds,
+                tv_nsec: 0,
+            };
+            let times = Timestamps {
+                last_access: time,
+                last_modification: time,
+            };
+            set(file.as_fd(), &times).unwrap();
+            assert_eq!(path.metadata().unwrap().mtime(), seconds);
+        }
     }
 
     #[test]
