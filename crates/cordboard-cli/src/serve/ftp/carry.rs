@@ -13,16 +13,13 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::lines::Lines;
 use super::listed::{self, Commanded, Listed, Seen};
-use super::progress::Progress;
+use super::progress::{self, Progress};
 use super::server::Server;
 use crate::request;
 use crate::steering::control;
 use crate::sys;
 use crate::units;
 
-/// The interval at which the progress is checked.
-pub const TICK: Duration = Duration::from_secs(1);
-const TICK_MILLIS: u32 = 1000;
 /// The longest time to answer the STAT commands that wait when the transfer has ended.
 const ANSWERS: Duration = Duration::from_secs(30);
 /// The maximum number of STAT commands without a reply. Further ones are not read before.
@@ -58,13 +55,14 @@ impl Mover {
         sink: OwnedFd,
         stage: Option<Stage>,
         rate: u64,
+        interval: Duration,
     ) -> Result<Mover, Errno> {
         let Some(stage) = stage else {
             let cue = Cue::new(&source, &sink)?;
             if rate > 0 {
                 cue.send(Command::Rate(rate))?;
             }
-            cue.send(Command::Progress(TICK_MILLIS))?;
+            cue.send(Command::Progress(interval.as_millis() as u32))?;
             cue.send(Command::WriteToEnd)?;
             return Ok(Mover::Cue(cue, Records::default()));
         };
@@ -106,9 +104,9 @@ impl Mover {
     }
 
     /// Sets the interval at which the cue reports its progress, and requests a report.
-    pub fn report_every(&self, millis: u32) {
+    pub fn report_every(&self, interval: Duration) {
         if let Mover::Cue(cue, _) = self {
-            let sent = cue.send(Command::Progress(millis));
+            let sent = cue.send(Command::Progress(interval.as_millis() as u32));
             let _ = sent.and_then(|()| cue.send(Command::Status));
         }
     }
@@ -130,14 +128,15 @@ pub fn carry(
         None => request::total(source.as_fd(), &Request::default()),
         Some(_) => None,
     };
-    let mut mover = match Mover::new(source, sink, stage, server.rate) {
+    let interval = progress::interval(server.idle);
+    let mut mover = match Mover::new(source, sink, stage, server.rate, interval) {
         Ok(mover) => mover,
         Err(errno) => {
             carried.errno = Some(errno);
             return carried;
         }
     };
-    let mut watch = Watch::new(total, label);
+    let mut watch = Watch::new(total, label, interval);
     loop {
         let has_ended = advance(&mut mover, &mut carried, &mut watch);
         watch.answer(lines, has_ended, Instant::now() + ANSWERS);
@@ -175,6 +174,8 @@ struct Watch {
     until: Option<Instant>,
     is_cancelled: bool,
     progress: Progress,
+    /// The interval at which the progress is checked.
+    interval: Duration,
     /// `seen` has been updated since the last command was read.
     is_fresh: bool,
     /// The number of STAT commands without a reply.
@@ -190,12 +191,13 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(total: Option<u64>, label: String) -> Watch {
+    fn new(total: Option<u64>, label: String, interval: Duration) -> Watch {
         Watch {
             closed: false,
             until: None,
             is_cancelled: false,
             progress: Progress::since(Instant::now()),
+            interval,
             is_fresh: false,
             asked: 0,
             seen: Seen::nothing(),
@@ -233,16 +235,29 @@ impl Watch {
         fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
         let listener = self.listed.as_ref().and_then(Listed::listener);
         fds.extend(listener.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // After the cancellation, the next event is its end.
-        let until = self.until.filter(|_| !self.is_cancelled);
         // There is no further event for commands that were read ahead.
         let more = (self.asked == 0 && lines.is_next(b"STAT")).then(Instant::now);
-        let left = longest_wait(Instant::now(), [due, until, more]);
+        let left = self.longest_wait(Instant::now(), server.idle, [due, more]);
         let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
         self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
         drop(fds);
         self.closed |= done.is_ok() && readable && !lines.advance();
+    }
+
+    /// Returns the time until the first time at which something is due, at most the interval.
+    fn longest_wait(&self, now: Instant, idle: Duration, others: [Option<Instant>; 2]) -> Duration {
+        let cancelled_at = [self.until, self.progress.idle_at(idle)];
+        let times = others.into_iter().chain(
+            cancelled_at
+                .into_iter()
+                // After the cancellation, the next event is its end.
+                .filter(|_| !self.is_cancelled),
+        );
+        let first = times.flatten().min();
+        first.map_or(self.interval, |first| {
+            first.saturating_duration_since(now).min(self.interval)
+        })
     }
 
     /// Stores a status that has just been read.
@@ -287,7 +302,7 @@ impl Watch {
             && let Some(label) = self.label.take()
         {
             // If that fails, the transfer runs unlisted.
-            self.listed = Listed::begin(list, label);
+            self.listed = Listed::begin(list, label, self.interval);
         }
         if let Some(listed) = &mut self.listed {
             listed.advance(mover, &self.seen, &self.commanded, self.total);
@@ -352,12 +367,6 @@ impl Watch {
         }
         (self.progress.idle(now) >= server.idle).then_some(Why::Idle)
     }
-}
-
-/// Returns the time until the first of these times, at most [`TICK`].
-fn longest_wait(now: Instant, times: [Option<Instant>; 3]) -> Duration {
-    let first = times.into_iter().flatten().min();
-    first.map_or(TICK, |first| first.saturating_duration_since(now).min(TICK))
 }
 
 /// Reads the reports of the mover. Returns whether the transfer has ended.

@@ -16,9 +16,8 @@ use crate::steering::{Clients, Steered, control};
 /// The age from which a transfer is listed. A shorter one ends before a user could see it, and
 /// its socket would take longer than a small file.
 pub const AFTER: Duration = Duration::from_millis(250);
-/// The intervals of the reports of the cue in milliseconds, without a client and with one.
-const SELDOM: u32 = 1000;
-const OFTEN: u32 = 250;
+/// The longest interval of the reports of the cue while a client is connected.
+const OFTEN: Duration = Duration::from_millis(250);
 
 /// The reports of a transfer.
 #[derive(Debug)]
@@ -67,7 +66,9 @@ pub struct Listed {
     listening: Listening,
     clients: Clients,
     can_accept: bool,
-    interval: u32,
+    /// The interval of the reports of the cue without a client, and the present one.
+    seldom: Duration,
+    interval: Duration,
     /// The limits that clients have set. The report that answers a request may be one from
     /// before the last limit.
     limits: Control,
@@ -76,13 +77,14 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Lists a transfer. `None`: the socket or its entry cannot be created.
-    pub fn begin(directory: &Directory, label: String) -> Option<Listed> {
+    /// Lists a transfer. `interval`: that of the reports of the cue. `None`: the socket or its entry cannot be created.
+    pub fn begin(directory: &Directory, label: String, interval: Duration) -> Option<Listed> {
         Some(Listed {
             listening: directory.listen("ftp", label).ok()?,
             clients: Clients::default(),
             can_accept: true,
-            interval: SELDOM,
+            seldom: interval,
+            interval,
             limits: Control::without_descriptor(),
             requested: Cell::default(),
         })
@@ -122,9 +124,9 @@ impl Listed {
         self.clients.accept(self.listening.listener());
         self.can_accept = self.clients.can_accept();
         let interval = if self.clients.is_empty() {
-            SELDOM
+            self.seldom
         } else {
-            OFTEN
+            OFTEN.min(self.seldom)
         };
         if interval != std::mem::replace(&mut self.interval, interval) {
             mover.report_every(interval);

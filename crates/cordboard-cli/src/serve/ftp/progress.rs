@@ -2,6 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+/// The bounds of the interval at which the progress is checked.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Returns the interval at which the progress is checked: the time of the last change is at
+/// most one interval late, and so is the end of the idle time.
+pub fn interval(idle: Duration) -> Duration {
+    (idle / 32).clamp(SHORTEST, LONGEST)
+}
+
 /// The last change of the counts of a transfer.
 ///
 /// The bytes that the socket has accepted are not enough: a full send buffer of several MiB
@@ -34,6 +44,11 @@ impl Progress {
     /// Returns the time since the last change.
     pub fn idle(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.changed)
+    }
+
+    /// Returns when the idle time is over, unless the counts change. `None`: never.
+    pub fn idle_at(&self, idle: Duration) -> Option<Instant> {
+        self.changed.checked_add(idle)
     }
 }
 

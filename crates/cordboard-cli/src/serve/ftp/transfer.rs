@@ -12,11 +12,11 @@ use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
-use super::carry::{Carried, TICK, carry};
+use super::carry::{Carried, carry};
 use super::data::{self, NoConnection};
 use super::lines::Lines;
 use super::listing::{self, Kind};
-use super::progress::Progress;
+use super::progress::{self, Progress};
 use super::root::{Opened, Running, Upload};
 use super::server::Server;
 use super::session::{Next, Session, Step};
@@ -351,7 +351,7 @@ fn last_bytes(
         }
         let until = deadline
             .into_iter()
-            .chain([now + left.min(TICK)])
+            .chain([now + left.min(progress::interval(server.idle))])
             .min();
         let ending = deadline.is_none().then(|| server.ending.as_fd());
         let none = PollFlags::empty();

@@ -7,6 +7,8 @@ use rustix::net::sockopt;
 
 use super::*;
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// A client, and a transfer in which it has sent this number of STAT commands.
 fn asked(asked: u32) -> (TcpStream, Lines, Watch) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -17,7 +19,7 @@ fn asked(asked: u32) -> (TcpStream, Lines, Watch) {
     // The replies that are not read fill the buffers.
     sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
     sockopt::set_socket_recv_buffer_size(&client, 4096).unwrap();
-    let mut watch = Watch::new(None, String::new());
+    let mut watch = Watch::new(None, String::new(), SECOND);
     watch.asked = asked;
     (client, Lines::new(socket), watch)
 }
@@ -97,13 +99,50 @@ fn few_requests_of_the_state_wait() {
 /// A transfer is cancelled when the time of grace is over, not up to a second later.
 #[test]
 fn a_wait_ends_at_the_first_time() {
+    let (_client, _lines, mut watch) = asked(0);
     let now = Instant::now();
+    watch.progress = Progress::since(now);
     let after = |millis| now.checked_add(Duration::from_millis(millis));
-    let wait = |times| longest_wait(now, times).as_millis();
-    assert_eq!(wait([None; 3]), TICK.as_millis());
-    assert_eq!(wait([None, after(300), None]), 300);
-    assert_eq!(wait([after(200), after(300), None]), 200);
-    assert_eq!(wait([after(2000), after(3000), None]), TICK.as_millis());
-    let past = longest_wait(now + TICK, [after(500), None, None]);
-    assert_eq!(past, Duration::ZERO);
+    let long = Duration::MAX;
+    let wait = |watch: &Watch, now, idle, others| watch.longest_wait(now, idle, others).as_millis();
+    assert_eq!(wait(&watch, now, long, [None; 2]), 1000);
+    assert_eq!(wait(&watch, now, long, [None, after(300)]), 300);
+    assert_eq!(wait(&watch, now, long, [after(2000), after(3000)]), 1000);
+    let idle = Duration::from_millis(250);
+    assert_eq!(wait(&watch, now, idle, [None, after(300)]), 250);
+    watch.until = after(200);
+    assert_eq!(wait(&watch, now, idle, [None, after(300)]), 200);
+    assert_eq!(wait(&watch, now + SECOND, idle, [None; 2]), 0);
+    // The thread does not spin until the transfer ends.
+    watch.is_cancelled = true;
+    assert_eq!(wait(&watch, now + SECOND, idle, [None; 2]), 1000);
+}
+
+/// Events come at the times at which the watch wakes up, and at no others.
+#[test]
+fn a_stalled_transfer_ends_when_the_idle_time_is_over() {
+    let millis = Duration::from_millis;
+    for idle in [200, 3050, 6000, 10_000, 300_000].map(millis) {
+        let interval = progress::interval(idle);
+        assert!(interval <= (idle / 30).max(millis(100)));
+        for stalled in [0, 1, 99, 250, 1999, 7777].map(millis) {
+            let (_client, _lines, mut watch) = asked(0);
+            let start = Instant::now();
+            (watch.progress, watch.interval) = (Progress::since(start), interval);
+            let (mut now, mut wakes) = (start, 0);
+            while watch.progress.idle(now) < idle {
+                now += watch.longest_wait(now, idle, [None; 2]);
+                let written = (now - start).min(stalled).as_millis() as u64;
+                watch.progress.update((written, 0), now);
+                wakes += 1;
+            }
+            let late = (now - start) - (stalled + idle);
+            assert!(
+                late <= interval,
+                "{idle:?} after {stalled:?}: {late:?} late"
+            );
+            let most = (now - start).as_millis() / interval.as_millis() + 2;
+            assert!(wakes <= most, "{idle:?} after {stalled:?}: {wakes} wakes");
+        }
+    }
 }
