@@ -26,6 +26,31 @@ fn files_are_written_appended_and_continued() {
     server.logs(&["ann APPE /new 1 byte ", "complete"]);
 }
 
+/// Whether the file system refuses the offset or the first write depends on its type.
+#[test]
+fn an_offset_that_is_too_large_leaves_no_file() {
+    use std::io::Write as _;
+    let server = Server::start(&[]);
+    server.write("old", b"old");
+    let mut client = server.ann();
+    for offset in [u64::MAX, 1 << 63, (1 << 63) - 1] {
+        for name in ["new", "old"] {
+            client.ask(&format!("REST {offset}"), 350);
+            let mut data = client.passive();
+            client.send(&format!("STOR {name}"));
+            let mut reply = client.reply();
+            if reply.code == 150 && offset < 1 << 63 {
+                let _ = data.write_all(b"bytes");
+                drop(data);
+                reply = client.reply();
+            }
+            assert!(reply.code >= 400, "{offset}: {reply:?}");
+        }
+        assert!(!server.path("new").exists(), "{offset}");
+        assert_eq!(server.read("old"), b"old", "{offset}");
+    }
+}
+
 #[test]
 fn a_unique_name_is_reported() {
     let server = Server::start(&[]);
