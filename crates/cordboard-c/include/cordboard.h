@@ -258,7 +258,7 @@ struct cord_status {
     uint64_t read;
     // Bytes that the sink has accepted so far.
     uint64_t written;
-    // Bytes read, and neither written nor dropped yet.
+    // Bytes read, and so far neither written nor dropped.
     uint64_t in_transit;
     // Bytes written per second since the start.
     uint64_t rate;
@@ -642,9 +642,9 @@ int cord_cue(int src, int dst);
 // paper. It reads the records up to then, and drops them. The records that
 // follow stay in the descriptor, also those of commands that another thread
 // has written meanwhile. No other thread may read from the descriptor
-// meanwhile. To any other descriptor, also to a control descriptor whose
-// service had ended before the call, it is write(2): a socket whose peer has
-// closed raises SIGPIPE.
+// meanwhile. For any other descriptor, and for a control descriptor whose
+// service ended before the call, it is write(2), which raises SIGPIPE if the
+// peer of a socket has closed.
 // If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
 // call returns once the first of these transfers has ended.
 //

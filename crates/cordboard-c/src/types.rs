@@ -235,7 +235,7 @@ pub struct cord_status {
     pub read: u64,
     /// Bytes that the sink has accepted so far.
     pub written: u64,
-    /// Bytes read, and neither written nor dropped yet.
+    /// Bytes read, and so far neither written nor dropped.
     pub in_transit: u64,
     /// Bytes written per second since the start.
     pub rate: u64,

@@ -8,7 +8,7 @@ const READER_LEFT: u8 = 141;
 /// How a command has ended. The first of these that applies determines the status.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ending {
-    /// The signal to stop that has ended it.
+    /// The signal that has stopped it.
     pub stopped: Option<i32>,
     /// The reader of standard output has closed it.
     pub reader_left: bool,

@@ -50,7 +50,7 @@ pub fn print(text: &[u8]) -> Result<(), Problem> {
     write_all(rustix::stdio::stdout(), text).map_err(|error| write_problem(&sink.shown, &error))
 }
 
-/// A result that could not be written to standard output.
+/// Returns the problem of a result that could not be written to standard output.
 pub fn write_problem(where_to: &str, error: &std::io::Error) -> Problem {
     Problem {
         at_standard_output: true,

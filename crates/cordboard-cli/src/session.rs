@@ -286,8 +286,8 @@ impl Session {
         self.account.end(ended);
     }
 
-    /// Reports a problem. The command continues if possible. That the reader has closed
-    /// standard output is not reported.
+    /// Reports a problem, unless it is that the reader of standard output has closed it. The
+    /// command continues if possible.
     pub fn problem(&mut self, problem: &Problem) {
         self.fail(problem);
         let quiet = problem.is_closed_reader();

@@ -62,8 +62,9 @@ impl Errno {
         matches!(self, Errno::ENOSYS | Errno::EPERM | Errno::EACCES)
     }
 
-    /// As [`Errno::is_refusal`], for a call that the kernel does not fail with `EINVAL` if its
-    /// arguments are these: some filters return `EINVAL` for the calls that they refuse.
+    /// As [`Errno::is_refusal`], and true of `EINVAL`, which some filters return for the calls
+    /// that they refuse. For calls to which the kernel does not return `EINVAL`, or whose
+    /// fallback is also right if it does.
     pub(crate) fn is_refusal_or_invalid(self) -> bool {
         self == Errno::EINVAL || self.is_refusal()
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Makes a socket of `AF_ALG` that returns the SHA-256 digest of the bytes written to it.
+/// Makes an `AF_ALG` socket that returns the SHA-256 digest of the bytes written to it.
 ///
 /// # Errors
 ///
@@ -16,7 +16,7 @@ pub fn sha256() -> io::Result<OwnedFd> {
     name.salg_type[..4].copy_from_slice(b"hash");
     name.salg_name[..6].copy_from_slice(b"sha256");
     bind(&algorithm, &name)?;
-    // SAFETY: no address is asked for.
+    // SAFETY: null pointers request no address.
     owned(unsafe {
         libc::accept(
             algorithm.as_raw_fd(),
@@ -26,7 +26,7 @@ pub fn sha256() -> io::Result<OwnedFd> {
     })
 }
 
-/// Makes a socket of SCTP for messages of all peers (`SOCK_SEQPACKET`), and one that is
+/// Makes an SCTP socket for messages of all peers (`SOCK_SEQPACKET`), and one that is
 /// connected to it.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn sctp() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Makes an ICMP socket (`icmp(7)`, since Linux 3.0) whose echo requests the kernel itself
-/// answers, in a network namespace that no one else uses.
+/// answers, in a new network namespace.
 ///
 /// # Errors
 ///

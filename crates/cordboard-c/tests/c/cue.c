@@ -149,8 +149,8 @@ static void remote(void)
     CHECK(close(from) == 0 && close(to) == 0);
 }
 
-/* A socket that is no control descriptor, whose peer has closed: programs rely on SIGPIPE
- * to end. */
+/* Writes to a socket that is not a control descriptor and whose peer has closed: programs
+ * rely on SIGPIPE to end them. */
 static void other_sockets(void)
 {
     int pair[2];
@@ -173,7 +173,7 @@ static void other_sockets(void)
 int main(void)
 {
     watchdog();
-    /* Forks, so it is first: the library has no thread yet. */
+    /* First, because it forks: the library has no threads yet. */
     other_sockets();
     with_write();
     waits();

@@ -76,12 +76,14 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
             "the link failed, or a TLS control record arrived (kTLS)"
         }
         // proc_reg_write, fs/proc/inode.c; mem_rw, fs/proc/base.c.
-        (Errno::EIO, Source, TransferPseudoFile) => "the kernel has no data there: try --offset",
-        (Errno::EIO, Sink, TransferPseudoFile) => "the kernel accepts no such write to it",
+        (Errno::EIO, Source, TransferPseudoFile) => {
+            "the kernel has no data at this offset: try --offset"
+        }
+        (Errno::EIO, Sink, TransferPseudoFile) => "the kernel does not accept this write",
         (Errno::EIO, ..) => "the device or its link failed: see dmesg",
         // eventfd_read, fs/eventfd.c; timerfd_read_iter; inotify_read; signalfd_read_iter.
         (Errno::EINVAL, Source, TransferRecords) => {
-            "a read returns whole records, 8 bytes of an eventfd: specify a larger --size"
+            "a read returns whole records (8 bytes for an eventfd): specify a larger --size"
         }
         // BLK_STS_MEDIUM, block/blk-core.c.
         (Errno::ENODATA, Source, TransferBlockDevice) => "the medium has a bad sector: see dmesg",

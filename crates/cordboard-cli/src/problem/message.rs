@@ -27,7 +27,7 @@ pub struct Problem {
     pub hint: Option<String>,
     /// Wrong usage (exit status 2) rather than a failure (1).
     pub usage: bool,
-    /// The sink is standard output, perhaps opened by name.
+    /// The sink is standard output, which may have been opened by name.
     pub at_standard_output: bool,
 }
 
@@ -86,8 +86,8 @@ impl Problem {
         Problem::call("''", Side::Source, Errno::ENOENT, Action::Open)
     }
 
-    /// A sink whose name ends in a slash and is not that of a directory. `found`: the error
-    /// of `stat(2)`. `None`: another error.
+    /// Returns the problem of a sink whose name ends in a slash and does not refer to a
+    /// directory. `found`: the error of `stat(2)` for this name. `None`: another error.
     pub fn no_directory(operand: impl Into<String>, found: rustix::io::Errno) -> Option<Problem> {
         let (text, hint) = match found {
             rustix::io::Errno::NOENT => (
@@ -113,15 +113,15 @@ impl Problem {
         Problem::refused(operand, Side::Sink, errno, text).help("write it again")
     }
 
-    /// Sets the sink that the problem concerns: it may be standard output.
+    /// Records whether the sink of this problem is standard output.
     #[must_use]
     pub fn at(mut self, sink: BorrowedFd<'_>) -> Problem {
         self.at_standard_output = is_standard_output(sink);
         self
     }
 
-    /// Whether standard output has no reader any more. That is not reported: SIGPIPE
-    /// would end another command at this point.
+    /// Returns whether the reader of standard output has closed it. This is not reported:
+    /// SIGPIPE would end another command at this point.
     pub fn is_closed_reader(&self) -> bool {
         let is_epipe = (self.side, self.errno) == (Some(Side::Sink), Some(Errno::EPIPE));
         self.at_standard_output && is_epipe && sigpipe_kills()

@@ -30,7 +30,7 @@ pub struct Row {
     pub end: Option<End>,
     /// Bytes a second between two status records. The last one is the newest.
     pub samples: VecDeque<f64>,
-    /// The times and bytes of the last status records, of about [`WINDOW`].
+    /// The times and byte counts of the status records of about the last [`WINDOW`].
     recent: VecDeque<(Duration, u64)>,
     unanswered: u32,
 }
@@ -74,8 +74,8 @@ impl Row {
                 && before.elapsed <= status.elapsed
         };
         let Some(before) = before.filter(follows) else {
-            // The first record, or the next transfer of the same control descriptor. Its rate
-            // is the average since the start.
+            // The first record, or the next transfer of the same control descriptor: the rate
+            // is the average since the start of the transfer.
             self.samples.clear();
             self.recent = [(Duration::ZERO, 0), (status.elapsed, status.written)].into();
             return;
@@ -142,8 +142,8 @@ impl Row {
     }
 
     /// Returns the rate of the last two seconds in bytes a second; 0 as soon as a pause has taken
-    /// effect, and while the process is silent. An average with weights would follow a change of
-    /// the rate for several more seconds.
+    /// effect, and while the process is silent. A weighted average would take several seconds
+    /// longer to show a change of the rate.
     pub fn rate(&self) -> f64 {
         let still = self.is_paused() && self.samples.back() == Some(&0.0);
         if still || self.is_silent() || self.end.is_some() {

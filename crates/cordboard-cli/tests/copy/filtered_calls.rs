@@ -54,7 +54,7 @@ fn a_filter_without_attributes_fails_no_copy() {
     }
 }
 
-/// The files are examined by another call.
+/// Another call reports the metadata of the files.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_filter_without_fstat_fails_no_copy() {

@@ -90,14 +90,20 @@ fn one_line_and_one_report_each() {
         (
             &["splice", "/proc/self/mem", "-"],
             1,
-            &["(EIO) at the source, after 0 bytes", "no data there"],
+            &[
+                "(EIO) at the source, after 0 bytes",
+                "no data at this offset",
+            ],
             "source",
             "EIO",
         ),
         (
             &["splice", there, "/proc/version"],
             1,
-            &["(EIO) at the sink, after 0 bytes", "no such write"],
+            &[
+                "(EIO) at the sink, after 0 bytes",
+                "does not accept this write",
+            ],
             "sink",
             "EIO",
         ),

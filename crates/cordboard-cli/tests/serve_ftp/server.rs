@@ -37,14 +37,15 @@ impl Server {
         Server::by(cordboard(), address, flags, home)
     }
 
-    /// A server whose user the modes of files restrict, as they do not restrict root.
+    /// A server whose user is restricted by the modes of files, unlike root. `None`: the test is
+    /// skipped.
     pub fn mortal() -> Option<Server> {
         let mut command = cordboard();
         if rustix::process::geteuid().is_root() {
             let without = "--bounding-set=-dac_override,-dac_read_search";
             let can = Command::new("setpriv").args([without, "true"]).output();
             if !can.is_ok_and(|tried| tried.status.success()) {
-                testkit::skip::here("to be kept out by a mode, root needs setpriv");
+                testkit::skip::here("without setpriv, root has all permissions");
                 return None;
             }
             let mut wrapped = Command::new("setpriv");

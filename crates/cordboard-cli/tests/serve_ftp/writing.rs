@@ -152,7 +152,7 @@ fn the_tree_is_changed() {
     server.logs(&["ann DELE /g", "done"]);
 }
 
-/// Some file systems store no time after 2446, and the kernel would store the nearest one.
+/// Some file systems store no time after 2446. The kernel would store the nearest one.
 #[test]
 fn a_time_that_cannot_be_stored_is_refused() {
     let server = Server::start(&[]);

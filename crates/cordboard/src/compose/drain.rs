@@ -33,7 +33,7 @@ pub(crate) struct Wake {
     event: Option<EventFd>,
     /// The composition waits for bytes to be accepted.
     wanted: AtomicBool,
-    /// Bytes that all sinks have accepted.
+    /// The total number of bytes that the sinks have accepted.
     written: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ impl Wake {
         }
     }
 
-    /// Returns the bytes that all sinks have accepted.
+    /// Returns the total number of bytes that the sinks have accepted.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::SeqCst)
     }
@@ -74,7 +74,8 @@ impl Wake {
         }
     }
 
-    /// Adds a requested wakeup to a wait. The composition polls if it has no descriptor.
+    /// Adds the descriptor of the wakeup to those of a wait, and returns the timeout of the
+    /// wait. Without a descriptor, the composition polls: the timeout is at most [`RETRY`].
     pub(crate) fn add_to<'f>(
         &'f self,
         fds: &mut Vec<PollFd<'f>>,
@@ -164,8 +165,8 @@ impl<'o> Drain<'o> {
         self.running.status().written.max(seen)
     }
 
-    /// Declares whether the channel gets no bytes at present because of the schedule of the
-    /// source: the idle limit does not run meanwhile.
+    /// Sets whether the channel gets no bytes at present because of the schedule of the
+    /// source. The idle limit does not run meanwhile.
     pub(crate) fn source_rests(&self, rests: bool) {
         self.running.source_rests(rests);
     }

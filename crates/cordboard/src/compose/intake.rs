@@ -133,7 +133,7 @@ impl<'a> Intake<'a> {
         while matches!(self.next, Next::Step | Next::Elsewhere) {
             let (read, _) = transfer.counts();
             transfer.set_turn(self.turn);
-            // With a turn of 0, a step does not touch the source.
+            // With a turn of 0, a step does not read the source.
             let polls = !std::mem::take(&mut self.source_polled) && self.turn != Some(0);
             let first = match polls {
                 true => self.stepper.poll_source_first(transfer, &mut self.poll),

@@ -28,8 +28,8 @@ pub(super) struct Limits {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reserved {
     bytes: u64,
-    /// Bytes that it had read before. They are no part of `bytes`, and do not become a part
-    /// of the limit if they return to the source.
+    /// Bytes that the transfer had read before this reservation. They are not part of
+    /// `bytes`, and are not added to the limit if they return to the source.
     before: u64,
     change: u32,
 }
@@ -131,9 +131,9 @@ impl Limits {
         (reserved, rest.map(|(size, _)| size))
     }
 
-    /// Returns bytes that a transfer has reserved and not read to the limit, and counts
-    /// those that it has read and not reserved. `read`: all bytes that it has read, without
-    /// those that have returned to the source.
+    /// Adds back to the limit the bytes that a transfer has reserved and not read, and
+    /// subtracts those that it has read and not reserved. `read`: all bytes that it has read,
+    /// without those that have returned to the source.
     pub(super) fn release(&mut self, reserved: Reserved, read: u64) {
         if let Some(left) = &mut self.bytes
             && reserved.change == self.changes
@@ -291,7 +291,7 @@ mod tests {
                     },
                     Act::End(back) => if let Some(one) = running.pop() {
                         let back = back.min(one.read);
-                        // Those that it had read before the limit are no part of it.
+                        // Bytes that it had read before the limit are not part of it.
                         bytes = bytes.saturating_add(back.min(one.read - one.before));
                         limits.release(one.reserved, one.read - back);
                     },

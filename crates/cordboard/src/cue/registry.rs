@@ -30,7 +30,7 @@ pub(super) enum Message {
     Started(u64, Box<Result<(), Failure>>),
     /// The transfer of this control descriptor has ended.
     Ended(u64),
-    /// Panic, as a fault in the thread would.
+    /// Makes the thread panic, as a bug in it would.
     #[cfg(test)]
     Panic,
 }
@@ -44,8 +44,8 @@ pub(super) struct Registry {
     next: AtomicU64,
     /// The thread that serves the control descriptors.
     pub(super) served_by: ServedBy,
-    /// The thread has ended: the host has closed its descriptors, or it has panicked. Set
-    /// while `inbox` is locked.
+    /// The thread has ended: the host has closed its descriptors, or the thread has
+    /// panicked. Set while `inbox` is locked.
     is_dead: AtomicBool,
 }
 
@@ -122,8 +122,9 @@ impl Registry {
         inbox.map_or_else(Vec::new, |mut inbox| std::mem::take(&mut *inbox))
     }
 
-    /// Drops a message that is not read. The caller of a new control descriptor sees its
-    /// end, unless the host has closed the descriptors: its numbers may refer to other files.
+    /// Drops a message that will not be read, which closes its descriptors: the caller of a
+    /// new control descriptor reads its end. Closes nothing if the host has closed the
+    /// descriptors, because their numbers may refer to other files.
     pub(super) fn discard(&self, unread: Message) {
         match self.wake.is_still_open() {
             true => drop(unread),

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::cue::{Command, Cue, Record};
 
-    /// Control descriptors that it serves, and one that it has not seen yet, are closed.
+    /// The control descriptors that it serves are closed. The next one starts a new thread.
     #[test]
     fn a_panic_of_the_thread_does_not_end_control_descriptors_for_good() {
         let fine = testkit::child::in_a_child(|| {

@@ -85,14 +85,14 @@ impl Rest {
         self.0.pop_front();
     }
 
-    /// Closes the first part, of which a transfer has stranded bytes. What the transfer has
-    /// not read returns to memory: so only the first part ever has a descriptor, however
-    /// often transfers of these bytes are cancelled or fail.
+    /// Closes the descriptor of the first part, after a transfer has stranded bytes of it.
+    /// Bytes that the transfer has not read are kept in memory. So only the first part has
+    /// a descriptor, however often transfers of these bytes are cancelled or fail.
     pub(super) fn close_front(&mut self) {
         let Some(Part::Open(fd)) = self.0.front() else {
             return;
         };
-        // A message is alone in its socket, and was stranded.
+        // A socket holds a single message, which was stranded.
         let (left, is_all) = content_of(fd);
         if is_all {
             self.0.pop_front();
@@ -124,8 +124,8 @@ fn stream_with_start_of(bytes: &[u8]) -> Result<(OwnedFd, usize), Errno> {
     Ok((reader, sent))
 }
 
-/// Reads what this pipe or stream contains, which no process writes to any more. Returns
-/// whether that is all: a page of a pipe may be unreadable.
+/// Reads the content of a pipe or stream to which no process writes any more. Also returns
+/// whether the content is complete: a page of a pipe may be unreadable.
 fn content_of(fd: &OwnedFd) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     let mut piece = [0; 4096];
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes all bytes, as transfers would that succeed.
+    /// Takes all bytes, as successful transfers would.
     fn drained(mut rest: Rest) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some(fd) = rest.open_front().unwrap() {
@@ -171,7 +171,7 @@ mod tests {
         rest.0.iter().filter(is_open).count()
     }
 
-    /// Transfers that read a part of the first bytes, and strand that.
+    /// Each transfer reads some of the first bytes, and strands them.
     #[test]
     fn bytes_that_are_stranded_again_take_one_descriptor() {
         let data = testkit::pattern::noise(150_000);
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(drained(rest), b"number, please");
     }
 
-    /// Also an empty one, which has no bytes to count.
+    /// Also an empty message, which has no bytes to count.
     #[test]
     fn messages_that_are_stranded_again_take_no_descriptor() {
         let mut rest = Rest::default();

@@ -57,8 +57,8 @@ pub struct Facts {
     pub listening: bool,
     /// A socket whose `MSG_PEEK` consumes nothing.
     pub peeks: bool,
-    /// A socket whose `MSG_TRUNC` returns the length of the next message. Other families
-    /// return the length that was copied.
+    /// A socket whose `MSG_TRUNC` returns the length of the next message. Sockets of other
+    /// families return the number of bytes copied.
     pub tells_length: bool,
     /// The file position, or the request's offset in its place, in bytes; `None`
     /// if the descriptor cannot seek.
@@ -147,13 +147,13 @@ impl Facts {
         self.can_block() || pseudo || may_be_pseudo
     }
 
-    /// Returns whether `poll(2)` of it may wait for a FUSE server, uninterrupted by
-    /// anything but a signal (`fuse_file_poll`, fs/fuse/file.c). `epoll_ctl(2)` then
-    /// waits too, and holds the lock of the epoll instance. Such a file is never
-    /// polled and counts as ready, as a file without poll does.
+    /// Returns whether `poll(2)` of it may wait for a FUSE server, beyond its timeout
+    /// (`fuse_file_poll`, fs/fuse/file.c). `epoll_ctl(2)` then waits too, with the lock
+    /// of the epoll instance held. Such a file is never polled and counts as ready, as a
+    /// file without poll does.
     ///
-    /// False for a file that may be generated, whose reads wait for bytes that only
-    /// `poll(2)` reports, although it may be one of FUSE.
+    /// False for a file that may be generated, even if it may be on FUSE: its reads may
+    /// wait for bytes that only `poll(2)` reports.
     pub fn polling_waits(&self) -> bool {
         self.kind == Kind::File && self.may_be_on(Filesystem::is_fuse) && !self.reading_waits()
     }

@@ -107,10 +107,10 @@ impl Filesystem {
         self.name() == Some("ext4")
     }
 
-    /// Returns whether it compresses files by buffered writes only, and no longer after
-    /// `fallocate(2)` of any part of the file: btrfs sets `BTRFS_INODE_PREALLOC`
-    /// (`btrfs_prealloc_file_range`; `should_nocow`, fs/btrfs/inode.c). The kernel does
-    /// not show whether it does so, so this is also true of a file that is not compressed.
+    /// Returns whether it compresses only buffered writes, and none to a file after
+    /// `fallocate(2)` of any part of it: btrfs sets `BTRFS_INODE_PREALLOC`
+    /// (`btrfs_prealloc_file_range`; `should_nocow`, fs/btrfs/inode.c). Also true if
+    /// compression is off, which the kernel does not report.
     pub fn compresses_buffered_writes(self) -> bool {
         self.name() == Some("btrfs")
     }

@@ -2,15 +2,15 @@
 
 use rustix::fs::{major, minor};
 
-/// Whether the file system with this device number is one of FUSE, in the mount namespace
-/// of the thread. `false` if it is not listed there, or without a procfs.
+/// Returns whether the file system with this device number is FUSE. False if it is not
+/// mounted in the mount namespace of the thread, or without procfs.
 pub(super) fn is_fuse(device: u64) -> bool {
     // `/proc/thread-self`: since Linux 3.17.
     std::fs::read("/proc/thread-self/mountinfo").is_ok_and(|list| lists_as_fuse(&list, device))
 }
 
-/// Format: "3.5 /proc/<pid>/mountinfo" in Documentation/filesystems/proc.rst. Spaces in
-/// names are escaped.
+/// The format is in section 3.5, "/proc/<pid>/mountinfo", of
+/// Documentation/filesystems/proc.rst. Spaces in names are escaped.
 fn lists_as_fuse(list: &[u8], device: u64) -> bool {
     let number = format!("{}:{}", major(device), minor(device));
     list.split(|b| *b == b'\n').any(|line| {
@@ -20,7 +20,7 @@ fn lists_as_fuse(list: &[u8], device: u64) -> bool {
         }
         words.find(|word| word == b"-");
         let name = words.next().unwrap_or_default();
-        // With a subtype, as `fuse.sshfs`.
+        // A subtype may follow, as in `fuse.sshfs`.
         let of = name.split(|b| *b == b'.').next().unwrap_or_default();
         matches!(of, b"fuse" | b"fuseblk" | b"virtiofs")
     })

@@ -25,7 +25,7 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
         Ok(kind) => {
             let family = family(fd);
             facts.kind = by_type(kind, family);
-            // `hash_recvmsg` and the others (crypto/algif_hash.c, …) ignore the flag.
+            // `hash_recvmsg` and the others (crypto/algif_hash.c, …) ignore `MSG_PEEK`.
             facts.peeks = i32::from(family.as_raw()) != libc::AF_ALG;
             facts.tells_length = facts.kind.is_datagram() && tells_length(fd, kind, family);
         }
@@ -61,7 +61,7 @@ fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
     }
 }
 
-/// Whether `MSG_TRUNC` returns the length of a message. Not known to: ping sockets
+/// Returns whether `MSG_TRUNC` returns the length of a message. Not for: ping sockets
 /// (`ping_recvmsg`, net/ipv4/ping.c), L2TP (`l2tp_ip_recvmsg`, net/l2tp/l2tp_ip.c), SCTP
 /// (`sctp_recvmsg`, net/sctp/socket.c), CAN (`raw_recvmsg`, net/can/raw.c), AX.25, X.25,
 /// ROSE, NET/ROM, TIPC and others.
@@ -191,13 +191,13 @@ mod tests {
             assert_eq!(tells_length, kind.is_datagram(), "{kind}");
         }
         let kind = Kind::DatagramSocket;
-        if !needs::missing("a socket that is not peeked", &[needs::Need::HashSockets]) {
+        if !needs::missing("a socket without MSG_PEEK", &[needs::Need::HashSockets]) {
             assert_eq!(shown(&sockets::sha256().unwrap()), (kind, false, false));
         }
-        if !needs::missing("a length that is not told", &[needs::Need::Sctp]) {
+        if !needs::missing("the length of a message", &[needs::Need::Sctp]) {
             assert_eq!(shown(&sockets::sctp().unwrap().0), (kind, true, false));
         }
-        if !needs::missing("a length that is not told", &[needs::Need::Ping]) {
+        if !needs::missing("the length of a message", &[needs::Need::Ping]) {
             assert_eq!(shown(&sockets::ping().unwrap()), (Kind::Udp, true, false));
         }
     }

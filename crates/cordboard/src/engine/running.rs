@@ -32,8 +32,8 @@ pub(super) trait EngineForHandle: Send + Sync {
     /// engine's.
     fn has_other_descriptors(&self) -> bool;
 
-    /// Makes the reactor of this number check a transfer, which was cancelled or whose source
-    /// has changed.
+    /// Makes the reactor of this number check a transfer that was cancelled, or whose source
+    /// has become complete, or rests or no longer rests.
     fn recheck(&self, id: u64, home: usize);
 
     /// Makes the engine check whether the host has closed its descriptors: the
@@ -232,8 +232,9 @@ impl Running {
     /// a file system whose server does not answer (NFS, FUSE); calls on a pipe
     /// whose lock another process holds while it splices a silent socket or a slow
     /// file into the pipe (an empty pipe is not read); a write of up to 4096 bytes
-    /// to a blocking serial line that accepts only a part of it; a write to another
-    /// blocking device that does so. Other transfers continue meanwhile.
+    /// to a blocking serial line that accepts only a part of it; a write of any length
+    /// to another blocking device that accepts only a part of it. Other transfers
+    /// continue meanwhile.
     pub fn cancel(&self) {
         if !self.is_inherited()
             && self.shared.completion.cancel()
@@ -256,7 +257,7 @@ impl Running {
         }
     }
 
-    /// Declares whether the source, a private channel, gets no bytes at present because of a
+    /// Sets whether the source, a private channel, gets no bytes at present because of a
     /// schedule. The idle limit does not run while the transfer waits for such a source, and
     /// restarts afterwards.
     pub(crate) fn source_rests(&self, rests: bool) {

@@ -17,7 +17,7 @@ pub struct Status {
     pub read: u64,
     /// Bytes that the sink has accepted so far.
     pub written: u64,
-    /// Datagrams that were longer than the sink accepts, so far. They count as read.
+    /// Datagrams dropped so far, which were longer than the sink accepts. They count as read.
     pub dropped: Dropped,
     /// Reads in flight or queued.
     pub pending_reads: u32,

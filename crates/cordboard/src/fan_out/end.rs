@@ -15,7 +15,7 @@ use crate::report::{Ended, Outcome, Stranded};
 /// ends.
 pub(super) fn complete(outlet: &mut Outlet<'_>) {
     outlet.ended = Some(SinkEnded::Complete);
-    // It has kept up so far.
+    // It has kept up so far: its patience begins anew.
     (outlet.debt, outlet.waited_for) = (Duration::ZERO, None);
     outlet.give_back();
     close_channel(outlet);
@@ -39,8 +39,8 @@ pub(super) fn detach(outlet: &mut Outlet<'_>) {
     outlet.ended = Some(SinkEnded::Detached);
 }
 
-/// Ends a sink for which no sink and no caller waits any more. If it has every byte, its
-/// transfer is left to end.
+/// Ends a sink for which neither other sinks nor the caller wait any more. The transfer to a
+/// complete sink that has accepted every byte is not cancelled.
 pub(super) fn stop(outlet: &mut Outlet<'_>) {
     let lacks_bytes = outlet.is_running() && !outlet.has_all();
     if outlet.is_live() || lacks_bytes {

@@ -26,8 +26,8 @@ fn file_with(bytes: &[u8]) -> File {
     file
 }
 
-/// A [`Waiter`] whose waits, each with a number, are made by a function. It is not asked for
-/// checks without a wait.
+/// A [`Waiter`] that calls a function for each wait, with the number of the wait. A wait with
+/// a timeout of zero is a `poll(2)`, and has no number.
 struct Script<F> {
     now: Duration,
     waits: u32,
@@ -67,8 +67,8 @@ where
     }
 }
 
-/// A file, and a socket without room, get eight bytes. `at_last` is called while only the
-/// transfer to the socket is left.
+/// Sends eight bytes to a file and to a full socket. `at_last` is called for each wait while
+/// only the transfer to the socket is left.
 fn beside_a_full_socket(
     policy: OnSlow,
     mut at_last: impl FnMut(&mut Option<OwnedFd>, &mut Duration, &mut [PollFd<'_>], Option<Duration>),
@@ -165,7 +165,7 @@ fn a_cancel_after_the_last_byte_changes_nothing() {
     assert_eq!(outcome.sinks[0].ended, SinkEnded::Complete);
 }
 
-/// Cancels after the check for it.
+/// Cancels after the fan-out has checked for a cancellation.
 struct Cancels(Control);
 
 impl Observer for Cancels {
@@ -247,7 +247,7 @@ fn the_idle_limit_does_not_run_during_a_rest_of_the_schedule() {
     assert!(script.waits > 0);
 }
 
-/// Another transfer that shares the handle may take the wakeup.
+/// Another transfer that shares the handle may consume the wakeup.
 #[test]
 fn a_paused_fan_out_checks_whether_it_was_resumed() {
     let source = file_with(b"later");

@@ -104,7 +104,7 @@ impl<'a> Outlet<'a> {
         })
     }
 
-    /// Makes a sink that is a pipe as large as the budget allows.
+    /// Enlarges a sink that is a pipe, as far as the budget allows.
     pub(super) fn enlarge(&mut self) {
         if let Some(pipe) = &mut self.enlarged {
             pipe.grow(self.endpoint.fd(), self.endpoint.fd());
@@ -159,8 +159,8 @@ impl<'a> Outlet<'a> {
         is_written && self.is_ready()
     }
 
-    /// Returns whether other sinks may have to wait for it: for the next block, or after the
-    /// last one for the end.
+    /// Returns whether other sinks may have to wait for it: before the next block, or after
+    /// the last one, before the end.
     pub(super) fn lags(&self) -> bool {
         match &self.target {
             Target::Ending(..) => self.is_running() && !self.has_all(),

@@ -141,13 +141,13 @@ impl Running<'_> {
                 self.intake.stop(Ended::Cancelled);
                 return;
             }
-            // A wait follows only if nothing has changed since: its timeout depends on who
-            // waits for whom.
+            // A wait follows only if no sink was detached: its timeout depends on which sinks
+            // wait for others.
             if self.charge(now) {
                 continue;
             }
             if self.is_idle(now) {
-                // The sinks that have everything still end, and are synced.
+                // The transfers to sinks that have every byte still end, and sync them.
                 self.cut_short(Ended::Idle, None);
                 continue;
             }
@@ -174,8 +174,8 @@ impl Running<'_> {
         self.cut_short(Ended::Error, Some(errno));
     }
 
-    /// Ends without waiting for the sinks any more, except at the idle limit for those that
-    /// have everything.
+    /// Ends without waiting for the sinks any more. At the idle limit, waits for those that
+    /// have every byte.
     fn cut_short(&mut self, ended: Ended, errno: Option<Errno>) {
         self.intake.stop(match ended {
             Ended::Error => Ended::Cancelled,
@@ -271,7 +271,7 @@ impl Running<'_> {
         self.control.as_ref().is_some_and(Control::is_paused)
     }
 
-    /// Ends each sink that has been given everything. Returns whether there was one.
+    /// Ends each sink that was given every byte. Returns whether there was one.
     fn complete_sinks(&mut self) -> bool {
         if self.block.is_some() || !self.intake.has_ended() {
             return false;
@@ -286,7 +286,7 @@ impl Running<'_> {
         any
     }
 
-    /// Returns whether nothing more happens to any sink.
+    /// Returns whether every sink has ended.
     fn all_have_ended(&mut self) -> bool {
         // Not `all()`: `has_ended` records the end of each sink, and a wait follows for
         // the others.
@@ -297,7 +297,7 @@ impl Running<'_> {
         all
     }
 
-    /// Returns whether the source has ended, and each sink has everything: only the ends of
+    /// Returns whether the source has ended, and each sink has every byte. Only the ends of
     /// the transfers are left, which may sync the sinks.
     fn is_over(&self) -> bool {
         let is_left = |outlet: &Outlet<'_>| outlet.is_running() && !outlet.has_all();
@@ -323,7 +323,7 @@ impl Running<'_> {
         self.idle.is_some_and(is_due) && !self.is_over()
     }
 
-    /// Returns whether it is paused, or waits for the schedule: the idle limit does not run.
+    /// Returns whether it is paused, or waits for the schedule. The idle limit does not run then.
     fn is_held_back(&self) -> bool {
         self.is_paused() || self.intake.awaits_grant()
     }
@@ -377,8 +377,8 @@ impl Running<'_> {
         for outlet in &self.outlets {
             let room = room(outlet).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
             fds.extend(room);
-            // The end may have come since the last check. Without its descriptor, the wait
-            // could have none, and never end.
+            // The transfer may have ended since the last check. Without its descriptor, the
+            // wait could have no descriptor, and never end.
             match outlet.running().map(|running| running.fd()) {
                 Some(Ok(fd)) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
                 Some(Err(_)) => timeouts.push(RETRY),
@@ -397,7 +397,7 @@ impl Running<'_> {
             });
         }
         timeouts.extend(self.watcher.interval());
-        // It stays readable after a cancellation, which has no effect then.
+        // It stays readable after a cancellation, which has no effect if all is over.
         let is_over = self.is_over();
         let control = control.filter(|control| !(is_over && control.is_cancelled()));
         let wake = control.and_then(Control::wake_fd).map(|fd| {
@@ -454,7 +454,7 @@ impl Running<'_> {
         };
         for (outlet, closed) in self.outlets.iter_mut().zip(closed) {
             // A pipe's POLLERR: there is no reader (`pipe_poll`, fs/pipe.c). A sink that has
-            // everything needs none.
+            // every byte needs none.
             let has_all = self.block.is_none() && self.intake.has_ended() && outlet.is_ready();
             if closed && !has_all {
                 outlet.fail(Errno::EPIPE);

@@ -191,7 +191,7 @@ fn pages_that_cannot_be_read_at_the_end_are_counted() {
     }
 }
 
-/// A [`Waiter`] whose first wait makes room in the sink, at half of the idle limit, and
+/// A [`Waiter`] whose first wait makes room in the sink, after half of the idle limit, and
 /// waits for the fan-out's descriptors. Each further wait times out.
 struct HalfIdle {
     now: Duration,

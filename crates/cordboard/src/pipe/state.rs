@@ -65,13 +65,13 @@ fn bytes_in(reader: BorrowedFd<'_>) -> Option<u64> {
     ask(reader, |reader| unsent(reader).unwrap_or(0)).ok()
 }
 
-/// The check whether a FIFO is empty and has no writer. Also detects one that was opened
+/// The check whether a FIFO is empty and has no writer. Also detects a FIFO that was opened
 /// before it had a writer, which `poll(2)` does not show (`fifo_open`, fs/pipe.c).
 #[derive(Debug, Default)]
 pub(crate) enum FifoCheck {
     #[default]
     Due,
-    /// The thread that asks has started late, or waits for the FIFO's lock.
+    /// The thread of the query has started late, or waits for the FIFO's lock.
     Pending(Receiver<Option<bool>>),
     /// The FIFO has had a writer, so that `poll(2)` shows its end; or a filter refuses the
     /// query.
@@ -79,7 +79,7 @@ pub(crate) enum FifoCheck {
 }
 
 impl FifoCheck {
-    /// Returns whether the FIFO is over, or a filter refuses the query. False while the
+    /// Returns whether the FIFO has ended, or a filter refuses the query. False while the
     /// answer is pending, and once the FIFO has had a writer.
     pub(crate) fn is_over(&mut self, reader: BorrowedFd<'_>) -> bool {
         let answer = match self {
@@ -96,7 +96,7 @@ impl FifoCheck {
         };
         let over = matches!(answer, Ok(None | Some(true)));
         *self = match answer {
-            // A step that takes nothing yet is followed by another check.
+            // The check is repeated if the next step takes nothing yet.
             Ok(Some(true)) => FifoCheck::Due,
             Ok(_) => FifoCheck::Done,
             Err(late) => FifoCheck::Pending(late),
@@ -109,9 +109,9 @@ impl FifoCheck {
     }
 }
 
-/// Makes a query that takes the pipe's lock on another thread. Returns the place of the
-/// answer if that does not come within 100 ms. Makes the query on the calling thread if no
-/// other thread is available.
+/// Makes a query that takes the pipe's lock on another thread, or on the calling thread if no
+/// other thread is available. Returns the receiver of the answer if the answer does not
+/// arrive within 100 ms.
 fn ask<T: Send + 'static>(
     reader: BorrowedFd<'_>,
     query: fn(BorrowedFd<'_>) -> T,

@@ -9,7 +9,7 @@ use crate::request::Declined;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The descriptor is closed, or cannot be duplicated.
+    /// The descriptor is closed, or a call that prepares it, such as its duplication, failed.
     #[error("the {side} descriptor cannot be used: {errno}")]
     Unusable {
         /// Which descriptor.
@@ -17,14 +17,14 @@ pub enum Refusal {
         /// `EBADF` if it is closed.
         errno: Errno,
     },
-    /// A query that each transfer needs has failed. A filter may refuse it.
+    /// A query that every transfer needs failed. A filter may refuse it.
     #[error("the {side} cannot be examined: {call} failed: {errno}")]
     Unexamined {
         /// Which descriptor.
         side: Side,
         /// The call: `fstat(2)`, `fcntl(2)` or `getsockopt(2)`.
         call: &'static str,
-        /// Its error.
+        /// The error of the call.
         errno: Errno,
     },
     /// A transfer for the caller's event loop needs an epoll instance, a timer and an

@@ -59,7 +59,7 @@ pub enum Sparse {
 pub enum Direct {
     /// If direct I/O is at least as fast as any other path: the size is known and
     /// large, `sync` is requested, and most of the source is not in the page cache. Not
-    /// if the sink is on btrfs, which compresses only buffered writes.
+    /// used for a sink on btrfs, which compresses only buffered writes.
     #[default]
     Auto,
     /// If both sides support it, before any other path.

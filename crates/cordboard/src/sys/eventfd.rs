@@ -41,8 +41,8 @@ enum Ends {
 
 impl EventFd {
     /// Makes one from an eventfd, with one descriptor; from a pipe, with two, if a
-    /// filter refuses `eventfd2(2)`. The kernel returns `EINVAL` for other flags only
-    /// (`do_eventfd`, fs/eventfd.c).
+    /// filter refuses `eventfd2(2)`. The kernel returns `EINVAL` only for unknown
+    /// flags (`do_eventfd`, fs/eventfd.c).
     ///
     /// # Errors
     ///
@@ -161,8 +161,8 @@ impl EventFd {
 }
 
 /// `write(2)`; `writev(2)` where a filter refuses that. A filter may also return
-/// `EINTR`. The kernel returns `EINVAL` for fewer than 8 bytes only (`eventfd_write`,
-/// fs/eventfd.c).
+/// `EINTR`. The kernel returns `EINVAL` only for fewer than 8 bytes or the value 2^64-1
+/// (`eventfd_write`, fs/eventfd.c).
 fn signal(writer: BorrowedFd<'_>) -> Result<(), Refused> {
     let one = 1u64.to_ne_bytes();
     match again(|| rustix::io::write(writer, &one)) {

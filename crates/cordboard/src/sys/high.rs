@@ -13,7 +13,7 @@ const FIRST: RawFd = 3;
 ///
 /// # Errors
 ///
-/// `EMFILE`: no number above 2 is free.
+/// `EMFILE`: no number above 2 is free. Another errno: a filter refuses `fcntl(2)`.
 pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     match rustix::io::fcntl_dupfd_cloexec(fd, FIRST) {
         // fcntl(2): the limit (RLIMIT_NOFILE) is not above that number.

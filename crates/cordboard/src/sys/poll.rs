@@ -19,8 +19,8 @@ use crate::errno::Errno;
 /// older architectures; newer ones, such as 64-bit Arm, only have `ppoll(2)`, which the
 /// C library then calls.
 ///
-/// A filter may return `EINVAL`. The kernel also does, for more descriptors than
-/// `RLIMIT_NOFILE`: `poll(2)` then returns it too (`do_sys_poll`, fs/select.c).
+/// A filter may return `EINVAL`. The kernel also returns it for more descriptors than
+/// `RLIMIT_NOFILE`, and `poll(2)` then returns it too (`do_sys_poll`, fs/select.c).
 ///
 /// # Errors
 ///

@@ -28,7 +28,8 @@ pub fn fstat(fd: impl AsFd) -> Result<Stat> {
     }
 }
 
-/// rustix remembers for the process that a filter refuses `statx(2)` to one thread.
+/// Calls `statx(2)` without rustix, which would remember for the whole process that a filter
+/// refuses the call to one thread.
 fn by_statx(fd: BorrowedFd<'_>) -> Result<Stat> {
     let mut told = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is an empty C string, which AT_EMPTY_PATH allows, and `told` is valid

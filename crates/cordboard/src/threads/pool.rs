@@ -100,7 +100,7 @@ impl<W: Work> ThreadPool<W> {
             if left.is_empty() {
                 continue;
             }
-            // The work may block this thread, which then watches over no other work.
+            // The work may block this thread, which then monitors no other work.
             left.extend(self.queue.not_overseen());
             for mut work in left {
                 while let Some(Some(rest)) = guarded(|| work.work()) {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     /// One thread is blocked, and neither another one nor the monitor can be started:
-    /// the work goes back to the thread that has submitted it.
+    /// the thread that has submitted the work gets it back.
     #[test]
     fn no_work_waits_for_a_blocked_thread() {
         for most in [1, 2] {

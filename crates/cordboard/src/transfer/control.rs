@@ -339,7 +339,7 @@ pub struct Progress {
     pub read: u64,
     /// Bytes that the sink has accepted so far.
     pub written: u64,
-    /// Datagrams that were longer than the sink accepts, so far. They count as read.
+    /// Datagrams dropped so far, which were longer than the sink accepts. They count as read.
     pub dropped: Dropped,
     /// Reads in flight.
     pub pending_reads: u32,

@@ -73,7 +73,7 @@ impl Poll {
     }
 }
 
-/// Polls all descriptors but one that counts as ready.
+/// Polls all descriptors except the one that counts as ready.
 fn without_polling(interest: &Interest<'_>) -> Result<Wakeup, Errno> {
     let others = Interest {
         ready: None,

@@ -15,7 +15,7 @@ impl Transfer<'_> {
     pub(super) fn is_ready(&mut self, side: Side, wakeup: Wakeup) -> Result<(), Errno> {
         let kind = self.flow.end(side).kind();
         if side == Side::Source {
-            // Bytes, or an end behind a writer.
+            // It has bytes, or a writer has closed it: `poll(2)` shows its end from now on.
             self.fifo_check = FifoCheck::Done;
         }
         // For anything but a socket the next call returns the error.
@@ -69,9 +69,10 @@ impl Transfer<'_> {
     }
 
     /// Returns whether the source is a FIFO without a writer, which `poll(2)` may
-    /// not report. The next call then reports the end, as `read(2)` does. Checked until
-    /// the FIFO has had a writer: `poll(2)` reports one that has gone. Checked only with `O_NONBLOCK`, without which `open(2)` has waited
-    /// for a writer, because the check waits for the pipe's lock.
+    /// not report. The next call then reports the end, as `read(2)` does. Checked until the
+    /// FIFO has had a writer: after that, `poll(2)` reports the end. Checked only with
+    /// `O_NONBLOCK`, without which `open(2)` has waited for a writer, because the check waits
+    /// for the pipe's lock.
     pub(super) fn fifo_has_no_writer(&mut self) -> bool {
         let source = &self.flow.source;
         let may_be = source.kind() == Kind::Fifo && source.facts().nonblocking;

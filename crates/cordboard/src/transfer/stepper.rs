@@ -21,8 +21,8 @@ const SPURIOUS: u32 = 32;
 /// The interval at which a full sink is tried if no wait reports its shutdown.
 pub(super) const FULL_SINK_RETRY: Duration = Duration::from_secs(1);
 
-/// The interval at which a transfer looks for the answer whether a FIFO has a writer, if it
-/// was not there at once.
+/// The interval at which a transfer checks whether a late answer of `pipe::FifoCheck` has
+/// arrived.
 const FIFO_CHECK: Duration = Duration::from_millis(100);
 
 /// The state of a transfer that its runner needs between steps.
@@ -39,7 +39,7 @@ pub(crate) struct Stepper {
     source_ended: bool,
     /// It is paused, or was at the last step: the idle limit does not run.
     paused: bool,
-    /// The source rested at the last wait for it.
+    /// The source was at rest at the last wait for it.
     source_rested: bool,
     /// The time from the last step to the next grant of the schedule.
     next_grant: Option<Duration>,

@@ -431,9 +431,9 @@ impl Clock for Late {
 
 impl Waiter for Late {
     fn wait(&mut self, _: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Errno> {
-        let timeout = timeout.expect("it looks for the answer again");
+        let timeout = timeout.expect("a timeout, to check for the answer again");
         self.now += timeout;
-        // Not at the first look.
+        // The first check has a timeout of zero.
         self.waits += u32::from(!timeout.is_zero());
         if self.waits == 2
             && let Some(answer) = self.answer.take()
@@ -444,7 +444,7 @@ impl Waiter for Late {
     }
 }
 
-/// The answer whether a FIFO has a writer comes late, because the thread that asks has
+/// The answer whether a FIFO has a writer comes late, because the thread of the query has
 /// started late.
 #[test]
 fn a_late_answer_ends_a_fifo_without_a_writer() {
@@ -491,8 +491,8 @@ fn a_late_answer_ends_a_fifo_without_a_writer() {
     assert_eq!(transfer.step(), Turn::Done(Ended::Eof));
 }
 
-/// A step may take nothing after the check: the FIFO is then checked again, until it has
-/// had a writer.
+/// A step after the check may take nothing. The FIFO is then checked again, until it has had a
+/// writer.
 #[test]
 fn a_fifo_is_checked_until_it_has_had_a_writer() {
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};

@@ -56,12 +56,12 @@ pub struct Transfer<'a> {
     /// The source is a private channel to which no more bytes are written: it has ended
     /// once it is empty.
     pub(crate) source_is_complete: bool,
-    /// The source is a private channel whose feeder waits for a schedule: a wait for the source
-    /// does not count as idle.
+    /// The source is a private channel whose writer waits for a schedule. A wait for the source
+    /// then does not count as idle.
     pub(crate) source_rests: bool,
     /// A step on an engine's reactor has blocked in the kernel.
     pub(crate) was_blocked: bool,
-    /// Whether the source is a FIFO without a writer.
+    /// The check whether the source is a FIFO without a writer.
     pub(super) fifo_check: FifoCheck,
     /// How often an unconfirmed end was checked again.
     pub(super) end_retries: u32,

@@ -146,8 +146,8 @@ fn a_slow_drip_holds_nothing_up() {
     });
 }
 
-/// A peer that sends without pause what has no answer: the others are served, and the limit
-/// of the time holds for what runs and for what is commanded later.
+/// A peer sends records, which have no answer, without pause. The other control descriptors
+/// are served, and the limit of the time applies to running and to later transfers.
 #[test]
 fn a_flood_holds_up_nothing() {
     let _dog = watchdog("a_flood_holds_up_nothing");

@@ -109,8 +109,8 @@ fn a_transfer_that_could_exceed_a_new_limit_is_cancelled() {
     }
 }
 
-/// A transfer of this many bytes from a file to a blocking socket, whose buffer is full
-/// before it. Returns the socket's other end, with the bytes that were in the way.
+/// Starts a transfer of this many bytes from a file to a blocking socket whose buffer is
+/// full. Also returns the socket's other end, and the number of bytes in the buffer.
 fn towards_full_socket(bytes: usize) -> (Cue, UnixStream, usize) {
     let (sink, end) = UnixStream::pair().unwrap();
     let in_the_way = fill(&sink);
@@ -120,8 +120,8 @@ fn towards_full_socket(bytes: usize) -> (Cue, UnixStream, usize) {
     (cue, end, in_the_way)
 }
 
-/// What the cancelled transfer puts back into its source was read before the limit: it does
-/// not become a part of the limit.
+/// Bytes that the cancelled transfer puts back into its source were read before the limit was
+/// set. They are not added to the limit.
 #[test]
 fn bytes_that_return_to_the_source_do_not_raise_a_limit() {
     let _dog = watchdog("bytes_that_return_to_the_source_do_not_raise_a_limit");
@@ -140,7 +140,7 @@ fn bytes_that_return_to_the_source_do_not_raise_a_limit() {
     assert!(is_refused(&mut cue, Command::Write(1)));
 }
 
-/// It reads nothing outside the range any more.
+/// The transfer only writes, so it reads nothing outside the range.
 #[test]
 fn a_transfer_that_has_read_everything_stays_in_the_range() {
     let _dog = watchdog("a_transfer_that_has_read_everything_stays_in_the_range");

@@ -160,8 +160,8 @@ fn stranded_bytes_stay_if_resources_are_limited() {
     });
 }
 
-/// A peer that may only write repeats it while the sink accepts nothing: because its reader
-/// does not read, or has gone.
+/// A peer repeats a write while the sink accepts nothing, because the reader of the sink does
+/// not read, or has closed it.
 #[test]
 fn stranded_bytes_that_are_stranded_again_take_no_descriptors() {
     let _dog = watchdog("stranded_bytes_that_are_stranded_again_take_no_descriptors");

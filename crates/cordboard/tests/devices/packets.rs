@@ -19,7 +19,7 @@ fn tun() -> Option<Tun> {
     tun.ok()
 }
 
-/// The driver checks the version only, in the first byte.
+/// A packet. The driver checks only the version, in the first byte.
 fn packet(length: usize) -> Vec<u8> {
     let mut packet = vec![0; length];
     packet[0] = 0x45;
@@ -59,7 +59,7 @@ fn packets_stay_packets() {
 }
 
 /// A block of a file is one packet, also on a thread that must not block in a write. The
-/// driver takes no pages, and a part of a packet is `EINVAL`.
+/// driver accepts no pages, and returns `EINVAL` for a part of a packet.
 #[test]
 fn a_block_of_a_file_is_a_packet() {
     const LENGTH: usize = 9000;

@@ -37,7 +37,7 @@ const FS_IOC_FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
 const FIEMAP_FLAG_SYNC: u32 = 1;
 const FIEMAP_EXTENT_ENCODED: u32 = 8;
 
-/// Whether all that the file has within this MiB is compressed.
+/// Returns whether all extents of the file within this MiB are compressed.
 fn is_compressed(file: &File, number: u64) -> bool {
     let mut map = Map {
         start: number << 20,
@@ -57,7 +57,7 @@ fn is_compressed(file: &File, number: u64) -> bool {
         .all(|extent| extent.flags & FIEMAP_EXTENT_ENCODED != 0)
 }
 
-/// A btrfs that compresses what can be compressed.
+/// Mounts a btrfs that compresses. `None`: the test is skipped.
 fn compressing() -> Option<Mount> {
     let mount = Mount::new("btrfs", 256 << 20)?;
     let at = mount.path();

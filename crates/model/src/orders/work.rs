@@ -120,7 +120,7 @@ fn where_starting_a_thread_may_fail() {
 }
 
 /// A thread is blocked until the second piece of work is done, and no other thread can
-/// be started. Left to that thread, the piece would be a deadlock.
+/// be started. If the piece waited for that thread, both would wait forever.
 #[test]
 fn where_the_only_thread_is_blocked() {
     for most in [1, 2] {

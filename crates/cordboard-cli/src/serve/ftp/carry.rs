@@ -20,9 +20,9 @@ use crate::steering::control;
 use crate::sys;
 use crate::units;
 
-/// The longest time to answer the STAT commands that wait when the transfer has ended.
+/// The maximum time for the replies to STAT commands that wait at the end of the transfer.
 const ANSWERS: Duration = Duration::from_secs(30);
-/// The maximum number of STAT commands without a reply. Further ones are not read before.
+/// The maximum number of STAT commands that wait for a reply. Further ones stay unread.
 const MOST_ASKED: u32 = 16;
 
 /// How a transfer has ended.
@@ -235,7 +235,7 @@ impl Watch {
         fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
         let listener = self.listed.as_ref().and_then(Listed::listener);
         fds.extend(listener.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // There is no further event for commands that were read ahead.
+        // Commands that were read ahead cause no further event.
         let more = (self.asked == 0 && lines.is_next(b"STAT")).then(Instant::now);
         let left = self.longest_wait(Instant::now(), server.idle, [due, more]);
         let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
@@ -266,10 +266,11 @@ impl Watch {
         self.is_fresh = true;
     }
 
-    /// Replies to STAT if the count is fresh, or is the last one. While bytes move, no reply
-    /// waits for the client to read: the progress, the shutdown and other clients would not be
-    /// checked meanwhile. The rest follows with a later count. After the end, the connection of
-    /// a client that does not read the replies until this time is ended.
+    /// Replies to STAT if the count is fresh, or is the last one. During the transfer, sends a
+    /// reply only if the socket has room, because a wait for the client would delay the checks
+    /// of the progress, the shutdown and the steering clients. The other replies follow with a
+    /// later count. After the transfer, closes the connection of a client that has not read the
+    /// replies by the time `until`.
     fn answer(&mut self, lines: &mut Lines, is_last: bool, until: Instant) {
         if !self.is_fresh && !is_last {
             return;
@@ -325,7 +326,7 @@ impl Watch {
         }
     }
 
-    /// Counts the STAT commands that come next. Returns whether there are any.
+    /// Removes and counts the STAT commands that come next. Returns whether there are any.
     fn take_requests(&mut self, lines: &mut Lines) -> bool {
         let before = self.asked;
         while self.asked < MOST_ASKED && lines.take(b"STAT") {

@@ -195,9 +195,10 @@ impl Lines {
         }
     }
 
-    /// Returns whether a short reply can be sent without a wait for the client to read. A
-    /// connection that has failed can: the reply reports the error. A socket polls writable
-    /// only if a third of its buffer is free (`sk_stream_is_writeable`, include/net/sock.h).
+    /// Returns whether a short reply can be sent without waiting for the client to read. Also
+    /// true if the connection has failed: the reply then reports the error. A socket polls
+    /// writable only if a third of its buffer is free (`sk_stream_is_writeable`,
+    /// include/net/sock.h).
     pub fn can_send(&self) -> bool {
         let Some(fd) = self.fd() else {
             return true;

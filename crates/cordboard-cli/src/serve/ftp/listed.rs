@@ -77,7 +77,8 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Lists a transfer. `interval`: that of the reports of the cue. `None`: the socket or its entry cannot be created.
+    /// Lists a transfer. `interval`: that of the reports of the cue. `None`: the socket or its
+    /// entry cannot be created.
     pub fn begin(directory: &Directory, label: String, interval: Duration) -> Option<Listed> {
         Some(Listed {
             listening: directory.listen("ftp", label).ok()?,

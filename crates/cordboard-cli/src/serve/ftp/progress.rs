@@ -46,7 +46,8 @@ impl Progress {
         now.saturating_duration_since(self.changed)
     }
 
-    /// Returns when the idle time is over, unless the counts change. `None`: never.
+    /// Returns the time at which the idle time is over if the counts do not change. `None`:
+    /// never.
     pub fn idle_at(&self, idle: Duration) -> Option<Instant> {
         self.changed.checked_add(idle)
     }

@@ -90,7 +90,7 @@ type FileId = (u64, u64);
 pub struct Running {
     all: Arc<Mutex<Vec<FileId>>>,
     id: FileId,
-    /// It has created the file.
+    /// The upload has created the file.
     is_new: bool,
 }
 
@@ -103,8 +103,8 @@ impl Drop for Running {
     }
 }
 
-/// The difference of two times of modification, in seconds, that counts as none: FAT stores
-/// even seconds.
+/// The stored time of modification may differ from the requested one by less than this number
+/// of seconds: FAT stores even seconds.
 const COARSE: u64 = 2;
 
 /// The served directory.
@@ -155,7 +155,8 @@ impl Root {
             Upload::Append => options.append(true),
             Upload::New | Upload::Replace | Upload::From(_) => options.write(true),
         };
-        // No file is removed between its opening and its entry in the list.
+        // The lock is held from the opening to the entry in the list, so that `remove_new` cannot
+        // remove the file in between.
         let mut all = lock(&self.uploads);
         let (mut file, is_new) = match upload {
             Upload::New => (self.open_regular(place, options.create_new(true))?, true),
@@ -311,9 +312,9 @@ impl Root {
     ///
     /// # Errors
     ///
-    /// `ERANGE`: the file system cannot store this time, and the time of the file is what it
-    /// was. The kernel would store the nearest one without an error (`timestamp_truncate`,
-    /// fs/inode.c).
+    /// `ERANGE`: the file system cannot store this time. The time of the file is restored. The
+    /// kernel itself returns no error, and stores the nearest time that the file system
+    /// supports (`timestamp_truncate`, fs/inode.c).
     pub fn set_modified(&self, place: &Place, seconds: i64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         // With `O_PATH`, the owner of the file needs no permission to read it.

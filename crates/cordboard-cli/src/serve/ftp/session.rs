@@ -396,7 +396,7 @@ impl Session {
             Some(Errno::NOSPC | Errno::DQUOT) => 452,
             // A later attempt may succeed. 550 would mean that the file does not exist.
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO) => 451,
-            // `Root::set_modified`: the parameter is valid, and not supported (RFC 959).
+            // `Root::set_modified`: 504 is for a parameter that is not supported (RFC 959).
             Some(Errno::RANGE) => 504,
             _ => 550,
         };

@@ -228,8 +228,8 @@ impl Session {
             let _ = socket.shutdown(Shutdown::Write);
         }
         drop(socket);
-        // A connection that has failed before its first byte, such as during the handshake,
-        // leaves no file.
+        // A connection that fails before the first byte, such as during the TLS handshake,
+        // leaves no new file.
         if !complete && carried.as_ref().map_or(0, |carried| carried.written) == 0 {
             self.remove_new(job);
         }

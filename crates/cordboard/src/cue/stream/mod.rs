@@ -35,8 +35,8 @@ use crate::transfer::Control;
 /// The maximum number of waiting transfers. Further commands stay unread until a transfer
 /// has started.
 const QUEUE: usize = 32;
-/// The number of pieces of commands that are read at a time. The thread serves the other
-/// descriptors before it reads more of them.
+/// The maximum number of reads of commands in a turn. The thread then serves the other
+/// control descriptors before it reads more.
 const PIECES: usize = 4;
 /// The shortest interval of reports of progress.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -78,7 +78,7 @@ pub(super) struct Stream {
     link: Option<Link>,
     /// The time limit has passed, and all transfers were cancelled.
     is_expired: bool,
-    /// Commands may be left that have arrived and could be carried out now.
+    /// There may be commands that have arrived and can be carried out now.
     is_unfinished: bool,
     /// No more commands arrive.
     is_closed: bool,
@@ -185,8 +185,8 @@ impl Stream {
     }
 
     /// Reads commands that have arrived, carries them out, and sends the records. Stops
-    /// after a few pieces, because a peer may send without pause; [`Stream::timer`] is due
-    /// at once then.
+    /// after [`PIECES`] reads, because a peer may send without pause. [`Stream::timer`] is
+    /// then due at once.
     pub(super) fn advance(&mut self, clock: impl Fn() -> Duration) {
         let now = clock();
         if let Some((every, next)) = self.progress
@@ -200,7 +200,7 @@ impl Stream {
     }
 
     /// Reads a piece of commands, carries out those that are whole, and sends the records.
-    /// Returns whether more may be done without another event.
+    /// Returns whether there may be more to do without another event.
     fn advance_once(&mut self, now: Duration) -> bool {
         if self.limits.is_over(now) && !std::mem::replace(&mut self.is_expired, true) {
             self.cancel();
@@ -209,7 +209,7 @@ impl Stream {
         let before = (self.commands.room(), self.queue.len(), self.transfers);
         self.carry_out(now);
         let after = (self.commands.room(), self.queue.len(), self.transfers);
-        // No event follows if the reader has made room in between.
+        // No event follows if the reader has made room meanwhile.
         let was_full = self.output.is_full();
         self.output.send(self.socket.as_fd());
         read || before != after || was_full && !self.output.is_full()

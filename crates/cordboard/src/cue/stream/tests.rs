@@ -9,7 +9,7 @@ use crate::cue::registry::Message;
 /// A record, which is skipped without an answer.
 const RECORD: u32 = 0x5200_0000;
 
-/// A control descriptor, and what serves it.
+/// A control descriptor, and the stream that serves it.
 fn served() -> (Cue, Stream) {
     let (source, sink) = std::io::pipe().unwrap();
     let registry = Arc::new(Registry::new().unwrap());
@@ -24,7 +24,7 @@ fn unread(stream: &Stream) -> u64 {
     rustix::io::ioctl_fionread(&stream.socket).unwrap()
 }
 
-/// The socket always holds another piece, as if its peer sent faster than it is read.
+/// The socket always holds more commands, as if the peer sent faster than the thread reads.
 #[test]
 fn a_flood_is_read_a_few_pieces_at_a_time() {
     let (cue, mut stream) = served();
@@ -59,8 +59,8 @@ fn each_piece_has_its_own_time() {
     assert_eq!(cue.receive(), Ok(Some(late)));
 }
 
-/// Records are refused by a full socket, and the next attempt succeeds: the reader was in
-/// between. No event of the socket follows.
+/// A full socket refuses records, and the next attempt succeeds, because the reader has made
+/// room meanwhile. No event of the socket follows.
 #[test]
 fn commands_behind_records_that_had_no_room_are_carried_out() {
     const MANY: usize = 40;

@@ -18,10 +18,10 @@ pub(in crate::path) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Wh
 /// Why no pages are taken from a source that is [unpaged](Facts::unpaged).
 pub(in crate::path) const UNPAGED: &str = "reads of the source may bypass the page cache";
 
-/// Why no pages go to a sink that [has records](Facts::has_pieces). The driver would get
-/// a record in parts: each page alone before Linux 5.10, if it has no splice_write
-/// (`default_file_splice_write`, fs/splice.c; `EINVAL` since), and never more than the
-/// pipe holds.
+/// Why no pages go to a sink that [may have records](Facts::has_pieces). The driver would
+/// get a record in parts, none larger than the pipe. A driver without `splice_write` gets
+/// each page alone before Linux 5.10 (`default_file_splice_write`, fs/splice.c), and
+/// refuses pages with `EINVAL` since then.
 pub(in crate::path) const RECORDS: &str = "each write to the sink may be a record";
 
 /// Whether the errno reports a lack of space or memory. For a source this need

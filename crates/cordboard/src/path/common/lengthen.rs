@@ -20,8 +20,9 @@ pub(in crate::path) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_
 /// A hole that ends at a multiple of this can be punched up to its end.
 const PAGE: u64 = 4096;
 
-/// `XFS_SUPER_MAGIC`, `BTRFS_SUPER_MAGIC` and `OVERLAYFS_SUPER_MAGIC`, linux/magic.h. An
-/// overlay does not show the file system below it.
+/// File systems on which `fallocate(2)` may mark the file: `XFS_SUPER_MAGIC`,
+/// `BTRFS_SUPER_MAGIC` and `OVERLAYFS_SUPER_MAGIC`, linux/magic.h. An overlay does not show
+/// the file system below it.
 const MARKING: [u32; 3] = [0x5846_5342, 0x9123_683e, 0x794c_7630];
 
 /// Lengthens a file to `end` bytes, if it is shorter. May write a zero as the last
@@ -90,8 +91,8 @@ enum Way {
 /// stays allocated, and `fallocate(2)` leaves it without data. On xfs and
 /// btrfs, `fallocate(2)` comes last, because it marks the file: blocks that xfs has
 /// preallocated past the end then stay after the close (`XFS_DIFLAG_PREALLOC`,
-/// `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c), and btrfs compresses the file no
-/// more (`BTRFS_INODE_PREALLOC`, `should_nocow` in fs/btrfs/inode.c).
+/// `xfs_can_free_eofblocks` in fs/xfs/xfs_bmap_util.c), and btrfs no longer compresses the
+/// file (`BTRFS_INODE_PREALLOC`, `should_nocow` in fs/btrfs/inode.c).
 fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
     let may_mark = move || {
         let told = rustix::fs::fstatfs(fd);

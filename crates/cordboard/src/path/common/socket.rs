@@ -54,18 +54,18 @@ pub(in crate::path) fn receive(
     }
 }
 
-/// Whether a message is within the rest of the size.
+/// Whether a message fits into the rest of the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::path) enum Fits {
     Yes,
     No,
-    /// Nothing shows its length. It is received into no more than the rest of the size,
-    /// as by `read(2)`.
+    /// The kernel does not report its length. At most the rest of the size is received, as
+    /// by `read(2)`.
     Unknown,
 }
 
-/// Whether the source's next message is no longer than the rest of the size. Consumes
-/// nothing. `room`: the place for the message, to which its first bytes may be copied.
+/// Returns whether the source's next message fits into the rest of the size, without
+/// consuming it. `room`: the buffer for the message. A peek may copy its first bytes there.
 pub(in crate::path) fn next_fits(
     flow: &Flow<'_>,
     room: &mut [u8],
@@ -83,7 +83,7 @@ pub(in crate::path) fn next_fits(
     let seen = match facts.tells_length {
         true => sys::peek(source, RecvFlags::TRUNC | receiving(wait)),
         false => {
-            // One byte more than the rest shows that the message is longer.
+            // One byte more than the rest shows whether the message is longer.
             let most = usize::try_from(left.saturating_add(1)).unwrap_or(usize::MAX);
             let most = most.min(room.len());
             sys::peek_into(source, &mut room[..most], receiving(wait))
@@ -106,7 +106,7 @@ pub(in crate::path) fn next_fits(
     })
 }
 
-/// Whether a peek has failed because a filter refuses it, or because the socket has no
+/// Returns whether a peek has failed because a filter refuses it, or the socket has no
 /// `MSG_PEEK`.
 ///
 /// | errno | evidence |
@@ -206,7 +206,7 @@ impl Flow<'_> {
                 Ok(n) => return Ok(Some(n > 0)),
                 Err(Errno::EAGAIN) => return Ok(Some(true)),
                 Err(Errno::EINTR) => {}
-                // It is not the source's failure either.
+                // This is not an error of the source.
                 Err(errno) if cannot_peek(errno) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
@@ -235,7 +235,7 @@ mod tests {
     use crate::endpoint::Facts;
     use crate::{Request, Size, Transfer};
 
-    /// The kernel returns the length that it has copied to these sockets.
+    /// For such sockets, the kernel returns the number of bytes that it has copied.
     #[test]
     fn a_message_is_longer_if_one_byte_more_than_the_rest_comes() {
         let (near, far) = UnixDatagram::pair().unwrap();

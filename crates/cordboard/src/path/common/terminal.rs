@@ -28,8 +28,8 @@ impl Terminal {
         flow.sink.may_use(covered) && (!self.is_a_master_that_waits(flow) || takes_more(flow))
     }
 
-    /// These bytes, or as many as a terminal accepts without blocking. Bytes for another
-    /// device are not cut: each write may be a record, and may block in any case.
+    /// Returns these bytes, or as many as a terminal accepts without blocking. Bytes for
+    /// another device are not cut: each write may be a record, and a shorter one may block too.
     pub(in crate::path) fn piece<'b>(&mut self, flow: &Flow<'_>, bytes: &'b [u8]) -> &'b [u8] {
         let facts = flow.sink.facts();
         if facts.kind != Kind::Tty || facts.nonblocking || flow.mode.may_sleep() {

@@ -66,7 +66,7 @@ impl Datagram {
         Ok(bytes)
     }
 
-    /// Sends datagrams, and returns how many were sent.
+    /// Sends queued datagrams, and returns their number.
     fn send_batch(&mut self, flow: &Flow<'_>, buffer: &[u8], whole: usize) -> Result<usize, Errno> {
         let wait = flow.mode.may_sleep() && !flow.sink.facts().nonblocking;
         let first = self.message(buffer, self.next);

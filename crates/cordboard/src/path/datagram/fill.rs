@@ -52,8 +52,8 @@ impl Datagram {
                 Err(Errno::EAGAIN | Errno::EINTR) if !first => break Ok(()),
                 Err(Errno::EINTR) => break Err(Verdict::Moved(0)),
                 Err(Errno::EAGAIN) => break Err(Verdict::Blocked(Side::Source)),
-                // Only receiving in batches is refused. Nothing is received yet, and what a
-                // single call refuses with `EINVAL`, the next path refuses too.
+                // Receiving in batches is refused, and nothing is received yet. If the socket
+                // also returns `EINVAL` to a single call, the next path reports it.
                 Err(errno) if first && errno.is_refusal_or_invalid() => {
                     break Err(Verdict::Declined(errno.into()));
                 }
@@ -104,7 +104,7 @@ impl Datagram {
             match fits {
                 Fits::Yes => {}
                 Fits::No => return Ok(Batched::TooLong),
-                // Less than a slot.
+                // The rest is less than a slot.
                 Fits::Unknown => slot = flow.allowance.remaining() as usize,
             }
             at_most = 1;

@@ -27,8 +27,8 @@ pub(crate) struct Room {
     /// Blocks may have been reserved past the end.
     surplus: bool,
     ext4: bool,
-    /// False if the file system would not compress the sink after `fallocate(2)`. It then
-    /// writes blocks to new places anyway.
+    /// Whether blocks are reserved. False if the file system would not compress the sink
+    /// after `fallocate(2)`; such a file system writes blocks to new places anyway.
     reserves: bool,
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
     if foreign(source) || foreign(sink) {
         return Err("the file system may not be on a local device".into());
     }
-    // Since Linux 6.15 it writes files with checksums through the page cache itself
+    // Since Linux 6.15 btrfs writes files with checksums through the page cache itself
     // (`btrfs_direct_write`, fs/btrfs/direct-io.c).
     if (sink.filesystem)
         .is_some_and(|fs| sink.kind == Kind::File && fs.compresses_buffered_writes())

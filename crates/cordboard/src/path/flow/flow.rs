@@ -150,8 +150,8 @@ impl<'fd> Flow<'fd> {
         self.account.dropped
     }
 
-    /// Sends a datagram of this length, or more after it. `None`: it is too long for the sink
-    /// (`EMSGSIZE`), and was dropped and counted.
+    /// Calls `send`, which sends a datagram of this length, and may send more after it.
+    /// `None`: the datagram is too long for the sink (`EMSGSIZE`), and was dropped and counted.
     ///
     /// The error may be that of an earlier datagram, which a router has reported
     /// (`IP_MTU_DISCOVER`, ip(7)). The kernel reports such an error once, so `send` is called
@@ -159,8 +159,8 @@ impl<'fd> Flow<'fd> {
     ///
     /// # Errors
     ///
-    /// Those of `send`. `EMSGSIZE` if the datagram is not one of a datagram socket: the
-    /// transfer has cut it, and another block size may help.
+    /// Those of `send`. `EMSGSIZE` if the datagram does not come from a datagram socket: the
+    /// transfer has cut it from a stream, and another block size may help.
     pub(in crate::path) fn send_or_drop<T>(
         &mut self,
         length: usize,

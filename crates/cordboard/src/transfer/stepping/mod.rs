@@ -182,8 +182,8 @@ impl<'a> Stepping<'a> {
             let wakeup = match self.step_fd.events(&interest) {
                 Ok(wakeup) => wakeup,
                 // A call of the path then returns `EAGAIN` if it is too early. The kernel
-                // returns `EINVAL` for another descriptor than an epoll instance, or for no
-                // room only (`do_epoll_wait`, fs/eventpoll.c).
+                // returns `EINVAL` only if the descriptor is no epoll instance, or without
+                // room for an event (`do_epoll_wait`, fs/eventpoll.c).
                 Err(errno)
                     if errno.is_refusal_or_invalid() && transfer.step_checked_readiness(&wait) =>
                 {

@@ -29,8 +29,8 @@ pub(super) struct StepFd {
     is_due: bool,
     has_timer: bool,
     registered: Vec<(RawFd, EventFlags)>,
-    /// `epoll_ctl(2)` has refused the descriptor to be ready, or it is not polled: it is
-    /// always ready.
+    /// The descriptor of the wait counts as ready: `epoll_ctl(2)` has refused it, or it is
+    /// not polled.
     always_ready: bool,
 }
 

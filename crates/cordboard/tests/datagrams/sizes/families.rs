@@ -5,10 +5,10 @@ use crate::common::any_and_each;
 use testkit::needs::{self, Need};
 use testkit::sockets;
 
-/// A peek at a digest would consume it, and the next read returns that of no bytes.
+/// A peek at a digest would consume it. The next read would return the digest of no bytes.
 #[test]
-fn a_digest_is_not_peeked_away() {
-    let name = "a_digest_is_not_peeked_away";
+fn a_digest_is_not_consumed_by_a_peek() {
+    let name = "a_digest_is_not_consumed_by_a_peek";
     let _dog = watchdog(name);
     if needs::missing(name, &[Need::HashSockets]) {
         return;
@@ -41,8 +41,8 @@ fn a_digest_is_not_peeked_away() {
 
 /// SCTP returns the length that it has copied, not that of the message.
 #[test]
-fn a_size_is_not_exceeded_where_no_length_is_told() {
-    let name = "a_size_is_not_exceeded_where_no_length_is_told";
+fn a_size_is_not_exceeded_if_the_length_is_unknown() {
+    let name = "a_size_is_not_exceeded_if_the_length_is_unknown";
     let _dog = watchdog(name);
     if needs::missing(name, &[Need::Sctp]) {
         return;
@@ -74,7 +74,7 @@ fn a_size_is_not_exceeded_where_no_length_is_told() {
     }
 }
 
-/// An ICMP socket returns the length that it has copied, too.
+/// An ICMP socket also returns the length that it has copied.
 #[test]
 fn a_size_is_not_exceeded_by_an_answer_to_a_ping() {
     let name = "a_size_is_not_exceeded_by_an_answer_to_a_ping";

@@ -1,7 +1,7 @@
-//! A server may never answer `poll(2)`. The wait for it would stop every transfer of an
-//! engine, and no cancel or idle limit would end it. So the server is never asked. The
-//! server of these tests would answer, because the kernel cannot end a process that waits
-//! for a server of its own (`request_wait_answer`, fs/fuse/dev.c).
+//! A FUSE server may never answer `poll(2)`. The wait for it would stop every transfer of an
+//! engine, and neither a cancel nor an idle limit would end it. So a file of FUSE is not
+//! polled. The server of these tests would answer, because the kernel cannot end a process
+//! that waits for a server of its own (`request_wait_answer`, fs/fuse/dev.c).
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,12 +34,12 @@ fn by(runner: Runner, source: OwnedFd, sink: OwnedFd, request: Request) -> Repor
     }
 }
 
-/// Whatever the server answers to reads and writes: `EAGAIN` at once (a file without
-/// `O_NONBLOCK`), `EAGAIN` until the idle limit, or from the middle of the file on. Its
-/// `statfs(2)` may fail, so that only the list of mounts shows that it is FUSE.
+/// The server answers `EAGAIN` to each read and write, to those from an offset in the file on,
+/// or to none. Its `statfs(2)` may fail, so that only the list of mounts shows that the
+/// file system is FUSE.
 #[test]
-fn a_server_is_not_asked_for_readiness() {
-    let _dog = watchdog("a_server_is_not_asked_for_readiness");
+fn a_file_is_not_polled() {
+    let _dog = watchdog("a_file_is_not_polled");
     if !common::is_root() {
         testkit::skip::here("mounting needs root");
         return;

@@ -213,7 +213,7 @@ fn a_message_that_exceeds_a_size_stays_without_a_look() {
     }
 }
 
-/// Fails every peek, as a socket does that has no `MSG_PEEK`.
+/// Fails every peek, as a socket without `MSG_PEEK` does.
 fn refuse_peeks(errno: Errno) {
     for more in [0, libc::MSG_TRUNC] {
         for waits in [0, libc::MSG_DONTWAIT] {
@@ -292,8 +292,8 @@ fn messages_move_where_no_socket_can_be_peeked() {
     }
 }
 
-/// The reader of the sink is gone, and the source, which has bytes, cannot be peeked at:
-/// that is not its failure.
+/// The reader of the sink has closed it. The source has bytes, and cannot be peeked: the error
+/// is that of the sink.
 #[test]
 fn a_source_that_cannot_be_peeked_has_not_failed() {
     let _dog = watchdog("a_source_that_cannot_be_peeked_has_not_failed");

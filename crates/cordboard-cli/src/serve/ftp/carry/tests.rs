@@ -62,7 +62,7 @@ fn each_request_of_the_state_is_answered_once() {
     assert_eq!(received(client), 3);
 }
 
-/// While bytes move, a reply that would wait for the client is left out until there is room.
+/// During a transfer, a reply that would wait for the client is deferred until there is room.
 #[test]
 fn a_client_that_does_not_read_delays_no_transfer() {
     let (client, mut lines, mut watch) = asked(10_000);
