@@ -48,7 +48,8 @@ fn a_frame_that_is_cut_off() {
     for length in [1, 3, 4, 9, whole.len() / 2, whole.len() - 1] {
         for from in crate::common::SOURCES {
             let (report, got, _) = unzstd(from, &whole[..length]);
-            failed(&report, &format!("truncated after {length} bytes"));
+            let s = if length == 1 { "" } else { "s" };
+            failed(&report, &format!("truncated after {length} byte{s}"));
             assert_eq!(report.read, length as u64);
             assert_eq!(report.written, got.len() as u64);
             assert!(got == data[..got.len()], "what came before is delivered");
