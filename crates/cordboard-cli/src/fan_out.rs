@@ -248,7 +248,7 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
         let action = Action::transfer(source.as_fd());
         let problem = transfer_failed(source.shown.clone(), &total(outcome), action);
         session.problem(&problem);
-    } else if outcome.source.stranded > 0 {
+    } else if outcome.ended == Ended::Error && outcome.source.stranded > 0 {
         session.print(&format_args!(
             "cordboard: {}: {}",
             source.shown,

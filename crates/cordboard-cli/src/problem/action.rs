@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::fd::AsFd;
 
+use cordboard::endpoint::{Facts, Filesystem};
 use cordboard::{Endpoint, Kind};
 use rustix::fs::FileType;
 
@@ -25,8 +26,8 @@ pub enum Action {
     TransferBlockDevice,
     /// Moving bytes of a terminal or another character device.
     TransferCharDevice,
-    /// Moving bytes of a file of procfs or another pseudo file system.
-    TransferPseudoFile,
+    /// Moving bytes of a file of procfs.
+    TransferProcFile,
     /// Moving records of a descriptor such as an eventfd.
     TransferRecords,
     /// Listing a directory.
@@ -47,14 +48,18 @@ impl Action {
             Ok(FileType::Socket) => Action::TransferSocket,
             Ok(FileType::BlockDevice) => Action::TransferBlockDevice,
             Ok(FileType::CharacterDevice) => Action::TransferCharDevice,
-            _ => match Endpoint::probe(fd).map(|endpoint| endpoint.kind()) {
-                Ok(Kind::Pseudo) => Action::TransferPseudoFile,
-                Ok(Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify) => {
-                    Action::TransferRecords
-                }
-                _ => Action::Transfer,
-            },
+            _ => Endpoint::probe(fd).map_or(Action::Transfer, |found| by_facts(found.facts())),
         }
+    }
+}
+
+fn by_facts(facts: &Facts) -> Action {
+    match facts.kind {
+        Kind::Pseudo if facts.filesystem.and_then(Filesystem::name) == Some("proc") => {
+            Action::TransferProcFile
+        }
+        Kind::Eventfd | Kind::Timerfd | Kind::Signalfd | Kind::Inotify => Action::TransferRecords,
+        _ => Action::Transfer,
     }
 }
 
@@ -70,7 +75,7 @@ impl fmt::Display for Action {
             | Action::TransferSocket
             | Action::TransferBlockDevice
             | Action::TransferCharDevice
-            | Action::TransferPseudoFile
+            | Action::TransferProcFile
             | Action::TransferRecords => "at",
             Action::List => "listing",
             Action::Sync => "syncing",

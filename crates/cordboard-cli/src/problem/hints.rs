@@ -7,8 +7,8 @@ use super::action::Action;
 /// Returns one line of help; `None` if the meaning of the errno is enough.
 pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
     use Action::{
-        Connect, Listen, Open, Transfer, TransferBlockDevice, TransferCharDevice,
-        TransferPseudoFile, TransferRecords, TransferSocket,
+        Connect, Listen, Open, Transfer, TransferBlockDevice, TransferCharDevice, TransferProcFile,
+        TransferRecords, TransferSocket,
     };
     match action {
         Connect | Listen | TransferSocket => {
@@ -76,10 +76,10 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
             "the link failed, or a TLS control record arrived (kTLS)"
         }
         // proc_reg_write, fs/proc/inode.c; mem_rw, fs/proc/base.c.
-        (Errno::EIO, Source, TransferPseudoFile) => {
+        (Errno::EIO, Source, TransferProcFile) => {
             "the kernel has no data at this offset: try --offset"
         }
-        (Errno::EIO, Sink, TransferPseudoFile) => "the kernel does not accept this write",
+        (Errno::EIO, Sink, TransferProcFile) => "the kernel does not accept this write",
         (Errno::EIO, ..) => "the device or its link failed: see dmesg",
         // eventfd_read, fs/eventfd.c; timerfd_read_iter; inotify_read; signalfd_read_iter.
         (Errno::EINVAL, Source, TransferRecords) => {
@@ -167,7 +167,12 @@ mod tests {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert_eq!(Action::transfer(&file), Transfer);
         let pseudo = std::fs::File::open("/proc/version").unwrap();
-        assert_eq!(Action::transfer(&pseudo), TransferPseudoFile);
+        assert_eq!(Action::transfer(&pseudo), TransferProcFile);
+        // `EIO` may be an error of a device there.
+        let pseudo = std::fs::File::open("/sys/kernel/mm/transparent_hugepage/enabled");
+        if let Ok(pseudo) = pseudo {
+            assert_eq!(Action::transfer(&pseudo), Transfer);
+        }
         let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         assert_eq!(Action::transfer(&counter), TransferRecords);
         let at = |errno, action| hint(errno, Side::Sink, action).unwrap_or("");
@@ -185,7 +190,7 @@ mod tests {
             assert!(!at(Errno::EPERM, action).contains("lsattr"));
         }
         assert!(at(Errno::ENOSPC, TransferBlockDevice).contains("the end of the device"));
-        for action in [TransferSocket, TransferPseudoFile] {
+        for action in [TransferSocket, TransferProcFile] {
             assert!(!at(Errno::EIO, action).contains("dmesg"));
         }
         let damaged = hint(Errno::ENODATA, Side::Source, TransferBlockDevice).unwrap_or("");
@@ -205,8 +210,8 @@ mod tests {
                 Transfer => TransferSocket,
                 TransferSocket => TransferBlockDevice,
                 TransferBlockDevice => TransferCharDevice,
-                TransferCharDevice => TransferPseudoFile,
-                TransferPseudoFile => TransferRecords,
+                TransferCharDevice => TransferProcFile,
+                TransferProcFile => TransferRecords,
                 TransferRecords => List,
                 List => Sync,
                 Sync => ReadBack,

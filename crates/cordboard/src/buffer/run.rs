@@ -194,8 +194,8 @@ impl<'o> Pump<'_, 'o> {
                 self.held -= n;
                 Ok(n)
             }
-            // A filter refuses the call.
-            Err(errno) if errno.is_refusal() => {
+            // A filter refuses the call: the kernel returns no `EINVAL` for two pipes.
+            Err(errno) if errno.is_refusal_or_invalid() => {
                 self.passes = false;
                 Ok(0)
             }

@@ -102,7 +102,15 @@ pub(super) fn outcome(
     let source = match outlets.iter().any(takes_all) {
         true => intake.into_outcome(),
         // No sink accounts for them.
-        false => returned(intake.into_outcome(), std::mem::take(&mut left), messages),
+        false => {
+            let given = outlets.iter().map(|outlet| outlet.read).max().unwrap_or(0);
+            returned(
+                intake.into_outcome(),
+                given,
+                std::mem::take(&mut left),
+                messages,
+            )
+        }
     };
     let Outcome { report, stranded } = source;
     let policies: Vec<OnSlow> = outlets.iter().map(|outlet| outlet.policy).collect();
@@ -149,19 +157,24 @@ fn takes_all(outlet: &Outlet<'_>) -> bool {
 }
 
 /// Adds bytes that have reached no sink to those that have not reached the first pipe.
-fn returned(source: Outcome, left: Vec<Vec<u8>>, messages: bool) -> Outcome {
+/// `given`: the number of bytes that were given to a sink. `left`: the bytes behind them up to
+/// the first that cannot be read.
+fn returned(source: Outcome, given: u64, left: Vec<Vec<u8>>, messages: bool) -> Outcome {
     let Outcome {
         mut report,
         stranded,
     } = source;
-    let count: u64 = left.iter().map(|bytes| bytes.len() as u64).sum();
-    if left.is_empty() {
+    let missing = report.written.saturating_sub(given);
+    if missing == 0 && left.is_empty() {
         return Outcome { report, stranded };
     }
-    report.written -= count;
-    report.stranded += count;
+    report.written -= missing;
+    report.stranded += missing;
+    let is_whole = left.iter().map(Vec::len).sum::<usize>() as u64 == missing;
     let mut all = left;
-    all.extend(bytes_of(stranded));
+    if is_whole {
+        all.extend(bytes_of(stranded));
+    }
     let stranded = Some(match messages {
         true => Stranded::Datagrams(all),
         false => Stranded::Buffer(joined(all)),
@@ -243,4 +256,27 @@ fn readable(passed: Vec<Vec<u8>>, expected: u64, mut rest: Rest, left: &[Vec<u8>
     }
     all.extend(left.iter().cloned());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Report;
+
+    #[test]
+    fn bytes_behind_unreadable_ones_are_counted_and_not_handed_back() {
+        let of = |left: &[&[u8]]| {
+            let mut report = Report::default();
+            (report.read, report.written, report.stranded) = (13, 10, 3);
+            let stranded = Some(Stranded::Buffer(b"end".to_vec()));
+            let left = left.iter().map(|bytes| bytes.to_vec()).collect();
+            let Outcome { report, stranded } =
+                returned(Outcome { report, stranded }, 4, left, false);
+            assert_eq!((report.read, report.written, report.stranded), (13, 4, 9));
+            joined(bytes_of(stranded))
+        };
+        assert_eq!(of(&[b"abc", b"def"]), b"abcdefend");
+        assert_eq!(of(&[b"abc"]), b"abc");
+        assert_eq!(of(&[]), b"");
+    }
 }

@@ -172,9 +172,9 @@ impl Flow<'_> {
         }
         match self.peek() {
             Ok(n) => Ok(n > 0),
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(false),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
             // It may be before urgent data, which another path reads past.
-            Err(errno) if errno.is_refusal() => Ok(self.has_next()),
+            Err(errno) if cannot_peek(errno) => Ok(self.has_next()),
             Err(errno) => Err(errno),
         }
     }

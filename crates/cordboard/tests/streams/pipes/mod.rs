@@ -378,15 +378,19 @@ fn nothing_is_held_back_for_what_does_not_come() {
 #[test]
 fn urgent_data_is_not_the_end_of_a_tcp_stream() {
     let _dog = watchdog("urgent_data_is_not_the_end_of_a_tcp_stream");
-    let looks: [&[libc::c_long]; 3] = [
-        &[],
-        &[libc::SYS_recvfrom],
-        &[libc::SYS_recvfrom, libc::SYS_recvmsg],
+    // Also if the calls that inspect the stream are refused.
+    let looks: [fn(); 4] = [
+        || {},
+        || testkit::refuse::refuse(&[libc::SYS_recvfrom], libc::EPERM),
+        || testkit::refuse::refuse(&[libc::SYS_recvfrom, libc::SYS_recvmsg], libc::EPERM),
+        || {
+            let peek = (libc::MSG_PEEK | libc::MSG_DONTWAIT) as u32;
+            testkit::refuse::refuse_where(libc::SYS_recvfrom, 3, peek, libc::EINVAL);
+        },
     ];
     // The bytes after the urgent byte are there already, or follow later.
-    for (later, refused) in looks
-        .iter()
-        .flat_map(|calls| [(false, calls), (true, calls)])
+    for (number, refuse, later) in (looks.iter().enumerate())
+        .flat_map(|(number, refuse)| [(number, refuse, false), (number, refuse, true)])
     {
         for to_pipe in [false, true] {
             let (source, mut feed) = common::tcp_pair();
@@ -410,11 +414,10 @@ fn urgent_data_is_not_the_end_of_a_tcp_stream() {
                 feeder.join().unwrap();
             }
             let report = testkit::refuse::apart(|| {
-                // Also if the calls that inspect the stream are refused.
-                testkit::refuse::refuse(refused, libc::EPERM);
+                refuse();
                 run(&source, &sink, any()).report
             });
-            assert_eq!(report.ended, Ended::Eof, "{refused:?}: {report:?}");
+            assert_eq!(report.ended, Ended::Eof, "{number}: {report:?}");
             assert_eq!((report.read, report.written), (6, 6), "{report:?}");
             drop(sink);
             let got = match to_pipe {
