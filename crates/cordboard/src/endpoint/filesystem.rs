@@ -81,6 +81,12 @@ filesystems! {
 }
 
 impl Filesystem {
+    /// Returns the file system of a result of `statfs(2)`. `f_type` is signed on some
+    /// architectures; only its low 32 bits matter.
+    pub(crate) fn of(stat: &rustix::fs::StatFs) -> Filesystem {
+        Filesystem(stat.f_type as u64 & 0xffff_ffff)
+    }
+
     fn known(self) -> Option<&'static (u64, &'static str, Nature)> {
         KNOWN.iter().find(|(magic, ..)| *magic == self.0)
     }
@@ -113,6 +119,13 @@ impl Filesystem {
     /// compression is off, which the kernel does not report.
     pub fn compresses_buffered_writes(self) -> bool {
         self.name() == Some("btrfs")
+    }
+
+    /// Returns whether `fallocate(2)` of any part of a file may change how the file is stored
+    /// from then on: see [`compresses_buffered_writes`](Self::compresses_buffered_writes), and
+    /// `XFS_DIFLAG_PREALLOC` of xfs. An overlay does not show the file system below it.
+    pub fn may_mark_at_fallocate(self) -> bool {
+        matches!(self.name(), Some("xfs" | "btrfs" | "overlayfs"))
     }
 
     /// Returns whether cloning a small file takes longer than writing it.
@@ -172,6 +185,8 @@ mod tests {
         );
         assert!(Filesystem(0x9123_683e).compresses_buffered_writes());
         assert!(!Filesystem(0xEF53).compresses_buffered_writes());
+        assert!(Filesystem(0x794c_7630).may_mark_at_fallocate());
+        assert!(!Filesystem(0xEF53).may_mark_at_fallocate());
         assert!(Filesystem(0x9fa0).is_pseudo());
         assert!(Filesystem(0x65735546).is_foreign());
         let unknown = Filesystem(0xdead_beef);

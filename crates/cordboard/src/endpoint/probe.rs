@@ -265,9 +265,7 @@ fn is_unpaged(fd: BorrowedFd<'_>) -> bool {
 /// `statfs(2)` with any errno, and a filter may refuse it, so the file may then be on
 /// any file system.
 fn filesystem(fd: BorrowedFd<'_>) -> Option<Filesystem> {
-    let stat = rustix::fs::fstatfs(fd).ok()?;
-    // f_type is signed on some architectures; only its low 32 bits matter.
-    Some(Filesystem(stat.f_type as u64 & 0xffff_ffff))
+    rustix::fs::fstatfs(fd).ok().as_ref().map(Filesystem::of)
 }
 
 /// Returns the descriptor's link in procfs; `None` without a procfs.

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::ReadWriteFlags;
 
-use crate::endpoint::reopen;
+use crate::endpoint::{Filesystem, reopen};
 use crate::errno::Errno;
 use crate::sys::again;
 
@@ -19,11 +19,6 @@ pub(in crate::path) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_
 
 /// A hole that ends at a multiple of this can be punched up to its end.
 const PAGE: u64 = 4096;
-
-/// File systems on which `fallocate(2)` may mark the file: `XFS_SUPER_MAGIC`,
-/// `BTRFS_SUPER_MAGIC` and `OVERLAYFS_SUPER_MAGIC`, linux/magic.h. An overlay does not show
-/// the file system below it.
-const MARKING: [u32; 3] = [0x5846_5342, 0x9123_683e, 0x794c_7630];
 
 /// Lengthens a file to `end` bytes, if it is shorter. May write a zero as the last
 /// byte, which must be in a range that the caller may overwrite.
@@ -95,8 +90,8 @@ enum Way {
 /// file (`BTRFS_INODE_PREALLOC`, `should_nocow` in fs/btrfs/inode.c).
 fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
     let may_mark = move || {
-        let told = rustix::fs::fstatfs(fd);
-        told.map_or(true, |fs| MARKING.contains(&(fs.f_type as u32)))
+        let found = rustix::fs::fstatfs(fd);
+        found.map_or(true, |fs| Filesystem::of(&fs).may_mark_at_fallocate())
     };
     let (first, others) = match end.is_multiple_of(PAGE) || may_mark() {
         true => (Way::Write, [Way::Reserve, Way::OwnDescription]),
