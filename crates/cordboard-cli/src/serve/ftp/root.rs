@@ -9,12 +9,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
+
+pub use uploads::Running;
+use uploads::{FileId, Uploads};
+
+mod uploads;
 
 /// A path as the client sees it: components below the root, without `.` and `..`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,25 +88,8 @@ pub struct Opened {
     pub upload: Running,
 }
 
-/// Device and inode.
-type FileId = (u64, u64);
-
-/// An upload that writes to a file.
-pub struct Running {
-    all: Arc<Mutex<Vec<FileId>>>,
-    id: FileId,
-    /// The upload has created the file.
-    is_new: bool,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let mut all = lock(&self.all);
-        if let Some(at) = all.iter().position(|id| *id == self.id) {
-            all.swap_remove(at);
-        }
-    }
-}
+/// The number of times that an upload opens its file, if another upload removes it each time.
+const TRIES: u32 = 16;
 
 /// The stored time of modification may differ from the requested one by less than this number
 /// of seconds: FAT stores even seconds.
@@ -110,12 +98,7 @@ const COARSE: u64 = 2;
 /// The served directory.
 pub struct Root {
     dir: Dir,
-    /// The files of the running uploads.
-    uploads: Arc<Mutex<Vec<FileId>>>,
-}
-
-fn lock(uploads: &Mutex<Vec<FileId>>) -> MutexGuard<'_, Vec<FileId>> {
-    uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    uploads: Arc<Uploads>,
 }
 
 impl Root {
@@ -155,32 +138,44 @@ impl Root {
             Upload::Append => options.append(true),
             Upload::New | Upload::Replace | Upload::From(_) => options.write(true),
         };
-        // The lock is held from the opening to the entry in the list, so that `remove_new` cannot
-        // remove the file in between.
-        let mut all = lock(&self.uploads);
-        let (mut file, is_new) = match upload {
-            Upload::New => (self.open_regular(place, options.create_new(true))?, true),
-            _ => self.open_or_create(place, &options)?,
-        };
-        let about = file.metadata()?;
-        let id = (about.dev(), about.ino());
-        all.push(id);
-        drop(all);
-        let running = Running {
-            all: Arc::clone(&self.uploads),
-            id,
-            is_new,
-        };
+        let mut opened = self.begin(place, || match upload {
+            Upload::New => Ok((
+                self.open_regular(place, options.clone().create_new(true))?,
+                true,
+            )),
+            _ => self.open_or_create(place, &options),
+        })?;
         if let Upload::From(offset) = upload
-            && file.seek(SeekFrom::Start(offset)).is_err()
+            && opened.file.seek(SeekFrom::Start(offset)).is_err()
         {
-            self.remove_new(place, &running);
+            self.remove_new(place, &opened.upload);
             return Err(io::Error::other("the offset is too large"));
         }
-        Ok(Opened {
-            file,
-            upload: running,
-        })
+        Ok(opened)
+    }
+
+    /// Opens a file by `open`, and again if another upload has removed it before this one was
+    /// in the list of uploads. `open` returns whether it has created the file.
+    fn begin(
+        &self,
+        place: &Place,
+        mut open: impl FnMut() -> io::Result<(File, bool)>,
+    ) -> io::Result<Opened> {
+        for _ in 0..TRIES {
+            let removals = self.uploads.removals();
+            let (file, is_new) = open()?;
+            let about = file.metadata()?;
+            let id = (about.dev(), about.ino());
+            let upload = self.uploads.begin(id, is_new);
+            // The number of links would not tell: FUSE and NFS rename a removed file that is
+            // open.
+            if self.uploads.removals() == removals
+                || self.metadata(place).is_ok_and(|about| id_of(&about) == id)
+            {
+                return Ok(Opened { file, upload });
+            }
+        }
+        Err(io::Error::other("the file was removed at each try"))
     }
 
     /// Opens a regular file, or creates it. Returns whether this call has created it.
@@ -202,12 +197,18 @@ impl Root {
     /// Removes the file that this upload has created, if it is empty and no other upload
     /// writes to it.
     pub fn remove_new(&self, place: &Place, upload: &Running) {
-        let all = lock(&self.uploads);
-        let is_it = |about: &Metadata| about.is_file() && (about.dev(), about.ino()) == upload.id;
-        let is_only = upload.is_new && all.iter().filter(|id| **id == upload.id).count() == 1;
-        if is_only
-            && (self.own_metadata(place)).is_ok_and(|about| is_it(&about) && about.len() == 0)
-        {
+        if let Some(removal) = upload.begin_removal() {
+            self.remove_empty(place, upload.id);
+            drop(removal);
+        }
+    }
+
+    /// Removes the file with this identity, if it is empty. The name is looked up twice, so
+    /// the caller holds a `Removal`: another upload that creates a file of this name in between
+    /// opens it again.
+    fn remove_empty(&self, place: &Place, id: FileId) {
+        let is_it = |about: Metadata| about.is_file() && about.len() == 0 && id_of(&about) == id;
+        if self.own_metadata(place).is_ok_and(is_it) {
             let _ = self.remove_file(place);
         }
     }
@@ -351,6 +352,10 @@ fn set_times(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()>
 fn set_times_by_name(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()> {
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::utimensat(rustix::fs::CWD, name, times, AtFlags::empty())
+}
+
+fn id_of(about: &Metadata) -> FileId {
+    (about.dev(), about.ino())
 }
 
 fn not_regular() -> io::Error {

@@ -1,5 +1,8 @@
 //! Unit tests of the served directory.
 
+use std::sync::mpsc;
+use std::thread;
+
 use super::*;
 
 #[test]
@@ -133,7 +136,126 @@ fn only_an_empty_file_that_was_created_is_removed() {
     root.remove_new(&place("new"), &new);
     assert!(!path("new").exists());
     drop(new);
-    assert!(lock(&root.uploads).is_empty());
+    assert_eq!(root.uploads.running(), Some(0));
     assert!(root.write(&place("new"), Upload::From(u64::MAX)).is_err());
     assert!(!path("new").exists(), "the offset is too large");
+}
+
+/// The file by which `open_or_create` opens an upload.
+fn opened_by(root: &Root, place: &Place) -> io::Result<(File, bool)> {
+    root.open_or_create(place, OpenOptions::new().write(true))
+}
+
+fn leads_to(path: &Path, file: &File) -> bool {
+    let id = |about: std::fs::Metadata| (about.dev(), about.ino());
+    path.metadata()
+        .is_ok_and(|about| id(about) == id(file.metadata().unwrap()))
+}
+
+#[test]
+fn a_call_that_hangs_stops_no_other_upload() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let place = |name: &str| Place::default().join(name.as_bytes());
+    let upload = |name| root.write(&place(name), Upload::Replace).unwrap().upload;
+    // Other uploads begin, fail and end while a file is opened.
+    let opened = root.begin(&place("slow"), || {
+        assert_eq!(root.uploads.running(), Some(0), "the lock is held");
+        let other = upload("other");
+        root.remove_new(&place("other"), &other);
+        drop(other);
+        opened_by(&root, &place("slow"))
+    });
+    assert!(leads_to(&folder.path().join("slow"), &opened.unwrap().file));
+    // The same while a file of another device is removed.
+    let device = folder.path().metadata().unwrap().dev();
+    let hung = root.uploads.begin((device + 1, 1), true);
+    let removal = hung.begin_removal();
+    assert!(removal.is_some());
+    assert_eq!(root.uploads.running(), Some(1), "the lock is held");
+    let other = upload("other");
+    root.remove_new(&place("other"), &other);
+    drop(other);
+    assert!(!folder.path().join("other").exists());
+}
+
+#[test]
+fn a_file_that_is_removed_between_its_opening_and_its_upload_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let place = Place::default().join(b"f");
+    let write = || root.write(&place, Upload::Replace).unwrap().upload;
+    let mut failed = Some(write());
+    let mut opens = 0;
+    let opened = root.begin(&place, || {
+        opens += 1;
+        let opened = opened_by(&root, &place);
+        if let Some(failed) = failed.take() {
+            root.remove_new(&place, &failed);
+            assert!(!folder.path().join("f").exists());
+        }
+        opened
+    });
+    let opened = opened.unwrap();
+    assert!(leads_to(&folder.path().join("f"), &opened.file));
+    assert!(opened.upload.is_new);
+    assert_eq!(opens, 2);
+    root.remove_new(&place, &opened.upload);
+    drop(opened);
+
+    let mut opens = 0;
+    let failed = root.begin(&place, || {
+        opens += 1;
+        let failed = write();
+        let opened = opened_by(&root, &place);
+        root.remove_new(&place, &failed);
+        opened
+    });
+    let error = failed.err().unwrap();
+    assert!(error.to_string().contains("removed"), "{error}");
+    assert_eq!(opens, TRIES);
+    assert_eq!(root.uploads.running(), Some(0));
+}
+
+/// A second upload opens the file, or another file of the same name, after the failed upload
+/// has decided to remove it.
+#[test]
+fn an_upload_that_opens_its_file_during_the_removal_keeps_it() {
+    for deletes in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let (path, place) = (folder.path().join("f"), Place::default().join(b"f"));
+        let failed = root.write(&place, Upload::Replace).unwrap();
+        let removal = failed.upload.begin_removal().unwrap();
+        if deletes {
+            std::fs::remove_file(&path).unwrap();
+        }
+        let (opens, has_opened) = mpsc::channel();
+        let opened = thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                root.begin(&place, || {
+                    let opened = opened_by(&root, &place);
+                    opens.send(()).unwrap();
+                    opened
+                })
+            });
+            has_opened.recv().unwrap();
+            while root.uploads.running() != Some(2) {
+                thread::yield_now();
+            }
+            match deletes {
+                false => root.remove_empty(&place, failed.upload.id),
+                // It has looked up the name before the deletion.
+                true => root.remove_file(&place).unwrap(),
+            }
+            drop(removal);
+            second.join().unwrap().unwrap()
+        });
+        assert!(leads_to(&path, &opened.file), "deletes: {deletes}");
+        assert!(opened.upload.is_new);
+        assert_eq!(has_opened.try_iter().count(), 1);
+        // The first upload no longer removes the file of the second.
+        root.remove_new(&place, &failed.upload);
+        assert!(path.exists());
+    }
 }
