@@ -257,14 +257,14 @@ impl Core {
     /// Submits work to the workers; runs it on this thread if no worker is
     /// available.
     pub(super) fn submit(self: &Arc<Self>, work: Task) {
-        for work in self.pool.submit(work) {
+        self.pool.submit(work, |work| {
             if let Some(Task::Piece(job)) = work.work() {
                 // After the other transfers have had their turn.
                 if let Err(job) = self.send_to_reactor(job) {
                     job.finish();
                 }
             }
-        }
+        });
     }
 }
 

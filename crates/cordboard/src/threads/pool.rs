@@ -1,6 +1,5 @@
 //! A pool of threads that take work from one queue.
 
-use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,20 +41,29 @@ impl<W: Work> ThreadPool<W> {
         })
     }
 
-    /// Appends work. Returns the work that no thread could be started for.
-    #[must_use]
-    pub(crate) fn submit(self: &Arc<Self>, work: W) -> VecDeque<W> {
-        match self.queue.push(work) {
-            Ok(Pushed::Queued) => VecDeque::new(),
+    /// Appends work. If no thread could be started, passes the work that no thread
+    /// will take to `here`.
+    pub(crate) fn submit(self: &Arc<Self>, work: W, mut here: impl FnMut(W)) {
+        let started = match self.queue.push(work) {
+            Ok(Pushed::Queued) => true,
             Ok(Pushed::StartOne) => self.start_one(),
-            Ok(Pushed::Oversee) => {
-                let pool = Arc::clone(self);
-                match self.start(c"cordboard-watch", move || pool.oversee()) {
-                    Ok(()) => VecDeque::new(),
-                    Err(_) => self.queue.not_overseen(),
-                }
+            Ok(Pushed::Oversee) => self.start_monitor(),
+            Err(work) => return here(work),
+        };
+        if !started {
+            self.do_untaken(here);
+        }
+    }
+
+    /// Passes the work that no thread will take to `here`, one piece at a time. A piece
+    /// may block this thread: the others stay in the queue, since threads may be
+    /// available again.
+    fn do_untaken(self: &Arc<Self>, mut here: impl FnMut(W)) {
+        while let Some(work) = self.queue.take_untaken() {
+            here(work);
+            if self.queue.needs_monitor() {
+                self.start_monitor();
             }
-            Err(work) => VecDeque::from([work]),
         }
     }
 
@@ -71,14 +79,25 @@ impl<W: Work> ThreadPool<W> {
         Ok(())
     }
 
-    /// Returns the work that no thread will take, if none can be started.
-    fn start_one(self: &Arc<Self>) -> VecDeque<W> {
+    /// Starts a worker. Returns whether it could be started.
+    fn start_one(self: &Arc<Self>) -> bool {
         let pool = Arc::clone(self);
-        match self.start(c"cordboard-work", move || pool.run()) {
-            Ok(()) => VecDeque::new(),
-            // EAGAIN: the limit of threads.
-            Err(_) => self.queue.not_started(),
+        // EAGAIN: the limit of threads.
+        let started = self.start(c"cordboard-work", move || pool.run()).is_ok();
+        if !started {
+            self.queue.not_started();
         }
+        started
+    }
+
+    /// Starts the monitor. Returns whether it could be started.
+    fn start_monitor(self: &Arc<Self>) -> bool {
+        let pool = Arc::clone(self);
+        let started = (self.start(c"cordboard-watch", move || pool.oversee())).is_ok();
+        if !started {
+            self.queue.not_overseen();
+        }
+        started
     }
 
     fn run(&self) {
@@ -96,18 +115,15 @@ impl<W: Work> ThreadPool<W> {
 
     fn oversee(self: &Arc<Self>) {
         while self.queue.oversee(HELD_UP, LINGER) {
-            let mut left = self.start_one();
-            if left.is_empty() {
+            if self.start_one() || !self.queue.ends_overseeing() {
                 continue;
             }
             // The work may block this thread, which then monitors no other work.
-            left.extend(self.queue.not_overseen());
-            for mut work in left {
-                while let Some(Some(rest)) = guarded(|| work.work()) {
-                    work = rest;
+            return self.do_untaken(|work| {
+                if let Some(Some(rest)) = guarded(|| work.work()) {
+                    self.queue.put_back(rest);
                 }
-            }
-            return;
+            });
         }
     }
 
@@ -130,6 +146,9 @@ impl<W: Work> ThreadPool<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::super::shared::Call;
     use super::*;
 
     /// One thread is blocked, the others have exited, and no thread can be
@@ -159,7 +178,8 @@ mod tests {
             }
             assert_eq!(take(&mut threads[1]), None);
             assert_eq!(queue.push(4), Ok(Pushed::StartOne));
-            assert!(queue.not_started().is_empty());
+            queue.not_started();
+            assert_eq!(queue.take_untaken(), None);
             monitor.join().unwrap()
         });
         assert_eq!(wanted, (true, true));
@@ -175,12 +195,13 @@ mod tests {
             let mut blocked = Since::default();
             assert_eq!(queue.push(1), Ok(Pushed::StartOne));
             assert_eq!(queue.next(Duration::ZERO, &mut blocked), Some(1));
-            let back = match queue.push(2) {
+            match queue.push(2) {
                 Ok(Pushed::StartOne) if most == 2 => queue.not_started(),
                 Ok(Pushed::Oversee) if most == 1 => queue.not_overseen(),
                 pushed => panic!("{pushed:?}"),
-            };
-            assert_eq!(back, [2]);
+            }
+            assert_eq!(queue.take_untaken(), Some(2));
+            assert_eq!(queue.take_untaken(), None);
         }
     }
 
@@ -192,10 +213,13 @@ mod tests {
         for n in 1..=3 {
             assert_eq!(queue.push(n), Ok(Pushed::StartOne));
         }
-        assert_eq!(queue.not_started(), [3]);
+        queue.not_started();
+        assert_eq!(queue.take_untaken(), Some(3));
+        assert_eq!(queue.take_untaken(), None);
         assert_eq!(queue.next(Duration::ZERO, &mut first), Some(1));
         queue.has_a_slow_one();
-        assert!(queue.not_started().is_empty());
+        queue.not_started();
+        assert_eq!(queue.take_untaken(), None);
         assert_eq!(queue.next(Duration::ZERO, &mut first), Some(2));
     }
 
@@ -235,5 +259,71 @@ mod tests {
             assert!(wanted, "another thread");
             assert_eq!(take(&mut threads[2]), Some(3));
         }
+    }
+
+    /// Work that waits while the thread that could start no other does a piece gets a
+    /// monitor with the next work, and a thread if the queue is closed.
+    #[test]
+    fn work_that_was_left_gets_a_monitor() {
+        let queue: Queue<u8> = Queue::new(1);
+        assert_eq!(queue.push(1), Ok(Pushed::StartOne));
+        assert_eq!(queue.push(2), Ok(Pushed::Oversee));
+        queue.not_started();
+        queue.not_overseen();
+        assert_eq!(queue.take_untaken(), Some(1));
+        assert_eq!(queue.push(3), Ok(Pushed::Oversee));
+        queue.close();
+        assert!(queue.oversee(LINGER, LINGER), "no thread exists");
+        let mut first = Since::default();
+        for n in [Some(2), Some(3), None] {
+            assert_eq!(queue.next(LINGER, &mut first), n);
+        }
+        assert!(!queue.oversee(LINGER, LINGER));
+    }
+
+    /// A piece of work blocks the thread that could start no other, and ends when the
+    /// next piece is done. Later another thread can be started: it takes the next piece.
+    #[test]
+    fn no_work_waits_behind_a_blocked_piece() {
+        for monitors in [true, false] {
+            assert!(testkit::child::in_a_child(|| waits_for_the_next(monitors)));
+        }
+    }
+
+    /// Whether both pieces and a third are done. `monitors`: the blocked thread is the
+    /// monitor, and not one that has submitted work.
+    fn waits_for_the_next(monitors: bool) -> bool {
+        let pool: Arc<ThreadPool<Call>> = ThreadPool::new(0, 1);
+        let (begin, begun) = channel();
+        let (release, released) = channel();
+        let (tell, told) = channel();
+        let first = Box::new({
+            let tell = tell.clone();
+            move || {
+                begin.send(()).unwrap();
+                tell.send(released.recv_timeout(LINGER).is_ok()).unwrap();
+            }
+        });
+        assert_eq!(pool.queue.push(first).ok(), Some(Pushed::StartOne));
+        let second = Box::new(move || release.send(()).unwrap());
+        assert_eq!(pool.queue.push(second).ok(), Some(Pushed::Oversee));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                testkit::refuse::refuse(&[libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN);
+                pool.queue.not_started();
+                match monitors {
+                    true => pool.oversee(),
+                    false => {
+                        pool.queue.not_overseen();
+                        pool.do_untaken(|call| call());
+                    }
+                }
+            });
+            begun.recv().unwrap();
+            let third = Box::new(move || tell.send(true).unwrap());
+            pool.submit(third, |_| panic!("a thread can be started"));
+        });
+        pool.close();
+        told.iter().eq([true, true])
     }
 }

@@ -104,11 +104,15 @@ impl<T> Queue<T> {
         }
         state.items.push_back(item);
         if state.items.len() > state.idle {
-            if state.threads < state.most {
+            let overseen = state.monitor != Monitor::None;
+            // Other work waits for a thread that may be blocked. A monitor starts
+            // as many threads as that needs.
+            let others = !overseen && state.untaken() > 1;
+            if state.threads < state.most && !others {
                 state.starts_one();
                 return Ok(Pushed::StartOne);
             }
-            if state.monitor == Monitor::None {
+            if !overseen {
                 state.monitor = Monitor::Awake;
                 return Ok(Pushed::Oversee);
             }
@@ -119,38 +123,75 @@ impl<T> Queue<T> {
         Ok(Pushed::Queued)
     }
 
-    /// Reports that the requested thread could not be started. Returns the work that
-    /// no thread will take: the threads that run may be blocked. If there is a
-    /// monitor, it requests a thread again, unless no thread exists.
-    #[must_use]
-    pub(crate) fn not_started(&self) -> VecDeque<T> {
+    /// Appends the rest of a piece that `take_untaken` returned.
+    pub(crate) fn put_back(&self, rest: T) {
         let mut state = self.lock();
-        state.threads -= 1;
-        state.starting -= 1;
-        if state.threads == 0 || state.monitor == Monitor::None {
-            return state.untaken();
-        }
+        state.items.push_back(rest);
         state.wake_monitor(&self.waits);
         drop(state);
         self.work.notify_one();
-        VecDeque::new()
     }
 
-    /// Reports that the monitor could not be started, or ends. Returns the work that
-    /// no thread will take. The next work that waits requests a monitor again.
-    #[must_use]
-    pub(crate) fn not_overseen(&self) -> VecDeque<T> {
+    /// Reports that the requested thread could not be started. If there is a
+    /// monitor, it requests a thread again. The caller then calls `take_untaken`
+    /// until that returns `None`.
+    pub(crate) fn not_started(&self) {
         let mut state = self.lock();
-        state.monitor = Monitor::None;
-        state.untaken()
+        state.threads -= 1;
+        state.starting -= 1;
+        state.wake_monitor(&self.waits);
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Reports that the monitor could not be started. The caller then calls
+    /// `take_untaken` until that returns `None`.
+    pub(crate) fn not_overseen(&self) {
+        self.lock().monitor = Monitor::None;
+    }
+
+    /// Whether queued work is without any thread, and none could be started. The
+    /// monitor then ends, and calls `take_untaken` until that returns `None`.
+    pub(crate) fn ends_overseeing(&self) -> bool {
+        let mut state = self.lock();
+        let ends = state.threads == 0 && !state.items.is_empty();
+        if ends {
+            state.monitor = Monitor::None;
+        }
+        ends
+    }
+
+    /// Takes a piece of work that no thread will take: the threads that run may be
+    /// blocked, and there is no monitor, or no thread exists. The others stay for a
+    /// thread that can be started meanwhile.
+    pub(crate) fn take_untaken(&self) -> Option<T> {
+        let mut state = self.lock();
+        if state.threads > 0 && state.monitor != Monitor::None {
+            return None;
+        }
+        let taken = state.idle + state.starting;
+        let item = state.items.remove(taken)?;
+        state.taken += 1;
+        Some(item)
+    }
+
+    /// Whether no thread will take the work, and a monitor is to be started, which
+    /// counts as started.
+    pub(crate) fn needs_monitor(&self) -> bool {
+        let mut state = self.lock();
+        let needs = !state.closed && !state.has_takers();
+        if needs {
+            state.monitor = Monitor::Awake;
+        }
+        needs
     }
 
     /// The monitor's loop. Returns true if another thread is needed, which counts
     /// as started; false if the monitor is to exit, because no work has waited
-    /// for `linger` or the queue is closed.
+    /// for `linger`, or the queue is closed and threads do the queued work.
     pub(crate) fn oversee(&self, look: Duration, linger: Duration) -> bool {
         let mut state = self.lock();
-        while !state.closed {
+        while !state.has_closed() {
             if state.items.is_empty() {
                 state.monitor = Monitor::Asleep;
                 state.backoff = 1;
@@ -163,6 +204,10 @@ impl<T> Queue<T> {
                 continue;
             }
             state.monitor = Monitor::Awake;
+            if state.closed {
+                state.starts_one();
+                return true;
+            }
             let (taken, time) = (state.taken, look * state.backoff);
             let (after, _) = (self.waits.wait_timeout(state, time))
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -180,14 +225,14 @@ impl<T> Queue<T> {
 
     /// Takes the next piece of work. `since`: the growths at the thread's last
     /// piece. `None`: the thread is to exit, because no work came within
-    /// `linger`, the queue is closed, or another thread has taken its place. The
-    /// first call with a new `since` is the first call of a thread that was started.
+    /// `linger`, the queue is closed, or another thread has taken its place and a
+    /// thread will take the work. The first call with a new `since` is the first call of a thread that was started.
     pub(crate) fn next(&self, linger: Duration, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
         if since.0.is_none() {
             state.starting -= 1;
         }
-        if state.was_replaced(since) {
+        if state.was_replaced(since) && state.has_takers() {
             state.threads -= 1;
             return None;
         }
@@ -220,8 +265,7 @@ impl<T> Queue<T> {
             return Some(item);
         }
         state.items.push_back(item);
-        let comes = state.items.len() <= state.idle || state.monitor != Monitor::None;
-        if state.was_replaced(since) && comes {
+        if state.was_replaced(since) && state.has_takers() {
             state.threads -= 1;
             if state.items.len() > state.idle {
                 state.wake_monitor(&self.waits);
@@ -262,11 +306,20 @@ impl<T> State<T> {
         self.starting += 1;
     }
 
-    /// Takes the work for which there is no idle or new thread, from the end of the
-    /// queue.
-    fn untaken(&mut self) -> VecDeque<T> {
-        let taken = (self.idle + self.starting).min(self.items.len());
-        self.items.split_off(taken)
+    /// The number of pieces for which there is no idle or new thread.
+    fn untaken(&self) -> usize {
+        let taken = self.idle + self.starting;
+        self.items.len().saturating_sub(taken)
+    }
+
+    /// Whether a thread will take each piece.
+    fn has_takers(&self) -> bool {
+        self.monitor != Monitor::None || self.untaken() == 0
+    }
+
+    /// Whether the queue is closed, and no queued work is without any thread.
+    fn has_closed(&self) -> bool {
+        self.closed && (self.threads > 0 || self.items.is_empty())
     }
 
     fn wake_monitor(&mut self, waits: &Condvar) {

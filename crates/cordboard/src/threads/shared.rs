@@ -1,7 +1,6 @@
 //! The pool of the process, shared by all transfers, for calls that may block
 //! in the kernel while the transfer itself must not.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -34,8 +33,9 @@ pub(crate) fn spawn(call: Call) -> Result<(), Call> {
     const THREADS: usize = 8;
     static POOL: PerProcess<Arc<ThreadPool<Call>>> = PerProcess::new();
     let Ok(pool) = POOL.get(|_| Ok::<_, Infallible>(ThreadPool::new(NO_OWNER, THREADS)));
-    let own = address(&call);
-    settle(pool.submit(call), own)
+    let mut own = Own::of(&call);
+    pool.submit(call, |call| own.settle(call));
+    own.back.map_or(Ok(()), Err)
 }
 
 /// Returns the address of the call, which identifies it if it captures
@@ -44,18 +44,29 @@ fn address(call: &Call) -> *const () {
     std::ptr::from_ref(&**call).cast()
 }
 
-/// Makes the calls for which no thread is available, except the caller's own,
-/// which it returns. If no thread could be started for several callers, one of
-/// them may get the calls of others.
-fn settle(refused: VecDeque<Call>, own: *const ()) -> Result<(), Call> {
-    let mut mine = None;
-    for call in refused {
-        match address(&call) == own {
-            true => mine = Some(call),
+/// A caller's own call among those for which no thread is available.
+struct Own {
+    address: *const (),
+    back: Option<Call>,
+}
+
+impl Own {
+    fn of(call: &Call) -> Own {
+        Own {
+            address: address(call),
+            back: None,
+        }
+    }
+
+    /// Makes the call, unless it is the caller's own, which goes back to the caller. If
+    /// no thread could be started for several callers, one of them may get the calls of
+    /// others.
+    fn settle(&mut self, call: Call) {
+        match address(&call) == self.address {
+            true => self.back = Some(call),
             false => call(),
         }
     }
-    mine.map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -75,7 +86,7 @@ mod tests {
                 Box::new(move || told.send(n).unwrap())
             };
             let calls = [call(0), call(1)];
-            let owns = [&calls[0], &calls[1]].map(address);
+            let mut owns = [&calls[0], &calls[1]].map(Own::of);
             for call in calls {
                 assert!(
                     queue
@@ -85,9 +96,12 @@ mod tests {
             }
             let mut made = Vec::new();
             for n in order {
-                let back = settle(queue.not_started(), owns[n]).err();
+                queue.not_started();
+                while let Some(call) = queue.take_untaken() {
+                    owns[n].settle(call);
+                }
                 made.extend(heard.try_iter());
-                if let Some(own) = back {
+                if let Some(own) = owns[n].back.take() {
                     own();
                     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [n], "its own");
                     made.push(n);

@@ -1,6 +1,5 @@
 //! Work, and worker threads that start and exit with it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,13 +26,46 @@ impl Pool {
 
     /// As `threads/pool.rs` does it. `fails`: starting a thread may fail.
     fn submit(self: &Arc<Self>, item: u32, fails: bool) {
-        match self.queue.push(item).unwrap() {
-            Pushed::Queued => {}
-            Pushed::StartOne if fails && by_chance() => self.do_all(self.queue.not_started()),
-            Pushed::StartOne => self.start(|pool| pool.run()),
-            Pushed::Oversee if fails && by_chance() => self.do_all(self.queue.not_overseen()),
-            Pushed::Oversee => self.start(move |pool| pool.oversee(fails)),
+        let started = match self.queue.push(item).unwrap() {
+            Pushed::Queued => true,
+            Pushed::StartOne => self.start_one(fails),
+            Pushed::Oversee => self.start_monitor(fails),
+        };
+        if !started {
+            self.do_untaken(fails, |pool, _| pool.count());
         }
+    }
+
+    fn start_one(self: &Arc<Self>, fails: bool) -> bool {
+        if fails && by_chance() {
+            self.queue.not_started();
+            return false;
+        }
+        self.start(|pool| pool.run());
+        true
+    }
+
+    fn start_monitor(self: &Arc<Self>, fails: bool) -> bool {
+        if fails && by_chance() {
+            self.queue.not_overseen();
+            return false;
+        }
+        self.start(move |pool| pool.oversee(fails));
+        true
+    }
+
+    /// Does the work that no thread will take.
+    fn do_untaken(self: &Arc<Self>, fails: bool, here: impl Fn(&Pool, u32)) {
+        while let Some(item) = self.queue.take_untaken() {
+            here(self, item);
+            if self.queue.needs_monitor() {
+                self.start_monitor(fails);
+            }
+        }
+    }
+
+    fn count(&self) {
+        self.done.fetch_add(1, Ordering::SeqCst);
     }
 
     fn start(self: &Arc<Self>, body: impl FnOnce(&Arc<Pool>) + Send + 'static) {
@@ -52,7 +84,7 @@ impl Pool {
                     None => return,
                 }
             }
-            self.done.fetch_add(1, Ordering::SeqCst);
+            self.count();
         }
     }
 
@@ -60,21 +92,14 @@ impl Pool {
     fn oversee(self: &Arc<Self>, fails: bool) {
         let second = Duration::from_secs(1);
         while self.queue.oversee(second, second) {
-            if !(fails && by_chance()) {
-                self.start(|pool| pool.run());
+            if self.start_one(fails) || !self.queue.ends_overseeing() {
                 continue;
             }
-            let mut left = self.queue.not_started();
-            if !left.is_empty() {
-                left.extend(self.queue.not_overseen());
-                return self.do_all(left);
-            }
+            return self.do_untaken(fails, |pool, item| match item {
+                10.. => pool.queue.put_back(item - 10),
+                _ => pool.count(),
+            });
         }
-    }
-
-    /// Does the work that no thread will take.
-    fn do_all(&self, work: VecDeque<u32>) {
-        self.done.fetch_add(work.len(), Ordering::SeqCst);
     }
 
     /// Waits for the threads, which exit once there is nothing to do.
@@ -140,15 +165,58 @@ fn where_the_only_thread_is_blocked() {
                     }
                 })
             };
-            let back = match queue.push(2).unwrap() {
+            match queue.push(2).unwrap() {
                 Pushed::StartOne => queue.not_started(),
                 Pushed::Oversee => queue.not_overseen(),
-                Pushed::Queued => VecDeque::new(),
-            };
-            assert_eq!(back, [2]);
+                Pushed::Queued => {}
+            }
+            assert_eq!(queue.take_untaken(), Some(2));
             done.signal();
             queue.close();
             blocked.join().unwrap();
+        });
+    }
+}
+
+/// A thread that could start no other is blocked in a piece of work until the next is done:
+/// the monitor, or one that has submitted work. Another thread submits a third piece, and
+/// can start threads. If the second piece waited for the blocked thread, both would wait
+/// forever.
+#[test]
+fn where_a_thread_is_blocked_that_could_start_no_other() {
+    for monitors in [true, false] {
+        in_every_order(move || {
+            let pool = Pool::new(1);
+            let (begun, done) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+            let events = Arc::new((begun, done));
+            assert_eq!(pool.queue.push(1), Ok(Pushed::StartOne));
+            assert_eq!(pool.queue.push(2), Ok(Pushed::Oversee));
+            pool.queue.not_started();
+            match monitors {
+                true => assert!(pool.queue.ends_overseeing()),
+                false => pool.queue.not_overseen(),
+            }
+            let shared = Arc::clone(&events);
+            pool.start(move |pool| {
+                let (begun, done) = &*shared;
+                pool.do_untaken(false, |pool, item| {
+                    if item == 1 {
+                        begun.signal();
+                        done.wait();
+                    }
+                    pool.count();
+                });
+            });
+            let (begun, done) = &*events;
+            begun.wait();
+            pool.submit(3, false);
+            pool.queue.close();
+            while pool.done.load(Ordering::SeqCst) < 2 {
+                thread::yield_now();
+            }
+            done.signal();
+            pool.finish();
+            assert_eq!(pool.done.load(Ordering::SeqCst), 3);
         });
     }
 }
