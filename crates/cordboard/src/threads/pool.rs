@@ -148,8 +148,16 @@ impl<W: Work> ThreadPool<W> {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use super::super::shared::Call;
     use super::*;
+
+    type Call = Box<dyn FnOnce() + Send>;
+
+    impl Work for Call {
+        fn work(self) -> Option<Call> {
+            self();
+            None
+        }
+    }
 
     /// One thread is blocked, the others have exited, and no thread can be
     /// started: the monitor tries again, because no other thread will.

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pool::{ThreadPool, Work};
 use super::thread::NO_OWNER;
@@ -11,9 +12,24 @@ use crate::sys::PerProcess;
 /// A call to make on another thread.
 pub(crate) type Call = Box<dyn FnOnce() + Send>;
 
-impl Work for Call {
-    fn work(self) -> Option<Call> {
-        self();
+/// A call with a number of its own. The address of a call does not identify it: another
+/// may be made there once the call is done, and calls that capture nothing share it.
+struct Numbered {
+    number: u64,
+    call: Call,
+}
+
+impl Numbered {
+    fn new(call: Call) -> Numbered {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Numbered { number, call }
+    }
+}
+
+impl Work for Numbered {
+    fn work(self) -> Option<Numbered> {
+        (self.call)();
         None
     }
 }
@@ -31,38 +47,33 @@ pub(crate) fn call(call: impl FnOnce() + Send + 'static) {
 pub(crate) fn spawn(call: Call) -> Result<(), Call> {
     /// The sum of the default watermarks: 3 reads and 5 writes.
     const THREADS: usize = 8;
-    static POOL: PerProcess<Arc<ThreadPool<Call>>> = PerProcess::new();
+    static POOL: PerProcess<Arc<ThreadPool<Numbered>>> = PerProcess::new();
     let Ok(pool) = POOL.get(|_| Ok::<_, Infallible>(ThreadPool::new(NO_OWNER, THREADS)));
+    let call = Numbered::new(call);
     let mut own = Own::of(&call);
     pool.submit(call, |call| own.settle(call));
     own.back.map_or(Ok(()), Err)
 }
 
-/// Returns the address of the call, which identifies it if it captures
-/// anything.
-fn address(call: &Call) -> *const () {
-    std::ptr::from_ref(&**call).cast()
-}
-
 /// A caller's own call among those for which no thread is available.
 struct Own {
-    address: *const (),
+    number: u64,
     back: Option<Call>,
 }
 
 impl Own {
-    fn of(call: &Call) -> Own {
+    fn of(call: &Numbered) -> Own {
         Own {
-            address: address(call),
+            number: call.number,
             back: None,
         }
     }
 
     /// Makes the call, unless it is the caller's own, which goes back to the caller. If
     /// no thread could be started for several callers, one of them may get the calls of
-    /// others.
-    fn settle(&mut self, call: Call) {
-        match address(&call) == self.address {
+    /// others. Its own call then waits for those.
+    fn settle(&mut self, Numbered { number, call }: Numbered) {
+        match number == self.number {
             true => self.back = Some(call),
             false => call(),
         }
@@ -79,11 +90,11 @@ mod tests {
     #[test]
     fn each_call_without_a_thread_is_made_once() {
         for order in [[0, 1], [1, 0]] {
-            let queue: Queue<Call> = Queue::new(2);
+            let queue: Queue<Numbered> = Queue::new(2);
             let (told, heard) = std::sync::mpsc::channel();
-            let call = |n: usize| -> Call {
+            let call = |n: usize| {
                 let told = told.clone();
-                Box::new(move || told.send(n).unwrap())
+                Numbered::new(Box::new(move || told.send(n).unwrap()))
             };
             let calls = [call(0), call(1)];
             let mut owns = [&calls[0], &calls[1]].map(Own::of);
@@ -110,5 +121,19 @@ mod tests {
             made.sort_unstable();
             assert_eq!(made, [0, 1]);
         }
+    }
+
+    #[test]
+    fn calls_that_capture_nothing_are_told_apart() {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let call = || {
+            Numbered::new(Box::new(|| {
+                MADE.fetch_add(1, Ordering::Relaxed);
+            }))
+        };
+        let mut own = Own::of(&call());
+        own.settle(call());
+        assert!(own.back.is_none());
+        assert_eq!(MADE.load(Ordering::Relaxed), 1);
     }
 }
