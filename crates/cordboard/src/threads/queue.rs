@@ -226,7 +226,8 @@ impl<T> Queue<T> {
     /// Takes the next piece of work. `since`: the growths at the thread's last
     /// piece. `None`: the thread is to exit, because no work came within
     /// `linger`, the queue is closed, or another thread has taken its place and a
-    /// thread will take the work. The first call with a new `since` is the first call of a thread that was started.
+    /// thread will take the work. The first call with a new `since` is the first call of a
+    /// thread that was started.
     pub(crate) fn next(&self, linger: Duration, since: &mut Since) -> Option<T> {
         let mut state = self.lock();
         if since.0.is_none() {
