@@ -192,15 +192,20 @@ impl<'a> Intake<'a> {
         self.settle(&Turn::Done(ended));
     }
 
-    /// Returns the wait of the transfer, if it waits, and the descriptor to poll.
+    /// Returns the wait of the transfer, if it waits, and the descriptor to poll. If the
+    /// source counts as ready without being polled, the timeout is 0.
     pub(crate) fn wait(&self) -> Option<(Wait, Option<BorrowedFd<'_>>)> {
         let (Next::Wait(wait), Some(transfer)) = (&self.next, &self.transfer) else {
             return None;
         };
         let interest = wait.interest(transfer);
         // A persistent error would end each wait at once.
-        let ready = interest.ready.filter(|_| !interest.edge_triggered[0]);
-        Some((*wait, ready.map(|(fd, _)| fd)))
+        let ready = (interest.polled()).filter(|_| !interest.edge_triggered[0]);
+        let timeout = match interest.always_ready {
+            true => Some(Duration::ZERO),
+            false => wait.timeout,
+        };
+        Some((Wait { timeout, ..*wait }, ready.map(|(fd, _)| fd)))
     }
 
     /// Continues after a wait. `shown`: the events of the descriptor from `poll(2)`.
@@ -214,6 +219,7 @@ impl<'a> Intake<'a> {
             open: !(shown - PollFlags::ERR).is_empty(),
             ..Wakeup::default()
         };
+        let wakeup = wakeup.with_always_ready(&wait.interest(transfer));
         self.source_polled = wakeup.ready && wait.target == WaitFor::Side(Side::Source);
         self.next = (self.stepper).resume(transfer, wait, wakeup, &mut self.poll);
         self.settle_at_end();

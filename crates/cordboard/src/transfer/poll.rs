@@ -75,25 +75,16 @@ impl Poll {
 
 /// Polls all descriptors except the one that counts as ready.
 fn without_polling(interest: &Interest<'_>) -> Result<Wakeup, Errno> {
-    let others = Interest {
-        ready: None,
-        always_ready: false,
-        ..*interest
-    };
-    let wakeup = match others.watch.or(others.wake) {
-        Some(_) => poll(&others, Some(Duration::ZERO))?,
+    let wakeup = match interest.watch.or(interest.wake) {
+        Some(_) => poll(interest, Some(Duration::ZERO))?,
         None => Wakeup::default(),
     };
-    Ok(Wakeup {
-        ready: true,
-        open: true,
-        ..wakeup
-    })
+    Ok(wakeup.with_always_ready(interest))
 }
 
 /// `poll(2)`.
 fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Errno> {
-    let ready = interest.ready.map(|(fd, write)| {
+    let ready = interest.polled().map(|(fd, write)| {
         let flags = if write { PollFlags::OUT } else { PollFlags::IN };
         PollFd::from_borrowed_fd(fd, flags)
     });
@@ -142,11 +133,12 @@ fn poll(interest: &Interest<'_>, timeout: Option<Duration>) -> Result<Wakeup, Er
 /// meanwhile.
 fn select(interest: &Interest<'_>, timeout: Option<&Timespec>) -> Result<Wakeup, Errno> {
     let wake = interest.wake.map(|fd| (fd, false));
-    let fds: Vec<_> = [interest.ready, wake].into_iter().flatten().collect();
+    let polled = interest.polled();
+    let fds: Vec<_> = [polled, wake].into_iter().flatten().collect();
     match sys::wait_for(&fds, timeout) {
         Ok(seen) => Ok(Wakeup {
-            ready: interest.ready.is_some() && seen[0],
-            unclear: interest.ready.is_some() && seen[0],
+            ready: polled.is_some() && seen[0],
+            unclear: polled.is_some() && seen[0],
             woken: wake.is_some() && seen.last() == Some(&true),
             ..Wakeup::default()
         }),

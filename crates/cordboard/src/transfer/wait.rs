@@ -13,7 +13,7 @@ pub(super) const BACKOFF: Duration = Duration::from_millis(5);
 pub(crate) struct Interest<'a> {
     /// Readiness of this one for reading, or for writing if `true`.
     pub(crate) ready: Option<(BorrowedFd<'a>, bool)>,
-    /// Whether `ready` is not polled, and counts as ready.
+    /// Whether `ready` is not polled, and counts as ready: see [`Interest::polled`].
     pub(crate) always_ready: bool,
     /// Errors and hang-ups of this one.
     pub(crate) watch: Option<BorrowedFd<'a>>,
@@ -35,6 +35,11 @@ impl<'a> Interest<'a> {
             edge_triggered: [false; 2],
         }
     }
+
+    /// Returns the descriptor whose readiness is to be polled, and whether for writing.
+    pub(crate) fn polled(&self) -> Option<(BorrowedFd<'a>, bool)> {
+        self.ready.filter(|_| !self.always_ready)
+    }
 }
 
 /// The result of a wait; the default if it has timed out. Several can be true.
@@ -52,6 +57,17 @@ pub(crate) struct Wakeup {
     /// The watched descriptor shows a hang-up.
     pub(crate) hang_up: bool,
     pub(crate) woken: bool,
+}
+
+impl Wakeup {
+    /// Adds that the descriptor which is not polled is ready.
+    pub(crate) fn with_always_ready(self, interest: &Interest<'_>) -> Wakeup {
+        Wakeup {
+            ready: self.ready || interest.always_ready,
+            open: self.open || interest.always_ready,
+            ..self
+        }
+    }
 }
 
 /// A clock.

@@ -99,9 +99,9 @@ impl Reactor {
             WaitFor::Backoff(_) | WaitFor::Resume | WaitFor::Grant => Role::Wake,
         };
         if ready {
-            let done = match interest.always_ready {
-                true => Err(Errno::EPERM),
-                false => job.register(main),
+            let done = match interest.polled() {
+                Some(_) => job.register(main),
+                None => Err(Errno::EPERM),
             };
             match done {
                 Ok(()) => {}

@@ -78,7 +78,7 @@ impl StepFd {
             true => EventFlags::ET,
             false => EventFlags::empty(),
         };
-        if let Some((fd, write)) = interest.ready.filter(|_| !interest.always_ready) {
+        if let Some((fd, write)) = interest.polled() {
             wanted.push((fd, direction(write) | edge(interest.edge_triggered[0])));
         }
         // Errors and hang-ups are always reported.

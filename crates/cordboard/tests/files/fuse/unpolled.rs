@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use cordboard::{Buffered, FanIn, FanOut};
+
 use super::*;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,6 +111,78 @@ fn a_file_is_not_polled() {
                 testkit::skip::here("no FUSE here");
                 return;
             }
+        }
+    }
+}
+
+/// Runs the composition of this name. Returns its end, and the bytes in the sink.
+fn composed(name: &str, source: &OwnedFd, request: Request) -> (Ended, Vec<u8>) {
+    let sink = tempfile::tempfile().unwrap();
+    let (from, into) = (source.as_fd(), sink.as_fd());
+    let ended = match name {
+        "buffer" => {
+            let buffered = Buffered::new(from, into, 1 << 20, request).unwrap();
+            buffered.run().unwrap().ended
+        }
+        "fan-in" => {
+            let fan = FanIn::new(&[from], into, request).unwrap();
+            fan.run().unwrap().ended
+        }
+        _ => {
+            let fan = FanOut::new(from, &[into], request).unwrap();
+            fan.run().unwrap().ended
+        }
+    };
+    (ended, content(&sink))
+}
+
+#[test]
+fn the_source_of_a_composition_is_not_polled() {
+    let _dog = watchdog("the_source_of_a_composition_is_not_polled");
+    if !common::is_root() {
+        testkit::skip::here("mounting needs root");
+        return;
+    }
+    let data = pattern(1 << 20);
+    for good in [0, 1 << 18, 1 << 21] {
+        let polls = AtomicU32::new(0);
+        let served = Served {
+            holds: &data,
+            claims: data.len() as u64,
+            direct: true,
+            fails: (good, Errno::EAGAIN.raw()),
+            polls: Some(&polls),
+            ..Served::default()
+        };
+        let mounted = with_file(served, |at| {
+            let names = ["buffer", "fan-in", "fan-out"];
+            for (name, nonblocking) in names.iter().flat_map(|n| [(*n, false), (*n, true)]) {
+                let what = format!("{name}, good up to {good}, nonblocking {nonblocking}");
+                let flags = if nonblocking { libc::O_NONBLOCK } else { 0 };
+                let source = File::options().read(true).custom_flags(flags).open(at);
+                let is_whole = good > 1 << 20;
+                let request = Request {
+                    idle: (nonblocking && !is_whole).then_some(Duration::from_millis(10)),
+                    ..only(&[ReadWrite])
+                };
+                let (ended, got) = composed(name, &source.unwrap().into(), request);
+                let expected = match (is_whole, nonblocking) {
+                    (true, _) => Ended::Eof,
+                    (false, true) => Ended::Idle,
+                    (false, false) => Ended::Error,
+                };
+                assert_eq!(ended, expected, "{what}");
+                assert!(got == data[..got.len()], "{what}");
+                let length = data.len().min(good as usize);
+                // The idle limit may come before.
+                let is_short = got.len() < length && ended == Ended::Idle;
+                assert!(got.len() == length || is_short, "{what}: {}", got.len());
+                assert_eq!(polls.load(Ordering::Relaxed), 0, "{what}");
+            }
+        });
+        if !mounted {
+            testkit::skip::here("no FUSE here");
+            return;
         }
     }
 }
