@@ -251,6 +251,7 @@ impl<'o> Pump<'_, 'o> {
     /// expires.
     fn wait(&mut self, waiter: &mut dyn Waiter, full: bool) -> Result<(), Errno> {
         let now = waiter.now();
+        self.intake.forget_poll();
         self.drain.source_rests(self.intake.awaits_grant());
         let (mut fds, mut timeout) = (Vec::with_capacity(4), None);
         if full {

@@ -208,6 +208,13 @@ impl<'a> Intake<'a> {
         Some((Wait { timeout, ..*wait }, ready.map(|(fd, _)| fd)))
     }
 
+    /// Forgets that the last wait has found the source ready. Called before each wait: the
+    /// composition may not have called [`Intake::advance`] since the last one, and another
+    /// process may have taken the bytes.
+    pub(crate) fn forget_poll(&mut self) {
+        self.source_polled = false;
+    }
+
     /// Continues after a wait. `shown`: the events of the descriptor from `poll(2)`.
     pub(crate) fn resume(&mut self, shown: PollFlags) {
         let (Next::Wait(wait), Some(transfer)) = (self.next.clone(), &mut self.transfer) else {

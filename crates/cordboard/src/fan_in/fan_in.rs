@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use super::outcome::{FanInOutcome, Refused};
 use super::policy::{OnFailure, Turn};
 use super::run::{self, Parts};
-use crate::compose::Poll;
+use crate::compose::{Poll, Waiter};
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
 use crate::pair::{self, Relation};
@@ -179,6 +179,10 @@ impl<'a> FanIn<'a> {
     ///
     /// A refusal: no private channel or no engine is available. No byte has moved.
     pub fn run(self) -> Result<FanInOutcome, Refused> {
-        run::run(self.parts, &mut Poll::new())
+        self.run_with(&mut Poll::new())
+    }
+
+    pub(super) fn run_with(self, waiter: &mut dyn Waiter) -> Result<FanInOutcome, Refused> {
+        run::run(self.parts, waiter)
     }
 }

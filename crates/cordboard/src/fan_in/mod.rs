@@ -16,6 +16,8 @@ mod outcome;
 mod policy;
 mod records;
 mod run;
+#[cfg(test)]
+mod run_tests;
 
 pub use fan_in::FanIn;
 pub use outcome::{FanInOutcome, Refused, SourceEnded, SourceReport};

@@ -364,6 +364,7 @@ impl Running<'_> {
         {
             return Ok(());
         }
+        self.intake.forget_poll();
         let now = waiter.now();
         let mut timeouts = Vec::new();
         let held_back = self.is_held_back();

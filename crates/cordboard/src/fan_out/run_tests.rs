@@ -1,5 +1,6 @@
 //! The loop with an injected clock.
 
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -251,4 +252,64 @@ fn the_idle_limit_begins_at_the_last_datagram() {
     assert_eq!(outcome.ended, Ended::Idle, "{outcome:?}");
     assert_eq!(outcome.sinks[0].written, 8, "{outcome:?}");
     assert_eq!((waiter.now, waiter.waits), (idle / 2 + idle, 2));
+}
+
+/// The fan-out is paused just after a wait has found bytes in the source. Another process
+/// takes them during the pause, and a third one then holds the lock of the pipe.
+#[test]
+fn after_a_pause_the_source_is_polled_again() {
+    let name = "after_a_pause_the_source_is_polled_again";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        return;
+    }
+    let _dog = testkit::watchdog::watch(name);
+    let (reader, feed) = std::io::pipe().unwrap();
+    let source = reader.try_clone().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    let mut waiter = Paused {
+        control: control.clone(),
+        ends: Some((reader, feed)),
+        locked: None,
+        waits: 0,
+    };
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], Request::default()).unwrap();
+    let outcome = fan.control(&control).run_with(&mut waiter).unwrap();
+    assert_eq!((outcome.ended, outcome.read), (Ended::Eof, 1));
+}
+
+/// A [`Waiter`] that pauses the fan-out in its first wait, takes the bytes in the second one,
+/// and releases the lock in the third one.
+struct Paused {
+    control: Control,
+    ends: Option<(PipeReader, PipeWriter)>,
+    locked: Option<testkit::locked::Locked>,
+    waits: u32,
+}
+
+impl Waiter for Paused {
+    fn now(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
+        if timeout == Some(Duration::ZERO) {
+            return Poll::new().wait(fds, timeout);
+        }
+        self.waits += 1;
+        match (self.waits, self.ends.take()) {
+            (1, Some((reader, mut feed))) => {
+                feed.write_all(b"taken").unwrap();
+                self.control.pause();
+                self.ends = Some((reader, feed));
+            }
+            (2, Some((mut reader, feed))) => {
+                reader.read_exact(&mut [0; 5]).unwrap();
+                self.locked = Some(testkit::locked::Locked::of(reader, feed));
+                self.control.resume();
+            }
+            _ => drop(self.locked.take().map(testkit::locked::Locked::release)),
+        }
+        Poll::new().wait(fds, Some(Duration::ZERO))
+    }
 }

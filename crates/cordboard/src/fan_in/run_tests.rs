@@ -1,0 +1,82 @@
+//! The loop with an injected waiter.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::PollFd;
+use testkit::locked::Locked;
+
+use super::{FanIn, Turn};
+use crate::compose::{Poll, Waiter};
+use crate::errno::Errno;
+use crate::report::Ended;
+use crate::request::Request;
+use crate::transfer::Control;
+
+/// A [`Waiter`] that feeds the second source in its first wait. In the second one, it takes
+/// the bytes, has another thread hold the lock of the pipe, and lets the transfer to the sink
+/// continue. Later it releases the lock.
+struct Takes {
+    control: Control,
+    ends: Option<(PipeReader, PipeWriter)>,
+    locked: Option<Locked>,
+    waits: u32,
+}
+
+impl Waiter for Takes {
+    fn now(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wait(&mut self, fds: &mut [PollFd<'_>], _: Option<Duration>) -> Result<(), Errno> {
+        self.waits += 1;
+        match (self.waits, self.ends.take()) {
+            (1, Some((reader, mut feed))) => {
+                feed.write_all(b"taken").unwrap();
+                self.ends = Some((reader, feed));
+            }
+            (2, Some((mut reader, feed))) => {
+                reader.read_exact(&mut [0; 5]).unwrap();
+                self.locked = Some(Locked::of(reader, feed));
+                self.control.resume();
+            }
+            // The turn of the first source goes on first.
+            (3..8, _) => {}
+            _ => drop(self.locked.take().map(Locked::release)),
+        }
+        let timeout = (self.waits == 2).then_some(Duration::from_secs(60));
+        Poll::new().wait(fds, timeout.or(Some(Duration::ZERO)))
+    }
+}
+
+/// A wait has found bytes in the second source. The channel is then full before its turn.
+#[test]
+fn a_source_is_polled_again_after_a_turn_that_was_late() {
+    let name = "a_source_is_polled_again_after_a_turn_that_was_late";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        return;
+    }
+    let _dog = testkit::watchdog::watch(name);
+    let first = tempfile::tempfile().unwrap();
+    first.set_len(4 << 20).unwrap();
+    let (reader, feed) = std::io::pipe().unwrap();
+    let second = reader.try_clone().unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let control = Control::new().unwrap();
+    control.pause();
+    let mut waiter = Takes {
+        control: control.clone(),
+        ends: Some((reader, feed)),
+        locked: None,
+        waits: 0,
+    };
+    let sources = [first.as_fd(), second.as_fd()];
+    let fan = FanIn::new(&sources, sink.as_fd(), Request::default()).unwrap();
+    // More than half of the channel.
+    let fan = fan.turn(Turn::ByTurn { bytes: 700 << 10 }).unwrap();
+    let outcome = fan.control(&control).run_with(&mut waiter).unwrap();
+    assert_eq!(outcome.ended, Ended::Eof, "{outcome:?}");
+    let read = [0, 1].map(|source| outcome.sources[source].read);
+    assert_eq!(read, [4 << 20, 1], "{outcome:?}");
+}
