@@ -277,7 +277,7 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
             }
             SinkEnded::Detached => {
                 let text = format!(
-                    "the sink was detached, because the others waited for it, after {written}{lost}"
+                    "the sink was detached, because it was too slow, after {written}{lost}"
                 );
                 let errno = Errno::ETIMEDOUT;
                 session.problem(&Problem::refused(&sink.shown, Side::Sink, errno, text));

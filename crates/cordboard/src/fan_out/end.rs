@@ -32,7 +32,7 @@ fn close_channel(outlet: &mut Outlet<'_>) {
     };
 }
 
-/// Ends a sink for which the others have waited too long. Its transfer may take a while
+/// Ends a sink for which the others, or the caller, have waited too long. Its transfer may take a while
 /// to end, for which no sink waits.
 pub(super) fn detach(outlet: &mut Outlet<'_>) {
     cancel(outlet);

@@ -103,6 +103,44 @@ fn a_sink_that_is_not_read_is_detached_after_the_last_byte() {
     assert_eq!((sink.written, sink.stranded), (0, 8));
 }
 
+/// The caller waits for each of them, although no other sink does.
+#[test]
+fn each_sink_that_is_not_read_is_detached_after_the_last_byte() {
+    let _dog = testkit::watchdog::watch("each_sink_that_is_not_read_is_detached");
+    let full = || testkit::full::unix(SocketType::STREAM, 4096, true);
+    for fails in [false, true] {
+        let source = file_with(b"to both.");
+        let ((a, peer_a), (b, _peer_b)) = (full(), full());
+        let mut peer = Some(peer_a);
+        let mut detached_at = None;
+        let mut script = Script::new(
+            |wait, now: &mut Duration, fds: &mut [PollFd<'_>], timeout: Option<Duration>| {
+                if fails && wait == 1 {
+                    peer.take();
+                    return real(fds);
+                }
+                *now += timeout.expect("the wait would never end");
+                detached_at = Some(*now);
+            },
+        );
+        let sinks = [a.as_fd(), b.as_fd()];
+        let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+        let fan = fan.on_slow(OnSlow::Detach).patience(HOUR);
+        let outcome = fan.run_with(&mut script).unwrap();
+        let ended = [0, 1].map(|sink| outcome.sinks[sink].ended);
+        let first = match fails {
+            true => SinkEnded::Failed,
+            false => SinkEnded::Detached,
+        };
+        assert_eq!(ended, [first, SinkEnded::Detached], "{outcome:?}");
+        assert_eq!(detached_at, Some(HOUR));
+        for sink in &outcome.sinks {
+            assert_eq!((sink.written, sink.stranded), (0, 8), "{sink:?}");
+        }
+        assert_eq!(outcome.failed_sink, fails.then_some(0));
+    }
+}
+
 #[test]
 fn a_sink_that_fails_after_the_last_byte_was_read_is_named() {
     for policy in [OnSlow::Block, OnSlow::Detach] {

@@ -15,7 +15,7 @@ use crate::report::Refusal;
 use crate::request::Request;
 use crate::transfer::{Control, Observer};
 
-/// The default time for which other sinks wait before a sink is detached.
+/// The default time for which other sinks, or the caller, wait before a sink is detached.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One source and several sinks.
@@ -113,7 +113,8 @@ impl<'a> FanOut<'a> {
     }
 
     /// Sets the total time for which other sinks wait for a sink with [`OnSlow::Detach`],
-    /// since it last had room when bytes arrived. The default is one second.
+    /// since it last had room when bytes arrived. After the last byte was read, it is the time
+    /// for which the caller waits for this sink. The default is one second.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> FanOut<'a> {
         self.parts.patience = patience;

@@ -32,8 +32,8 @@ named! {
         Complete = "complete",
         /// The sink failed: [`SinkReport::errno`].
         Failed = "failed",
-        /// The other sinks waited longer for it than the patience of
-        /// [`OnSlow::Detach`](super::OnSlow::Detach) allows.
+        /// The other sinks, or the caller after the last byte was read, waited longer for it
+        /// than the patience of [`OnSlow::Detach`](super::OnSlow::Detach) allows.
         Detached = "detached",
         /// The fan-out ended early, and the sink does not have every byte.
         Stopped = "stopped",

@@ -53,9 +53,9 @@ pub(super) struct Outlet<'a> {
     /// The end of the sink was seen: [`end::has_ended`](super::end::has_ended).
     pub(super) settled: bool,
     pub(super) errno: Option<Errno>,
-    /// How long other sinks have waited for it.
+    /// How long other sinks, or the caller, have waited for it.
     pub(super) debt: Duration,
-    /// Since when others wait for it.
+    /// Since when they wait for it.
     pub(super) waited_for: Option<Duration>,
 }
 
@@ -159,8 +159,8 @@ impl<'a> Outlet<'a> {
         is_written && self.is_ready()
     }
 
-    /// Returns whether other sinks may have to wait for it: before the next block, or after
-    /// the last one, before the end.
+    /// Returns whether other sinks may have to wait for it before the next block, or the caller
+    /// before the end.
     pub(super) fn lags(&self) -> bool {
         match &self.target {
             Target::Ending(..) => self.is_running() && !self.has_all(),

@@ -15,7 +15,7 @@ named! {
         /// sinks continue without it.
         Drop = "drop",
         /// The other sinks wait, but no longer than the
-        /// [patience](super::FanOut::patience). If the sink has no room by then, or if it fails,
+        /// [patience](super::FanOut::patience), and so does the caller at the end. If the sink has no room by then, or if it fails,
         /// they continue without it.
         Detach = "detach",
     }

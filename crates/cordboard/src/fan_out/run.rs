@@ -328,19 +328,18 @@ impl Running<'_> {
         self.is_paused() || self.intake.awaits_grant()
     }
 
-    /// Counts how long other sinks have waited for each sink, and detaches those that
-    /// have used up their patience. Returns whether there was one.
+    /// Counts how long other sinks, or the caller, have waited for each sink, and detaches
+    /// those that have used up their patience. Returns whether there was one.
     fn charge(&mut self, now: Duration) -> bool {
         let mut any = false;
         let is_ready = |outlet: &Outlet<'_>| outlet.is_live() && outlet.is_ready();
-        let over = self.block.is_none() && self.intake.has_ended();
-        let others_wait = |outlet: &Outlet<'_>| is_ready(outlet) || over && !outlet.lags();
-        let anyone = self.outlets.iter().any(others_wait);
+        // After the last block, the caller waits for the end.
+        let anyone_waits = match self.block {
+            Some(_) => self.outlets.iter().any(is_ready),
+            None => self.intake.has_ended(),
+        };
         for outlet in self.outlets.iter_mut().filter(|outlet| outlet.is_running()) {
-            let waited_for = outlet.policy == OnSlow::Detach
-                && outlet.lags()
-                && anyone
-                && (self.block.is_some() || over);
+            let waited_for = outlet.policy == OnSlow::Detach && outlet.lags() && anyone_waits;
             let since = outlet.waited_for.take();
             if !waited_for {
                 continue;
