@@ -191,14 +191,20 @@ fn a_block_that_reaches_no_sink_is_stranded() {
 
 #[test]
 fn a_cancel_after_the_last_byte_changes_nothing() {
-    let (source, sink) = (file_with(b"everything"), file_with(b""));
+    let _dog = testkit::watchdog::watch("a_cancel_after_the_last_byte_changes_nothing");
+    let source = file_with(b"everything");
+    // The transfer to the sink cannot end before the first wait.
+    let (sink, peer) = testkit::full::unix(SocketType::STREAM, 4096, true);
+    rustix::io::ioctl_fionbio(&peer, true).unwrap();
     let control = Control::new().unwrap();
     let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        while rustix::io::read(&peer, &mut [0; 4096][..]).is_ok_and(|n| n > 0) {}
         real(fds);
         control.cancel();
     });
     let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], Request::default()).unwrap();
     let outcome = fan.control(&control).run_with(&mut script).unwrap();
+    assert!(control.is_cancelled());
     assert_eq!(outcome.ended, Ended::Eof, "{outcome:?}");
     assert_eq!(outcome.sinks[0].ended, SinkEnded::Complete);
 }
