@@ -167,8 +167,10 @@ fn a_flood_holds_up_nothing() {
                 }
             });
         }
-        send(&cue, &[Command::Limit(Limit::Time(100))]);
-        send(&cue, &[Command::WriteToEnd]);
+        // In this order, and without the peer's bytes between: the time may have passed
+        // before a later command is read.
+        let limit = Command::Limit(Limit::Time(100));
+        send(&cue, &[Command::WriteToEnd, limit]);
         let mut other = Cue::new(&source, &sink).unwrap();
         assert_eq!(status(&mut other).state, State::Idle);
         assert_eq!(done(&mut cue).ended, Ended::Cancelled);
