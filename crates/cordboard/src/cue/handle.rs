@@ -1,11 +1,13 @@
 //! The control descriptor of the caller.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use rustix::net::socketpair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
+use super::held::Held;
 use super::protocol::{Command, Record, Records};
 use super::registry::{Message, New, Registry};
 use super::service::{existing, registry};
@@ -78,7 +80,7 @@ impl Cue {
 
     /// Creates a control descriptor that the thread of this registry serves.
     pub(super) fn of(
-        registry: &Registry,
+        registry: &Arc<Registry>,
         source: BorrowedFd<'_>,
         sink: BorrowedFd<'_>,
     ) -> Result<Cue, Errno> {
@@ -89,11 +91,9 @@ impl Cue {
         let id = registry.next_id();
         let new = New {
             id,
-            socket: own,
+            held: Held::new(registry, own, ends, Control::new()?),
             kind: kind_of(source),
             may_wait: may_wait(source) || may_wait(sink),
-            ends,
-            control: Control::new()?,
             target: registry.find(sink),
         };
         registry.insert(&socket, id);

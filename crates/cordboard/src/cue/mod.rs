@@ -11,6 +11,7 @@
 //! By such a link, a remote peer can steer transfers.
 
 mod handle;
+mod held;
 mod limits;
 mod output;
 mod protocol;

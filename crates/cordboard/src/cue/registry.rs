@@ -3,22 +3,20 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::held::Held;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::report::Failure;
-use crate::sys::{EventFd, Identity, Lock, ServedBy, identity};
-use crate::transfer::Control;
+use crate::sys::{EventFd, Identity, Lock, ServedBy, WithEnd, close, identity};
 
 /// What a new control descriptor needs.
 pub(super) struct New {
     pub(super) id: u64,
-    pub(super) socket: OwnedFd,
-    pub(super) ends: [OwnedFd; 2],
+    pub(super) held: WithEnd<Held>,
     pub(super) kind: Option<Kind>,
     /// A query of the source or the sink may wait for a server.
     pub(super) may_wait: bool,
-    pub(super) control: Control,
     pub(super) target: Option<u64>,
 }
 
@@ -44,9 +42,11 @@ pub(super) struct Registry {
     next: AtomicU64,
     /// The thread that serves the control descriptors.
     pub(super) served_by: ServedBy,
-    /// The thread has ended: the host has closed its descriptors, or the thread has
-    /// panicked. Set while `inbox` is locked.
+    /// The thread has ended: the host has closed its descriptors, a filter refuses its wait,
+    /// or it has panicked. Set while `inbox` is locked.
     is_dead: AtomicBool,
+    /// The host has closed the descriptors of the thread.
+    has_lost_descriptors: AtomicBool,
 }
 
 impl Registry {
@@ -62,6 +62,7 @@ impl Registry {
             next: AtomicU64::new(1),
             served_by: ServedBy::new(),
             is_dead: AtomicBool::new(false),
+            has_lost_descriptors: AtomicBool::new(false),
         })
     }
 
@@ -112,7 +113,26 @@ impl Registry {
     }
 
     pub(super) fn is_usable(&self) -> bool {
-        !self.is_dead.load(Ordering::Acquire) && self.wake.is_still_open()
+        !self.is_dead.load(Ordering::Acquire) && self.has_descriptors()
+    }
+
+    /// Returns whether the host has not closed the descriptors of the thread. Otherwise none
+    /// may be closed, because their numbers may refer to other files.
+    pub(super) fn has_descriptors(&self) -> bool {
+        !self.has_lost_descriptors.load(Ordering::Acquire) && self.wake.is_still_open()
+    }
+
+    /// The host has closed one of the descriptors of the thread, and may close the others.
+    pub(super) fn lose_descriptors(&self) {
+        self.has_lost_descriptors.store(true, Ordering::Release);
+    }
+
+    /// Closes a descriptor, unless the host has closed the descriptors.
+    pub(super) fn close(&self, fd: OwnedFd) {
+        match self.has_descriptors() {
+            true => close(fd),
+            false => std::mem::forget(fd),
+        }
     }
 
     /// Ends the service, and returns the messages that were not read.
@@ -122,11 +142,10 @@ impl Registry {
         inbox.map_or_else(Vec::new, |mut inbox| std::mem::take(&mut *inbox))
     }
 
-    /// Drops a message that will not be read, which closes its descriptors: the caller of a
-    /// new control descriptor reads its end. Closes nothing if the host has closed the
-    /// descriptors, because their numbers may refer to other files.
+    /// Drops a message that will not be read: the caller of a new control descriptor reads
+    /// its end. Closes nothing if the host has closed the descriptors.
     pub(super) fn discard(&self, unread: Message) {
-        match self.wake.is_still_open() {
+        match self.has_descriptors() {
             true => drop(unread),
             false => std::mem::forget(unread),
         }

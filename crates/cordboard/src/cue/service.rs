@@ -11,7 +11,7 @@ use super::registry::{Message, Registry};
 use super::stream::Stream;
 use crate::errno::Errno;
 use crate::map::Map;
-use crate::sys::{self, PerProcess, beyond};
+use crate::sys::{self, PerProcess, WithEnd, beyond};
 use crate::threads;
 use crate::transfer;
 
@@ -49,20 +49,20 @@ pub(super) fn registry() -> Result<&'static Arc<Registry>, Errno> {
     )
 }
 
+/// Dropped when the thread ends, also by a panic: each caller reads its end.
 struct Service {
     registry: Arc<Registry>,
-    epoll: OwnedFd,
+    epoll: WithEnd<(OwnedFd, Arc<Registry>)>,
     streams: Map<u64, Stream>,
 }
 
-/// Ends the registry when the thread ends, also by a panic: the next control descriptor
-/// starts a new thread.
-struct Ends(Arc<Registry>);
-
-impl Drop for Ends {
+impl Drop for Service {
+    /// Ends the registry: the next control descriptor starts a new thread. The streams are
+    /// dropped later: a caller that reads its end may make another descriptor at once.
     fn drop(&mut self) {
-        let unread = self.0.end();
-        unread.into_iter().for_each(|unread| self.0.discard(unread));
+        let registry = &self.registry;
+        let unread = registry.end();
+        unread.into_iter().for_each(|one| registry.discard(one));
     }
 }
 
@@ -76,28 +76,31 @@ impl Service {
         transfer::fetch(epoll.as_fd(), &mut event, Some(Duration::ZERO))?;
         Ok(Service {
             registry: Arc::clone(registry),
-            epoll,
+            epoll: WithEnd::new((epoll, Arc::clone(registry)), |(epoll, registry)| {
+                registry.close(epoll);
+            }),
             streams: Map::default(),
         })
     }
 
     fn run(mut self) {
         self.registry.served_by.begin();
-        // Dropped before the streams: a caller that sees its descriptor closed may make
-        // another one at once.
-        let _ends = Ends(Arc::clone(&self.registry));
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         loop {
             let timeout = self.timeout(sys::monotonic());
-            let fetched = transfer::fetch(self.epoll.as_fd(), &mut events, timeout);
+            let fetched = transfer::fetch(self.epoll.0.as_fd(), &mut events, timeout);
             // A number may refer to another file by now.
-            if !self.registry.wake().is_still_open() {
-                return self.forget();
+            if !self.registry.has_descriptors() {
+                return;
             }
             let ready: Vec<(u64, EventFlags)> = match fetched {
                 Ok(events) => events.iter().map(|e| (e.data.u64(), e.flags)).collect(),
                 Err(Errno::EINTR) => Vec::new(),
-                Err(_) => return self.forget(),
+                // The host has closed its number, or has another file there:
+                // epoll_wait(2).
+                Err(Errno::EBADF | Errno::EINVAL) => return self.registry.lose_descriptors(),
+                // A filter refuses the call.
+                Err(_) => return,
             };
             for (id, flags) in ready {
                 match id {
@@ -123,15 +126,15 @@ impl Service {
         match message {
             Message::New(new) => {
                 let id = new.id;
-                let stream = Stream::new(*new, &self.registry);
+                let stream = Stream::new(*new);
                 // Without room for another watch (`EPOLL` limits of the user) its
                 // caller sees it closed.
                 let data = EventData::new_u64(id);
-                if epoll::add(&self.epoll, stream.socket(), data, EventFlags::IN).is_ok() {
+                if epoll::add(&self.epoll.0, stream.socket(), data, EventFlags::IN).is_ok() {
                     self.streams.insert(id, stream);
                 } else {
                     self.registry.remove(id);
-                    stream.close();
+                    drop(stream);
                 }
                 self.advance(id);
             }
@@ -159,7 +162,7 @@ impl Service {
         if flags.intersects(EventFlags::HUP | EventFlags::ERR) && !stream.is_hung_up() {
             stream.hang_up();
             // It would be reported again and again.
-            let _ = epoll::delete(&self.epoll, stream.socket());
+            let _ = epoll::delete(&self.epoll.0, stream.socket());
         }
         self.advance(id);
     }
@@ -187,7 +190,12 @@ impl Service {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, reads);
         flags.set(EventFlags::OUT, writes);
-        let _ = epoll::modify(&self.epoll, stream.socket(), EventData::new_u64(id), flags);
+        let _ = epoll::modify(
+            &self.epoll.0,
+            stream.socket(),
+            EventData::new_u64(id),
+            flags,
+        );
     }
 
     fn end_those_that_are_over(&mut self) {
@@ -201,26 +209,19 @@ impl Service {
             .collect();
         for id in over {
             // Since the last check, a transfer may have been started, which takes long.
-            if !self.registry.wake().is_still_open() {
+            if !self.registry.has_descriptors() {
                 return;
             }
             self.registry.remove(id);
-            if let Some(stream) = self.streams.remove(&id) {
-                stream.close();
-            }
+            drop(self.streams.remove(&id));
         }
-    }
-
-    /// Ends without closing a descriptor.
-    fn forget(self) {
-        self.registry.end().into_iter().for_each(std::mem::forget);
-        std::mem::forget(self.epoll);
-        self.streams.into_values().for_each(Stream::forget);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
     use crate::cue::{Command, Cue, Record};
 
@@ -246,16 +247,159 @@ mod tests {
 
     #[test]
     fn what_an_ended_thread_has_not_read_is_closed() {
-        let (source, sink) = std::io::pipe().unwrap();
         let registry = Arc::new(Registry::new().unwrap());
-        let make = || {
-            let cue = Cue::of(&registry, source.as_fd(), sink.as_fd()).unwrap();
-            rustix::io::ioctl_fionbio(&cue, true).unwrap();
-            cue
-        };
-        let mut before = make();
-        drop(Ends(Arc::clone(&registry)));
+        let mut before = nonblocking(&registry);
+        drop(Service::new(&registry).unwrap());
         assert_eq!(before.receive(), Ok(None));
-        assert_eq!(make().receive(), Ok(None));
+        assert_eq!(nonblocking(&registry).receive(), Ok(None));
+    }
+
+    /// Makes a control descriptor that does not block.
+    fn nonblocking(registry: &Arc<Registry>) -> Cue {
+        let (source, sink) = std::io::pipe().unwrap();
+        let cue = Cue::of(registry, source.as_fd(), sink.as_fd()).unwrap();
+        rustix::io::ioctl_fionbio(&cue, true).unwrap();
+        cue
+    }
+
+    /// Also returns a copy of the descriptor of the service, as a child of `fork(2)` has it.
+    fn inherited(registry: &Arc<Registry>) -> (Cue, OwnedFd) {
+        let cue = nonblocking(registry);
+        let mut unread = registry.take();
+        let Some(Message::New(new)) = unread.last() else {
+            panic!("no message");
+        };
+        let copy = new.held.socket.try_clone().unwrap();
+        (unread.drain(..)).for_each(|message| registry.send(message));
+        (cue, copy)
+    }
+
+    /// The service panics between two control descriptors: it serves the first one, and has
+    /// taken the second one.
+    fn panic_between(registry: &Arc<Registry>) -> [(Cue, OwnedFd); 2] {
+        let service = Service::new(registry).unwrap();
+        let first = inherited(registry);
+        registry.send(Message::Panic);
+        let second = inherited(registry);
+        let run = std::panic::AssertUnwindSafe(|| service.run());
+        std::panic::catch_unwind(run).unwrap_err();
+        [first, second]
+    }
+
+    #[test]
+    fn a_copy_of_a_child_hides_no_end_after_a_panic() {
+        let registry = Arc::new(Registry::new().unwrap());
+        for (mut cue, _copy) in panic_between(&registry) {
+            assert_eq!(cue.receive(), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_copy_of_a_child_hides_no_end_of_what_is_unread() {
+        let registry = Arc::new(Registry::new().unwrap());
+        let (mut cue, _copy) = inherited(&registry);
+        drop(Service::new(&registry).unwrap());
+        assert_eq!(cue.receive(), Ok(None));
+    }
+
+    /// A child that drops what it has inherited does not end it for its parent.
+    #[test]
+    fn a_child_ends_no_control_descriptor_of_its_parent() {
+        let registry = Arc::new(Registry::new().unwrap());
+        let (mut cue, _copy) = inherited(&registry);
+        assert!(testkit::child::in_a_child(|| {
+            let inherited = registry.take().into_iter();
+            inherited.for_each(|one| registry.discard(one));
+            true
+        }));
+        assert_eq!(cue.receive(), Err(Errno::EAGAIN));
+    }
+
+    /// A filter that the host installs later refuses the wait.
+    #[test]
+    fn callers_read_their_end_if_the_wait_is_refused() {
+        let registry = Arc::new(Registry::new().unwrap());
+        let (mut cue, _copy) = inherited(&registry);
+        testkit::refuse::apart(|| {
+            let service = Service::new(&registry).unwrap();
+            let calls = [
+                libc::SYS_epoll_pwait,
+                libc::SYS_epoll_pwait2,
+                #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
+                libc::SYS_epoll_wait,
+            ];
+            testkit::refuse::refuse(&calls, libc::EPERM);
+            service.run();
+        });
+        assert_eq!(cue.receive(), Ok(None));
+    }
+
+    /// The host has its own files under all numbers when the thread panics.
+    #[test]
+    fn a_panic_closes_no_file_of_the_host() {
+        assert!(testkit::child::in_a_child(|| {
+            let registry = Arc::new(Registry::new().unwrap());
+            let mut service = Service::new(&registry).unwrap();
+            let _cue = nonblocking(&registry);
+            for message in registry.take() {
+                service.handle_message(message);
+            }
+            let file = tempfile::tempfile().unwrap();
+            let numbers: Vec<i32> = {
+                let held = &service.streams.values().next().unwrap().held;
+                let own = [service.epoll.0.as_fd(), held.socket.as_fd()];
+                (held.ends.iter().map(AsFd::as_fd).chain(own))
+                    .chain(registry.wake().numbers())
+                    .inspect(|number| testkit::child::replace(*number, file.as_fd()))
+                    .map(|number| number.as_raw_fd())
+                    .collect()
+            };
+            let panics = std::panic::AssertUnwindSafe(move || {
+                let _service = service;
+                std::panic::resume_unwind(Box::new(()));
+            });
+            std::panic::catch_unwind(panics).unwrap_err();
+            let its_own = |fd| sys::identity(fd) == sys::identity(&file);
+            numbers
+                .into_iter()
+                .all(|number| sys::at(number).is_some_and(its_own))
+        }));
+    }
+
+    /// The host closes the descriptors of the thread, and has not come to the wakeup yet.
+    #[test]
+    fn a_host_that_is_about_to_close_everything_is_recognized() {
+        assert!(testkit::child::in_a_child(|| {
+            let registry = Arc::new(Registry::new().unwrap());
+            let service = Service::new(&registry).unwrap();
+            let cue = nonblocking(&registry);
+            let file = tempfile::tempfile().unwrap();
+            testkit::child::replace(service.epoll.0.as_fd(), file.as_fd());
+            service.run();
+            let is_left = cue.send(Command::Status).is_ok();
+            is_left && !registry.is_usable() && registry.wake().is_still_open()
+        }));
+    }
+
+    /// The lock of a pipe is held, so the close of its last reader waits.
+    #[test]
+    fn a_close_that_waits_hides_no_end_after_a_panic() {
+        let name = "a_close_that_waits_hides_no_end_after_a_panic";
+        let _dog = testkit::watchdog::watch(name);
+        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+            return;
+        }
+        let (reader, writer) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        let own = std::fs::File::open(path).unwrap();
+        let registry = Arc::new(Registry::new().unwrap());
+        let mut cue = Cue::of(&registry, own.as_fd(), own.as_fd()).unwrap();
+        drop(own);
+        let locked = testkit::locked::Locked::of(reader, writer);
+        for (mut other, _copy) in panic_between(&registry) {
+            assert_eq!(other.receive(), Ok(None));
+        }
+        assert_eq!(cue.receive(), Ok(None));
+        locked.release();
     }
 }

@@ -52,6 +52,7 @@ mod table;
 mod unreadable;
 mod vmsplice;
 mod wiped;
+mod with_end;
 mod writeback;
 
 pub(crate) use again::again;
@@ -98,4 +99,5 @@ pub use stat::fstat;
 pub(crate) use table::Thread;
 pub(crate) use unreadable::write_unreadable;
 pub(crate) use vmsplice::{is_over, read_across};
+pub(crate) use with_end::WithEnd;
 pub(crate) use writeback::start_writeback;

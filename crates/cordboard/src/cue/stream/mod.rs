@@ -10,27 +10,23 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_linger;
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::net::{RecvFlags, recv};
 
 use self::job::{Active, Job, Moved};
 use self::link::Link;
+use super::held::Held;
 use super::limits::Limits;
 use super::output::Output;
 use super::protocol::{Command, Commands, Limit, Record, State, Status};
-use super::registry::{New, Registry};
-use super::stranded::Rest;
+use super::registry::New;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{Schedule, Size};
-use crate::sys::close;
-use crate::threads;
-use crate::transfer::Control;
+use crate::sys::WithEnd;
 
 /// The maximum number of waiting transfers. Further commands stay unread until a transfer
 /// has started.
@@ -47,24 +43,19 @@ const UNLINK: Duration = Duration::from_millis(20);
 /// One control descriptor.
 pub(super) struct Stream {
     pub(super) id: u64,
-    registry: Arc<Registry>,
-    socket: OwnedFd,
-    /// The source and the sink.
-    ends: [OwnedFd; 2],
+    pub(super) held: WithEnd<Held>,
     /// The source ends by itself: it is a file or a block device.
     source_ends: bool,
     /// The source is a datagram socket.
     has_messages: bool,
     /// A query of the source or the sink may wait for a server.
     may_wait: bool,
-    control: Control,
     commands: Commands,
     output: Output,
     queue: VecDeque<Job>,
     active: Option<Active>,
     transfers: u32,
     moved: Moved,
-    rest: Rest,
     limits: Limits,
     /// Set by commands for the next transfer.
     source_offset: Option<u64>,
@@ -87,26 +78,22 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(new: New, registry: &Arc<Registry>) -> Stream {
+    pub(super) fn new(new: New) -> Stream {
         Stream {
             id: new.id,
-            registry: Arc::clone(registry),
-            socket: new.socket,
-            ends: new.ends,
+            held: new.held,
             source_ends: matches!(
                 new.kind,
                 Some(Kind::File | Kind::Memfd | Kind::BlockDevice | Kind::Pseudo)
             ),
             has_messages: new.kind.is_some_and(Kind::is_datagram),
             may_wait: new.may_wait,
-            control: new.control,
             commands: Commands::default(),
             output: Output::default(),
             queue: VecDeque::new(),
             active: None,
             transfers: 0,
             moved: Moved::default(),
-            rest: Rest::default(),
             limits: Limits::default(),
             source_offset: None,
             sink_offset: None,
@@ -123,7 +110,7 @@ impl Stream {
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.held.socket.as_fd()
     }
 
     /// Returns whether it waits for commands, and for room for records.
@@ -150,7 +137,7 @@ impl Stream {
 
     /// Returns whether it is idle, and no command has arrived.
     pub(super) fn has_nothing_to_do(&self) -> bool {
-        let unread = rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0);
+        let unread = rustix::io::ioctl_fionread(&self.held.socket).is_ok_and(|bytes| bytes > 0);
         self.is_idle() && !unread
     }
 
@@ -168,7 +155,7 @@ impl Stream {
     /// the linked descriptor has nothing to do.
     pub(super) fn is_over(&self, target_is_idle: bool) -> bool {
         let link = self.link.as_ref();
-        link.is_none_or(|link| link.is_over(&self.ends[1], target_is_idle))
+        link.is_none_or(|link| link.is_over(&self.held.ends[1], target_is_idle))
     }
 
     /// Returns the time of the next action without a command or an event.
@@ -211,7 +198,7 @@ impl Stream {
         let after = (self.commands.room(), self.queue.len(), self.transfers);
         // No event follows if the reader has made room meanwhile.
         let was_full = self.output.is_full();
-        self.output.send(self.socket.as_fd());
+        self.output.send(self.held.socket.as_fd());
         read || before != after || was_full && !self.output.is_full()
     }
 
@@ -222,7 +209,7 @@ impl Stream {
             return false;
         }
         let mut bytes = [0; Commands::ROOM];
-        match recv(&self.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
+        match recv(&self.held.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
             Ok((_, n @ 1..)) => {
                 self.commands.push(&bytes[..n]);
                 true
@@ -310,12 +297,12 @@ impl Stream {
             Command::SinkOffset(offset) => self.sink_offset = Some(offset),
             Command::Block(bytes) => self.block = NonZeroUsize::new(bytes as usize),
             Command::Schedule { count, rest } => {
-                (self.control).set_schedule(Schedule::blocks(count, millis(rest)));
+                (self.held.control).set_schedule(Schedule::blocks(count, millis(rest)));
             }
-            Command::Auto(aim) => self.control.set_schedule(Schedule::Auto(aim)),
-            Command::Rate(rate) => self.control.set_schedule(Schedule::rate(rate)),
-            Command::Pause => self.control.pause(),
-            Command::Resume => self.control.resume(),
+            Command::Auto(aim) => self.held.control.set_schedule(Schedule::Auto(aim)),
+            Command::Rate(rate) => self.held.control.set_schedule(Schedule::rate(rate)),
+            Command::Pause => self.held.control.pause(),
+            Command::Resume => self.held.control.resume(),
             Command::Cancel => self.cancel(),
             Command::Status => {
                 let left_out = self.output.take_left_out();
@@ -342,7 +329,7 @@ impl Stream {
             return Err(Errno::EINVAL);
         }
         let block = self.block.map_or(Schedule::BLOCK, |n| n.get() as u64);
-        self.control.limit_schedule(schedule, block);
+        self.held.control.limit_schedule(schedule, block);
         Ok(())
     }
 
@@ -364,7 +351,7 @@ impl Stream {
     /// Cancels the transfers that do not end by themselves, and all if they are paused.
     fn cancel_endless(&mut self) {
         // No command could resume it.
-        let is_paused = self.control.is_paused();
+        let is_paused = self.held.control.is_paused();
         let ends = self.source_ends || self.link.is_some();
         let stays = |job: &Job| !is_paused && (ends || job.size != Some(Size::Eof));
         let (stay, go): (Vec<Job>, Vec<Job>) = self.queue.drain(..).partition(|job| stays(job));
@@ -410,9 +397,9 @@ impl Stream {
             )
         });
         let moved = now.map_or(self.moved, |(_, moved)| moved);
-        let (rate_limit, blocks_limit) = self.control.schedule_limits();
+        let (rate_limit, blocks_limit) = self.held.control.schedule_limits();
         Status {
-            state: match (self.control.is_paused(), &self.active) {
+            state: match (self.held.control.is_paused(), &self.active) {
                 (true, _) => State::Paused,
                 (false, Some(_)) => State::Running,
                 (false, None) => State::Idle,
@@ -423,7 +410,7 @@ impl Stream {
             read: moved.read,
             written: moved.written,
             elapsed: moved.elapsed,
-            schedule: self.control.schedule(),
+            schedule: self.held.control.schedule(),
             rate_limit,
             blocks_limit,
             left_out,
@@ -436,50 +423,17 @@ impl Stream {
                 }),
         }
     }
+}
 
-    /// Closes the descriptors. The host may close them meanwhile, and open other files under
-    /// their numbers, so there is a check before each close. The sink comes last: the host
-    /// that waits for its end may then close everything, and no close is left.
-    ///
-    /// The source and the sink are closed on another thread if that may wait: the close of a
-    /// connection for its peer (`SO_LINGER`), that of a pipe for its lock, that of a file for
-    /// its server.
-    pub(super) fn close(self) {
-        let Stream {
-            socket,
-            ends,
-            rest,
-            registry,
-            control,
-            active,
-            link,
-            ..
-        } = self;
-        drop((control, active, link));
-        if registry.wake().is_still_open() {
-            // A child of `fork(2)` may have a copy.
-            let _ = shutdown(&socket, Shutdown::Both);
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.cancel();
         }
-        let close = move |descriptor| match registry.wake().is_still_open() {
-            true => close(descriptor),
-            false => std::mem::forget(descriptor),
-        };
-        close(socket);
-        // The pool may begin late, and a peer may wait for the end of a connection.
-        let at_once = |fd: &OwnedFd| socket_linger(fd).is_ok_and(|time| time.is_none());
-        let (now, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(at_once);
-        now.into_iter().for_each(&close);
-        let call = move || rest.into_descriptors().chain(later).for_each(close);
-        threads::call(call);
-    }
-
-    /// Closes no descriptor: the host has closed them, and their numbers may refer to
-    /// other files. The wakeup descriptor of the control also stays open. A check of its
-    /// identity is not sufficient, because the host may close it just after the check.
-    pub(super) fn forget(mut self) {
-        self.cancel();
-        drop(self.link.take());
-        std::mem::forget(self);
+        if !self.held.registry.has_descriptors() {
+            // The transfer may have descriptors, which are closed already.
+            std::mem::forget(self.active.take());
+        }
     }
 }
 

@@ -1,10 +1,14 @@
 //! One control descriptor, without the thread that serves it.
 
 use std::cell::Cell;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::net::{Shutdown, shutdown};
 
 use super::*;
 use crate::cue::Cue;
-use crate::cue::registry::Message;
+use crate::cue::registry::{Message, Registry};
 
 /// A record, which is skipped without an answer.
 const RECORD: u32 = 0x5200_0000;
@@ -17,11 +21,11 @@ fn served() -> (Cue, Stream) {
     let Some(Message::New(new)) = registry.take().pop() else {
         panic!("no message");
     };
-    (cue, Stream::new(*new, &registry))
+    (cue, Stream::new(*new))
 }
 
 fn unread(stream: &Stream) -> u64 {
-    rustix::io::ioctl_fionread(&stream.socket).unwrap()
+    rustix::io::ioctl_fionread(&stream.held.socket).unwrap()
 }
 
 /// The socket always holds more commands, as if the peer sent faster than the thread reads.

@@ -63,7 +63,7 @@ impl Stream {
                     self.moved = Moved::default();
                     self.output.put(&Record::Started(self.transfers));
                     if let Some(link) = &mut self.link {
-                        link.answer(&self.ends[1], &self.ends[0]);
+                        link.answer(&self.held.ends[1], &self.held.ends[0]);
                     }
                     self.begin(job, self.transfers, 0);
                 }
@@ -88,7 +88,7 @@ impl Stream {
 
     /// Returns the position of the source; `None`: it has none.
     fn source_position(&self) -> Option<u64> {
-        let source = self.ends[0].as_fd();
+        let source = self.held.ends[0].as_fd();
         // `lseek(2)` of a file could wait.
         let known = self.source_ends.then(|| sys::position(source)).flatten();
         known.or_else(|| rustix::fs::tell(source).ok())
@@ -105,7 +105,7 @@ impl Stream {
             running: None,
             number,
             job,
-            is_rest: !self.rest.is_empty(),
+            is_rest: !self.held.rest.is_empty(),
             rest,
             start: shared,
             is_cancelled: false,
@@ -113,7 +113,7 @@ impl Stream {
         if !self.may_wait {
             return self.started(start());
         }
-        let (registry, id) = (Arc::clone(&self.registry), self.id);
+        let (registry, id) = (Arc::clone(&self.held.registry), self.id);
         let call = move || registry.send(Message::Started(id, Box::new(start())));
         threads::call(call);
     }
@@ -121,10 +121,11 @@ impl Stream {
     /// Returns what starts the transfer. It queries the source and the sink, which may wait
     /// for the server of a file.
     fn prepare(&mut self, job: &Job, shared: &Arc<Lock<Starting>>) -> Result<Start, Failure> {
-        let sink = Transfer::copy_of(self.ends[1].as_fd(), Side::Sink)?;
+        let held = &mut *self.held;
+        let sink = Transfer::copy_of(held.ends[1].as_fd(), Side::Sink)?;
         let refused = |errno| Failure::refused(Refusal::of_descriptor(Side::Source, errno));
-        let rest = self.rest.open_front().map_err(refused)?;
-        let source = rest.unwrap_or(self.ends[0].as_fd());
+        let rest = held.rest.open_front().map_err(refused)?;
+        let source = rest.unwrap_or(held.ends[0].as_fd());
         let source = Transfer::copy_of(source, Side::Source)?;
         let request = match rest {
             Some(_) => Request {
@@ -139,10 +140,10 @@ impl Stream {
                 ..Request::default()
             },
         };
-        let (control, registry) = (self.control.clone(), Arc::clone(&self.registry));
+        let (control, registry) = (held.control.clone(), Arc::clone(&held.registry));
         let shared = Arc::clone(shared);
         Ok(Box::new(move || {
-            if !registry.wake().is_still_open() {
+            if !registry.has_descriptors() {
                 // The host has closed these numbers, and may have files of its own there.
                 std::mem::forget((source, sink));
                 let (side, errno) = (Side::Source, Errno::EBADF);
@@ -170,7 +171,7 @@ impl Stream {
             .and_then(|mut start| start.running.take());
         let report = match (running, result) {
             (Some(running), _) => {
-                let (registry, id) = (Arc::clone(&self.registry), self.id);
+                let (registry, id) = (Arc::clone(&self.held.registry), self.id);
                 running.on_end(move |_| registry.send(Message::Ended(id)));
                 active.running = Some(running);
                 return;
@@ -208,11 +209,11 @@ impl Stream {
         if is_rest {
             rest += report.written;
             match outcome.stranded {
-                _ if report.ended == Ended::Eof => self.rest.pop_front(),
-                Some(_) => self.rest.close_front(),
+                _ if report.ended == Ended::Eof => self.held.rest.pop_front(),
+                Some(_) => self.held.rest.close_front(),
                 None => {}
             }
-            self.rest.keep(outcome.stranded, self.has_messages);
+            self.held.rest.keep(outcome.stranded, self.has_messages);
             (report.read, report.written) = (0, 0);
             if report.ended != Ended::Eof {
                 return self.finish(job, number, report, rest);
@@ -223,7 +224,7 @@ impl Stream {
             }
             return self.begin(job, number, rest);
         }
-        self.rest.keep(outcome.stranded, self.has_messages);
+        self.held.rest.keep(outcome.stranded, self.has_messages);
         if let Some(place) = &mut self.source_place {
             *place += report.read;
         }
