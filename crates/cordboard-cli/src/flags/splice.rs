@@ -23,8 +23,8 @@ pub struct Splice {
     pub more_sinks: Vec<OsString>,
     /// Policy if one of several sinks has no room. block: the others wait for
     /// it. drop: it does not get the bytes, which are counted. detach: it gets
-    /// no more bytes once the others, or the command at the end, have waited
-    /// for a second. If a sink fails, the command ends with block, and
+    /// no more bytes once the others have waited for a second, or if it
+    /// accepts none for a second at the end. If a sink fails, the command ends with block, and
     /// otherwise continues without it. The exit status is 1 if a sink has
     /// failed or was detached. The default is block. With each policy, the
     /// first byte moves once every FIFO among the sinks has a reader

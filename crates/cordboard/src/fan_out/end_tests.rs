@@ -1,8 +1,9 @@
 //! The ends of the sinks, with an injected clock.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -139,6 +140,51 @@ fn each_sink_that_is_not_read_is_detached_after_the_last_byte() {
         }
         assert_eq!(outcome.failed_sink, fails.then_some(0));
     }
+}
+
+/// No other sink waits for it any more.
+#[test]
+fn a_slow_sink_that_accepts_bytes_is_not_detached_after_the_last_byte() {
+    const SIZE: usize = 1 << 20;
+    const PIECE: usize = SIZE / 4;
+    let _dog = testkit::watchdog::watch("a_slow_sink_that_accepts_bytes");
+    let data = testkit::pattern::noise(SIZE);
+    let source = file_with(&data);
+    // Its buffer is smaller.
+    let (socket, mut peer) = UnixStream::pair().unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let (mut got, mut enough) = (Vec::<u8>::new(), PIECE);
+    let mut script = Script::new(
+        |_, now: &mut Duration, fds: &mut [PollFd<'_>], timeout: Option<Duration>| {
+            let mut piece = [0; 4096];
+            while got.len() < enough
+                && let Ok(count) = peer.read(&mut piece)
+                && count > 0
+            {
+                got.extend(&piece[..count]);
+            }
+            Poll::new().wait(fds, Some(Duration::ZERO)).unwrap();
+            // More than a write of the transfer: one was counted.
+            if got.len() >= enough && got.len() < SIZE {
+                enough += PIECE;
+                *now += timeout.expect("the wait would never end");
+            }
+        },
+    );
+    let file = file_with(b"");
+    let sinks = [file.as_fd(), socket.as_fd()];
+    let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+    let fan = fan.on_slow(OnSlow::Detach).patience(HOUR);
+    let outcome = fan.run_with(&mut script).unwrap();
+    assert!(script.now == 3 * HOUR, "{:?}", script.now);
+    for sink in &outcome.sinks {
+        assert_eq!(
+            (sink.ended, sink.written),
+            (SinkEnded::Complete, SIZE as u64),
+            "{sink:?}"
+        );
+    }
+    assert!(got == data);
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub(super) struct Outlet<'a> {
     pub(super) debt: Duration,
     /// Since when they wait for it.
     pub(super) waited_for: Option<Duration>,
+    /// The bytes that it had accepted when the caller last checked, at the end.
+    pub(super) seen: Option<u64>,
 }
 
 impl<'a> Outlet<'a> {
@@ -101,6 +103,7 @@ impl<'a> Outlet<'a> {
             errno: None,
             debt: Duration::ZERO,
             waited_for: None,
+            seen: None,
         })
     }
 
@@ -145,6 +148,14 @@ impl<'a> Outlet<'a> {
                 Some(running)
             }
             _ => None,
+        }
+    }
+
+    /// Returns the number of bytes that the sink itself has accepted.
+    pub(super) fn accepted(&self) -> u64 {
+        match &self.target {
+            Target::Sink => self.delivered,
+            Target::Private(_, running) | Target::Ending(_, running) => running.status().written,
         }
     }
 

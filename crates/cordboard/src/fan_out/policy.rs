@@ -15,8 +15,9 @@ named! {
         /// sinks continue without it.
         Drop = "drop",
         /// The other sinks wait, but no longer than the
-        /// [patience](super::FanOut::patience), and so does the caller at the end. If the sink has no room by then, or if it fails,
-        /// they continue without it.
+        /// [patience](super::FanOut::patience). If the sink has no room by then, or if it
+        /// fails, they continue without it. After the last byte was read, the caller waits
+        /// until the sink has accepted no byte for the patience.
         Detach = "detach",
     }
     /// All policies.

@@ -334,14 +334,21 @@ impl Running<'_> {
         let mut any = false;
         let is_ready = |outlet: &Outlet<'_>| outlet.is_live() && outlet.is_ready();
         // After the last block, the caller waits for the end.
-        let anyone_waits = match self.block {
-            Some(_) => self.outlets.iter().any(is_ready),
-            None => self.intake.has_ended(),
-        };
-        for outlet in self.outlets.iter_mut().filter(|outlet| outlet.is_running()) {
-            let waited_for = outlet.policy == OnSlow::Detach && outlet.lags() && anyone_waits;
+        let over = self.block.is_none() && self.intake.has_ended();
+        let anyone_waits = over || self.block.is_some() && self.outlets.iter().any(is_ready);
+        for outlet in &mut self.outlets {
+            // Also of a sink that has ended, or its time would end each wait at once.
             let since = outlet.waited_for.take();
+            let is_charged = outlet.is_running() && outlet.policy == OnSlow::Detach;
+            let waited_for = is_charged && outlet.lags() && anyone_waits;
             if !waited_for {
+                continue;
+            }
+            let accepted = Some(outlet.accepted());
+            if over && outlet.seen != accepted {
+                // Slow, but not stalled: no other sink waits for it.
+                (outlet.seen, outlet.debt) = (accepted, Duration::ZERO);
+                outlet.waited_for = Some(now);
                 continue;
             }
             outlet.debt += now.saturating_sub(since.unwrap_or(now));
