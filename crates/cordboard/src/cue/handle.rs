@@ -7,9 +7,8 @@ use rustix::fs::FileType;
 use rustix::net::socketpair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
-use super::held::Held;
 use super::protocol::{Command, Record, Records};
-use super::registry::{Message, New, Registry};
+use super::registry::{Held, Message, New, Registry};
 use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Kind};
 use crate::errno::Errno;

@@ -11,7 +11,6 @@
 //! By such a link, a remote peer can steer transfers.
 
 mod handle;
-mod held;
 mod limits;
 mod output;
 mod protocol;

@@ -17,11 +17,10 @@ use rustix::net::{RecvFlags, recv};
 
 use self::job::{Active, Job, Moved};
 use self::link::Link;
-use super::held::Held;
 use super::limits::Limits;
 use super::output::Output;
 use super::protocol::{Command, Commands, Limit, Record, State, Status};
-use super::registry::New;
+use super::registry::{Held, New};
 use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::report::Ended;
