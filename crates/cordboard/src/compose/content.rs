@@ -21,7 +21,7 @@ fn buffer(length: usize) -> Result<Vec<u8>, Errno> {
 }
 
 /// Joins the parts. If there is not enough memory, the parts that do not fit are missing.
-pub(crate) fn joined(parts: Vec<Vec<u8>>) -> Vec<u8> {
+fn joined(parts: Vec<Vec<u8>>) -> Vec<u8> {
     let length: usize = parts.iter().map(Vec::len).sum();
     let mut parts = parts.into_iter();
     let mut all = parts.next().unwrap_or_default();
@@ -68,6 +68,14 @@ pub(crate) fn bytes_of(stranded: Option<Stranded>) -> Vec<Vec<u8>> {
         Some(Stranded::Buffer(bytes)) => vec![bytes],
         Some(Stranded::Datagrams(all)) => all,
         Some(Stranded::Pipe(pipe)) => content(&pipe, false),
+    }
+}
+
+/// Returns these parts as stranded bytes. `messages`: each part is a datagram.
+pub(crate) fn stranded(parts: Vec<Vec<u8>>, messages: bool) -> Stranded {
+    match messages {
+        true => Stranded::Datagrams(parts),
+        false => Stranded::Buffer(joined(parts)),
     }
 }
 

@@ -5,9 +5,9 @@ use super::ledger::Ledger;
 use super::outcome::{FanInOutcome, SourceEnded, SourceReport};
 use super::policy::OnFailure;
 use super::records::Records;
-use crate::compose::{bytes_of, joined};
+use crate::compose::{self, bytes_of};
 use crate::errno::Errno;
-use crate::report::{Ended, Outcome, Report, Stranded};
+use crate::report::{Ended, Outcome, Report};
 
 /// Why a fan-in ended before the ends of all sources.
 #[derive(Debug, Default)]
@@ -121,11 +121,7 @@ fn source_report(
     // Bytes that cannot be read, or that need more memory than there is, are counted,
     // although they cannot be handed back.
     let stranded = read.saturating_sub(written);
-    let unwritten = match messages {
-        _ if stranded == 0 => None,
-        true => Some(Stranded::Datagrams(share)),
-        false => Some(Stranded::Buffer(joined(share))),
-    };
+    let unwritten = (stranded > 0).then(|| compose::stranded(share, messages));
     SourceReport {
         read,
         written,

@@ -7,9 +7,9 @@ use super::outcome::{FanOutOutcome, SinkEnded, SinkReport};
 use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest::Rest;
-use crate::compose::{Channel, Intake, bytes_of, content, joined};
+use crate::compose::{self, Channel, Intake, bytes_of, content};
 use crate::errno::Errno;
-use crate::report::{Ended, Outcome, Stranded};
+use crate::report::{Ended, Outcome};
 
 /// Ends a sink that has every byte. A private channel is closed, and its transfer then
 /// ends.
@@ -175,10 +175,7 @@ fn returned(source: Outcome, given: u64, left: Vec<Vec<u8>>, messages: bool) -> 
     if is_whole {
         all.extend(bytes_of(stranded));
     }
-    let stranded = Some(match messages {
-        true => Stranded::Datagrams(all),
-        false => Stranded::Buffer(joined(all)),
-    });
+    let stranded = Some(compose::stranded(all, messages));
     Outcome { report, stranded }
 }
 
@@ -222,11 +219,8 @@ fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>], messages: bo
         Some(ended) => ended,
         None => SinkEnded::Stopped,
     };
-    let unwritten = match messages && outlet.endpoint.kind().is_datagram() {
-        _ if stranded == 0 => None,
-        true => Some(Stranded::Datagrams(unwritten)),
-        false => Some(Stranded::Buffer(joined(unwritten))),
-    };
+    let messages = messages && outlet.endpoint.kind().is_datagram();
+    let unwritten = (stranded > 0).then(|| compose::stranded(unwritten, messages));
     SinkReport {
         read: outlet.read,
         written,
@@ -261,7 +255,7 @@ fn readable(passed: Vec<Vec<u8>>, expected: u64, mut rest: Rest, left: &[Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Report;
+    use crate::report::{Report, Stranded};
 
     #[test]
     fn bytes_behind_unreadable_ones_are_counted_and_not_handed_back() {
@@ -273,7 +267,7 @@ mod tests {
             let Outcome { report, stranded } =
                 returned(Outcome { report, stranded }, 4, left, false);
             assert_eq!((report.read, report.written, report.stranded), (13, 4, 9));
-            joined(bytes_of(stranded))
+            bytes_of(stranded).concat()
         };
         assert_eq!(of(&[b"abc", b"def"]), b"abcdefend");
         assert_eq!(of(&[b"abc"]), b"abc");

@@ -224,7 +224,7 @@ fn a_block_that_reaches_no_sink_is_stranded() {
         (outcome.ended, outcome.failed_sink),
         (Ended::Error, Some(0))
     );
-    let left = crate::compose::joined(crate::compose::bytes_of(outcome.stranded.take()));
+    let left = crate::compose::bytes_of(outcome.stranded.take()).concat();
     let given = outcome.read as usize;
     assert!(!left.is_empty() && left == data[given..given + left.len()]);
     assert_eq!(outcome.source.stranded, left.len() as u64);

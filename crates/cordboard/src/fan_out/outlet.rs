@@ -161,13 +161,7 @@ impl<'a> Outlet<'a> {
 
     /// Returns whether the sink itself has accepted every byte that it was given.
     pub(super) fn has_all(&self) -> bool {
-        let is_written = match &self.target {
-            Target::Sink => true,
-            Target::Private(_, running) | Target::Ending(_, running) => {
-                running.status().written >= self.delivered
-            }
-        };
-        is_written && self.is_ready()
+        self.accepted() >= self.delivered && self.is_ready()
     }
 
     /// Returns whether other sinks may have to wait for it before the next block, or the caller
