@@ -193,7 +193,6 @@ impl serde::Serialize for Report {
 }
 
 /// Bytes that were read and could not be written, returned to the caller.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Stranded {
     /// The read end of a pipe that holds [`Report::stranded`] bytes. The
@@ -205,6 +204,19 @@ pub enum Stranded {
     Buffer(Vec<u8>),
     /// Whole datagrams, in order.
     Datagrams(Vec<Vec<u8>>),
+}
+
+/// The bytes can be many, and private: only their number is shown.
+impl fmt::Debug for Stranded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, count) = match self {
+            Stranded::Pipe(pipe) => return f.debug_tuple("Pipe").field(pipe).finish(),
+            Stranded::Buffer(bytes) => ("Buffer", bytes.len()),
+            Stranded::Datagrams(all) => ("Datagrams", all.iter().map(Vec::len).sum()),
+        };
+        let count = Bytes(count as u64);
+        f.debug_tuple(name).field(&format_args!("{count}")).finish()
+    }
 }
 
 impl Stranded {
@@ -440,5 +452,11 @@ mod tests {
         }
         let refusal = Refusal::SamePipe { holds: 1, help: "" };
         assert!(refusal.to_string().contains("which holds 1 byte: "));
+    }
+
+    #[test]
+    fn the_bytes_are_not_printed() {
+        let printed = format!("{:?}", Some(Stranded::Buffer(vec![7; 1 << 20])));
+        assert_eq!(printed, "Some(Buffer(1048576 bytes))");
     }
 }
