@@ -28,6 +28,7 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
             // `hash_recvmsg` and the others (crypto/algif_hash.c, …) ignore `MSG_PEEK`.
             facts.peeks = i32::from(family.as_raw()) != libc::AF_ALG;
             facts.tells_length = facts.kind.is_datagram() && tells_length(fd, kind, family);
+            facts.listening = listens(fd, kind, family);
         }
         // A socket's name in a file system, opened with O_PATH: it moves no bytes.
         Err(_) if !facts.readable && !facts.writable => facts.kind = Kind::StreamSocket,
@@ -36,8 +37,15 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
             (facts.peeks, facts.tells_length) = (true, facts.kind.is_datagram());
         }
     }
-    facts.listening = sockopt::socket_acceptconn(fd).unwrap_or(false);
     Ok(())
+}
+
+/// Returns whether the socket carries connections instead of bytes. A one-to-many socket of
+/// SCTP listens and receives the messages of all its peers; `accept(2)` is `EOPNOTSUPP`
+/// (`sctp_accept`, net/sctp/socket.c).
+fn listens(fd: BorrowedFd<'_>, kind: SocketType, family: AddressFamily) -> bool {
+    let is_one_to_many = kind == SocketType::SEQPACKET && is_inet(family);
+    !is_one_to_many && sockopt::socket_acceptconn(fd).unwrap_or(false)
 }
 
 fn family(fd: BorrowedFd<'_>) -> AddressFamily {
@@ -46,8 +54,12 @@ fn family(fd: BorrowedFd<'_>) -> AddressFamily {
         .unwrap_or(AddressFamily::UNSPEC)
 }
 
+fn is_inet(family: AddressFamily) -> bool {
+    family == AddressFamily::INET || family == AddressFamily::INET6
+}
+
 fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
-    let inet = family == AddressFamily::INET || family == AddressFamily::INET6;
+    let inet = is_inet(family);
     let unix = family == AddressFamily::UNIX;
     match kind {
         // MPTCP and SMC support the same calls as TCP.

@@ -84,8 +84,11 @@ fn a_fan_out_without_sinks_names_the_one_that_failed() {
             }
             drop(dying);
         });
-        let running = fan(&source, &writers).on_slow(OnSlow::Detach);
-        let running = running.patience(Duration::from_millis(1));
+        // The other one is not detached, even if its reader is not scheduled.
+        let running = fan(&source, &writers)
+            .sink_on_slow(0, OnSlow::Detach)
+            .sink_on_slow(1, OnSlow::Drop)
+            .patience(Duration::from_millis(1));
         running.observe(Detached(&is_detached)).run().unwrap()
     });
     drop(source);
@@ -135,7 +138,7 @@ fn a_reset_connection_harms_no_other_sink() {
     writers.insert(1, OwnedFd::from(sink));
     let others = read_all(readers);
     let outcome = fan(&source, &writers)
-        .on_slow(OnSlow::Detach)
+        .sink_on_slow(1, OnSlow::Detach)
         .run()
         .unwrap();
     drop(writers);
@@ -169,7 +172,7 @@ fn a_full_file_harms_no_other_sink() {
     };
     rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
     let outcome = fan(&source, &writers)
-        .on_slow(OnSlow::Detach)
+        .sink_on_slow(0, OnSlow::Detach)
         .run()
         .unwrap();
     drop(writers);

@@ -77,7 +77,8 @@ fn a_sink_that_is_not_read_is_detached() {
             sink = Some(b);
         }
         let outcome = fan(&source, &writers)
-            .on_slow(OnSlow::Detach)
+            // The other one stays attached even if its reader is not scheduled.
+            .sink_on_slow(0, OnSlow::Detach)
             .patience(Duration::from_millis(5))
             .run()
             .unwrap();

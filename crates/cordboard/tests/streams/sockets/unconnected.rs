@@ -27,6 +27,10 @@ fn sockets() -> Vec<(String, OwnedFd)> {
     let mut all = Vec::new();
     for (name, family) in families {
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
+            // One of SCTP with many peers: it waits for the first of them.
+            if name.starts_with("IP") && kind == SocketType::SEQPACKET {
+                continue;
+            }
             let made = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
             let name = format!("{name} {kind:?}");
             match made {
