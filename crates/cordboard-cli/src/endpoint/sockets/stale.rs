@@ -9,6 +9,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use cordboard::Errno as Named;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
@@ -18,12 +19,16 @@ use rustix::net::{SocketAddrUnix, SocketType};
 use super::operand::Operand;
 use super::unix_socket::socket;
 use crate::files::{Removal, id, remove};
+use crate::interruptible::pause;
 use crate::problem::Action;
 use crate::problem::Problem;
 
 /// Each attempt fails only if another process has bound a socket to the name,
 /// and closed it, since the last.
 const TRIES: usize = 16;
+
+/// How long the file of a socket may exist before the socket is bound to it.
+const BINDING: Duration = Duration::from_millis(100);
 
 /// Binds a socket. A file that no socket is bound to any more is removed
 /// before.
@@ -60,7 +65,14 @@ pub fn bind(
             Err(Errno::ADDRINUSE) => {}
             done => return done.map_err(problem),
         }
-        if !is_stale(&file, &stat, address).map_err(problem)? {
+        // Before Linux 5.14, bind(2) unlocks the directory before it registers the socket
+        // (`unix_bind`, net/unix/af_unix.c): only the age of the file shows that it has ended.
+        let mut is_unused = is_stale(&file, &stat, address).map_err(problem)?;
+        if is_unused && let Some(left) = may_be_binding(changed(&stat), now()) {
+            pause(left)?;
+            is_unused = is_stale(&file, &stat, address).map_err(problem)?;
+        }
+        if !is_unused {
             return Err(problem(Errno::ADDRINUSE));
         }
         match remove(CWD, path, id(&stat)) {
@@ -94,4 +106,37 @@ fn is_stale(file: &OwnedFd, stat: &Stat, address: &SocketAddrUnix) -> Result<boo
         _ => rustix::net::connect(&probe, address),
     };
     Ok(connected == Err(Errno::CONNREFUSED))
+}
+
+/// Returns how long a bind(2) that created a file may still take. Both times are since 1970;
+/// a file that is newer than the clock counts as old.
+fn may_be_binding(created: Duration, now: Duration) -> Option<Duration> {
+    let age = now.checked_sub(created)?;
+    BINDING.checked_sub(age).filter(|left| !left.is_zero())
+}
+
+/// Returns the time of the last change of the file's state.
+fn changed(stat: &Stat) -> Duration {
+    let seconds = u64::try_from(stat.st_ctime).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(stat.st_ctime_nsec).unwrap_or(0))
+}
+
+fn now() -> Duration {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_new_file_may_be_that_of_a_bind_that_has_not_ended() {
+        let at = Duration::from_millis;
+        assert_eq!(may_be_binding(at(1000), at(1000)), Some(BINDING));
+        assert_eq!(may_be_binding(at(1000), at(1030)), Some(at(70)));
+        assert_eq!(may_be_binding(at(1000), at(1100)), None);
+        assert_eq!(may_be_binding(at(1000), at(900_000)), None);
+        assert_eq!(may_be_binding(at(1000), at(999)), None);
+    }
 }
