@@ -49,6 +49,9 @@ impl Tty {
         let copy = || slave.try_clone().unwrap();
         command.stdin(copy()).stdout(copy()).stderr(copy());
         command.env("LC_ALL", "C.UTF-8");
+        if !command.get_envs().any(|(name, _)| name == "TERM") {
+            command.env("TERM", "xterm");
+        }
         // SAFETY: two system calls.
         unsafe {
             command.pre_exec(|| {
