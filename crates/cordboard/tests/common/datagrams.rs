@@ -45,6 +45,14 @@ pub fn pair(sort: Sort) -> (OwnedFd, OwnedFd) {
 
 pub fn put(fd: &OwnedFd, bytes: &[u8]) {
     assert_eq!(send(fd, bytes, SendFlags::empty()), Ok(bytes.len()));
+    deliver_to(fd);
+}
+
+/// Waits for the loopback device if the socket may use it.
+fn deliver_to(fd: &OwnedFd) {
+    if sockopt::socket_domain(fd) == Ok(AddressFamily::INET) {
+        deliver();
+    }
 }
 
 /// Returns once the loopback device has delivered what was sent before. A soft interrupt
@@ -66,9 +74,7 @@ pub fn deliver() {
 
 /// Receives the datagrams that are queued, of any length, without waiting.
 pub fn all(fd: &OwnedFd) -> Vec<Vec<u8>> {
-    if sockopt::socket_domain(fd) == Ok(AddressFamily::INET) {
-        deliver();
-    }
+    deliver_to(fd);
     let mut all = Vec::new();
     let mut buffer = vec![0; 5 << 20];
     // A receive returns 0 for an empty datagram and at the end, so the number
