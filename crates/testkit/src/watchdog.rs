@@ -30,10 +30,37 @@ pub fn watch(name: impl Into<String>) -> Watched {
         let _ = started.send(());
         if ended.recv_timeout(patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
             // The harness captures what `eprintln!` writes here too.
-            let _ = writeln!(std::io::stderr().lock(), "HANGS: {name}");
+            let mut out = std::io::stderr().lock();
+            let _ = writeln!(out, "HANGS: {name}");
+            for line in tasks() {
+                let _ = writeln!(out, "{line}");
+            }
             std::process::abort();
         }
     });
     let _ = starts.recv();
     Watched(step)
+}
+
+/// Describes where each thread of this process sleeps: its name, system call and kernel
+/// function.
+fn tasks() -> Vec<String> {
+    let entries = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let describe = |entry: std::fs::DirEntry| {
+        let read = |file| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let [name, call, place] = ["comm", "syscall", "wchan"].map(read);
+        let thread = entry.file_name();
+        let (thread, name, call) = (thread.display(), name.trim(), call.trim());
+        format!("thread {thread} {name}: {call} in {place}")
+    };
+    entries.flatten().map(describe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_thread_is_described() {
+        let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+        assert!(super::tasks().iter().any(|line| line.contains(&own)));
+    }
 }

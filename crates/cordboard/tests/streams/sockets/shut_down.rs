@@ -152,14 +152,16 @@ fn copies(case: &Case) -> Option<Request> {
 fn a_full_socket_that_is_shut_down_fails() {
     let _dog = watchdog("a_full_socket_that_is_shut_down_fails");
     std::thread::scope(|scope| {
-        for case in cases() {
+        for (number, case) in cases().into_iter().enumerate() {
             let requests = match case.kind {
                 SocketType::STREAM => super::routes(case.from),
                 _ => vec![any()],
             };
             let requests = requests.into_iter().chain(copies(&case));
             for request in requests {
-                scope.spawn(move || {
+                // The watchdog prints the names of threads.
+                let named = std::thread::Builder::new().name(format!("case {number}"));
+                let body = move || {
                     let report = run(&case, request.clone());
                     let what = format!("{case:?} {request:?}: {report:?}");
                     let end = (report.failed, report.errno);
@@ -171,7 +173,8 @@ fn a_full_socket_that_is_shut_down_fails() {
                     let is_its = |path: &DataPath| messages == (*path == Datagram);
                     assert!(report.path.iter().all(is_its), "{what}");
                     assert!(report.path.len() <= 1, "{what}");
-                });
+                };
+                named.spawn_scoped(scope, body).unwrap();
             }
         }
     });
