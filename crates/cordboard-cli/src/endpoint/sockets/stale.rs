@@ -68,7 +68,7 @@ pub fn bind(
         // Before Linux 5.14, bind(2) unlocks the directory before it registers the socket
         // (`unix_bind`, net/unix/af_unix.c): only the age of the file shows that it has ended.
         let mut is_unused = is_stale(&file, &stat, address).map_err(problem)?;
-        if is_unused && let Some(left) = may_be_binding(changed(&stat), now()) {
+        if is_unused && let Some(left) = may_be_binding(changed(&stat), SystemTime::now()) {
             pause(left)?;
             is_unused = is_stale(&file, &stat, address).map_err(problem)?;
         }
@@ -108,22 +108,18 @@ fn is_stale(file: &OwnedFd, stat: &Stat, address: &SocketAddrUnix) -> Result<boo
     Ok(connected == Err(Errno::CONNREFUSED))
 }
 
-/// Returns how long a bind(2) that created a file may still take. Both times are since 1970;
-/// a file that is newer than the clock counts as old.
-fn may_be_binding(created: Duration, now: Duration) -> Option<Duration> {
-    let age = now.checked_sub(created)?;
+/// Returns how long a bind(2) that created a file may still take. A file that is newer than
+/// the clock counts as old.
+fn may_be_binding(created: SystemTime, now: SystemTime) -> Option<Duration> {
+    let age = now.duration_since(created).ok()?;
     BINDING.checked_sub(age).filter(|left| !left.is_zero())
 }
 
 /// Returns the time of the last change of the file's state.
-fn changed(stat: &Stat) -> Duration {
+fn changed(stat: &Stat) -> SystemTime {
     let seconds = u64::try_from(stat.st_ctime).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(stat.st_ctime_nsec).unwrap_or(0))
-}
-
-fn now() -> Duration {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.unwrap_or_default()
+    let nanos = u32::try_from(stat.st_ctime_nsec).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos)
 }
 
 #[cfg(test)]
@@ -132,9 +128,10 @@ mod tests {
 
     #[test]
     fn only_a_new_file_may_be_that_of_a_bind_that_has_not_ended() {
-        let at = Duration::from_millis;
+        let at = |ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
         assert_eq!(may_be_binding(at(1000), at(1000)), Some(BINDING));
-        assert_eq!(may_be_binding(at(1000), at(1030)), Some(at(70)));
+        let left = Some(Duration::from_millis(70));
+        assert_eq!(may_be_binding(at(1000), at(1030)), left);
         assert_eq!(may_be_binding(at(1000), at(1100)), None);
         assert_eq!(may_be_binding(at(1000), at(900_000)), None);
         assert_eq!(may_be_binding(at(1000), at(999)), None);
