@@ -32,6 +32,8 @@ pub(super) struct Tuning {
 pub(super) struct Ways {
     /// The paths, and whether each can be used.
     pub(super) paths: Vec<(DataPath, bool)>,
+    /// Only the largest piece of each path is measured.
+    pub(super) only_largest: bool,
 }
 
 impl Ways {
@@ -71,11 +73,15 @@ impl Arms for Ways {
     fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
         let off = Ways::piece(from).abs_diff(Ways::piece(to));
         let same_path = from / PIECES.len() == to / PIECES.len();
-        if same_path { off == 1 } else { off == 0 }
+        match same_path {
+            true => off == 1,
+            false => off == 0 || self.only_largest,
+        }
     }
 
     fn is_possible(&self, arm: Arm) -> bool {
-        self.paths[arm / PIECES.len()].1
+        let is_measured = !self.only_largest || Ways::piece(arm) == PIECES.len() - 1;
+        self.paths[arm / PIECES.len()].1 && is_measured
     }
 
     /// Returns the size of the buffers of the sockets: a faster path first fills the buffers
@@ -93,6 +99,7 @@ mod tests {
     fn one_change_is_a_path_or_a_step_of_the_piece() {
         let ways = Ways {
             paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
+            only_largest: false,
         };
         assert_eq!(ways.len(), 10);
         let arm = |path, piece| ways.arm(path, piece).unwrap();
@@ -111,10 +118,24 @@ mod tests {
         assert_eq!(pieces.map(Ways::piece_of), [0, 0, 0, 3, 4, 4]);
     }
 
+    /// A transfer that begins with a smaller piece, because its pipe is small, measures the
+    /// other paths.
+    #[test]
+    fn only_the_largest_piece_is_possible() {
+        let ways = Ways {
+            paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
+            only_largest: true,
+        };
+        let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));
+        assert!(possible.eq([4, 9]));
+        assert!(ways.is_neighbour(0, 9) && ways.is_neighbour(4, 9) && !ways.is_neighbour(0, 4));
+    }
+
     #[test]
     fn a_path_that_is_refused_is_not_possible() {
         let mut ways = Ways {
             paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
+            only_largest: false,
         };
         ways.refuse(DataPath::Splice);
         let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::arms::{Arm, Arms};
-use super::record::Record;
+use super::record::{MEMORY, Record};
 use super::window::{Sample, Window};
 
 /// A smaller gain of the rate is ignored, even without variation, in 1/1024.
@@ -19,16 +19,19 @@ const SAME_RATE: u64 = 15;
 /// The maximum number of samples of a setting that is not the best one. Further ones are
 /// taken only in probes.
 const TRIES: u64 = 4;
-/// The number of windows with other settings after which the best one is measured again.
-/// Otherwise a drift of the rate could appear as a difference between settings.
-const WITHOUT_BEST: u32 = 2;
+/// A setting is faster if the difference exceeds this number of half standard errors.
+const ERRORS: u64 = 3;
+/// If the rates of the best setting before and after another one differ by more than this, in
+/// 1/1024, the conditions have changed between them, and the other one is not compared.
+const UNSTEADY: u64 = 340;
 /// The number of windows with the best setting between two probes of another one. It grows
 /// after each 8 probes that have not found a better one.
 const BETWEEN_PROBES: [u32; 4] = [64, 96, 128, 192];
-/// A rate of the best setting that differs from its mean by more than this, in 1/1024, in
-/// addition to twice its usual distance, is a change.
+/// A rate that differs from the mean of its setting by more than this, in 1/1024, in addition
+/// to twice the usual distance, is a change.
 const CHANGED: u64 = 128;
-/// After this number of consecutive changes, all settings are measured again.
+/// After this number of consecutive changes of the best setting, or one of another setting,
+/// all settings are measured again.
 const IN_A_ROW: u32 = 3;
 
 /// The neighbours of a setting are measured if it is slower than the best one by at most
@@ -38,7 +41,10 @@ const WORTH_A_STEP: u64 = 320;
 /// The loss through measurements that is accepted at any time, in bytes.
 const FREE: u64 = 64 << 20;
 /// The loss that is accepted in addition, as a divisor of the bytes moved.
-const PER_LOSS: u64 = 48;
+const PER_LOSS: u64 = 64;
+/// After a change of the conditions, [`FREE`] bytes may be lost again, if at least this number
+/// of bytes was moved since the last time, and as many as before the last time.
+const REFILL: [u64; 2] = [512 << 20, 4 << 30];
 
 /// The criterion by which a setting is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +59,8 @@ pub(crate) enum Goal {
 #[derive(Debug)]
 pub(crate) struct Controller {
     goal: Goal,
+    /// The measurements of each setting, relative to those of the best one: a rate is
+    /// multiplied by the best setting's rate here, and divided by its rate at that time.
     records: Box<[Record]>,
     /// The best setting so far, and the one being measured.
     best: Arm,
@@ -60,8 +68,13 @@ pub(crate) struct Controller {
     window: Window,
     /// How often the length of a window is doubled.
     doublings: u32,
-    /// The number of windows since the best setting was measured.
-    without_best: u32,
+    /// The present rate of the best setting.
+    level: Record,
+    /// The first mean of [`MEMORY`] samples of the level.
+    first_level: Option<u64>,
+    /// The last window with the best setting, and the one with another setting after it.
+    before: Option<Sample>,
+    other: Option<(Arm, Sample)>,
     /// The numbers of consecutive windows in which the best setting was much slower, or much
     /// faster, than its mean.
     slow: u32,
@@ -75,6 +88,8 @@ pub(crate) struct Controller {
     /// The bytes that the best setting would have moved, in addition, in the time or the
     /// processor time of the measurements of other settings.
     lost: u64,
+    /// The bytes moved when `lost` was last reduced.
+    refilled: u64,
 }
 
 impl Controller {
@@ -87,13 +102,17 @@ impl Controller {
             current: start,
             window: Window::after(arms.in_flight(start)),
             doublings: 0,
-            without_best: 0,
+            level: Record::default(),
+            first_level: None,
+            before: None,
+            other: None,
             slow: 0,
             fast: 0,
             rested: 0,
             probes: 0,
             moved: 0,
             lost: 0,
+            refilled: 0,
         }
     }
 
@@ -122,16 +141,24 @@ impl Controller {
         spent: &mut dyn FnMut() -> Duration,
         bytes: u64,
     ) -> bool {
-        let best = &self.records[self.best];
-        let known = (best.is_measured() && self.current != self.best).then(|| best.rate());
+        let is_other = self.current != self.best;
+        let known = (is_other && self.level.is_measured()).then(|| self.level.rate());
         let in_flight = arms.in_flight(self.current);
         let sample = (self.window).add(now, spent, bytes, in_flight, known, self.doublings);
         let Some(sample) = sample else {
             return false;
         };
         self.moved = self.moved.saturating_add(sample.bytes);
-        self.lost = (self.lost).saturating_add(self.loss(sample, in_flight));
-        self.measured(sample);
+        if is_other {
+            self.other = Some((self.current, sample));
+        } else {
+            self.compare(sample, in_flight);
+            self.follow(sample);
+            let others = (0..self.records.len()).filter(|arm| self.is_better(*arm));
+            if let Some(arm) = others.max_by_key(|arm| self.records[*arm].rate()) {
+                self.make_best(arm);
+            }
+        }
         let next = self.next(arms);
         self.change_to(arms, next)
     }
@@ -143,13 +170,15 @@ impl Controller {
 
     /// Changes to the best possible setting, because the current one is not possible.
     pub(crate) fn refuse_current(&mut self, arms: &dyn Arms) {
-        self.records[self.current] = Record::default();
-        if self.best == self.current {
+        let refused = self.current;
+        self.other.take_if(|(arm, _)| *arm == refused);
+        if self.best == refused {
             let others = (0..arms.len()).filter(|arm| arms.is_possible(*arm));
-            self.best = others
-                .max_by_key(|arm| self.records[*arm].rate())
-                .unwrap_or(self.best);
+            if let Some(arm) = others.max_by_key(|arm| self.records[*arm].rate()) {
+                self.make_best(arm);
+            }
         }
+        self.records[refused] = Record::default();
         self.change_to(arms, self.best);
     }
 
@@ -162,90 +191,116 @@ impl Controller {
         self.change_to(arms, arm.unwrap_or(self.current));
     }
 
-    /// Returns what a measurement of another setting has cost, in bytes of the best one.
-    fn loss(&self, sample: Sample, in_flight: u64) -> u64 {
-        let best = &self.records[self.best];
-        if self.current == self.best || !best.is_measured() {
-            return 0;
-        }
-        let excess = |more: u64, least: u64| match least {
-            0 => 0,
-            _ => u128::from(more.saturating_sub(least)) * 1024 / u128::from(least),
+    /// Compares the setting that was measured between the last window of the best one and this
+    /// one, `after`, with the mean of both. So a change that affects all settings is not
+    /// mistaken for a difference between them.
+    fn compare(&mut self, after: Sample, in_flight: u64) {
+        let before = self.before.replace(after).unwrap_or(after);
+        let Some((arm, sample)) = self.other.take() else {
+            return;
         };
-        let of_time = excess(best.rate(), sample.rate);
-        let of_processor = excess(sample.cost, best.cost());
-        let bytes = u128::from(sample.bytes.saturating_add(in_flight));
-        u64::try_from(bytes * of_time.max(of_processor) / 1024).unwrap_or(u64::MAX)
-    }
-
-    fn measured(&mut self, sample: Sample) {
-        if self.current == self.best {
-            self.without_best = 0;
-            self.measured_best(sample);
+        let rate = middle(before.rate, after.rate);
+        let cost = middle(before.cost, after.cost);
+        let is_steady = before.rate.abs_diff(after.rate) <= rate / 1024 * UNSTEADY;
+        let (usual, price) = match is_steady {
+            true => (rate, cost),
+            false => (before.rate.min(after.rate), before.cost.max(after.cost)),
+        };
+        let more = excess(usual, sample.rate) + excess(sample.cost, price);
+        let lost = u128::from(sample.bytes.saturating_add(in_flight)) * more / 1024;
+        self.lost = (self.lost).saturating_add(u64::try_from(lost).unwrap_or(u64::MAX));
+        if !is_steady {
             return;
         }
-        self.without_best += 1;
-        self.records[self.current].add(sample);
-        if self.is_better(self.current, self.best) {
-            self.make_best(self.current);
+        let best = self.records[self.best];
+        let relative = Sample {
+            rate: scaled(sample.rate, best.rate(), rate),
+            cost: scaled(sample.cost, best.cost(), cost),
+            ..sample
+        };
+        let record = &mut self.records[arm];
+        let has_changed = record.is_measured() && is_other_rate(record, relative.rate);
+        record.add(relative);
+        if has_changed {
+            self.forget();
         }
     }
 
-    fn measured_best(&mut self, sample: Sample) {
-        let record = &mut self.records[self.best];
-        if record.samples() >= 2 {
-            let limit = record.rate() / 1024 * CHANGED + record.distance().saturating_mul(2);
-            let is_slow = sample.rate < record.rate().saturating_sub(limit);
-            let is_fast = sample.rate > record.rate().saturating_add(limit);
+    /// Follows the rate of the best setting. If it has changed, all others are to be measured
+    /// again.
+    fn follow(&mut self, sample: Sample) {
+        let level = &self.level;
+        if level.samples() >= 2 {
+            let is_other = is_other_rate(level, sample.rate);
+            let is_slow = is_other && sample.rate < level.rate();
+            let is_fast = is_other && sample.rate > level.rate();
             self.slow = if is_slow { self.slow + 1 } else { 0 };
             self.fast = if is_fast { self.fast + 1 } else { 0 };
             if self.slow.max(self.fast) >= IN_A_ROW {
                 self.forget();
-            } else if is_slow || is_fast {
+            } else if is_other {
                 return;
             }
         }
-        self.records[self.best].add(sample);
-        self.doublings = self.doublings.max(self.records[self.best].doublings());
-        // The first samples of the best setting may have been lucky.
-        let others = (0..self.records.len()).filter(|arm| self.is_better(*arm, self.best));
-        if let Some(other) = others.max_by_key(|arm| self.records[*arm].rate()) {
-            self.make_best(other);
+        self.level.add(sample);
+        self.doublings = self.doublings.max(self.level.doublings());
+        if self.level.samples() == MEMORY {
+            let rate = self.level.rate();
+            let first = *self.first_level.get_or_insert(rate);
+            if rate.abs_diff(first) > first / 1024 * CHANGED + 2 * self.level.error() {
+                self.forget();
+            }
+        }
+        // The records of other settings are relative to this one, which then no longer changes.
+        let measured = self.records.iter().filter(|record| record.is_measured());
+        if measured.count() <= 1 {
+            self.records[self.best].add(sample);
         }
     }
 
     fn make_best(&mut self, arm: Arm) {
+        // The samples of the new setting may have been lucky: the former one is measured again.
+        self.records[self.best] = Record::default();
         self.best = arm;
-        (self.without_best, self.rested, self.probes) = (0, 0, 0);
+        (self.level, self.first_level) = (Record::default(), None);
+        (self.before, self.other) = (None, None);
+        (self.rested, self.probes) = (0, 0);
         (self.slow, self.fast) = (0, 0);
     }
 
-    /// Discards all records. The best setting and the length of windows stay.
+    /// Discards the records of all settings but the best one. The length of windows stays.
     fn forget(&mut self) {
+        let best = self.records[self.best];
         self.records.fill(Record::default());
-        (self.without_best, self.rested, self.probes) = (0, 0, 0);
-        self.lost = 0;
+        self.records[self.best] = best;
+        (self.level, self.first_level) = (Record::default(), None);
+        if self.moved - self.refilled >= self.refilled.clamp(REFILL[0], REFILL[1]) {
+            self.refilled = self.moved;
+            self.lost = self.lost.min(self.moved / PER_LOSS);
+        }
+        (self.rested, self.probes) = (0, 0);
         (self.slow, self.fast) = (0, 0);
     }
 
-    /// Returns whether one setting is better than another, by more than both vary.
-    fn is_better(&self, one: Arm, other: Arm) -> bool {
-        let (a, b) = (&self.records[one], &self.records[other]);
-        if !a.is_measured() || !b.is_measured() {
+    /// Returns whether a setting is better than the best one, by more than both vary.
+    fn is_better(&self, arm: Arm) -> bool {
+        let (a, b) = (&self.records[arm], &self.records[self.best]);
+        if arm == self.best || !a.is_measured() || !b.is_measured() {
             return false;
         }
-        let errors = a.error().max(b.error()) + a.error().min(b.error()) / 2;
+        let errors = a.error() / 2 * ERRORS;
         let price = price(a, b);
         let gain = (b.rate() / 1024).saturating_mul(MARGIN + price);
         let margin = gain.max(errors);
         // One sample may be lucky, so it does not justify more processor time.
         let is_certain = price == 0 || a.samples() >= 2;
         let is_faster = is_certain && a.rate() > b.rate().saturating_add(margin);
-        let has_cost = a.samples() >= 2 && b.samples() >= 2 && a.cost() > 0;
-        let is_cheaper = has_cost && a.cost() < b.cost() / 1024 * (1024 - CHEAPER);
+        let has_cost = a.samples() >= 2 && a.cost() > 0;
+        let limit = b.cost() / 1024 * (1024 - CHEAPER);
+        let is_cheaper = has_cost && a.cost().saturating_add(a.cost_error()) < limit;
         match self.goal {
             Goal::Rate => {
-                let slack = (b.rate() / 1024 * SAME_RATE).max(errors / 2);
+                let slack = (b.rate() / 1024 * SAME_RATE).max(a.error() / 2);
                 let same = a.rate().saturating_add(slack) >= b.rate();
                 is_faster || (is_cheaper && same)
             }
@@ -290,20 +345,20 @@ impl Controller {
 
     /// Returns the setting to measure next.
     fn next(&mut self, arms: &dyn Arms) -> Arm {
-        let record = &self.records[self.best];
-        if record.samples() < 2 {
+        if self.level.samples() < 2 {
             // The variation follows from at least two samples.
             return self.best;
         }
-        let rate = record.rate();
+        let rate = self.level.rate();
         while !is_soon_done(arms, self.best, rate) {
             let smaller = arms.shrink(self.best);
             if !self.records[smaller].is_measured() {
                 self.records[smaller] = self.records[self.best];
             }
             self.best = smaller;
+            (self.before, self.other) = (None, None);
         }
-        if self.current != self.best && self.without_best >= WITHOUT_BEST {
+        if self.other.is_some() {
             return self.best;
         }
         if self.lost > FREE + self.moved / PER_LOSS {
@@ -350,6 +405,33 @@ impl Controller {
         self.window = Window::after(skip);
         self.current = arm;
         true
+    }
+}
+
+/// Returns whether a rate differs from the mean of a setting by more than usual.
+fn is_other_rate(record: &Record, rate: u64) -> bool {
+    let usual = record.rate() / 1024 * CHANGED + record.distance().saturating_mul(2);
+    rate.abs_diff(record.rate()) > usual
+}
+
+fn middle(one: u64, other: u64) -> u64 {
+    one / 2 + other / 2 + (one & other & 1)
+}
+
+/// Returns `value * by / of`; `value` if `of` is 0.
+fn scaled(value: u64, by: u64, of: u64) -> u64 {
+    if of == 0 {
+        return value;
+    }
+    let scaled = u128::from(value) * u128::from(by) / u128::from(of);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// Returns by how much `more` exceeds `least`, in 1/1024 of it.
+fn excess(more: u64, least: u64) -> u128 {
+    match least {
+        0 => 0,
+        _ => u128::from(more.saturating_sub(least)) * 1024 / u128::from(least),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::window::Sample;
 
 /// The number of samples after which older ones count less and less.
-const MEMORY: u64 = 8;
+pub(super) const MEMORY: u64 = 8;
 /// The assumed variation of a setting with one sample, in 1/1024 of its rate.
 const ASSUMED: u64 = 102;
 
@@ -18,19 +18,16 @@ pub(super) struct Record {
     distance: u64,
     /// Nanoseconds of processor time per mebibyte.
     cost: u64,
+    /// The mean distance of a processor time from the mean.
+    cost_distance: u64,
 }
 
 impl Record {
     pub(super) fn add(&mut self, sample: Sample) {
         self.samples = (self.samples + 1).min(MEMORY);
         let weight = self.samples;
-        let off = sample.rate.abs_diff(self.rate);
-        self.distance = match weight {
-            1 => sample.rate / 1024 * ASSUMED,
-            // The second sample replaces the assumption.
-            2 => off / 2 + self.distance / 4,
-            _ => mean(self.distance, off, weight),
-        };
+        self.distance = distance(self.distance, self.rate, sample.rate, weight);
+        self.cost_distance = distance(self.cost_distance, self.cost, sample.cost, weight);
         self.rate = mean(self.rate, sample.rate, weight);
         self.cost = mean(self.cost, sample.cost, weight);
     }
@@ -60,10 +57,19 @@ impl Record {
     /// Returns the standard error of the mean, in bytes per second. It falls with the number
     /// of samples.
     pub(super) fn error(&self) -> u64 {
+        self.error_of(self.distance)
+    }
+
+    /// Returns the standard error of the mean processor time.
+    pub(super) fn cost_error(&self) -> u64 {
+        self.error_of(self.cost_distance)
+    }
+
+    fn error_of(&self, distance: u64) -> u64 {
         /// 256 divided by the square root of the number of samples.
         const ROOTS: [u64; MEMORY as usize + 1] = [256, 256, 181, 148, 128, 114, 105, 97, 91];
         // The mean distance of a normal distribution is 0.8 of its deviation.
-        self.distance.saturating_mul(ROOTS[self.samples as usize]) / 205
+        distance.saturating_mul(ROOTS[self.samples as usize]) / 205
     }
 
     /// Reduces the weight of the mean to that of one sample.
@@ -76,6 +82,17 @@ impl Record {
     pub(super) fn doublings(&self) -> u32 {
         let varies = |part: u64| self.samples >= 2 && self.distance > self.rate / part;
         [10, 6, 4].into_iter().filter(|part| varies(*part)).count() as u32
+    }
+}
+
+/// Returns the mean distance after one more sample, where `average` is the mean of those before.
+fn distance(distance: u64, average: u64, sample: u64, weight: u64) -> u64 {
+    let off = sample.abs_diff(average);
+    match weight {
+        1 => sample / 1024 * ASSUMED,
+        // The second sample replaces the assumption.
+        2 => off / 2 + distance / 4,
+        _ => mean(distance, off, weight),
     }
 }
 

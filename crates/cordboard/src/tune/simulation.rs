@@ -30,6 +30,7 @@ pub(super) struct Paths {
     pub(super) paths: usize,
     pub(super) blocks: usize,
     pub(super) in_flight: u64,
+    pub(super) start: Arm,
 }
 
 impl Arms for Paths {
@@ -77,6 +78,9 @@ pub(super) struct Peer {
     pub(super) spans: Vec<Span>,
     /// The greatest deviation of a rate, in percent.
     pub(super) noise: u64,
+    /// The greatest deviation, in percent, of the rates of all settings alike, and of the
+    /// processor times. It stays for up to half a gibibyte.
+    pub(super) drift: u64,
     /// The peer's own rate.
     pub(super) most: u64,
     /// Bytes after which the peer is idle for a while.
@@ -115,12 +119,12 @@ pub(super) fn run(
     goal: Goal,
     (from, bytes): (u64, u64),
 ) -> Ran {
-    let start = arms.blocks / 2;
+    let start = arms.start;
     let mut controller = Controller::new(arms, start, goal);
     let (mut now, mut spent) = (Duration::ZERO, Duration::ZERO);
     let (mut took, mut ideal, mut moves) = (0.0, 0.0, 0);
-    let mut factor = 100;
-    let (mut at, mut varied, mut rested) = (0, 0, 0);
+    let (mut factor, mut drift, mut price) = (100, 100, 100);
+    let (mut at, mut varied, mut drifted, mut rested) = (0, 0, 0, 0);
     while at < bytes {
         let chunk = CHUNKS[usize::from(controller.is_settled())];
         let span = peer.spans.iter().find(|span| at < span.until);
@@ -128,9 +132,14 @@ pub(super) fn run(
         if at >= varied {
             // The noise changes more slowly than once per chunk.
             factor = seed.from(100 - peer.noise, 100 + peer.noise);
+            price = seed.from(100 - peer.drift, 100 + peer.drift);
             varied = at + 16 * MIB;
         }
-        let rate = |arm: Arm| (span.rates[arm] * factor / 100).min(peer.most);
+        if at >= drifted && peer.drift > 0 {
+            drift = seed.from(100 - peer.drift, 100 + peer.drift);
+            drifted = at + seed.from(4, 64) * 8 * MIB;
+        }
+        let rate = |arm: Arm| (span.rates[arm] * factor / 100 * drift / 100).min(peer.most);
         let seconds = |arm: Arm| chunk as f64 / rate(arm) as f64;
         let arm = controller.current();
         if at >= from {
@@ -138,7 +147,7 @@ pub(super) fn run(
             ideal += seconds(span.fastest);
         }
         now += Duration::from_secs_f64(seconds(arm));
-        spent += Duration::from_nanos(span.costs[arm] * (chunk / MIB));
+        spent += Duration::from_nanos(span.costs[arm] * price / 100 * (chunk / MIB));
         if peer.burst.is_some_and(|burst| at >= rested + burst) {
             rested = at;
             now += Duration::from_millis(50);

@@ -7,6 +7,7 @@ const ARMS: Paths = Paths {
     paths: 3,
     blocks: 5,
     in_flight: 0,
+    start: 2,
 };
 const GIB: u64 = 1024 * MIB;
 
@@ -31,6 +32,7 @@ fn steady(rates: Vec<u64>) -> Peer {
     Peer {
         spans: vec![Span::new(u64::MAX, rates)],
         noise: 0,
+        drift: 0,
         most: u64::MAX,
         burst: None,
     }
@@ -174,6 +176,7 @@ fn measuring_uses_little_processor_time() {
         paths: 2,
         blocks: 5,
         in_flight: 10 * MIB,
+        start: 2,
     };
     let (mut spent, mut regret) = (0, 0.0);
     const RUNS: u64 = 200;
@@ -189,6 +192,38 @@ fn measuring_uses_little_processor_time() {
     let cost = spent as f64 / (RUNS * 100_000) as f64;
     let regret = regret / RUNS as f64;
     assert!(cost < 1.05 && regret < 0.05, "{cost:.3} {regret:.3}");
+}
+
+/// Between two TCP connections on one machine all rates drift together, by half within tenths of
+/// a second, and so do the processor times. The first setting is the best one.
+#[test]
+fn a_drift_of_all_rates_is_not_a_difference() {
+    let arms = Paths {
+        paths: 2,
+        blocks: 5,
+        in_flight: 10 * MIB,
+        start: 4,
+    };
+    let rates = [2300, 2400, 2500, 2700, 3000, 1700, 1900, 2200, 2600, 2900];
+    let costs = [290, 280, 260, 190, 130, 450, 400, 340, 280, 200];
+    let (mut spent, mut regret, mut moves) = (0, 0.0, 0);
+    const RUNS: u64 = 200;
+    for number in 0..RUNS {
+        let mut seed = Seeded(number);
+        let mut peer = steady(rates.map(|rate| rate * MIB).to_vec());
+        peer.spans[0].costs = costs.map(|cost| cost * 1000).to_vec();
+        (peer.noise, peer.drift) = (12, 40);
+        let ran = run(&arms, &peer, &mut seed, Goal::Rate, (0, 8 * GIB));
+        spent += ran.spent / 8192;
+        regret += ran.regret();
+        moves += ran.moves;
+    }
+    let cost = spent as f64 / (RUNS * 130_000) as f64;
+    let regret = regret / RUNS as f64;
+    assert!(
+        cost < 1.05 && regret < 0.03,
+        "{cost:.3} {regret:.3} {moves}"
+    );
 }
 
 /// With the goal of little processor time, a slower setting that takes less of it is used.
