@@ -6,7 +6,7 @@
 use crate::endpoint::{CloneAbility, Facts, Kind};
 use crate::pair::{Capabilities, Pair};
 use crate::path;
-use crate::request::{DataPath, Declined, Direct, Request, Switches, Why};
+use crate::request::{DataPath, Declined, Direct, Request, Switches, Tune, Why};
 
 /// A path in a route, with the reason for choosing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +113,14 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
 fn measures(pair: &Pair<'_>, route: &Route) -> bool {
     let (source, sink) = (pair.source, pair.sink);
     let has_socket = source.kind.is_stream_socket() || sink.kind.is_stream_socket();
+    // Each slower call lets the receive buffer of a TCP source grow, for good: measuring takes
+    // more processor time than a better setting saves (docs/design/tuning.md).
+    let is_first_best = source.kind == Kind::Tcp
+        && (route.choices.first()).is_some_and(|choice| choice.path == DataPath::Splice)
+        && pair.request.tune != Some(Tune::EachStep);
     pair.request.block.is_none()
         && route.choices.len() > 1
+        && !is_first_best
         && has_socket
         && can_be_entered(source)
         && can_be_entered(sink)
@@ -335,6 +341,22 @@ mod tests {
         assert!(source.kind.is_stream_socket() || sink.kind.is_stream_socket());
         assert!(!source.kind.is_datagram() && !sink.kind.is_cached());
         assert!(route.measured().all(|path| path::row(path).tunes));
+    }
+
+    #[test]
+    fn a_relay_from_tcp_keeps_to_splice() {
+        let [tcp, unix] = [Kind::Tcp, Kind::UnixStream].map(Facts::plain);
+        let measured = |source: &Facts, tune: Option<Tune>| {
+            let request = Request {
+                tune,
+                ..Request::default()
+            };
+            let route = route(&Pair::new(source, &tcp, &request), &ALL[3], Switches::all());
+            route.measured().count()
+        };
+        assert_eq!(measured(&tcp, None), 0);
+        assert_eq!(measured(&tcp, Some(Tune::EachStep)), 2);
+        assert_eq!(measured(&unix, None), 2);
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::str::FromStr;
 ///
 /// A transfer measures after its first 8 MiB, if at least one side is a stream socket. It
 /// does not measure with a [`Request::block`](super::Request::block), with a stage, or with
-/// [`Switches`](super::Switches) that leave one path. While a schedule limits the rate, it
-/// measures only for [`Aim::Background`](super::Aim::Background).
+/// [`Switches`](super::Switches) that leave one path. It does not measure from a TCP connection
+/// by `splice(2)` either: a slower call would let the receive buffer grow, for good. While a
+/// schedule limits the rate, it measures only for [`Aim::Background`](super::Aim::Background).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Tune {

@@ -74,8 +74,9 @@ impl Arms for Ways {
         let off = Ways::piece(from).abs_diff(Ways::piece(to));
         let same_path = from / PIECES.len() == to / PIECES.len();
         match same_path {
+            _ if self.only_largest => from != to,
             true => off == 1,
-            false => off == 0 || self.only_largest,
+            false => off == 0,
         }
     }
 
@@ -118,8 +119,7 @@ mod tests {
         assert_eq!(pieces.map(Ways::piece_of), [0, 0, 0, 3, 4, 4]);
     }
 
-    /// A transfer that begins with a smaller piece, because its pipe is small, measures the
-    /// other paths.
+    /// A transfer that begins with a smaller piece measures the largest one.
     #[test]
     fn only_the_largest_piece_is_possible() {
         let ways = Ways {
@@ -128,7 +128,7 @@ mod tests {
         };
         let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));
         assert!(possible.eq([4, 9]));
-        assert!(ways.is_neighbour(0, 9) && ways.is_neighbour(4, 9) && !ways.is_neighbour(0, 4));
+        assert!(ways.is_neighbour(0, 9) && ways.is_neighbour(0, 4) && !ways.is_neighbour(4, 4));
     }
 
     #[test]
