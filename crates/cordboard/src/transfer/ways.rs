@@ -69,15 +69,15 @@ impl Arms for Ways {
         self.paths.len() * PIECES.len()
     }
 
-    /// Another path with the same piece, or the next piece of the same path.
+    /// Another path with the same piece, or the next piece of the same path. Of the largest
+    /// pieces alone, every other one.
     fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
+        if self.only_largest {
+            return from != to;
+        }
         let off = Ways::piece(from).abs_diff(Ways::piece(to));
         let same_path = from / PIECES.len() == to / PIECES.len();
-        match same_path {
-            _ if self.only_largest => from != to,
-            true => off == 1,
-            false => off == 0,
-        }
+        if same_path { off == 1 } else { off == 0 }
     }
 
     fn is_possible(&self, arm: Arm) -> bool {

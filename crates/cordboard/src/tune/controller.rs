@@ -199,8 +199,8 @@ impl Controller {
         let Some((arm, sample)) = self.other.take() else {
             return;
         };
-        let rate = middle(before.rate, after.rate);
-        let cost = middle(before.cost, after.cost);
+        let rate = before.rate.midpoint(after.rate);
+        let cost = before.cost.midpoint(after.cost);
         let is_steady = before.rate.abs_diff(after.rate) <= rate / 1024 * UNSTEADY;
         let (usual, price) = match is_steady {
             true => (rate, cost),
@@ -262,10 +262,8 @@ impl Controller {
         // The samples of the new setting may have been lucky: the former one is measured again.
         self.records[self.best] = Record::default();
         self.best = arm;
-        (self.level, self.first_level) = (Record::default(), None);
         (self.before, self.other) = (None, None);
-        (self.rested, self.probes) = (0, 0);
-        (self.slow, self.fast) = (0, 0);
+        self.search();
     }
 
     /// Discards the records of all settings but the best one. The length of windows stays.
@@ -273,11 +271,16 @@ impl Controller {
         let best = self.records[self.best];
         self.records.fill(Record::default());
         self.records[self.best] = best;
-        (self.level, self.first_level) = (Record::default(), None);
         if self.moved - self.refilled >= self.refilled.clamp(REFILL[0], REFILL[1]) {
             self.refilled = self.moved;
             self.lost = self.lost.min(self.moved / PER_LOSS);
         }
+        self.search();
+    }
+
+    /// Begins a search for a better setting, and a new level of the best one.
+    fn search(&mut self) {
+        (self.level, self.first_level) = (Record::default(), None);
         (self.rested, self.probes) = (0, 0);
         (self.slow, self.fast) = (0, 0);
     }
@@ -412,10 +415,6 @@ impl Controller {
 fn is_other_rate(record: &Record, rate: u64) -> bool {
     let usual = record.rate() / 1024 * CHANGED + record.distance().saturating_mul(2);
     rate.abs_diff(record.rate()) > usual
-}
-
-fn middle(one: u64, other: u64) -> u64 {
-    one / 2 + other / 2 + (one & other & 1)
 }
 
 /// Returns `value * by / of`; `value` if `of` is 0.
