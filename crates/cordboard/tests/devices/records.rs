@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::common::{any, content, file_with, meanwhile, position, run, watchdog};
 use cordboard::DataPath::{ReadWrite, Splice};
-use cordboard::{Control, Ended, Errno, Request, Side, Size, Transfer};
+use cordboard::{Control, Ended, Errno, Request, Side, Size, Stranded, Transfer};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::inotify;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use testkit::needs::{self, Need};
 
 #[test]
@@ -55,6 +56,49 @@ fn counters_are_read_whole() {
             assert_ne!(report.ended, Ended::Error, "{report:?}");
             let why = report.declined.iter().find(|d| d.path == Splice).unwrap();
             assert_eq!(why.why.to_string(), "EINVAL");
+        }
+    }
+}
+
+/// A semaphore gives a number per read. Several are read before they are sent, and each
+/// stays a message of its own, also of those that the sink has no room for.
+#[test]
+fn each_number_of_a_counter_is_a_message() {
+    let name = "each_number_of_a_counter_is_a_message";
+    let _dog = watchdog(name);
+    if needs::missing(name, &[Need::Eventfd]) {
+        return;
+    }
+    for sort in [SocketType::DGRAM, SocketType::SEQPACKET] {
+        let none = SocketFlags::CLOEXEC;
+        let (sink, peer) = socketpair(AddressFamily::UNIX, sort, none, None).unwrap();
+        let counter = eventfd(300, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC).unwrap();
+        let request = Request {
+            idle: Some(Duration::from_millis(1)),
+            ..any()
+        };
+        let outcome = run(&counter, &sink, request);
+        let report = outcome.report;
+        assert_eq!(report.path, [ReadWrite], "{report:?}");
+        let unsent = match outcome.stranded {
+            Some(Stranded::Datagrams(all)) => all,
+            None => Vec::new(),
+            other => panic!("{sort:?}: {other:?}"),
+        };
+        assert!(unsent.iter().all(|number| *number == 1u64.to_ne_bytes()));
+        assert_eq!(report.read - report.written, 8 * unsent.len() as u64);
+        assert_ne!(unsent.len(), 1, "read one at a time");
+        let mut room = [0; 64];
+        for _ in 0..report.written / 8 {
+            let (n, _) = recv(&peer, &mut room, RecvFlags::DONTWAIT).unwrap();
+            assert_eq!(room[..n], 1u64.to_ne_bytes(), "{sort:?}");
+        }
+        let more = recv(&peer, &mut room, RecvFlags::DONTWAIT);
+        assert_eq!(more.unwrap_err(), rustix::io::Errno::AGAIN);
+        let mut left = 0;
+        while left + report.read / 8 < 300 {
+            assert_eq!(rustix::io::read(&counter, &mut room), Ok(8));
+            left += 1;
         }
     }
 }

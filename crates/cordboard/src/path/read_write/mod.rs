@@ -9,6 +9,7 @@ mod sink_writer;
 mod source_reader;
 mod zeros;
 
+use numbers::NUMBER;
 pub(super) use sink_writer::SinkWriter;
 pub(super) use source_reader::SourceReader;
 
@@ -83,6 +84,8 @@ pub(crate) struct ReadWrite {
     messages: bool,
     /// The length of the messages into which a stream is cut.
     message: usize,
+    /// Each number of an event counter is a message.
+    separates: bool,
     /// The sink takes bytes in units, which several reads may fill.
     joins: bool,
     reader: SourceReader,
@@ -113,10 +116,12 @@ impl ReadWrite {
             length = length.max(block.min(LARGEST_BLOCK));
         }
         let joins = SinkWriter::unit(sink);
-        let message = if sink.kind.is_datagram() {
-            datagram::size_for(flow)
-        } else {
-            usize::MAX
+        let separates =
+            source.kind == Kind::Eventfd && sink.kind.is_datagram() && flow.options.block.is_none();
+        let message = match sink.kind.is_datagram() {
+            false => usize::MAX,
+            true if separates => NUMBER,
+            true => datagram::size_for(flow),
         };
         // There is always room to read behind bytes that the sink does not take
         // yet.
@@ -151,8 +156,9 @@ impl ReadWrite {
             credentials: Credentials::ask(flow),
             messages: source.kind.is_datagram(),
             message,
+            separates,
             joins: joins > 1,
-            reader: SourceReader::default(),
+            reader: SourceReader::new(separates),
             writer: SinkWriter::new(),
         })
     }
@@ -394,8 +400,11 @@ impl Step for ReadWrite {
             return None;
         }
         let buffer = self.buffer.as_ref()?;
-        let stranded = if self.messages && !self.joins {
-            let each = self.segment.unwrap_or(self.end).max(1);
+        let stranded = if (self.messages || self.separates) && !self.joins {
+            let each = match self.separates {
+                true => self.message,
+                false => self.segment.unwrap_or(self.end).max(1),
+            };
             let mut all = Vec::new();
             let mut at = self.start;
             while at < self.end || all.is_empty() {

@@ -28,12 +28,22 @@ pub(in crate::path) struct ReadOutcome {
 pub(in crate::path) struct SourceReader {
     /// Further numbers of an event counter.
     more: CounterReader,
+    /// The caller sends each number as a message.
+    separates: bool,
     /// For reading from a pipe.
     packet_reader: PacketReader,
     buffered_fd: Option<OwnedFd>,
 }
 
 impl SourceReader {
+    /// `separates`: the sink is message-oriented, and the caller sends it each number
+    /// of the event counter as a message.
+    pub(super) fn new(separates: bool) -> SourceReader {
+        let mut reader = SourceReader::default();
+        reader.separates = separates;
+        reader
+    }
+
     /// Reads up to the rest of the request into `room`, and counts the bytes.
     pub(in crate::path) fn read(
         &mut self,
@@ -96,7 +106,7 @@ impl SourceReader {
     /// piece per read: the numbers of an event counter, the pages of a
     /// pseudo-file. Also returns whether the end was reached.
     fn more(&mut self, flow: &mut Flow<'_>, first: usize, room: &mut [u8]) -> (usize, bool) {
-        if first == 0 || flow.sink.kind().is_datagram() {
+        if first == 0 || flow.sink.kind().is_datagram() && !self.separates {
             return (0, false);
         }
         if flow.source.kind() != Kind::Eventfd {
