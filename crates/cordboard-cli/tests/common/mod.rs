@@ -234,6 +234,14 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
+/// Copies a program to `to`, to run it from there. Another process copies it: a child of
+/// this one that another test starts could hold the file open for writing, and running
+/// the program would be `ETXTBSY`.
+pub fn install(program: &str, to: &Path) {
+    let copied = Command::new("cp").arg(program).arg(to).status().unwrap();
+    assert!(copied.success());
+}
+
 /// Skips a test that needs root, with a message; the skips are counted.
 pub fn root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();

@@ -12,7 +12,7 @@ fn bare(top: &Path) -> Option<Command> {
     if !root("a root directory of its own") {
         return None;
     }
-    std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), top.join("cordboard")).unwrap();
+    install(env!("CARGO_BIN_EXE_cordboard"), &top.join("cordboard"));
     let mut command = Command::new("chroot");
     command
         .arg(top)

@@ -333,19 +333,12 @@ fn files_that_may_not_be_read_or_written() {
     let open = file(&dir, "open", b"open");
     // The binary may be in a directory without access for others.
     let binary = dir.path().join("cordboard");
-    std::fs::copy(env!("CARGO_BIN_EXE_cordboard"), &binary).unwrap();
+    install(env!("CARGO_BIN_EXE_cordboard"), &binary);
     let as_nobody = |args: &[&std::path::Path]| {
-        // A test that forks meanwhile may hold the new file open for writing.
-        end(until("a start", || {
-            Command::new(&binary)
-                .args(["copy", "--json"])
-                .args(args)
-                .uid(65534)
-                .gid(65534)
-                .stderr(Stdio::piped())
-                .spawn()
-                .ok()
-        }))
+        let mut command = Command::new(&binary);
+        command.args(["copy", "--json"]).args(args);
+        command.uid(65534).gid(65534).stderr(Stdio::piped());
+        end(command.spawn().unwrap())
     };
     let run_ = as_nobody(&[&secret, "/dev/null".as_ref()]);
     run_.fails(
@@ -390,10 +383,9 @@ fn files_that_may_not_be_read_or_written() {
 fn a_program_that_runs_is_not_written_over() {
     let dir = dir();
     let program = dir.path().join("sleep");
-    std::fs::copy("/bin/sleep", &program).unwrap();
+    install("/bin/sleep", &program);
     let source = file(&dir, "s", b"x");
-    // A test that forks meanwhile may hold the new file open for writing.
-    let mut child = until("a start", || Command::new(&program).arg("60").spawn().ok());
+    let mut child = Command::new(&program).arg("60").spawn().unwrap();
     let run = run(cordboard().arg("copy").args([&source, &program]));
     child.kill().unwrap();
     child.wait().unwrap();
