@@ -9,10 +9,11 @@ mod sink_writer;
 mod source_reader;
 mod zeros;
 
-use numbers::NUMBER;
 pub(super) use sink_writer::SinkWriter;
 pub(super) use source_reader::SourceReader;
 
+use self::numbers::NUMBER;
+use self::source_reader::numbers_are_messages;
 use super::datagram::{self, Credentials, One};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
@@ -84,8 +85,6 @@ pub(crate) struct ReadWrite {
     messages: bool,
     /// The length of the messages into which a stream is cut.
     message: usize,
-    /// Each number of an event counter is a message.
-    separates: bool,
     /// The sink takes bytes in units, which several reads may fill.
     joins: bool,
     reader: SourceReader,
@@ -116,12 +115,10 @@ impl ReadWrite {
             length = length.max(block.min(LARGEST_BLOCK));
         }
         let joins = SinkWriter::unit(sink);
-        let separates =
-            source.kind == Kind::Eventfd && sink.kind.is_datagram() && flow.options.block.is_none();
-        let message = match sink.kind.is_datagram() {
-            false => usize::MAX,
-            true if separates => NUMBER,
-            true => datagram::size_for(flow),
+        let message = if sink.kind.is_datagram() {
+            datagram::size_for(flow)
+        } else {
+            usize::MAX
         };
         // There is always room to read behind bytes that the sink does not take
         // yet.
@@ -156,9 +153,8 @@ impl ReadWrite {
             credentials: Credentials::ask(flow),
             messages: source.kind.is_datagram(),
             message,
-            separates,
             joins: joins > 1,
-            reader: SourceReader::new(separates),
+            reader: SourceReader::default(),
             writer: SinkWriter::new(),
         })
     }
@@ -267,6 +263,9 @@ impl ReadWrite {
         }
         self.end += got.bytes;
         self.ended = got.last;
+        if numbers_are_messages(flow) {
+            self.segment = Some(NUMBER);
+        }
         Ok(())
     }
 
@@ -306,12 +305,11 @@ impl ReadWrite {
         };
         let mut bytes = &buffer[self.start..self.end];
         if flow.writes_messages() {
-            let most = if self.messages || flow.source.facts().may_be_messages() {
+            let most = match self.segment {
                 // A pipe may have taken part of one.
-                let rest = |each: usize| each - self.start % each;
-                self.segment.map_or(usize::MAX, rest)
-            } else {
-                self.message
+                Some(each) => each - self.start % each,
+                None if self.messages || flow.source.facts().may_be_messages() => usize::MAX,
+                None => self.message,
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
@@ -400,11 +398,8 @@ impl Step for ReadWrite {
             return None;
         }
         let buffer = self.buffer.as_ref()?;
-        let stranded = if (self.messages || self.separates) && !self.joins {
-            let each = match self.separates {
-                true => self.message,
-                false => self.segment.unwrap_or(self.end).max(1),
-            };
+        let stranded = if (self.messages || self.segment.is_some()) && !self.joins {
+            let each = self.segment.unwrap_or(self.end).max(1);
             let mut all = Vec::new();
             let mut at = self.start;
             while at < self.end || all.is_empty() {

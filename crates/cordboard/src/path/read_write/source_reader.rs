@@ -28,22 +28,12 @@ pub(in crate::path) struct ReadOutcome {
 pub(in crate::path) struct SourceReader {
     /// Further numbers of an event counter.
     more: CounterReader,
-    /// The caller sends each number as a message.
-    separates: bool,
     /// For reading from a pipe.
     packet_reader: PacketReader,
     buffered_fd: Option<OwnedFd>,
 }
 
 impl SourceReader {
-    /// `separates`: the sink is message-oriented, and the caller sends it each number
-    /// of the event counter as a message.
-    pub(super) fn new(separates: bool) -> SourceReader {
-        let mut reader = SourceReader::default();
-        reader.separates = separates;
-        reader
-    }
-
     /// Reads up to the rest of the request into `room`, and counts the bytes.
     pub(in crate::path) fn read(
         &mut self,
@@ -106,7 +96,7 @@ impl SourceReader {
     /// piece per read: the numbers of an event counter, the pages of a
     /// pseudo-file. Also returns whether the end was reached.
     fn more(&mut self, flow: &mut Flow<'_>, first: usize, room: &mut [u8]) -> (usize, bool) {
-        if first == 0 || flow.sink.kind().is_datagram() && !self.separates {
+        if first == 0 || flow.sink.kind().is_datagram() && !numbers_are_messages(flow) {
             return (0, false);
         }
         if flow.source.kind() != Kind::Eventfd {
@@ -130,6 +120,15 @@ impl SourceReader {
     pub(super) fn rest(&mut self) {
         self.packet_reader.rest();
     }
+}
+
+/// Whether each number of an event counter becomes a message: not if the caller has chosen
+/// the size of messages, or a stage makes the bytes.
+pub(super) fn numbers_are_messages(flow: &Flow<'_>) -> bool {
+    flow.source.kind() == Kind::Eventfd
+        && flow.sink.kind().is_datagram()
+        && flow.options.block.is_none()
+        && !flow.stages.transforms()
 }
 
 /// Whether a read that is too short for the next record is `EINVAL`. A pseudo-file has none.
