@@ -6,6 +6,7 @@ mod refuse;
 mod route;
 mod staged;
 
+pub(crate) use route::slower_calls_cost;
 pub use route::{Choice, Route, route};
 pub(crate) use staged::admit;
 

@@ -113,11 +113,8 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
 fn measures(pair: &Pair<'_>, route: &Route) -> bool {
     let (source, sink) = (pair.source, pair.sink);
     let has_socket = source.kind.is_stream_socket() || sink.kind.is_stream_socket();
-    // Each slower call lets the receive buffer of a TCP source grow, for good: measuring takes
-    // more processor time than a better setting saves (docs/design/tuning.md).
-    let is_first_best = source.kind == Kind::Tcp
-        && (route.choices.first()).is_some_and(|choice| choice.path == DataPath::Splice)
-        && pair.request.tune != Some(Tune::EachStep);
+    let is_first_best = slower_calls_cost(source.kind, pair.request)
+        && (route.choices.first()).is_some_and(|choice| choice.path == DataPath::Splice);
     pair.request.block.is_none()
         && route.choices.len() > 1
         && !is_first_best
@@ -125,6 +122,13 @@ fn measures(pair: &Pair<'_>, route: &Route) -> bool {
         && can_be_entered(source)
         && can_be_entered(sink)
         && !sink.kind.is_cached()
+}
+
+/// Whether measuring slower calls costs processor time in the rest of the transfer, more than a
+/// better setting saves: they let the receive buffer of a TCP source grow, for good, beyond the
+/// processor's cache (docs/design/tuning.md).
+pub(crate) fn slower_calls_cost(source: Kind, request: &Request) -> bool {
+    source == Kind::Tcp && request.tune != Some(Tune::EachStep)
 }
 
 /// Whether a path can begin and end anywhere in the stream of this descriptor, and its

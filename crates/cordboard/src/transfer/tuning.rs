@@ -7,8 +7,8 @@ use super::Transfer;
 use super::control::Control;
 use super::wait::Clock;
 use super::ways::{PIECES, Tuning, Ways};
-use crate::endpoint::Kind;
 use crate::path;
+use crate::plan::slower_calls_cost;
 use crate::report::{Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Tune};
 use crate::sys::thread_time;
@@ -49,13 +49,10 @@ impl Transfer<'_> {
             .filter(|path| path::row(*path).tunes)
             .map(|path| (path, true))
             .collect();
-        // While a slower setting is measured, the receive buffer of a TCP source fills and grows.
-        // It stays larger than the processor's cache, so the rest of the transfer takes more
-        // processor time. Smaller pieces are slower.
-        let is_tcp = self.flow.source.kind() == Kind::Tcp;
         let ways = Ways {
             paths,
-            only_largest: is_tcp && self.request.tune != Some(Tune::EachStep),
+            // Smaller pieces are slower.
+            only_largest: slower_calls_cost(self.flow.source.kind(), &self.request),
         };
         let here = ways.arm(*current, Ways::piece_of(step.piece()?))?;
         let schedule = self.control.as_ref().map(Control::schedule);
