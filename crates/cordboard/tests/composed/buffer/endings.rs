@@ -1,18 +1,18 @@
 //! Sources, sinks and buffers that fail; cancelled transfers.
 
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cordboard::buffer::Place;
 use cordboard::{Control, Ended, Errno, Observer, Progress, Side};
 
-use super::runs::{audit, buffered, until};
+use super::runs::{audit, buffered, switches, until};
 use crate::common::mount::Mount;
 use crate::common::{
     From, MIB, SOURCES, Source, alone, content, content_of, file_with, pattern, position, tcp_pair,
     watchdog,
 };
+use testkit::locked::polls;
 
 #[test]
 fn a_closed_sink_strands_or_rewinds() {
@@ -129,29 +129,37 @@ fn a_full_file_system_ends_the_reading_and_what_was_taken_is_written() {
     };
     let data = pattern(20 * MIB);
     let (source, feed) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&feed, true).unwrap();
     let (reader, sink) = std::io::pipe().unwrap();
     let control = Control::new().unwrap();
     control.pause();
     let got = std::thread::spawn(move || content_of(reader));
-    let fed = data.clone();
-    let feeder = std::thread::spawn(move || {
-        let mut feed = std::fs::File::from(OwnedFd::from(feed));
-        // Fails once the source is closed.
-        let _ = feed.write_all(&fed);
-    });
     let mut outcome = std::thread::scope(|scope| {
         let running = buffered(&source, &sink, 16 << 20).control(&control);
         let running = running.place(Place::Directory(mount.path()));
-        let outcome = scope.spawn(|| running.run().unwrap());
-        until("the file system is full", || {
-            let stat = rustix::fs::statvfs(mount.path()).unwrap();
-            stat.f_bfree == 0
+        let (tell, told) = std::sync::mpsc::channel();
+        let outcome = scope.spawn(move || {
+            tell.send(rustix::thread::gettid()).unwrap();
+            running.run().unwrap()
+        });
+        let task = format!("/proc/self/task/{}", told.recv().unwrap().as_raw_nonzero());
+        let mut fed = 0;
+        until("the source is not read", || {
+            let before = switches(task.as_ref());
+            let full = match rustix::io::write(&feed, &data[fed..]) {
+                Ok(n) => {
+                    fed += n;
+                    false
+                }
+                Err(errno) => errno == rustix::io::Errno::AGAIN,
+            };
+            // It has slept since before the pipe was found full, so it does not wait for it.
+            full && polls(task.as_ref()) && switches(task.as_ref()) == before
         });
         control.resume();
         outcome.join().unwrap()
     });
     drop((source, sink));
-    feeder.join().unwrap();
     assert!(got.join().unwrap() == data[..outcome.written as usize]);
     assert_eq!(
         (outcome.ended, outcome.failed, outcome.errno),

@@ -146,7 +146,13 @@ fn what_a_source_grows_by_is_not_written_over_what_others_write() {
             (&sink).write_all(&vec![9; MIB]).unwrap();
         }
     });
-    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap();
+    // Twelve blocks in flight are 3 MiB: progress is reported before the end is read.
+    let request = Request {
+        block: std::num::NonZeroUsize::new(MIB / 4),
+        watermarks: Some(cordboard::Watermarks::default()),
+        ..direct()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
     let report = transfer.observe(others).run().report;
     assert_eq!((report.ended, report.written), (Ended::Eof, all as u64));
     assert!(theirs, "{report:?}");
