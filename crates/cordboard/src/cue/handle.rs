@@ -8,7 +8,7 @@ use rustix::net::socketpair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
 use super::protocol::{Command, Record, Records};
-use super::registry::{Held, Message, New, Registry};
+use super::registry::{Held, Message, New, Registry, Socket};
 use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Kind};
 use crate::errno::Errno;
@@ -59,8 +59,10 @@ impl Cue {
     /// duplicates of both (`dup(2)`).
     ///
     /// If `sink` is a control descriptor of this process, the two are linked: the bytes of
-    /// the source, which is usually a socket, are commands to `sink`, and the records of
-    /// `sink` go back to the source.
+    /// the source, which is usually a socket, are commands to `sink`, and the answers of
+    /// `sink` to them go back to the source. `sink` reads the commands of each link, and those
+    /// of its owner, separately: an incomplete or refused command changes no other one. Records
+    /// of a transfer go to the side that has commanded it.
     ///
     /// # Errors
     ///
@@ -83,17 +85,26 @@ impl Cue {
         source: BorrowedFd<'_>,
         sink: BorrowedFd<'_>,
     ) -> Result<Cue, Errno> {
-        let ends = [duplicate(source)?, duplicate(sink)?];
-        let flags = SocketFlags::CLOEXEC;
-        let (socket, own) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let (socket, own) = (beyond(socket)?, beyond(own)?);
+        // A link has its own connection to the target, so that an incomplete command of its
+        // peer does not swallow those of the owner.
+        let (sink, link) = match registry.find(sink) {
+            Some(target) => {
+                let (near, far) = pair()?;
+                (near, Some((target, Socket::new(registry, far))))
+            }
+            None => (duplicate(sink)?, None),
+        };
+        let may_wait = may_wait(source) || may_wait(sink.as_fd());
+        let ends = [duplicate(source)?, sink];
+        let (socket, own) = pair()?;
         let id = registry.next_id();
         let new = New {
             id,
-            held: Held::new(registry, own, ends, Control::new()?),
+            socket: Socket::new(registry, own),
+            held: Held::new(registry, ends, Control::new()?),
             kind: kind_of(source),
-            may_wait: may_wait(source) || may_wait(sink),
-            target: registry.find(sink),
+            may_wait,
+            link,
         };
         registry.insert(&socket, id);
         registry.send(Message::New(Box::new(new)));
@@ -148,6 +159,13 @@ impl Cue {
             }
         }
     }
+}
+
+/// Returns a socket pair, with numbers above those of the standard streams.
+fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok((beyond(near)?, beyond(far)?))
 }
 
 fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {

@@ -1,7 +1,7 @@
 //! What the thread of the control descriptors shares with the others, and the descriptors
 //! that it holds for each.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -17,23 +17,57 @@ use crate::sys::{EventFd, Identity, Lock, ServedBy, Stamp, WithEnd, close, ident
 use crate::threads;
 use crate::transfer::Control;
 
-/// What a new control descriptor needs.
+/// What a new control descriptor needs. The socket is dropped first: the host that waits for
+/// the end of the sink may then close everything, and no close is left.
 pub(super) struct New {
     pub(super) id: u64,
+    pub(super) socket: WithEnd<Socket>,
     pub(super) held: WithEnd<Held>,
     pub(super) kind: Option<Kind>,
     /// A query of the source or the sink may wait for a server.
     pub(super) may_wait: bool,
-    pub(super) target: Option<u64>,
+    /// For a link: the target, and the socket that it gets.
+    pub(super) link: Option<(u64, WithEnd<Socket>)>,
 }
 
-/// The descriptors of one control descriptor. When they are dropped, also by a panic, the
-/// caller reads its end.
+/// The service's end of a socket pair. When it is dropped, also by a panic, the process that
+/// has the other one reads its end.
+pub(super) struct Socket {
+    registry: Arc<Registry>,
+    /// The process that made it.
+    home: Stamp,
+    fd: OwnedFd,
+}
+
+impl Socket {
+    pub(super) fn new(registry: &Arc<Registry>, fd: OwnedFd) -> WithEnd<Socket> {
+        let socket = Socket {
+            registry: Arc::clone(registry),
+            home: Stamp::here(),
+            fd,
+        };
+        WithEnd::new(socket, Socket::end)
+    }
+
+    /// Closes it, unless the host has closed the descriptors. A child of `fork(2)` may have a
+    /// copy, and its parent still uses it.
+    fn end(self) {
+        if self.home.is_here() && self.registry.has_descriptors() {
+            let _ = shutdown(&self.fd, Shutdown::Both);
+        }
+        self.registry.close(self.fd);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The source and the sink of one control descriptor, and what its transfers share.
 pub(super) struct Held {
     pub(super) registry: Arc<Registry>,
-    /// The process that made them.
-    home: Stamp,
-    pub(super) socket: OwnedFd,
     /// The source and the sink.
     pub(super) ends: [OwnedFd; 2],
     pub(super) control: Control,
@@ -44,14 +78,11 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new(
         registry: &Arc<Registry>,
-        socket: OwnedFd,
         ends: [OwnedFd; 2],
         control: Control,
     ) -> WithEnd<Held> {
         let held = Held {
             registry: Arc::clone(registry),
-            home: Stamp::here(),
-            socket,
             ends,
             control,
             rest: Rest::default(),
@@ -60,8 +91,7 @@ impl Held {
     }
 
     /// Closes the descriptors. The host may close them meanwhile, and open other files under
-    /// their numbers, so there is a check before each close. The sink comes last: the host
-    /// that waits for its end may then close everything, and no close is left.
+    /// their numbers, so there is a check before each close.
     ///
     /// The source and the sink are closed on another thread if that may wait: the close of a
     /// connection for its peer (`SO_LINGER`), that of a pipe for its lock, that of a file for
@@ -69,8 +99,6 @@ impl Held {
     fn end(self) {
         let Held {
             registry,
-            home,
-            socket,
             ends,
             control,
             rest,
@@ -78,14 +106,9 @@ impl Held {
         if !registry.has_descriptors() {
             // The wakeup descriptor of the control also stays open: the host may close it
             // just after a check of its identity.
-            return std::mem::forget((socket, ends, control, rest));
+            return std::mem::forget((ends, control, rest));
         }
         drop(control);
-        // A child of `fork(2)` may have a copy of the socket, and its parent still uses it.
-        if home.is_here() {
-            let _ = shutdown(&socket, Shutdown::Both);
-        }
-        registry.close(socket);
         // The pool may begin late, and a peer may wait for the end of a connection.
         let at_once = |fd: &OwnedFd| socket_linger(fd).is_ok_and(|time| time.is_none());
         let (now, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(at_once);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::registry::{Message, Registry};
+use super::registry::{Message, Registry, Socket};
 use super::stream::Stream;
 use crate::errno::Errno;
 use crate::map::Map;
@@ -19,6 +19,14 @@ use crate::transfer;
 const EVENTS: usize = 64;
 /// The event of the wakeup; control descriptors have numbers from 1.
 const WAKE: u64 = 0;
+/// The event of a connection has the number of its control descriptor, and its own one in the
+/// bits from this one on. A process makes fewer control descriptors than that.
+const PORT: u32 = 40;
+
+/// Returns the event of a connection.
+fn event(id: u64, port: u32) -> EventData {
+    EventData::new_u64(id | u64::from(port) << PORT)
+}
 /// The longest sleep while there are control descriptors: the host may have closed the
 /// descriptors of this thread, and nothing else would wake it then.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -105,7 +113,10 @@ impl Service {
             for (id, flags) in ready {
                 match id {
                     WAKE => drop(self.registry.wake().clear()),
-                    id => self.handle_event(id, flags),
+                    id => {
+                        let port = (id >> PORT) as u32;
+                        self.handle_event(id & ((1 << PORT) - 1), port, flags);
+                    }
                 }
             }
             for message in self.registry.take() {
@@ -126,11 +137,14 @@ impl Service {
         match message {
             Message::New(new) => {
                 let id = new.id;
-                let stream = Stream::new(*new);
+                let (stream, link) = Stream::new(*new);
+                if let Some((target, socket)) = link {
+                    self.attach(target, socket);
+                }
                 // Without room for another watch (`EPOLL` limits of the user) its
                 // caller sees it closed.
-                let data = EventData::new_u64(id);
-                if epoll::add(&self.epoll.0, stream.socket(), data, EventFlags::IN).is_ok() {
+                let socket = stream.ports()[0].socket();
+                if epoll::add(&self.epoll.0, socket, event(id, 0), EventFlags::IN).is_ok() {
                     self.streams.insert(id, stream);
                 } else {
                     self.registry.remove(id);
@@ -155,14 +169,27 @@ impl Service {
         }
     }
 
-    fn handle_event(&mut self, id: u64, flags: EventFlags) {
-        let Some(stream) = self.streams.get_mut(&id) else {
+    /// Adds the connection of a link to its target. If the target has ended, or there is no
+    /// room for another watch, the link finds the connection closed.
+    fn attach(&mut self, target: u64, socket: WithEnd<Socket>) {
+        let Some(stream) = self.streams.get_mut(&target) else {
             return;
         };
-        if flags.intersects(EventFlags::HUP | EventFlags::ERR) && !stream.is_hung_up() {
-            stream.hang_up();
+        let data = event(target, stream.next_port());
+        if epoll::add(&self.epoll.0, &*socket, data, EventFlags::IN).is_ok() {
+            stream.attach(socket);
+        }
+    }
+
+    fn handle_event(&mut self, id: u64, port: u32, flags: EventFlags) {
+        let port = (self.streams.get_mut(&id)).and_then(|stream| stream.port_mut(port));
+        if let Some(port) = port
+            && flags.intersects(EventFlags::HUP | EventFlags::ERR)
+            && !port.is_hung_up()
+        {
+            port.hang_up();
             // It would be reported again and again.
-            let _ = epoll::delete(&self.epoll.0, stream.socket());
+            let _ = epoll::delete(&self.epoll.0, port.socket());
         }
         self.advance(id);
     }
@@ -183,29 +210,19 @@ impl Service {
             return;
         };
         stream.advance(sys::monotonic);
-        if stream.is_hung_up() {
-            return;
+        for port in stream.ports().iter().filter(|port| !port.is_hung_up()) {
+            let (reads, writes) = port.interest();
+            let mut flags = EventFlags::empty();
+            flags.set(EventFlags::IN, reads);
+            flags.set(EventFlags::OUT, writes);
+            let data = event(id, port.number);
+            let _ = epoll::modify(&self.epoll.0, port.socket(), data, flags);
         }
-        let (reads, writes) = stream.interest();
-        let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN, reads);
-        flags.set(EventFlags::OUT, writes);
-        let _ = epoll::modify(
-            &self.epoll.0,
-            stream.socket(),
-            EventData::new_u64(id),
-            flags,
-        );
     }
 
     fn end_those_that_are_over(&mut self) {
-        let idle = |id: u64| {
-            let target = self.streams.get(&id);
-            target.is_none_or(Stream::has_nothing_to_do)
-        };
-        let over: Vec<u64> = (self.streams.values())
-            .filter(|stream| stream.is_done() && stream.is_over(stream.target().is_none_or(idle)))
-            .map(|stream| stream.id)
+        let over: Vec<u64> = (self.streams.values_mut())
+            .filter_map(|stream| stream.is_over().then_some(stream.id))
             .collect();
         for id in over {
             // Since the last check, a transfer may have been started, which takes long.
@@ -269,7 +286,7 @@ mod tests {
         let Some(Message::New(new)) = unread.last() else {
             panic!("no message");
         };
-        let copy = new.held.socket.try_clone().unwrap();
+        let copy = new.socket.as_fd().try_clone_to_owned().unwrap();
         (unread.drain(..)).for_each(|message| registry.send(message));
         (cue, copy)
     }
@@ -346,9 +363,9 @@ mod tests {
             }
             let file = tempfile::tempfile().unwrap();
             let numbers: Vec<i32> = {
-                let held = &service.streams.values().next().unwrap().held;
-                let own = [service.epoll.0.as_fd(), held.socket.as_fd()];
-                (held.ends.iter().map(AsFd::as_fd).chain(own))
+                let stream = service.streams.values().next().unwrap();
+                let own = [service.epoll.0.as_fd(), stream.ports()[0].socket()];
+                (stream.held.ends.iter().map(AsFd::as_fd).chain(own))
                     .chain(registry.wake().numbers())
                     .inspect(|number| testkit::child::replace(*number, file.as_fd()))
                     .map(|number| number.as_raw_fd())

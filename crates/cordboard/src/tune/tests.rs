@@ -220,10 +220,8 @@ fn a_drift_of_all_rates_is_not_a_difference() {
     }
     let cost = spent as f64 / (RUNS * 130_000) as f64;
     let regret = regret / RUNS as f64;
-    assert!(
-        cost < 1.05 && regret < 0.03,
-        "{cost:.3} {regret:.3} {moves}"
-    );
+    assert!(cost < 1.05 && regret < 0.03, "{cost:.3} {regret:.3}");
+    assert_eq!(moves, 0);
 }
 
 /// With the goal of little processor time, a slower setting that takes less of it is used.

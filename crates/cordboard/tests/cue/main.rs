@@ -10,6 +10,7 @@ mod limits;
 mod links;
 mod local;
 mod many;
+mod owners;
 mod random;
 mod steered;
 mod steps;

@@ -12,11 +12,14 @@ use crate::sys::Lock;
 /// A transfer that was commanded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
+    /// The connection that has commanded it.
+    pub(super) port: u32,
     /// The size that was commanded.
     pub(super) commanded: Size,
     /// The size that the limits permit. `None`: a limit that was set since forbids it.
     pub(super) size: Option<Size>,
     pub(super) source_offset: Option<u64>,
+    /// `None`: where the transfer before it has ended.
     pub(super) sink_offset: Option<u64>,
     pub(super) block: Option<NonZeroUsize>,
     pub(super) reserved: Reserved,

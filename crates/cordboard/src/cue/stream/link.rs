@@ -1,46 +1,64 @@
 //! The other direction of a control descriptor whose sink is another one.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
+use rustix::net::{Shutdown, shutdown};
+
+use crate::cue::registry::Registry;
 use crate::engine::{self, Running};
+use crate::errno::Errno;
 use crate::request::Request;
 
-/// A link: the records of the target go back to the source.
+/// A link: the records for its port of the target go back to the source.
+#[derive(Default)]
 pub(super) struct Link {
-    pub(super) target: u64,
     answers: Option<Running>,
-    /// The last transfer has found the end of the peer's commands.
-    pub(super) peer_has_left: bool,
+    /// The last transfer was not cancelled and has not failed.
+    pub(super) is_intact: bool,
+    /// The target was told that no more commands follow.
+    is_shut: bool,
 }
 
 impl Link {
-    pub(super) fn new(target: u64) -> Link {
-        Link {
-            target,
-            answers: None,
-            peer_has_left: false,
-        }
-    }
-
-    /// Starts to return the records of the target, unless that is done already.
-    pub(super) fn answer(&mut self, target: impl AsFd, source: impl AsFd) {
+    /// Starts to return the records, unless that is done already. At their end, the thread of
+    /// the control descriptors is woken.
+    ///
+    /// # Errors
+    ///
+    /// That of the refused transfer.
+    pub(super) fn answer(
+        &mut self,
+        registry: &Arc<Registry>,
+        target: impl AsFd,
+        source: impl AsFd,
+    ) -> Result<(), Errno> {
         if self.answers.is_none() {
-            self.answers = engine::start(target, source, Request::default()).ok();
+            let answers = engine::start(target, source, Request::default());
+            let answers =
+                answers.map_err(|failure| failure.report.errno.unwrap_or(Errno::EINVAL))?;
+            let registry = Arc::clone(registry);
+            answers.on_end(move |_| {
+                let _ = registry.wake().signal();
+            });
+            self.answers = Some(answers);
         }
+        Ok(())
     }
 
-    /// Returns whether all records are returned. `target_is_idle`: the target has no work.
-    pub(super) fn is_over(&self, target: &OwnedFd, target_is_idle: bool) -> bool {
-        // The owner has ended the link.
-        if !self.peer_has_left {
+    /// Returns whether all records are returned. No more commands follow: the target then
+    /// closes its end once it has carried out all of them and its records are read.
+    pub(super) fn is_over(&mut self, target: &OwnedFd) -> bool {
+        // The owner has ended the link, or one side has failed.
+        if !self.is_intact {
             return true;
         }
         let Some(answers) = &self.answers else {
             return true;
         };
-        let status = answers.status();
-        // The records that the target has sent are still to be returned.
-        let unread = || rustix::io::ioctl_fionread(target).is_ok_and(|bytes| bytes > 0);
-        status.ended || target_is_idle && !unread() && status.in_transit() == 0
+        if !std::mem::replace(&mut self.is_shut, true) {
+            let _ = shutdown(target, Shutdown::Write);
+        }
+        answers.status().ended
     }
 }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use rustix::net::{Shutdown, shutdown};
 
+use super::execute::millis;
 use super::*;
 use crate::cue::Cue;
+use crate::cue::protocol::{Command, Commands, Limit};
 use crate::cue::registry::{Message, Registry};
+use crate::errno::Errno;
 
 /// A record, which is skipped without an answer.
 const RECORD: u32 = 0x5200_0000;
@@ -21,11 +24,11 @@ fn served() -> (Cue, Stream) {
     let Some(Message::New(new)) = registry.take().pop() else {
         panic!("no message");
     };
-    (cue, Stream::new(*new))
+    (cue, Stream::new(*new).0)
 }
 
 fn unread(stream: &Stream) -> u64 {
-    rustix::io::ioctl_fionread(&stream.held.socket).unwrap()
+    rustix::io::ioctl_fionread(stream.ports[0].socket()).unwrap()
 }
 
 /// The socket always holds more commands, as if the peer sent faster than the thread reads.
@@ -79,7 +82,7 @@ fn commands_behind_records_that_had_no_room_are_carried_out() {
         let now = Duration::ZERO;
         let serve = || {
             stream.advance(|| now);
-            while stream.timer(now) == Some(now) || stream.interest().1 {
+            while stream.timer(now) == Some(now) || stream.ports[0].interest().1 {
                 stream.advance(|| now);
             }
         };

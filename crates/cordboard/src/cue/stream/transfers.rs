@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Stream;
 use super::job::{Active, Job, Moved, Starting};
 use crate::cue::protocol::{Done, Record};
-use crate::cue::registry::Message;
+use crate::cue::registry::{Held, Message};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Refusal, Report};
@@ -19,14 +19,16 @@ use crate::transfer::Transfer;
 type Start = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
 
 impl Stream {
-    pub(super) fn enqueue(&mut self, size: Size) -> Result<(), Errno> {
+    pub(super) fn enqueue(&mut self, at: usize, size: Size) -> Result<(), Errno> {
         let (allowed, reserved) = self.limits.reserve(size)?;
+        let port = &mut self.ports[at];
         self.queue.push_back(Job {
+            port: port.number,
             commanded: size,
             size: Some(allowed),
-            source_offset: self.source_offset.take(),
-            sink_offset: self.sink_offset.take(),
-            block: self.block,
+            source_offset: port.source_offset.take(),
+            sink_offset: port.sink_offset.take(),
+            block: port.block,
             reserved,
         });
         Ok(())
@@ -49,41 +51,53 @@ impl Stream {
         let mut report = Report::nothing(failed.map(|f| f.0), failed.map(|f| f.1));
         report.ended = ended;
         let done = Done::of(self.transfers, &report);
-        self.output.put(&Record::Done(done));
+        self.put(job.port, &Record::Done(done));
     }
 
     pub(super) fn start_next(&mut self) {
         while self.active.is_none()
-            && !self.output.is_full()
             && let Some(job) = self.queue.pop_front()
         {
-            match self.admit(job) {
-                Ok(job) => {
-                    self.transfers = self.transfers.wrapping_add(1);
-                    self.moved = Moved::default();
-                    self.output.put(&Record::Started(self.transfers));
-                    if let Some(link) = &mut self.link {
-                        link.answer(&self.held.ends[1], &self.held.ends[0]);
-                    }
-                    self.begin(job, self.transfers, 0);
+            let job = match self.admit(job) {
+                Ok(job) => job,
+                Err((job, failed)) => {
+                    self.skip(job, Ended::Error, Some(failed));
+                    continue;
                 }
-                Err(errno) => self.skip(job, Ended::Error, Some((Side::Source, errno))),
-            }
+            };
+            self.transfers = self.transfers.wrapping_add(1);
+            self.moved = Moved::default();
+            self.put(job.port, &Record::Started(self.transfers));
+            self.begin(job, self.transfers, 0);
         }
     }
 
-    /// Resolves the offsets of a transfer, and checks that it stays in its range.
-    fn admit(&mut self, mut job: Job) -> Result<Job, Errno> {
+    /// Returns the transfer with its offsets, if it stays in its range. A link then returns
+    /// the records of its target.
+    fn admit(&mut self, mut job: Job) -> Result<Job, (Job, (Side, Errno))> {
+        if let Err(errno) = self.place(&mut job) {
+            return Err((job, (Side::Source, errno)));
+        }
+        let Held { registry, ends, .. } = &*self.held;
+        match &mut self.link {
+            Some(link) => match link.answer(registry, &ends[1], &ends[0]) {
+                Ok(()) => Ok(job),
+                Err(errno) => Err((job, (Side::Source, errno))),
+            },
+            None => Ok(job),
+        }
+    }
+
+    /// Resolves the source offset of a transfer, and checks that it stays in its range.
+    fn place(&mut self, job: &mut Job) -> Result<(), Errno> {
         let size = job.size.ok_or(Errno::EPERM)?;
         job.source_offset = job.source_offset.or(self.source_place);
-        job.sink_offset = job.sink_offset.or(self.sink_place);
         if self.limits.range().is_some() && job.source_offset.is_none() {
             job.source_offset = self.source_position();
         }
         job.size = Some(self.limits.within_range(job.source_offset, size)?);
         self.source_place = job.source_offset;
-        self.sink_place = job.sink_offset;
-        Ok(job)
+        Ok(())
     }
 
     /// Returns the position of the source; `None`: it has none.
@@ -96,6 +110,10 @@ impl Stream {
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
     fn begin(&mut self, job: Job, number: u32, rest: u64) {
+        // The rest of an earlier transfer continues where that one has ended.
+        if self.held.rest.is_empty() {
+            self.sink_place = job.sink_offset.or(self.sink_place);
+        }
         let shared = Arc::new(Lock::new(Starting::default()));
         let start = match self.prepare(&job, &shared) {
             Ok(start) => start,
@@ -240,9 +258,9 @@ impl Stream {
             elapsed: report.elapsed,
         };
         if let Some(link) = &mut self.link {
-            link.peer_has_left = report.ended == Ended::Eof;
+            link.is_intact = matches!(report.ended, Ended::Eof | Ended::Size);
         }
         let done = Done::of(number, &report);
-        self.output.put(&Record::Done(done));
+        self.put(job.port, &Record::Done(done));
     }
 }

@@ -1,0 +1,114 @@
+//! A connection to a control descriptor: that of its owner, or that of a link.
+
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::net::{RecvFlags, recv};
+
+use crate::cue::output::Output;
+use crate::cue::protocol::Commands;
+use crate::cue::registry::Socket;
+use crate::errno::Errno;
+use crate::sys::WithEnd;
+
+/// One connection: the commands that arrive there, and the records that go back.
+pub(in crate::cue) struct Port {
+    /// That of the owner has number 0.
+    pub(in crate::cue) number: u32,
+    socket: WithEnd<Socket>,
+    pub(super) commands: Commands,
+    pub(super) output: Output,
+    /// Set by commands for the next transfer.
+    pub(super) source_offset: Option<u64>,
+    pub(super) sink_offset: Option<u64>,
+    pub(super) block: Option<NonZeroUsize>,
+    /// The interval of progress, and the time of the next report.
+    pub(super) progress: Option<(Duration, Duration)>,
+    /// No more commands arrive.
+    pub(super) is_closed: bool,
+    /// No process has the other end.
+    is_hung_up: bool,
+}
+
+impl Port {
+    pub(super) fn new(number: u32, socket: WithEnd<Socket>) -> Port {
+        Port {
+            number,
+            socket,
+            commands: Commands::default(),
+            output: Output::default(),
+            source_offset: None,
+            sink_offset: None,
+            block: None,
+            progress: None,
+            is_closed: false,
+            is_hung_up: false,
+        }
+    }
+
+    pub(in crate::cue) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Returns whether it waits for commands, and for room for records.
+    pub(in crate::cue) fn interest(&self) -> (bool, bool) {
+        let reads = !self.is_closed && self.commands.room() > 0;
+        (reads, !self.output.is_empty())
+    }
+
+    /// No process has the other end: records are no longer sent.
+    pub(in crate::cue) fn hang_up(&mut self) {
+        self.is_hung_up = true;
+        self.output.close();
+    }
+
+    pub(in crate::cue) fn is_hung_up(&self) -> bool {
+        self.is_hung_up
+    }
+
+    /// Returns whether no more commands arrive.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_closed || self.is_hung_up
+    }
+
+    /// Reads commands, as far as there is room. Returns whether bytes have arrived.
+    pub(super) fn read(&mut self) -> bool {
+        let room = self.commands.room();
+        if self.is_closed || room == 0 {
+            return false;
+        }
+        let mut bytes = [0; Commands::ROOM];
+        match recv(&*self.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
+            Ok((_, n @ 1..)) => {
+                self.commands.push(&bytes[..n]);
+                true
+            }
+            Err(rustix::io::Errno::AGAIN) => false,
+            Err(rustix::io::Errno::INTR) => true,
+            Ok((_, 0)) | Err(_) => {
+                self.is_closed = true;
+                true
+            }
+        }
+    }
+
+    /// Sends records. Returns whether commands that waited for room can be carried out now: no
+    /// event follows if the reader has made room meanwhile.
+    pub(super) fn send(&mut self) -> bool {
+        let was_full = self.output.is_full();
+        self.output.send(self.socket.as_fd());
+        was_full && !self.output.is_full()
+    }
+
+    /// Removes an incomplete command, behind which none follows. Returns the number of its
+    /// bytes.
+    pub(super) fn take_incomplete(&mut self) -> Option<(u32, Errno)> {
+        if !self.commands.is_incomplete() {
+            return None;
+        }
+        let left = Commands::ROOM - self.commands.room();
+        self.commands = Commands::default();
+        Some((left as u32, Errno::ENODATA))
+    }
+}

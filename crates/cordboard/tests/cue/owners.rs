@@ -1,0 +1,214 @@
+//! The owner of a control descriptor that is linked with a peer.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use cordboard::cue::{Command, Cue, Record, State};
+use cordboard::{Ended, Errno};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use testkit::pattern::noise;
+
+use super::common::{alone, watchdog};
+use super::steps::{bytes_of, done, file_with, next, send, status};
+
+/// A control descriptor from one pipe to another, and a peer that is linked with it.
+struct Linked {
+    cue: Cue,
+    _link: Cue,
+    peer: UnixStream,
+    /// The other ends of the pipes.
+    feed: PipeWriter,
+    end: PipeReader,
+}
+
+impl Linked {
+    fn new() -> Linked {
+        let (peer, ours) = UnixStream::pair().unwrap();
+        let (source, feed) = std::io::pipe().unwrap();
+        let (end, sink) = std::io::pipe().unwrap();
+        let cue = Cue::new(&source, &sink).unwrap();
+        let link = Cue::new(&ours, &cue).unwrap();
+        send(&link, &[Command::WriteToEnd]);
+        Linked {
+            cue,
+            _link: link,
+            peer,
+            feed,
+            end,
+        }
+    }
+}
+
+/// Waits until a peer's record shows that its commands were read.
+fn answer(peer: impl AsFd) {
+    let mut bytes = [0; 64];
+    assert!(rustix::io::read(peer, &mut bytes).unwrap() > 0);
+}
+
+/// The rest of an incomplete command would be the owner's next one.
+#[test]
+fn an_incomplete_command_of_a_peer_swallows_none_of_the_owner() {
+    let _dog = watchdog("an_incomplete_command_of_a_peer_swallows_none_of_the_owner");
+    // A rate without its operand, and an unknown command of 32 words.
+    for word in [0x4301_0007_u32, 0x4320_0001] {
+        let mut linked = Linked::new();
+        let mut bytes = bytes_of(&[Command::Status]);
+        bytes.extend(word.to_le_bytes());
+        linked.peer.write_all(&bytes).unwrap();
+        answer(&linked.peer);
+        send(&linked.cue, &[Command::Pause]);
+        let status = status(&mut linked.cue);
+        assert_eq!(status.state, State::Paused, "{word:x}");
+        assert_eq!(status.schedule, cordboard::Schedule::Unlimited);
+    }
+}
+
+/// A peer that sends commands and reads no records does not hold up the owner's, and neither
+/// does one that fills the queue.
+#[test]
+fn a_peer_that_reads_nothing_does_not_hold_up_the_owner() {
+    let _dog = watchdog("a_peer_that_reads_nothing_does_not_hold_up_the_owner");
+    for flood in [Command::Status, Command::Write(1)] {
+        let mut linked = Linked::new();
+        linked.peer.set_nonblocking(true).unwrap();
+        let bytes = bytes_of(&[&[Command::WriteToEnd], &[flood; 100][..]].concat());
+        let mut silent = 0;
+        while silent < 100 {
+            silent += 1;
+            if rustix::io::write(&linked.peer, &bytes).is_ok() {
+                silent = 0;
+            }
+            std::thread::yield_now();
+        }
+        let running = status(&mut linked.cue);
+        assert_eq!((running.state, running.transfer), (State::Running, 1));
+        linked.feed.write_all(b"five!").unwrap();
+        linked.end.read_exact(&mut [0; 5]).unwrap();
+        // The transfer of the peer ends, and its records stay with the peer.
+        send(&linked.cue, &[Command::Pause, Command::Cancel]);
+        while status(&mut linked.cue).transfer == 1 {}
+        send(&linked.cue, &[Command::Progress(0), Command::Status]);
+        assert!(matches!(next(&mut linked.cue), Record::Status(_)));
+    }
+}
+
+/// Offsets and blocks apply to the transfers of the side that has sent them, and so do the
+/// records.
+#[test]
+fn the_next_transfer_is_that_of_the_same_side() {
+    let _dog = watchdog("the_next_transfer_is_that_of_the_same_side");
+    let data = noise(3000);
+    let (source, sink) = (file_with(&data), file_with(b""));
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    let (mut peer, ours) = UnixStream::pair().unwrap();
+    let link = Cue::new(&ours, &cue).unwrap();
+    send(&link, &[Command::WriteToEnd]);
+    let offsets = [Command::SourceOffset(1000), Command::SinkOffset(5000)];
+    let bytes = bytes_of(&[&offsets[..], &[Command::Status]].concat());
+    peer.write_all(&bytes).unwrap();
+    answer(&peer);
+    send(&cue, &[Command::Write(1000)]);
+    assert_eq!(next(&mut cue), Record::Started(1));
+    assert_eq!(done(&mut cue).written, 1000);
+    peer.write_all(&bytes_of(&[Command::Write(500)])).unwrap();
+    answer(&peer);
+    while status(&mut cue).state != State::Idle {}
+    let mut copy = vec![0; 6000];
+    assert_eq!(rustix::io::pread(&sink, &mut copy, 0).unwrap(), 5500);
+    assert!(copy[..1000] == data[..1000] && copy[5000..5500] == data[1000..1500]);
+}
+
+/// The owner has closed its descriptors, and the peer leaves a transfer that no process can
+/// end any more, because it is paused or its source does not end.
+#[test]
+fn what_a_peer_leaves_behind_is_cancelled() {
+    let _dog = watchdog("what_a_peer_leaves_behind_is_cancelled");
+    fn leave<S: Read + Write + AsFd>(mut peer: S, ours: &S, half_close: impl Fn(&S)) {
+        let (source, _feed) = std::io::pipe().unwrap();
+        let (mut end, sink) = std::io::pipe().unwrap();
+        let cue = Cue::new(&source, &sink).unwrap();
+        let link = Cue::new(ours, &cue).unwrap();
+        send(&link, &[Command::WriteToEnd]);
+        drop((source, sink, cue, link));
+        let commands = [Command::Pause, Command::Write(5), Command::WriteToEnd];
+        peer.write_all(&bytes_of(&commands)).unwrap();
+        answer(&peer);
+        half_close(&peer);
+        // The sink is closed.
+        end.read_to_end(&mut Vec::new()).unwrap();
+    }
+    let (peer, ours) = UnixStream::pair().unwrap();
+    leave(peer, &ours, |peer| peer.shutdown(Shutdown::Write).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    leave(peer, &ours, |peer| peer.shutdown(Shutdown::Write).unwrap());
+}
+
+/// A link that passes a number of bytes returns the records of all of them.
+#[test]
+fn a_link_of_some_bytes_returns_all_records() {
+    let _dog = watchdog("a_link_of_some_bytes_returns_all_records");
+    let (mut peer, ours) = UnixStream::pair().unwrap();
+    let (source, sink) = (file_with(&noise(1000)), file_with(b""));
+    let cue = Cue::new(&source, &sink).unwrap();
+    let link = Cue::new(&ours, &cue).unwrap();
+    let commands = bytes_of(&[Command::Write(10); 20]);
+    send(&link, &[Command::Write(commands.len() as u64)]);
+    drop((ours, cue, link));
+    peer.write_all(&commands).unwrap();
+    let mut all = Vec::new();
+    peer.read_to_end(&mut all).unwrap();
+    let mut records = cordboard::cue::Records::default();
+    let mut ends = 0;
+    for piece in all.chunks(100) {
+        records.push(piece);
+        while let Some(record) = records.next() {
+            ends += usize::from(matches!(record, Record::Done(_)));
+        }
+    }
+    assert_eq!(ends, 20);
+}
+
+/// Bytes that a failed transfer has left go where it has ended, before the offset of the next
+/// one applies.
+#[test]
+fn what_is_left_over_keeps_its_place() {
+    if !alone!() {
+        return;
+    }
+    let _dog = watchdog("what_is_left_over_keeps_its_place");
+    let data = noise(10_000);
+    let (source, mut feed) = UnixStream::pair().unwrap();
+    let sink = file_with(b"");
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    feed.write_all(&data[..9000]).unwrap();
+    let before = getrlimit(Resource::Fsize);
+    let current = Some(5000);
+    setrlimit(Resource::Fsize, Rlimit { current, ..before }).unwrap();
+    send(&cue, &[Command::SinkOffset(1000), Command::Write(9000)]);
+    let failed = done(&mut cue);
+    assert_eq!(
+        (failed.ended, failed.errno, failed.written),
+        (Ended::Error, Some(Errno::EFBIG), 4000)
+    );
+    assert!(failed.stranded > 0);
+    setrlimit(Resource::Fsize, before).unwrap();
+    feed.write_all(&data[9000..]).unwrap();
+    let left = 6000 - failed.stranded;
+    send(&cue, &[Command::SinkOffset(0), Command::Write(left)]);
+    let rest = done(&mut cue);
+    assert_eq!(
+        (rest.ended, rest.written),
+        (Ended::Size, left + failed.stranded)
+    );
+    let mut copy = vec![0; 20_000];
+    let bytes = rustix::io::pread(&sink, &mut copy, 0).unwrap();
+    let end = 5000 + failed.stranded as usize;
+    assert_eq!(bytes, end.max(left as usize));
+    let taken = 4000 + failed.stranded as usize;
+    assert!(copy[1000.max(left as usize)..end] == data[left.saturating_sub(1000) as usize..taken]);
+    assert!(copy[..left as usize] == data[taken..]);
+}
