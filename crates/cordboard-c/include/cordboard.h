@@ -171,7 +171,9 @@ struct cord_request {
     // may close it once `cord_start` has returned. `cord_run` does not: the
     // descriptor must stay open until `cord_run` has returned.
     int source;
-    // The descriptor to write to. As `source`.
+    // The descriptor to write to. As `source`. If the close of the duplicate
+    // fails, the transfer fails with its errno: some file servers report only
+    // then, and once, that they have no space.
     int sink;
     // The number of bytes, or `CORD_ALL`: until the source ends.
     uint64_t size;
@@ -621,7 +623,8 @@ int cord_step(cord_transfer transfer,
 // and cancels the others. A process that exits ends all of them.
 //
 // If `dst` is a control descriptor of this process, bytes that are transferred
-// to it are commands, and its records go back to `src`, a socket.
+// to it are commands, and its records for them go back to `src`, a socket. The
+// commands and the records of the owner of `dst` are separate from these.
 //
 // # Returns
 //

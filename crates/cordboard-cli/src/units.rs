@@ -157,12 +157,19 @@ pub fn clients(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("a number of clients is between 1 and {}", usize::MAX))
 }
 
-/// Parses a time in seconds, with fractions.
+/// The longest time, a hundred years: the clock can represent its end.
+const LONGEST: Duration = Duration::from_secs(3_155_760_000);
+
+/// Parses a time in seconds, with fractions. A longer one than a hundred years counts as that.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
-        .filter(|s| *s > 0.0)
-        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+        .filter(|s| *s > 0.0 && s.is_finite())
+        .map(|s| {
+            Duration::try_from_secs_f64(s)
+                .unwrap_or(LONGEST)
+                .min(LONGEST)
+        })
         .filter(|d| !d.is_zero())
         .ok_or_else(|| "a time is a number of seconds above 0, for example 2 or 0.5".to_owned())
 }
@@ -337,6 +344,8 @@ mod tests {
         assert_eq!(block("64K").unwrap().get(), 65536);
         assert!(block("0").is_err() && block("x").is_err() && block("2T").is_err());
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("1e19"), Ok(LONGEST));
+        assert!(std::time::Instant::now().checked_add(LONGEST).is_some());
         for junk in ["", "0", "-1", "nan", "inf", "1s", "1e-30"] {
             assert!(seconds(junk).is_err(), "{junk}");
         }

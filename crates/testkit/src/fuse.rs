@@ -67,6 +67,8 @@ pub struct Served<'a> {
     pub short: u32,
     /// The errno of each `close(2)`, as of a server that has run out of space; 0: none.
     pub close: i32,
+    /// Only the first close after a write fails: the server reports an error once.
+    pub once_closed: bool,
     /// The errno of each `open(2)`.
     pub open: i32,
     /// The errno of each `statfs(2)`.
@@ -228,7 +230,7 @@ fn serve(mut device: &File, served: Served<'_>) {
         let claimed = || attributes(served.claims, FILE);
         served.shows.map_or_else(claimed, attributes_of)
     };
-    let (mut syncs, mut changes) = (0, 0);
+    let (mut syncs, mut changes, mut written) = (0, 0, false);
     let mut absent = served.absent;
     let mut handed = 0;
     while let Ok(n @ 40..) = device.read(&mut request) {
@@ -241,6 +243,7 @@ fn serve(mut device: &File, served: Served<'_>) {
         while waits.is_some_and(|waits| waits.load(Ordering::Relaxed)) {
             std::thread::yield_now();
         }
+        written |= opcode == WRITE;
         let node = double(&request, 16);
         let is_other = node == OTHER || opcode == LOOKUP && body == b"other\0";
         let other = served.other.filter(|_| is_other);
@@ -331,7 +334,10 @@ fn serve(mut device: &File, served: Served<'_>) {
             }
             STATFS if served.statfs != 0 => Err(-served.statfs),
             STATFS => Ok(vec![0; 80]),
-            FLUSH if served.close != 0 => Err(-served.close),
+            FLUSH if served.close != 0 && (!served.once_closed || written) => {
+                written = false;
+                Err(-served.close)
+            }
             FSYNC if served.sync != 0 && (served.never_syncs || syncs % 2 == 0) => {
                 syncs += 1;
                 Err(-served.sync)

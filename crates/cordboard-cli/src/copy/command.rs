@@ -21,7 +21,7 @@ use crate::files::{if_exists, if_reachable, kind};
 use crate::flags::Copy;
 use crate::problem::{Action, Problem};
 use crate::session::Session;
-use crate::signals::{check_stop, retry};
+use crate::signals::{self, check_stop, retry};
 use crate::stages;
 use crate::{endpoint, request};
 
@@ -52,13 +52,22 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     stages::check(&flags.common.stages, &request)?;
     session.verify(flags.verify);
     let many = sources.len() > 1;
+    let only = !many && !flags.recursive;
+    let slots = match only {
+        true => 1,
+        false => slots(flags.jobs, flags.recursive),
+    };
     let job = Job {
         request,
         recursive: flags.recursive,
         preserve: flags.preserve,
         append: flags.writing.append,
         sync: flags.writing.sync,
-        control: session.control(),
+        // A signal does not interrupt a call of another thread.
+        control: match slots {
+            1 => session.control(),
+            _ => signals::polled(),
+        },
         staging: session.staging().clone(),
         checked: AtomicBool::new(false),
         aborted: AtomicBool::new(false),
@@ -88,11 +97,6 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             false => sink.clone(),
         })?;
     }
-    let only = !many && !flags.recursive;
-    let slots = match only {
-        true => 1,
-        false => slots(flags.jobs, flags.recursive),
-    };
     if !only {
         session.count_operands(sources.clone(), flags.recursive, None);
     }

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Thread;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
@@ -37,12 +38,14 @@ pub struct Operands {
     pub bytes: bool,
 }
 
-/// A running scan. The drop ends it.
+/// A scan. The drop ends it.
 #[derive(Debug)]
 pub struct Scan {
     shared: Arc<Counts>,
     most: Option<u64>,
     bytes: bool,
+    /// The thread, until it was told to begin.
+    waits: Option<Thread>,
 }
 
 #[derive(Debug, Default)]
@@ -54,31 +57,40 @@ struct Counts {
     /// A file was not counted that the copy may reach.
     missed: AtomicBool,
     ended: AtomicBool,
+    begin: AtomicBool,
     stop: AtomicBool,
 }
 
 impl Scan {
-    /// Starts the thread. `None`: the address space is limited, or the thread cannot be
-    /// created. If the thread cannot have a descriptor table of its own, it counts nothing.
-    pub fn start(operands: Operands) -> Option<Scan> {
+    /// Starts the thread, which waits for [`Scan::begin`]. `None`: the address space is
+    /// limited, or the thread cannot be created. If the thread cannot have a descriptor table
+    /// of its own, it counts nothing.
+    ///
+    /// Called before a sink is open. The new table has copies of the open descriptors, and the
+    /// close of one flushes its file (`filp_flush`, fs/open.c): some servers of FUSE accept no
+    /// bytes after that, and an error of a write that has not been reported yet is lost.
+    pub fn prepare(operands: Operands) -> Option<Scan> {
         // A small allocation that fails ends the process.
         if sys::addresses_left().is_some() {
             return None;
         }
-        let scan = Scan {
+        let mut scan = Scan {
             shared: Arc::default(),
             most: operands.most,
             bytes: operands.bytes,
+            waits: None,
         };
         let counts = Arc::clone(&scan.shared);
+        let (left, has_left) = std::sync::mpsc::channel();
         let body = move || {
             // The copy may need every descriptor number. It closes its files before it
             // reports their end, so the thread must not keep them open.
-            if sys::leave_descriptors() {
+            let leaves = sys::leave_descriptors();
+            counts.missed.store(!leaves, Ordering::Relaxed);
+            let _ = left.send(());
+            if leaves && counts.is_to_begin() {
                 sys::be_nice(NICE);
                 Walk::new(&counts).run(&operands);
-            } else {
-                counts.missed.store(true, Ordering::Relaxed);
             }
         };
         // Only the main thread handles signals.
@@ -86,7 +98,18 @@ impl Scan {
             let thread = std::thread::Builder::new().name("cordboard-scan".to_owned());
             thread.stack_size(STACK).spawn(body)
         });
-        started.ok().map(|_| scan)
+        let started = started.ok()?;
+        has_left.recv().ok()?;
+        scan.waits = Some(started.thread().clone());
+        Some(scan)
+    }
+
+    /// Lets the thread begin.
+    pub fn begin(&mut self) {
+        if let Some(thread) = self.waits.take() {
+            self.shared.begin.store(true, Ordering::Release);
+            thread.unpark();
+        }
     }
 
     /// Returns the number of files. `None`: no file was counted yet.
@@ -117,7 +140,18 @@ impl Scan {
 impl Drop for Scan {
     fn drop(&mut self) {
         // No join: the thread may wait for a file server that does not answer.
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Release);
+        self.begin();
+    }
+}
+
+impl Counts {
+    /// Waits for the beginning. `false`: the scan was dropped before.
+    fn is_to_begin(&self) -> bool {
+        while !self.begin.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+        !self.stop.load(Ordering::Acquire)
     }
 }
 

@@ -38,8 +38,7 @@ pub struct Watch {
     total: Option<u64>,
     /// The number of files that have ended, if there may be several.
     files: Option<u64>,
-    /// The operands, which are counted once progress may be shown.
-    operands: Option<Operands>,
+    /// Counts the operands, once progress may be shown.
     scan: Option<Scan>,
     /// The sinks, if there are several.
     sinks: Option<SinksAttached>,
@@ -67,7 +66,6 @@ impl Watch {
             drawn_at: Duration::ZERO,
             total: None,
             files: None,
-            operands: None,
             scan: None,
             sinks: None,
             before: Before::default(),
@@ -91,10 +89,13 @@ impl Watch {
         self.buffered = Some((0, size));
     }
 
-    /// Counts the operands once it draws, and shows the files that have ended.
+    /// Counts the operands once it draws, and shows the files that have ended. Called before a
+    /// sink is open: see [`Scan::prepare`].
     pub fn count(&mut self, operands: Operands) {
         self.files = Some(0);
-        self.operands = Some(operands);
+        if self.draws() {
+            self.scan = Scan::prepare(operands);
+        }
     }
 
     /// Sets the number of files that have ended.
@@ -119,7 +120,6 @@ impl Watch {
     pub fn mute(&mut self) {
         self.screen.print("");
         self.style = Style::Nothing;
-        self.operands = None;
         self.scan = None;
     }
 
@@ -214,8 +214,8 @@ impl Watch {
         if !self.draws() || elapsed < QUIET {
             return;
         }
-        if let Some(operands) = self.operands.take() {
-            self.scan = Scan::start(operands);
+        if let Some(scan) = &mut self.scan {
+            scan.begin();
         }
         let Some(drawn_at) = self.style.next(self.drawn_at, elapsed) else {
             return;

@@ -37,6 +37,8 @@ pub struct Client {
     /// The allowed commands, one bit each (`Limit::Commands`).
     allowed: u32,
     progress: Option<(Duration, Instant)>,
+    /// Reports of progress that were left out since the last status.
+    left_out: u32,
     /// It has requested the status, which is not current yet.
     waits: bool,
     /// The peer sends no more commands, but may still read records.
@@ -53,6 +55,7 @@ impl Client {
             output: Vec::new(),
             allowed: u32::MAX,
             progress: None,
+            left_out: 0,
             waits: false,
             has_ended: false,
             is_closed: false,
@@ -76,8 +79,9 @@ impl Client {
             && Instant::now() >= next
         {
             self.progress = Some((every, Instant::now() + every));
-            if self.output.is_empty() {
-                self.put(&Record::Status(steered.status()));
+            match self.output.is_empty() {
+                true => self.put_status(steered.status()),
+                false => self.left_out = self.left_out.saturating_add(1),
             }
         }
         let mut reads = 0;
@@ -154,8 +158,14 @@ impl Client {
     /// Answers a request of the status that waits.
     pub fn answer(&mut self, status: Status) {
         if std::mem::take(&mut self.waits) {
-            self.put(&Record::Status(status));
+            self.put_status(status);
         }
+    }
+
+    /// Appends a status with the number of reports that were left out before it.
+    fn put_status(&mut self, mut status: Status) {
+        status.left_out = std::mem::take(&mut self.left_out);
+        self.put(&Record::Status(status));
     }
 
     fn execute(&mut self, command: Command, steered: &dyn Steered) -> Result<(), Errno> {
@@ -247,6 +257,25 @@ mod tests {
         client.advance(&slow);
         assert!(peer.read(&mut [0; 256]).unwrap() > 0);
         assert!(slow.paused.get());
+    }
+
+    #[test]
+    fn the_next_status_counts_the_reports_that_were_left_out() {
+        use cordboard::cue::Records;
+        let (mut peer, mut client) = with(&[Command::Status]);
+        client.progress = Some((Duration::from_secs(3600), Instant::now()));
+        client.put(&Record::Started(1));
+        let slow = Slow::default();
+        slow.asked.set(true);
+        client.advance(&slow);
+        let (mut records, mut bytes) = (Records::default(), [0; 256]);
+        let n = peer.read(&mut bytes).unwrap();
+        records.push(&bytes[..n]);
+        assert_eq!(records.next(), Some(Record::Started(1)));
+        let Some(Record::Status(status)) = records.next() else {
+            panic!("no status");
+        };
+        assert_eq!(status.left_out, 1);
     }
 
     #[test]

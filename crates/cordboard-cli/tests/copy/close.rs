@@ -2,6 +2,7 @@
 //! has no space.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::*;
@@ -51,6 +52,55 @@ fn what_only_close_tells_is_told() {
         let child = cordboard().arg("cat").arg(&source).stdout(out).spawn();
         crate::common::end(child.unwrap()).ok();
         run(cordboard().arg("splice").arg(&source).arg(at)).ok();
+    });
+}
+
+/// Some file systems report the error to the first close only, which is that of a duplicate
+/// if another thread moves the bytes.
+#[test]
+fn what_only_the_first_close_tells_is_told() {
+    if !root("mounting") {
+        return;
+    }
+    let dir = dir();
+    let source = file(&dir, "source", &bytes(100_000));
+    let big = [
+        file(&dir, "big", &bytes(5 << 20)),
+        file(&dir, "tall", &bytes(5 << 20)),
+    ];
+    let served = Served {
+        close: libc::ENOSPC,
+        once_closed: true,
+        inside: true,
+        ..Served::default()
+    };
+    let by = |run: &dyn Fn(&Path) -> crate::common::Run| {
+        with_file(served, |at| {
+            run(at).fails(1, &["No space left on device (ENOSPC)"]);
+        })
+    };
+    let mounted = by(&|at| call(["copy".as_ref(), source.as_os_str(), at.as_os_str()]));
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+        return;
+    }
+    let splice = |words: &[&str], at: &Path, more: &[&str]| {
+        let mut command = cordboard();
+        command.arg("splice").args(words).arg(&source).arg(at);
+        run(command.args(more))
+    };
+    by(&|at| splice(&[], at, &["/dev/null"]));
+    by(&|at| splice(&["--buffer", "1M"], at, &[]));
+    // Both on an engine, with the second name a symlink to a file elsewhere.
+    by(&|at| {
+        let names = [dir.path().join("file"), dir.path().join("tall")];
+        std::fs::rename(&big[0], &names[0]).unwrap();
+        let mut command = cordboard();
+        command.args(["copy", "--jobs", "2"]).args(&names);
+        let into = dir.path().join("into");
+        std::fs::create_dir(&into).unwrap();
+        std::os::unix::fs::symlink(at, into.join("file")).unwrap();
+        run(command.arg(&into))
     });
 }
 

@@ -246,3 +246,37 @@ fn a_loop_device_is_not_copied_to_the_file_behind_it() {
     elsewhere.ok();
     assert!(read(&image) == contents && read(&other) == contents);
 }
+
+/// With `-p`, the transfer itself does not synchronize the sink.
+#[test]
+fn what_cannot_be_synchronized_is_refused_before_any_byte() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let dir = dir();
+    let (from, fifo) = (file(&dir, "from", b"bytes"), dir.path().join("fifo"));
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    // So that its open does not wait.
+    let options = || std::fs::File::options().read(true).write(true).open(&fifo);
+    let end = options().unwrap();
+    for more in [&["--sync"][..], &["--sync", "-p"]] {
+        let mut command = cordboard();
+        let run = run(command.arg("copy").args(more).args([&from, &fifo]));
+        run.fails(1, &["cannot be synced"]);
+        assert_eq!(rustix::io::ioctl_fionread(&end).unwrap(), 0, "{more:?}");
+    }
+}
+
+/// `sendfile(2)` has no sink offset, which a new file otherwise gets.
+#[test]
+fn a_new_file_is_written_by_sendfile_if_read_write_is_not_allowed() {
+    let dir = dir();
+    let (from, to) = (file(&dir, "from", &bytes(100_000)), dir.path().join("to"));
+    for paths in [
+        "--route=clone,sendfile",
+        "--without=read/write,splice,copy_file_range",
+    ] {
+        let mut command = cordboard();
+        run(command.args(["copy", paths]).args([&from, &to])).ok();
+        assert!(std::fs::read(&to).unwrap() == bytes(100_000), "{paths}");
+        std::fs::remove_file(&to).unwrap();
+    }
+}

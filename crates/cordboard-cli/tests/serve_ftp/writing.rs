@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::common::bytes;
+use super::common::{bytes, root};
 use super::server::{PASSWORD, Server};
 
 #[test]
@@ -262,4 +262,36 @@ fn a_full_disk_is_reported() {
     // The data connection was reset.
     let mut rest = Vec::new();
     assert!(written.is_err() || data.read_to_end(&mut rest).is_err());
+}
+
+/// Some file systems report at `close(2)` that the server has no space, and some of them once.
+#[test]
+fn an_upload_is_complete_once_the_file_is_closed() {
+    if !root("mounting") {
+        return;
+    }
+    let full = testkit::fuse::Served {
+        close: libc::ENOSPC,
+        once_closed: true,
+        ..testkit::fuse::Served::default()
+    };
+    for ascii in [false, true] {
+        let mounted = testkit::fuse::with_file(full, |at| {
+            let server = Server::start(&[]);
+            server.write("up", b"");
+            rustix::mount::mount_bind(at, server.path("up")).unwrap();
+            let mut client = server.ann();
+            if ascii {
+                client.ask("TYPE A", 200);
+            }
+            let reply = client.put("STOR up", b"a line\r\n");
+            let flags = rustix::mount::UnmountFlags::DETACH;
+            rustix::mount::unmount(server.path("up"), flags).unwrap();
+            assert_eq!(reply.code, 452, "{reply:?}");
+            server.logs(&["STOR /up", "(ENOSPC)"]);
+        });
+        if !mounted {
+            return testkit::skip::here("no FUSE here");
+        }
+    }
 }

@@ -466,3 +466,37 @@ fn an_interrupt_while_another_process_has_the_lock_of_standard_input() {
         locked.release();
     }
 }
+
+/// The kernel's log has no end: a thread of the copy waits for the next line. No signal
+/// interrupts a call of that thread.
+#[test]
+fn a_signal_ends_a_copy_of_several_that_waits_for_a_file() {
+    if !root("reading the kernel's log") {
+        return;
+    }
+    let dir = dir();
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let mut command = cordboard();
+    command.args(["copy", "--jobs", "4"]);
+    command.args((0..70).map(|n| file(&dir, &n.to_string(), b"bytes")));
+    command.arg("/proc/kmsg").arg(&into);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    until("its sink", || into.join("kmsg").exists().then_some(()));
+    let tasks = format!("/proc/{}/task", child.id());
+    until("the read", || {
+        let mut tasks = std::fs::read_dir(&tasks).ok()?;
+        tasks.find_map(|task| {
+            let path = task.ok()?.path();
+            let of = |name| std::fs::read_to_string(path.join(name)).unwrap_or_default();
+            let is_asleep = of("stat").rsplit(") ").next()?.starts_with('S');
+            let reads = of("syscall").starts_with(&format!("{} ", libc::SYS_read));
+            let waits = reads || testkit::locked::polls(&path);
+            (is_asleep && waits).then_some(())
+        })
+    });
+    signal(child.id(), Signal::INT);
+    let run = end(child);
+    assert_eq!(run.code(), 130, "{}", run.stderr());
+}

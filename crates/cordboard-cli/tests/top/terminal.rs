@@ -118,12 +118,10 @@ fn a_job_that_is_started_in_the_background_comes_to_the_foreground() {
     let mut tty = shell(&home);
     let program = env!("CARGO_BIN_EXE_cordboard");
     tty.press(&format!("{program} top &\n"));
-    // The shell reports a job that has stopped before its next prompt.
-    until("a stop", || {
-        tty.press("\n");
-        let stopped = |line: &String| line.contains("Stopped");
-        tty.lines().iter().any(stopped).then_some(())
-    });
+    // The shell's own report may have left the screen when it is looked at.
+    tty.press("j=$XDG_RUNTIME_DIR/jobs; until jobs > $j; grep -q Stopped $j; do :; done\n");
+    tty.press("echo \"all\" jobs have stopped\n");
+    tty.shows(&["all jobs have stopped"]);
     continues_in_the_foreground(tty);
 }
 

@@ -161,12 +161,12 @@ impl Job {
         // A caller's observer or stage may panic; the thread also serves other
         // transfers.
         let settled = guarded(|| {
-            let (outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
+            let (mut outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
             // Dropped only now: settling may take long (`fsync(2)`), and a process
             // that forks meanwhile must find the entry.
             drop(inheritable);
             match quick || !engine.is_lost_now() {
-                true => open.close(quick),
+                true => outcome.report.closed(open.close(quick)),
                 false => open.drop_without_close(),
             }
             outcome

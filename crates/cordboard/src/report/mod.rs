@@ -152,6 +152,15 @@ impl Report {
             ..Report::default()
         }
     }
+
+    /// Adds the result of the sink's close. An error that was found before is kept.
+    pub(crate) fn closed(&mut self, result: Result<(), Errno>) {
+        if let Err(errno) = result
+            && self.ended != Ended::Error
+        {
+            (self.ended, self.failed, self.errno) = (Ended::Error, Some(Side::Sink), Some(errno));
+        }
+    }
 }
 
 #[cfg(feature = "serde")]

@@ -3,13 +3,33 @@
 use std::os::fd::{IntoRawFd, OwnedFd};
 
 use super::identity::{Identity, identity};
+use crate::errno::Errno;
 
 /// Closes a descriptor. `EBADF` is ignored: between the check of a number and this call,
 /// another thread of the host may have closed all numbers. Dropping an [`OwnedFd`] aborts
 /// the process then, in builds with debug assertions.
 pub(crate) fn close(fd: OwnedFd) {
+    let _ = close_and_report(fd);
+}
+
+/// As [`close`], and returns the error of the file system. Each close of a duplicate flushes
+/// the file (`filp_flush`, fs/open.c). NFS, CIFS and FUSE may report only then that the server
+/// had no space, and some of them report it once: `fuse_flush` (fs/fuse/file.c) and
+/// `cifs_flush` (fs/smb/client/file.c) clear the error of the mapping.
+///
+/// # Errors
+///
+/// `EINTR`: the descriptor is closed, and it is unknown what the server has taken. The call
+/// is not that of the C library, because musl hides `EINTR`.
+pub(crate) fn close_and_report(fd: OwnedFd) -> Result<(), Errno> {
     // SAFETY: the number was owned, and nothing uses it any more.
-    unsafe { libc::close(fd.into_raw_fd()) };
+    match unsafe { libc::syscall(libc::SYS_close, fd.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::EBADF) | None => Ok(()),
+            Some(errno) => Err(Errno::from_raw(errno)),
+        },
+    }
 }
 
 /// Closes a descriptor if its number still refers to this file. Otherwise the host has

@@ -62,7 +62,7 @@ pub(crate) use buffer::Buffer;
 pub(crate) use cgroup::memory_limit;
 pub(crate) use clock::{monotonic, thread_time};
 pub(crate) use clone::{clone_file, clone_range};
-pub(crate) use close::{close, close_own};
+pub(crate) use close::{close, close_and_report, close_own};
 pub(crate) use datagram::{Batch, How, Received, receive_one};
 pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
 pub(crate) use discard::discard;

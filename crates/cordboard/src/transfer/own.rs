@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use super::reopened::Reopened;
 use super::transfer::{Transfer, lend_own};
 use crate::endpoint::{Endpoint, Facts, Kind, Side};
+use crate::errno::Errno;
 use crate::path::common::holes;
 use crate::pipe::Channel;
-use crate::sys::{close, identity};
+use crate::sys::{close_and_report, identity};
 
 impl Transfer<'_> {
     /// Returns whether the descriptors that it owns still refer to the same files,
@@ -27,24 +28,36 @@ impl Transfer<'_> {
     /// Drops the transfer and closes the descriptors that it owns, if they are
     /// still its own: the host may have closed them. `known`: they have just been
     /// checked, and nothing has blocked since.
-    pub(crate) fn close(mut self, known: bool) {
+    ///
+    /// # Errors
+    ///
+    /// That of the sink's file system. Nothing else reports it: the close of the caller's own
+    /// descriptor then succeeds ([`close_and_report`]).
+    pub(crate) fn close(mut self, known: bool) -> Result<(), Errno> {
         if !known && !self.has_its_descriptors() {
-            return self.drop_without_close();
+            self.drop_without_close();
+            return Ok(());
         }
         // Both borrow the descriptors.
         (self.current, self.walk) = (None, None);
         self.reopened.drain(..).for_each(Reopened::close);
         let Some([source, sink]) = self.owned.take() else {
-            return;
+            return Ok(());
         };
         // The last close of a file may block, and so may that of a pipe whose lock
         // another process holds. The close of a pipe wakes other threads, which may
         // delay this one.
+        let mut result = Ok(());
         for (fd, end) in [(source, self.source()), (sink, self.sink())] {
             match is_still(&fd, end) {
-                true => close(fd),
+                true => result = close_and_report(fd),
                 false => std::mem::forget(fd),
             }
+        }
+        // That of the sink, which comes last. Its contents are on the disk after `fsync(2)`.
+        match result {
+            Err(Errno::EINTR) if self.request.sync => Ok(()),
+            result => result,
         }
     }
 

@@ -276,8 +276,8 @@ impl<'a> Settlement<'a> {
 impl<'a> Transfer<'a> {
     /// Settles the transfer and closes the descriptors.
     pub(crate) fn settle(self, turn: &Turn, waiter: &mut dyn Waiter, start: Duration) -> Outcome {
-        let (outcome, open) = Settlement::new(self, turn, start).finish(waiter);
-        open.close(false);
+        let (mut outcome, open) = Settlement::new(self, turn, start).finish(waiter);
+        outcome.report.closed(open.close(false));
         outcome
     }
 

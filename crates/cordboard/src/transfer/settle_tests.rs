@@ -81,7 +81,7 @@ fn blocks_complete_between_turns() {
     assert!(turns >= 4, "reap, drain, close, sync: {turns}");
     assert_eq!(settlement.turn(&mut waiter, false), Settled::Done);
     let (outcome, open) = settlement.finish(&mut waiter);
-    open.close(false);
+    open.close(false).unwrap();
     let report = outcome.report;
     assert_eq!((report.ended, report.read), (Ended::Idle, report.written));
     let mut copy = Vec::new();

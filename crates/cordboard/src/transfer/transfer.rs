@@ -103,7 +103,8 @@ impl<'a> Transfer<'a> {
     }
 
     /// Creates a transfer that owns its descriptors and closes them at its end. It
-    /// may outlive the caller.
+    /// may outlive the caller. If the close of the sink returns an error, such as `ENOSPC` or
+    /// `EDQUOT` of a file server, the transfer fails with it.
     ///
     /// # Errors
     ///
@@ -121,7 +122,9 @@ impl<'a> Transfer<'a> {
     }
 
     /// Creates a transfer with copies of the descriptors (`dup(2)`), which share position
-    /// and flags with the caller's and are closed at its end. It may outlive the caller.
+    /// and flags with the caller's and are closed at its end. It may outlive the caller. As with
+    /// [`Transfer::owning`], an error of the close is one of the transfer: some file systems
+    /// report it once, and not to the close of the caller's own descriptor.
     ///
     /// # Errors
     ///

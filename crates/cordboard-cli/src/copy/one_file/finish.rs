@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use cordboard::{Observer, Progress, Side, Transfer};
+use cordboard::{Observer, Progress, Request, Side, Transfer};
 use rustix::fs::FileType;
 
 use super::appended::AppendedRanges;
@@ -48,6 +48,27 @@ impl Job {
             }
             Err(Refused { report, problem }) => (report.map(|r| *r), Err(*problem)),
         }
+    }
+
+    /// With `-p`, the sink is synchronized after its attributes are set, not by the transfer.
+    /// A sink that cannot be synchronized is refused before any byte.
+    pub fn refuse_sync(
+        &self,
+        opened: &Opened,
+        (from, to): (&Place<'_>, &Place<'_>),
+    ) -> Result<(), Refused> {
+        if !self.sync || opened.request.sync {
+            return Ok(());
+        }
+        let (source, sink) = opened.ends();
+        let request = Request {
+            sync: true,
+            ..opened.request.clone()
+        };
+        let tried = Transfer::new(source, sink, request);
+        tried
+            .map(drop)
+            .map_err(|failure| Refused::of(&failure, from, to))
     }
 
     /// What follows the bytes: verification, attributes, the disk, closing, and

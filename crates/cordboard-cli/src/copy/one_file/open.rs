@@ -79,8 +79,11 @@ impl Job {
         // Both fields are unsigned on some architectures and signed on others.
         let dense = i128::from(stat.st_blocks) * 512 >= i128::from(stat.st_size);
         let switches = request.switches.or_else(|| Switches::from_env().ok());
-        // sendfile(2) writes only at the sink's own position.
-        let sendfile = switches.and_then(Switches::forced) == Some(DataPath::Sendfile);
+        // sendfile(2) writes only at the sink's own position. Where read/write is not allowed, it
+        // may be the only path.
+        let sendfile = switches.is_some_and(|switches| {
+            switches.allows(DataPath::Sendfile) && !switches.allows(DataPath::ReadWrite)
+        });
         if file && sink.created && dense && !self.append && !sendfile {
             // Both start positions are known: no call moves or reads a
             // position. A file without positions has no offsets either.

@@ -286,7 +286,10 @@ impl<'s> Dispatch<'s> {
                     let request = opened.request.clone();
                     let total = opened.size.filter(|_| only);
                     let how = (total, opened.extras());
-                    let moved = session.run_transfer((source, &from), (sink, &to), request, how);
+                    let moved = match job.refuse_sync(&opened, (&from, &to)) {
+                        Ok(()) => session.run_transfer((source, &from), (sink, &to), request, how),
+                        Err(refused) => (refused.report.map(|r| *r), Err(*refused.problem)),
+                    };
                     job.settle(opened, (&from, &to), top, moved, outcome);
                 }
                 Err(OpenError::Problem(problem)) => outcome.messages.push(job.failed(problem)),

@@ -5,6 +5,7 @@ fn scanned(paths: &[&Path], recursive: bool, most: Option<u64>) -> Scan {
         shared: Arc::default(),
         most,
         bytes: true,
+        waits: None,
     };
     let operands = Operands {
         paths: paths.iter().map(|path| path.to_path_buf()).collect(),
@@ -122,4 +123,42 @@ fn the_thread_has_descriptors_of_its_own() {
     }
     go.send(()).unwrap();
     thread.join().unwrap();
+}
+
+/// The close of a copy flushes the file: the server would report there that it has no space, and
+/// not to the copy's own close.
+#[test]
+fn it_flushes_no_sink_that_is_opened_later() {
+    use std::io::Write;
+    use testkit::fuse::{Served, with_file};
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip::here("mounting needs root");
+    }
+    let dir = tree();
+    let served = Served {
+        close: libc::ENOSPC,
+        once_closed: true,
+        ..Served::default()
+    };
+    let mounted = with_file(served, |at| {
+        let operands = Operands {
+            paths: vec![dir.path().to_owned()],
+            recursive: true,
+            most: None,
+            bytes: true,
+        };
+        let mut scan = Scan::prepare(operands).unwrap();
+        let mut sink = std::fs::File::options().write(true).open(at).unwrap();
+        sink.write_all(b"a few bytes").unwrap();
+        assert_eq!(scan.files(), None);
+        scan.begin();
+        let is_over = |scan: &Scan| scan.is_over() || scan.shared.missed.load(Ordering::Relaxed);
+        while !is_over(&scan) {
+            std::thread::yield_now();
+        }
+        assert_eq!(sys::close(sink.into()), Err(Errno::NOSPC));
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
 }

@@ -178,9 +178,12 @@ impl Splice {
             return Err(Verdict::Moved(0));
         };
         pipe.fit();
+        // The pipe may be smaller than requested. A claimed range that does not fit into it is
+        // lost if the sink fails and another process has moved the position.
+        let step = self.step.min(pipe.capacity());
         let length = flow.want(match flow.sink_could_wait() {
-            true => self.step.min(CopyOut::ENOUGH),
-            false => self.step,
+            true => step.min(CopyOut::ENOUGH),
+            false => step,
         });
         let length = flow.claim_source(length);
         let (source, offset) = (flow.source.fd(), flow.offset_to_read());
@@ -197,7 +200,7 @@ impl Splice {
             Ok(0) => Err(Verdict::Ended),
             Ok(n) => {
                 pipe.filled(n);
-                self.busy = n >= self.step;
+                self.busy = n >= step;
                 flow.was_read(offset, n as u64);
                 flow.took(n as u64);
                 flow.pipe_moved(Side::Source, n);

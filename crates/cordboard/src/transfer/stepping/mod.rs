@@ -232,10 +232,10 @@ impl<'a> Stepping<'a> {
                 self.step_fd.wait(&interest, wait.timeout);
             }
             Settled::Done => {
-                let (outcome, open) = settlement.finish(&mut self.poll);
+                let (mut outcome, open) = settlement.finish(&mut self.poll);
                 self.step_fd.forget();
                 self.step_fd.set_due();
-                open.close(false);
+                outcome.report.closed(open.close(false));
                 let report = &outcome.report;
                 self.progress = Progress {
                     read: report.read,
@@ -272,7 +272,10 @@ impl Drop for Stepping<'_> {
             Stage::Runs(transfer) => {
                 drop(transfer.settle(&cancelled, &mut self.poll, self.stepper.start));
             }
-            Stage::Settles(settlement) => settlement.finish(&mut self.poll).1.close(false),
+            Stage::Settles(settlement) => {
+                let (_, open) = settlement.finish(&mut self.poll);
+                let _ = open.close(false);
+            }
             Stage::Ended => {}
         }
     }

@@ -19,6 +19,62 @@ use std::sync::Mutex;
 use testkit::fuse::{Served, with_file};
 use testkit::pattern::noise;
 
+/// A server reports once that it has no space. The close of the engine's duplicate gets that,
+/// and the caller's own close succeeds.
+#[test]
+fn an_error_that_only_the_first_close_gets_is_reported() {
+    let _dog = watchdog("an_error_that_only_the_first_close_gets_is_reported");
+    if !common::is_root() {
+        testkit::skip::here("mounting needs root");
+        return;
+    }
+    let data = pattern(100_000);
+    let source = || common::file_with(&data);
+    let ways: [&dyn Fn(&File) -> Report; 3] = [
+        &|sink| {
+            cordboard::start(source(), sink, Request::default())
+                .unwrap()
+                .wait()
+                .report
+        },
+        &|sink| {
+            let sink = sink.try_clone().unwrap().into();
+            let transfer = Transfer::owning(source().into(), sink, Request::default());
+            transfer.unwrap().run().report
+        },
+        &|sink| {
+            let (source, request) = (source(), Request::default());
+            let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
+            let mut stepping = transfer.stepping().unwrap();
+            loop {
+                if let Some(outcome) = stepping.step() {
+                    return outcome.report;
+                }
+            }
+        },
+    ];
+    for way in ways {
+        let served = Served {
+            close: libc::ENOSPC,
+            once_closed: true,
+            ..Served::default()
+        };
+        let mounted = with_file(served, |at| {
+            let sink = File::options().write(true).open(at).unwrap();
+            let report = way(&sink);
+            assert_eq!(
+                (report.ended, report.failed, report.errno),
+                (Ended::Error, Some(Side::Sink), Some(Errno::ENOSPC)),
+                "{report:?}"
+            );
+            assert_eq!(report.written, 100_000);
+        });
+        if !mounted {
+            return testkit::skip::here("no FUSE here");
+        }
+    }
+}
+
 #[test]
 fn a_false_size_ends_nothing_early() {
     let _dog = watchdog("a_false_size_ends_nothing_early");
