@@ -21,7 +21,7 @@ pub fn just_copied(from: &Place<'_>, to: &Place<'_>) -> Problem {
 pub fn appeared_meanwhile(from: &Place<'_>, to: &Place<'_>) -> Problem {
     let text = format!("appeared in the new directory, and is not overwritten by {from}");
     Problem::refused(to.shown(), Side::Sink, Errno::EEXIST, text)
-        .help("another process writes there, or two names of the source differ in case only")
+        .help("another process writes there, or it treats two names of the source as one")
 }
 
 /// A source without contents that can be copied.

@@ -22,7 +22,7 @@ use crate::files::{Id, id};
 use crate::problem::Action;
 use crate::problem::Problem;
 
-/// The hint for two names that differ in case only.
+/// The hint for two names that are one file there.
 pub const ONE_NAME: &str =
     "the destination treats two names of the source as one: rename one of them";
 

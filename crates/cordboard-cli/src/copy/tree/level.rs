@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, Stat};
 
-use super::case_collisions::CaseCollisions;
+use super::name_collisions::NameCollisions;
 use crate::copy::parallel::Pending;
 
 /// A directory that is being copied.
 pub struct Level {
     /// The entries that remain.
     pub entries: std::vec::IntoIter<(CString, FileType)>,
-    /// Its names that differ in case only, if the sink's directory existed
+    /// Its names that may be one, if the sink's directory existed
     /// before.
-    pub collisions: CaseCollisions,
+    pub collisions: NameCollisions,
     /// Its status before.
     pub stat: Stat,
     /// The final permissions of the owner, if this command has made it.

@@ -1,7 +1,7 @@
 //! Directories and all that is in them.
 
-mod case_collisions;
 mod level;
+mod name_collisions;
 mod settle;
 mod symlink;
 mod walk;

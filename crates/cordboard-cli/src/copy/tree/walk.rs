@@ -11,8 +11,8 @@ use std::sync::Arc;
 use cordboard::{Errno, Side};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 
-use super::case_collisions::CaseCollisions;
 use super::level::{Left, Level};
+use super::name_collisions::NameCollisions;
 use crate::copy::directories::Chain;
 use crate::copy::directories::list;
 use crate::copy::job::Job;
@@ -40,7 +40,7 @@ struct Walk {
     source: Chain,
     sink: Chain,
     levels: Vec<Level>,
-    /// Directories of the sink whose names differ in case only.
+    /// Directories of the sink whose names may be one.
     colliding: BTreeSet<Id>,
     /// Permissions of group and others in a new directory, until it is settled.
     others: u32,
@@ -185,8 +185,8 @@ impl Walk {
         self.source.enter(name, source, id(&stat));
         self.sink.enter(target_name, made.fd, made.id);
         let collisions = match created {
-            true => CaseCollisions::default(),
-            false => CaseCollisions::among(entries.iter().map(|(name, _)| name.as_c_str())),
+            true => NameCollisions::default(),
+            false => NameCollisions::among(entries.iter().map(|(name, _)| name.as_c_str())),
         };
         self.levels.push(Level {
             entries: entries.into_iter(),
