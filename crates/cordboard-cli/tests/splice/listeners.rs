@@ -135,6 +135,20 @@ fn an_abstract_name_that_is_in_use() {
     );
 }
 
+/// The lock that keeps two processes of the command apart belongs to any program that uses it.
+#[test]
+fn a_directory_that_another_program_has_locked() {
+    let dir = dir();
+    let source = file(&dir, "source", b"stream");
+    let path = dir.path().join("s");
+    let directory = std::fs::File::open(dir.path()).unwrap();
+    directory.lock().unwrap();
+    let name = format!("unix-listen:{}", path.display());
+    let child = start(&[&name, "-", "--size", "6"]);
+    until("a listener", || is_up(&path, "unix-listen").then_some(()));
+    assert_eq!(serves(child, &path, "unix", &source), b"stream");
+}
+
 /// Several processes find it stale at once: one of them has the name in the
 /// end, and serves.
 #[test]

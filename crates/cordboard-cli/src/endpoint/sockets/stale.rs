@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use cordboard::Errno as Named;
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketType};
 
@@ -22,6 +22,7 @@ use crate::files::{Removal, id, remove};
 use crate::interruptible::pause;
 use crate::problem::Action;
 use crate::problem::Problem;
+use crate::signals::Interrupted;
 
 /// Each attempt fails only if another process has bound a socket to the name,
 /// and closed it, since the last.
@@ -29,6 +30,10 @@ const TRIES: usize = 16;
 
 /// How long the file of a socket may exist before the socket is bound to it.
 const BINDING: Duration = Duration::from_millis(100);
+
+/// The number of attempts to lock the directory, and the time between two.
+const LOCKS: usize = 200;
+const BETWEEN: Duration = Duration::from_millis(5);
 
 /// Binds a socket. A file that no socket is bound to any more is removed
 /// before.
@@ -39,6 +44,7 @@ pub fn bind(
     operand: Operand<'_>,
 ) -> Result<(), Problem> {
     let problem = |errno| operand.problem(errno, Action::Listen);
+    let _lock = lock(path)?;
     for _ in 0..TRIES {
         match rustix::net::bind(ours, address) {
             Err(Errno::ADDRINUSE) => {}
@@ -91,6 +97,29 @@ pub fn bind(
         }
     }
     Err(problem(Errno::ADDRINUSE))
+}
+
+/// Locks the directory against other processes of this command, so that none of them finds a
+/// file whose socket is just being bound: a process may be delayed within bind(2) for longer than
+/// [`BINDING`]. `None`: it cannot be opened, or another program holds the lock.
+fn lock(path: &Path) -> Result<Option<OwnedFd>, Interrupted> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(directory, flags, Mode::empty()) else {
+        return Ok(None);
+    };
+    for _ in 0..LOCKS {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(directory)),
+            Err(Errno::WOULDBLOCK) => pause(BETWEEN)?,
+            Err(Errno::INTR) => {}
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(None)
 }
 
 /// Whether no socket is bound to this file. No socket will be bound to it
