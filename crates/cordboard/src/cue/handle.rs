@@ -8,7 +8,7 @@ use rustix::net::socketpair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
 use super::protocol::{Command, Record, Records};
-use super::registry::{Held, Message, New, Registry, Socket};
+use super::registry::{Held, Message, New, NewLink, Registry, Socket};
 use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Kind};
 use crate::errno::Errno;
@@ -89,8 +89,15 @@ impl Cue {
         // peer does not swallow those of the owner.
         let (sink, link) = match registry.find(sink) {
             Some(target) => {
+                let held_open = duplicate(sink)?;
                 let (near, far) = pair()?;
-                (near, Some((target, Socket::new(registry, far))))
+                let socket = Socket::new(registry, far);
+                let link = NewLink {
+                    target,
+                    socket,
+                    held_open,
+                };
+                (near, Some(link))
             }
             None => (duplicate(sink)?, None),
         };

@@ -26,8 +26,17 @@ pub(super) struct New {
     pub(super) kind: Option<Kind>,
     /// A query of the source or the sink may wait for a server.
     pub(super) may_wait: bool,
-    /// For a link: the target, and the socket that it gets.
-    pub(super) link: Option<(u64, WithEnd<Socket>)>,
+    pub(super) link: Option<NewLink>,
+}
+
+/// What a new link needs.
+pub(super) struct NewLink {
+    pub(super) target: u64,
+    /// The socket that the target gets.
+    pub(super) socket: WithEnd<Socket>,
+    /// A copy of the descriptor of the target. The target would otherwise end before it has the
+    /// socket, if its owner closes the descriptor.
+    pub(super) held_open: OwnedFd,
 }
 
 /// The service's end of a socket pair. When it is dropped, also by a panic, the process that
@@ -47,6 +56,11 @@ impl Socket {
             fd,
         };
         WithEnd::new(socket, Socket::end)
+    }
+
+    /// Returns whether this process has made it.
+    pub(super) fn is_at_home(&self) -> bool {
+        self.home.is_here()
     }
 
     /// Closes it, unless the host has closed the descriptors. A child of `fork(2)` may have a
@@ -128,6 +142,8 @@ pub(super) enum Message {
     Started(u64, Box<Result<(), Failure>>),
     /// The transfer of this control descriptor has ended.
     Ended(u64),
+    /// The records of this link are returned, or its source has failed.
+    Answered(u64),
     /// Makes the thread panic, as a bug in it would.
     #[cfg(test)]
     Panic,

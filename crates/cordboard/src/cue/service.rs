@@ -19,8 +19,8 @@ use crate::transfer;
 const EVENTS: usize = 64;
 /// The event of the wakeup; control descriptors have numbers from 1.
 const WAKE: u64 = 0;
-/// The event of a connection has the number of its control descriptor, and its own one in the
-/// bits from this one on. A process makes fewer control descriptors than that.
+/// The event of a connection has the number of its control descriptor, and from this bit on its
+/// own one, which is lower than the number of links at a time.
 const PORT: u32 = 40;
 
 /// Returns the event of a connection.
@@ -138,8 +138,9 @@ impl Service {
             Message::New(new) => {
                 let id = new.id;
                 let (stream, link) = Stream::new(*new);
-                if let Some((target, socket)) = link {
-                    self.attach(target, socket);
+                if let Some(link) = link {
+                    self.attach(link.target, link.socket);
+                    self.registry.close(link.held_open);
                 }
                 // Without room for another watch (`EPOLL` limits of the user) its
                 // caller sees it closed.
@@ -164,6 +165,11 @@ impl Service {
                 }
                 self.advance(id);
             }
+            Message::Answered(id) => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.answered();
+                }
+            }
             #[cfg(test)]
             Message::Panic => std::panic::resume_unwind(Box::new(())),
         }
@@ -175,9 +181,16 @@ impl Service {
         let Some(stream) = self.streams.get_mut(&target) else {
             return;
         };
-        let data = event(target, stream.next_port());
-        if epoll::add(&self.epoll.0, &*socket, data, EventFlags::IN).is_ok() {
-            stream.attach(socket);
+        let number = stream.next_port();
+        if epoll::add(
+            &self.epoll.0,
+            &*socket,
+            event(target, number),
+            EventFlags::IN,
+        )
+        .is_ok()
+        {
+            stream.attach(number, socket);
         }
     }
 
@@ -210,6 +223,10 @@ impl Service {
             return;
         };
         stream.advance(sys::monotonic);
+        // A child of `fork(2)` may have a copy, which would be reported again and again.
+        for ended in stream.take_ended() {
+            let _ = epoll::delete(&self.epoll.0, ended.socket());
+        }
         for port in stream.ports().iter().filter(|port| !port.is_hung_up()) {
             let (reads, writes) = port.interest();
             let mut flags = EventFlags::empty();
@@ -230,7 +247,12 @@ impl Service {
                 return;
             }
             self.registry.remove(id);
-            drop(self.streams.remove(&id));
+            let Some(stream) = self.streams.remove(&id) else {
+                continue;
+            };
+            for port in stream.ports() {
+                let _ = epoll::delete(&self.epoll.0, port.socket());
+            }
         }
     }
 }

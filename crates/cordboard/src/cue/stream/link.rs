@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::net::{Shutdown, shutdown};
 
-use crate::cue::registry::Registry;
+use crate::cue::registry::{Message, Registry};
 use crate::engine::{self, Running};
 use crate::errno::Errno;
 use crate::request::Request;
@@ -14,6 +14,8 @@ use crate::request::Request;
 #[derive(Default)]
 pub(super) struct Link {
     answers: Option<Running>,
+    /// The transfer of the records has ended.
+    pub(super) is_answered: bool,
     /// The last transfer was not cancelled and has not failed.
     pub(super) is_intact: bool,
     /// The target was told that no more commands follow.
@@ -21,15 +23,15 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Starts to return the records, unless that is done already. At their end, the thread of
-    /// the control descriptors is woken.
+    /// Starts to return the records, unless that is done already. `id`: the descriptor of the
+    /// link.
     ///
     /// # Errors
     ///
     /// That of the refused transfer.
     pub(super) fn answer(
         &mut self,
-        registry: &Arc<Registry>,
+        (registry, id): (&Arc<Registry>, u64),
         target: impl AsFd,
         source: impl AsFd,
     ) -> Result<(), Errno> {
@@ -38,9 +40,7 @@ impl Link {
             let answers =
                 answers.map_err(|failure| failure.report.errno.unwrap_or(Errno::EINVAL))?;
             let registry = Arc::clone(registry);
-            answers.on_end(move |_| {
-                let _ = registry.wake().signal();
-            });
+            answers.on_end(move |_| registry.send(Message::Answered(id)));
             self.answers = Some(answers);
         }
         Ok(())
@@ -53,12 +53,9 @@ impl Link {
         if !self.is_intact {
             return true;
         }
-        let Some(answers) = &self.answers else {
-            return true;
-        };
         if !std::mem::replace(&mut self.is_shut, true) {
             let _ = shutdown(target, Shutdown::Write);
         }
-        answers.status().ended
+        self.is_answered
     }
 }

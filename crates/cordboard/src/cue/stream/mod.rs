@@ -13,12 +13,14 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use rustix::net::{Shutdown, shutdown};
+
 use self::job::{Active, Job, Moved};
 use self::link::Link;
 use self::port::Port;
 use super::limits::Limits;
 use super::protocol::{Record, State, Status};
-use super::registry::{Held, New, Socket};
+use super::registry::{Held, New, NewLink, Socket};
 use crate::endpoint::Kind;
 use crate::request::Size;
 use crate::sys::WithEnd;
@@ -32,8 +34,6 @@ pub(super) struct Stream {
     pub(super) id: u64,
     /// That of the owner, and those of links. Dropped before the source and the sink.
     ports: Vec<Port>,
-    /// The number of the next link.
-    next_port: u32,
     pub(super) held: WithEnd<Held>,
     /// The source ends by itself: it is a file or a block device.
     source_ends: bool,
@@ -58,12 +58,11 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Also returns the target of a link, and the socket that it gets.
-    pub(super) fn new(new: New) -> (Stream, Option<(u64, WithEnd<Socket>)>) {
+    /// Also returns what the target of a link gets.
+    pub(super) fn new(new: New) -> (Stream, Option<NewLink>) {
         let stream = Stream {
             id: new.id,
             ports: vec![Port::new(0, new.socket)],
-            next_port: 1,
             held: new.held,
             source_ends: matches!(
                 new.kind,
@@ -89,15 +88,15 @@ impl Stream {
         &self.ports
     }
 
-    /// Returns the number of the next link's connection.
+    /// Returns a number for the next link's connection.
     pub(super) fn next_port(&self) -> u32 {
-        self.next_port
+        let is_free = |number: &u32| self.ports.iter().all(|port| port.number != *number);
+        (1..).find(is_free).unwrap_or(u32::MAX)
     }
 
     /// Adds the connection of a link.
-    pub(super) fn attach(&mut self, socket: WithEnd<Socket>) {
-        self.ports.push(Port::new(self.next_port, socket));
-        self.next_port += 1;
+    pub(super) fn attach(&mut self, number: u32, socket: WithEnd<Socket>) {
+        self.ports.push(Port::new(number, socket));
     }
 
     pub(super) fn port_mut(&mut self, number: u32) -> Option<&mut Port> {
@@ -151,7 +150,6 @@ impl Stream {
             }
         }
         self.is_unfinished = (0..PIECES).all(|_| self.advance_once(clock()));
-        self.close_links();
     }
 
     /// Reads a piece of commands of each connection, carries out those that are whole, and
@@ -183,20 +181,21 @@ impl Stream {
         more
     }
 
-    /// Closes the connections of links whose commands and transfers have ended, and whose
+    /// Removes the connections of links whose commands and transfers have ended, and whose
     /// records are sent.
-    fn close_links(&mut self) {
+    pub(super) fn take_ended(&mut self) -> Vec<Port> {
         let active = self.active.as_ref().map(|active| active.job.port);
         let queue = &self.queue;
         let has_job = |number| {
             let mut jobs = queue.iter().map(|job| job.port).chain(active);
             jobs.any(|port| port == number)
         };
-        let is_unfinished = self.is_unfinished;
-        self.ports.retain(|port| {
-            let is_done = port.is_closed && !is_unfinished && port.output.is_empty();
-            port.number == 0 || !is_done || has_job(port.number)
-        });
+        let has_ended =
+            |port: &mut Port| port.number != 0 && port.has_ended() && !has_job(port.number);
+        if self.is_unfinished || !self.ports.iter_mut().any(has_ended) {
+            return Vec::new();
+        }
+        self.ports.extract_if(.., has_ended).collect()
     }
 
     /// Sends a record to the connection that has commanded the transfer, if it still exists.
@@ -273,6 +272,9 @@ impl Drop for Stream {
         if !self.held.registry.has_descriptors() {
             // The transfer may have descriptors, which are closed already.
             std::mem::forget(self.active.take());
+        } else if self.link.is_some() && self.ports[0].is_at_home() {
+            // A child of `fork(2)` may have a copy, and the target waits for the end.
+            let _ = shutdown(&self.held.ends[1], Shutdown::Both);
         }
     }
 }

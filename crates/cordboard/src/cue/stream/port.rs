@@ -72,6 +72,16 @@ impl Port {
         self.is_closed || self.is_hung_up
     }
 
+    /// Returns whether this process has made it.
+    pub(super) fn is_at_home(&self) -> bool {
+        self.socket.is_at_home()
+    }
+
+    /// Returns whether no more commands arrive, all are carried out, and all records are sent.
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_closed && self.commands.peek(0).is_none() && self.output.is_empty()
+    }
+
     /// Reads commands, as far as there is room. Returns whether bytes have arrived.
     pub(super) fn read(&mut self) -> bool {
         let room = self.commands.room();

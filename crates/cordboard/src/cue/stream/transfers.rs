@@ -80,7 +80,7 @@ impl Stream {
         }
         let Held { registry, ends, .. } = &*self.held;
         match &mut self.link {
-            Some(link) => match link.answer(registry, &ends[1], &ends[0]) {
+            Some(link) => match link.answer((registry, self.id), &ends[1], &ends[0]) {
                 Ok(()) => Ok(job),
                 Err(errno) => Err((job, (Side::Source, errno))),
             },
@@ -203,6 +203,13 @@ impl Stream {
         let (job, number, rest) = (active.job, active.number, active.rest);
         self.active = None;
         self.finish(job, number, report, rest);
+    }
+
+    /// All records of a link are returned.
+    pub(in crate::cue) fn answered(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.is_answered = true;
+        }
     }
 
     /// The running transfer has ended.
