@@ -175,6 +175,9 @@ impl Step for Sendfile {
         if std::mem::take(&mut self.announced) {
             flow.nothing_follows();
         }
+        if let Some(own) = self.own.take() {
+            flow.close_sink(own);
+        }
     }
 }
 

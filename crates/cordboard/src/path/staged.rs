@@ -212,6 +212,7 @@ impl Step for Staged {
     }
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
+        self.writer.finish(flow);
         flow.stages.give_back(std::mem::take(&mut self.chain));
     }
 }

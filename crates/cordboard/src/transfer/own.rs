@@ -51,7 +51,10 @@ impl Transfer<'_> {
         for (fd, end) in [(source, self.source()), (sink, self.sink())] {
             match is_still(&fd, end) {
                 true => result = close_and_report(fd),
-                false => std::mem::forget(fd),
+                false => {
+                    std::mem::forget(fd);
+                    result = Ok(());
+                }
             }
         }
         // That of the sink, which comes last. Its contents are on the disk after `fsync(2)`.

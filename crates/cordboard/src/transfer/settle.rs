@@ -215,6 +215,9 @@ impl<'a> Settlement<'a> {
             }
             path.finish(&mut transfer.flow);
         }
+        if let Some(errno) = transfer.flow.sink_closed {
+            ending.fail(Side::Sink, errno);
+        }
         transfer.flow.give_pipes_back();
         if let Err(errno) = transfer.flow.trim() {
             ending.fail(Side::Sink, errno);

@@ -1,5 +1,6 @@
 //! The working state of a transfer.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -17,6 +18,7 @@ use crate::pipe::{Channel, Unreadable};
 use crate::report::Dropped;
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
+use crate::sys;
 
 /// The bytes that a schedule does not divide where the length of a record is unknown. It is a
 /// multiple of the alignments that pseudo-files require, and longer than most of them.
@@ -54,6 +56,8 @@ pub(crate) struct Flow<'fd> {
     /// Bytes that were taken from the source pipe and cannot be read: they are the
     /// next bytes. In a box, as `room` is, because few transfers have them.
     pub(crate) unreadable: Option<Box<Unreadable>>,
+    /// The error of a close of another open file description of the sink.
+    pub(crate) sink_closed: Option<Errno>,
     /// The source had hung up, and was opened again before the end was reported.
     pub(in crate::path) opened_again: bool,
     /// `poll(2)` reports when the sink's reader is gone.
@@ -116,12 +120,21 @@ impl<'fd> Flow<'fd> {
             },
             interrupted: None,
             unreadable: None,
+            sink_closed: None,
             opened_again: false,
             has_next: false,
             in_place: false,
             room: None,
             enlarged_pipes: EnlargedPipes::default(),
             stages: Stages::default(),
+        }
+    }
+
+    /// Closes another open file description of the sink. It may be the only one that gets an
+    /// error of the file system ([`sys::close_and_report`]).
+    pub(in crate::path) fn close_sink(&mut self, own: OwnedFd) {
+        if let Err(errno) = sys::close_and_report(own) {
+            self.sink_closed.get_or_insert(errno);
         }
     }
 

@@ -417,6 +417,7 @@ impl Step for ReadWrite {
 
     fn finish(&mut self, flow: &mut Flow<'_>) {
         self.credentials.give_back(flow);
+        self.writer.finish(flow);
     }
 
     fn forget(&mut self) {

@@ -99,6 +99,13 @@ impl SinkWriter {
         Ok(in_place::write(flow, bytes)?)
     }
 
+    /// Closes the other open file description of the sink.
+    pub(in crate::path) fn finish(&mut self, flow: &mut Flow<'_>) {
+        if let Some(own) = self.buffered_fd.take() {
+            flow.close_sink(own);
+        }
+    }
+
     /// Releases resources that can be acquired again for the next write.
     pub(super) fn rest(&mut self) {
         self.nowait.rest();

@@ -75,6 +75,40 @@ fn an_error_that_only_the_first_close_gets_is_reported() {
     }
 }
 
+/// `sendfile(2)` writes to another open file description if the position is shared. Its close
+/// gets the error, and that of the caller's does not.
+#[test]
+fn an_error_of_another_description_is_reported() {
+    let _dog = watchdog("an_error_of_another_description_is_reported");
+    if !common::is_root() {
+        testkit::skip::here("mounting needs root");
+        return;
+    }
+    let source = common::file_with(&pattern(100_000));
+    let served = Served {
+        close: libc::ENOSPC,
+        once_closed: true,
+        ..Served::default()
+    };
+    let mounted = with_file(served, |at| {
+        let sink = File::options().write(true).open(at).unwrap();
+        let report = run(&source, &sink, only(&[Sendfile])).report;
+        let path = common::forcible(&[Sendfile]);
+        if path.is_empty() {
+            return;
+        }
+        assert_eq!((report.written, &report.path[..]), (100_000, &path[..]));
+        assert_eq!(
+            (report.ended, report.failed, report.errno),
+            (Ended::Error, Some(Side::Sink), Some(Errno::ENOSPC)),
+            "{report:?}"
+        );
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
 #[test]
 fn a_false_size_ends_nothing_early() {
     let _dog = watchdog("a_false_size_ends_nothing_early");
