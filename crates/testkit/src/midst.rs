@@ -10,6 +10,10 @@ const SET_MODE_FILTER: libc::c_uint = 1;
 const NEW_LISTENER: libc::c_ulong = 1 << 3;
 const RET_ALLOW: u32 = 0x7fff_0000;
 const RET_USER_NOTIF: u32 = 0x7fc0_0000;
+/// The lower half of the second argument in `struct seccomp_data`.
+const SECOND_ARGUMENT: u32 = 24 + if cfg!(target_endian = "little") { 0 } else { 4 };
+/// `FUTEX_CMD_MASK`, of the operations below 128.
+const FUTEX_OPERATION: u32 = 0x7f;
 const NOTIF_RECV: libc::c_ulong = 0xc050_2100;
 const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
 
@@ -29,7 +33,8 @@ pub fn at_each(
 
 /// Runs `body` on a thread of its own, and fails each of these calls that it makes with
 /// the errno that `errno` returns for the number of calls before it. For `None` the
-/// kernel makes the call. Returns the same as [`at_each`].
+/// kernel makes the call. Of the calls of `futex(2)`, only those that wait are held.
+/// Returns the same as [`at_each`].
 pub fn refusing(
     calls: &[libc::c_long],
     body: impl FnOnce() + Send,
@@ -89,19 +94,39 @@ fn first<T>(comes: &Receiver<T>) -> Option<T> {
 
 /// Hands this thread's calls to the owner of the listener.
 fn hand_over(calls: &[libc::c_long], to: &Sender<(OwnedFd, OwnedFd)>, done: OwnedFd) -> bool {
-    let line = |code: u32, jf: u8, k: u32| libc::sock_filter {
+    let line = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
-        jt: 0,
+        jt,
         jf,
         k,
     };
-    let mut lines = vec![line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let returns = libc::BPF_RET | libc::BPF_K;
+    let mut lines = vec![line(load, 0, 0, 0)];
     for call in calls {
-        let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        lines.push(line(equal, 1, *call as u32));
-        lines.push(line(libc::BPF_RET | libc::BPF_K, 0, RET_USER_NOTIF));
+        let operation = match *call {
+            // A call that wakes is not held: if it failed, another thread would sleep forever.
+            libc::SYS_futex => vec![
+                line(load, 0, 0, SECOND_ARGUMENT),
+                line(
+                    libc::BPF_ALU | libc::BPF_AND | libc::BPF_K,
+                    0,
+                    0,
+                    FUTEX_OPERATION,
+                ),
+                line(equal, 2, 0, libc::FUTEX_WAIT as u32),
+                line(equal, 1, 0, libc::FUTEX_WAIT_BITSET as u32),
+                line(returns, 0, 0, RET_ALLOW),
+            ],
+            _ => Vec::new(),
+        };
+        let length = operation.len() as u8 + 1;
+        lines.push(line(equal, 0, length, *call as u32));
+        lines.extend(operation);
+        lines.push(line(returns, 0, 0, RET_USER_NOTIF));
     }
-    lines.push(line(libc::BPF_RET | libc::BPF_K, 0, RET_ALLOW));
+    lines.push(line(returns, 0, 0, RET_ALLOW));
     let filter = libc::sock_fprog {
         len: lines.len() as u16,
         filter: lines.as_mut_ptr(),

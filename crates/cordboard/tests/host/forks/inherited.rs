@@ -204,12 +204,17 @@ fn install(handler: extern "C" fn(libc::c_int)) {
     assert_eq!(done, 0);
 }
 
-/// Makes this thread fork, whatever call it is in.
-fn forks_in(thread: i32) {
+/// Sends this thread the signal whose handler forks, whatever call it is in.
+fn interrupts(thread: i32) {
     let process = std::process::id();
     // SAFETY: takes integers; the thread is there, and has a handler.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
     assert_eq!(sent, 0);
+}
+
+/// Makes this thread fork, whatever call it is in.
+fn forks_in(thread: i32) {
+    interrupts(thread);
     while FORKED.load(Ordering::Acquire) < 0 {
         std::thread::yield_now();
     }
@@ -259,8 +264,8 @@ fn a_child_that_is_forked_before_the_sleep_does_not_sleep() {
         });
         let calls = testkit::midst::refusing(&[libc::SYS_futex], body, |call| {
             if call == BEFORE {
-                let thread = waits.load(Ordering::Acquire);
-                forks_in(thread);
+                // Not waited for: the fork may wait for a lock, by a call that is held too.
+                interrupts(waits.load(Ordering::Acquire));
             }
             (call < BEFORE).then_some(libc::EINTR)
         });
