@@ -144,7 +144,9 @@ pub struct cord_request {
     /// may close it once `cord_start` has returned. `cord_run` does not: the
     /// descriptor must stay open until `cord_run` has returned.
     pub source: c_int,
-    /// The descriptor to write to. As `source`.
+    /// The descriptor to write to. As `source`. If the close of the duplicate
+    /// fails, the transfer fails with its errno: some file servers report only
+    /// then, and once, that they have no space.
     pub sink: c_int,
     /// The number of bytes, or `CORD_ALL`: until the source ends.
     pub size: u64,

@@ -30,7 +30,8 @@ use crate::sys;
 /// and cancels the others. A process that exits ends all of them.
 ///
 /// If `dst` is a control descriptor of this process, bytes that are transferred
-/// to it are commands, and its records go back to `src`, a socket.
+/// to it are commands, and its records for them go back to `src`, a socket. The
+/// commands and the records of the owner of `dst` are separate from these.
 ///
 /// # Returns
 ///
