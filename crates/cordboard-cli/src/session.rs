@@ -177,7 +177,7 @@ impl Session {
         let staged = (self.staging).onto(transfer, extras, source_name, sink_name);
         let transfer = match staged {
             Ok(transfer) => transfer,
-            Err(Refused { report, problem }) => return (report.map(|r| *r), Err(*problem)),
+            Err(refused) => return refused.into_moved(),
         };
         // The number of bytes written is unknown if stages change them.
         let total = total.filter(|_| !self.staging.stages.transform());

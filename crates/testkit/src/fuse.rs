@@ -101,6 +101,18 @@ pub struct Served<'a> {
     pub mute: Option<&'a AtomicBool>,
 }
 
+impl Served<'_> {
+    /// A file of a server that has no space, and reports that once: at the first close after
+    /// a write.
+    pub fn full() -> Self {
+        Served {
+            close: libc::ENOSPC,
+            once_closed: true,
+            ..Served::default()
+        }
+    }
+}
+
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..]
         .first_chunk()

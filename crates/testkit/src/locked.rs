@@ -47,7 +47,7 @@ fn call_of(task: &Path) -> Vec<String> {
 /// Whether this thread sleeps in a call that waits for descriptors or a timeout.
 /// (`wchan` is always 0 on some kernels, such as Debian's 5.10.)
 pub fn polls(task: &Path) -> bool {
-    let calls = [
+    const CALLS: &[libc::c_long] = &[
         libc::SYS_epoll_pwait,
         libc::SYS_epoll_pwait2,
         libc::SYS_ppoll,
@@ -56,8 +56,31 @@ pub fn polls(task: &Path) -> bool {
         #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]
         libc::SYS_poll,
     ];
+    is_in(task, CALLS)
+}
+
+/// Whether this thread sleeps in one of these calls, and a signal could wake it.
+pub fn sleeps_in(task: &Path, calls: &[libc::c_long]) -> bool {
+    let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+    let sleeps = stat.rsplit(") ").next().is_some_and(|s| s.starts_with('S'));
+    sleeps && is_in(task, calls)
+}
+
+fn is_in(task: &Path, calls: &[libc::c_long]) -> bool {
     let call = call_of(task).first().and_then(|call| call.parse().ok());
     call.is_some_and(|call| calls.contains(&call))
+}
+
+/// Returns how often this thread has gone to sleep; `None` if it has ended.
+pub fn switches(task: &Path) -> Option<u64> {
+    let status = std::fs::read_to_string(task.join("status")).ok()?;
+    switches_of(&status)
+}
+
+/// As [`switches`], for the text of its `status`.
+pub fn switches_of(status: &str) -> Option<u64> {
+    let count = (status.lines()).find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count?.trim().parse().ok()
 }
 
 fn is(word: Option<&String>, fd: RawFd) -> bool {

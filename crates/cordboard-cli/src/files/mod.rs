@@ -12,6 +12,12 @@ pub use replacement::{Replacement, replace_symlink};
 pub use socket_file::{FileId, SocketFileId};
 pub use stat::{is_pseudo, is_standard_output, kind, times};
 
+/// Returns the directory in which this name is looked up.
+pub fn directory_of(path: &std::path::Path) -> &std::path::Path {
+    let parent = path.parent().filter(|at| !at.as_os_str().is_empty());
+    parent.unwrap_or(std::path::Path::new("."))
+}
+
 /// The names in a directory. For tests.
 #[cfg(test)]
 fn names(dir: &std::path::Path) -> Vec<String> {

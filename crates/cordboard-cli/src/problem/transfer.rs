@@ -176,6 +176,11 @@ pub struct Refused {
 }
 
 impl Refused {
+    /// Returns what a transfer would: its report, and its result.
+    pub fn into_moved(self) -> (Option<Report>, Result<(), Problem>) {
+        (self.report.map(|report| *report), Err(*self.problem))
+    }
+
     /// From the library's error.
     pub fn of(failure: &Failure, source: &dyn Display, sink: &dyn Display) -> Refused {
         let operand = operand_of(failure.report.failed, source, sink);

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::Thread;
+use std::sync::mpsc::{Sender, channel};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
@@ -44,8 +44,8 @@ pub struct Scan {
     shared: Arc<Counts>,
     most: Option<u64>,
     bytes: bool,
-    /// The thread, until it was told to begin.
-    waits: Option<Thread>,
+    /// Until the thread was told to begin, for which it waits.
+    waits: Option<Sender<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +57,6 @@ struct Counts {
     /// A file was not counted that the copy may reach.
     missed: AtomicBool,
     ended: AtomicBool,
-    begin: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -81,14 +80,15 @@ impl Scan {
             waits: None,
         };
         let counts = Arc::clone(&scan.shared);
-        let (left, has_left) = std::sync::mpsc::channel();
+        let (left, has_left) = channel();
+        let (begin, begins) = channel();
         let body = move || {
             // The copy may need every descriptor number. It closes its files before it
             // reports their end, so the thread must not keep them open.
             let leaves = sys::leave_descriptors();
             counts.missed.store(!leaves, Ordering::Relaxed);
             let _ = left.send(());
-            if leaves && counts.is_to_begin() {
+            if leaves && begins.recv().is_ok() {
                 sys::be_nice(NICE);
                 Walk::new(&counts).run(&operands);
             }
@@ -98,17 +98,16 @@ impl Scan {
             let thread = std::thread::Builder::new().name("cordboard-scan".to_owned());
             thread.stack_size(STACK).spawn(body)
         });
-        let started = started.ok()?;
+        started.ok()?;
         has_left.recv().ok()?;
-        scan.waits = Some(started.thread().clone());
+        scan.waits = Some(begin);
         Some(scan)
     }
 
     /// Lets the thread begin.
     pub fn begin(&mut self) {
-        if let Some(thread) = self.waits.take() {
-            self.shared.begin.store(true, Ordering::Release);
-            thread.unpark();
+        if let Some(begin) = self.waits.take() {
+            let _ = begin.send(());
         }
     }
 
@@ -140,18 +139,7 @@ impl Scan {
 impl Drop for Scan {
     fn drop(&mut self) {
         // No join: the thread may wait for a file server that does not answer.
-        self.shared.stop.store(true, Ordering::Release);
-        self.begin();
-    }
-}
-
-impl Counts {
-    /// Waits for the beginning. `false`: the scan was dropped before.
-    fn is_to_begin(&self) -> bool {
-        while !self.begin.load(Ordering::Acquire) {
-            std::thread::park();
-        }
-        !self.stop.load(Ordering::Acquire)
+        self.shared.stop.store(true, Ordering::Relaxed);
     }
 }
 

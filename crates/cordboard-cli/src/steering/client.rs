@@ -136,13 +136,9 @@ impl Client {
     /// Handles the end of the commands. A peer that has only shut down its writing side gets
     /// further records.
     fn end_input(&mut self) {
-        if self.commands.is_incomplete() {
-            let word = Commands::ROOM - self.commands.room();
-            self.commands = Commands::default();
-            self.put(&Record::Refused {
-                word: word as u32,
-                errno: Errno::ENODATA,
-            });
+        if let Some(word) = self.commands.take_incomplete() {
+            let errno = Errno::ENODATA;
+            self.put(&Record::Refused { word, errno });
             self.send();
         }
         self.is_closed |= self.hangs_up();

@@ -270,11 +270,7 @@ fn an_upload_is_complete_once_the_file_is_closed() {
     if !root("mounting") {
         return;
     }
-    let full = testkit::fuse::Served {
-        close: libc::ENOSPC,
-        once_closed: true,
-        ..testkit::fuse::Served::default()
-    };
+    let full = testkit::fuse::Served::full();
     for ascii in [false, true] {
         let mounted = testkit::fuse::with_file(full, |at| {
             let server = Server::start(&[]);

@@ -489,11 +489,8 @@ fn a_signal_ends_a_copy_of_several_that_waits_for_a_file() {
         let mut tasks = std::fs::read_dir(&tasks).ok()?;
         tasks.find_map(|task| {
             let path = task.ok()?.path();
-            let of = |name| std::fs::read_to_string(path.join(name)).unwrap_or_default();
-            let is_asleep = of("stat").rsplit(") ").next()?.starts_with('S');
-            let reads = of("syscall").starts_with(&format!("{} ", libc::SYS_read));
-            let waits = reads || testkit::locked::polls(&path);
-            (is_asleep && waits).then_some(())
+            let reads = testkit::locked::sleeps_in(&path, &[libc::SYS_read]);
+            (reads || testkit::locked::polls(&path)).then_some(())
         })
     });
     signal(child.id(), Signal::INT);

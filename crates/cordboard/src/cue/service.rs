@@ -27,6 +27,11 @@ const PORT: u32 = 40;
 fn event(id: u64, port: u32) -> EventData {
     EventData::new_u64(id | u64::from(port) << PORT)
 }
+
+/// Returns the control descriptor and the connection of an event.
+fn connection(event: u64) -> (u64, u32) {
+    (event & ((1 << PORT) - 1), (event >> PORT) as u32)
+}
 /// The longest sleep while there are control descriptors: the host may have closed the
 /// descriptors of this thread, and nothing else would wake it then.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -113,10 +118,7 @@ impl Service {
             for (id, flags) in ready {
                 match id {
                     WAKE => drop(self.registry.wake().clear()),
-                    id => {
-                        let port = (id >> PORT) as u32;
-                        self.handle_event(id & ((1 << PORT) - 1), port, flags);
-                    }
+                    event => self.handle_event(connection(event), flags),
                 }
             }
             for message in self.registry.take() {
@@ -182,19 +184,13 @@ impl Service {
             return;
         };
         let number = stream.next_port();
-        if epoll::add(
-            &self.epoll.0,
-            &*socket,
-            event(target, number),
-            EventFlags::IN,
-        )
-        .is_ok()
-        {
+        let data = event(target, number);
+        if epoll::add(&self.epoll.0, &*socket, data, EventFlags::IN).is_ok() {
             stream.attach(number, socket);
         }
     }
 
-    fn handle_event(&mut self, id: u64, port: u32, flags: EventFlags) {
+    fn handle_event(&mut self, (id, port): (u64, u32), flags: EventFlags) {
         let port = (self.streams.get_mut(&id)).and_then(|stream| stream.port_mut(port));
         if let Some(port) = port
             && flags.intersects(EventFlags::HUP | EventFlags::ERR)

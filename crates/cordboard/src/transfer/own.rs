@@ -47,18 +47,16 @@ impl Transfer<'_> {
         // The last close of a file may block, and so may that of a pipe whose lock
         // another process holds. The close of a pipe wakes other threads, which may
         // delay this one.
-        let mut result = Ok(());
-        for (fd, end) in [(source, self.source()), (sink, self.sink())] {
-            match is_still(&fd, end) {
-                true => result = close_and_report(fd),
-                false => {
-                    std::mem::forget(fd);
-                    result = Ok(());
-                }
+        let close = |fd, end| match is_still(&fd, end) {
+            true => close_and_report(fd),
+            false => {
+                std::mem::forget(fd);
+                Ok(())
             }
-        }
-        // That of the sink, which comes last. Its contents are on the disk after `fsync(2)`.
-        match result {
+        };
+        let _ = close(source, self.source());
+        match close(sink, self.sink()) {
+            // Its contents are on the disk after `fsync(2)`.
             Err(Errno::EINTR) if self.request.sync => Ok(()),
             result => result,
         }

@@ -12,7 +12,7 @@ use rustix::fs::SeekFrom;
 use testkit::pattern::noise;
 
 use super::common::watchdog;
-use super::steps::{bytes_of, done, file_with, next, send, status};
+use super::steps::{bytes_of, done, file_with, flood, next, send, status};
 
 const LIMIT: u64 = 50_000;
 
@@ -130,16 +130,7 @@ fn a_peer_that_reads_nothing_blocks_itself() {
     let _dog = watchdog("a_peer_that_reads_nothing_blocks_itself");
     is_withstood(0, |peer| {
         peer.set_nonblocking(true).unwrap();
-        let bytes = bytes_of(&[Command::Status; 100]);
-        let mut silent = 0;
-        // Full for so long that nothing in between takes any more.
-        while silent < 1000 {
-            silent += 1;
-            if rustix::io::write(&peer, &bytes).is_ok() {
-                silent = 0;
-            }
-            std::thread::yield_now();
-        }
+        flood(&peer, &[Command::Status; 100], 1000);
     });
 }
 

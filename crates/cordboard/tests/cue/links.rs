@@ -6,39 +6,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process;
 
 use cordboard::Ended;
-use cordboard::cue::{Command, Cue, Limit, Record, Records, State};
+use cordboard::cue::{Command, Cue, Limit, Record, State};
 use testkit::pattern::noise;
 
 use super::common::watchdog;
-use super::steps::{bytes_of, done, file_with, send};
-
-/// Reads records from a peer's socket.
-struct Answers<S> {
-    socket: S,
-    records: Records,
-}
-
-impl<S: Read> Answers<S> {
-    fn new(socket: S) -> Answers<S> {
-        Answers {
-            socket,
-            records: Records::default(),
-        }
-    }
-
-    fn next(&mut self) -> Option<Record> {
-        loop {
-            if let Some(record) = self.records.next() {
-                return Some(record);
-            }
-            let mut bytes = [0; 100];
-            match self.socket.read(&mut bytes).unwrap() {
-                0 => return None,
-                n => self.records.push(&bytes[..n]),
-            }
-        }
-    }
-}
+use super::steps::{Answers, bytes_of, done, file_with, send};
 
 fn steer(mut peer: impl Read + Write, ours: impl std::os::fd::AsFd) {
     let data = noise(100_000);

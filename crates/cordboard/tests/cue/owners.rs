@@ -5,13 +5,13 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use cordboard::cue::{Command, Cue, Record, Records, State};
+use cordboard::cue::{Command, Cue, Record, State};
 use cordboard::{Ended, Errno};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::pattern::noise;
 
 use super::common::{alone, watchdog};
-use super::steps::{bytes_of, done, file_with, next, send, status};
+use super::steps::{Answers, bytes_of, done, file_with, flood, next, send, status};
 
 /// A control descriptor from one pipe to another, and a peer that is linked with it.
 struct Linked {
@@ -41,22 +41,6 @@ impl Linked {
     }
 }
 
-/// Waits for a record of this kind.
-fn answer(mut peer: impl Read, is_it: impl Fn(&Record) -> bool) {
-    let mut records = Records::default();
-    loop {
-        while let Some(record) = records.next() {
-            if is_it(&record) {
-                return;
-            }
-        }
-        // One word at a time: none of the next record.
-        let mut word = [0; 4];
-        peer.read_exact(&mut word).unwrap();
-        records.push(&word);
-    }
-}
-
 fn is_status(record: &Record) -> bool {
     matches!(record, Record::Status(_))
 }
@@ -71,7 +55,7 @@ fn an_incomplete_command_of_a_peer_swallows_none_of_the_owner() {
         let mut bytes = bytes_of(&[Command::Status]);
         bytes.extend(word.to_le_bytes());
         linked.peer.write_all(&bytes).unwrap();
-        answer(&linked.peer, is_status);
+        Answers::new(&linked.peer).until(is_status);
         send(&linked.cue, &[Command::Pause]);
         let status = status(&mut linked.cue);
         assert_eq!(status.state, State::Paused, "{word:x}");
@@ -84,18 +68,11 @@ fn an_incomplete_command_of_a_peer_swallows_none_of_the_owner() {
 #[test]
 fn a_peer_that_reads_nothing_does_not_hold_up_the_owner() {
     let _dog = watchdog("a_peer_that_reads_nothing_does_not_hold_up_the_owner");
-    for flood in [Command::Status, Command::Write(1)] {
+    for command in [Command::Status, Command::Write(1)] {
         let mut linked = Linked::new();
         linked.peer.set_nonblocking(true).unwrap();
-        let bytes = bytes_of(&[&[Command::WriteToEnd], &[flood; 100][..]].concat());
-        let mut silent = 0;
-        while silent < 100 {
-            silent += 1;
-            if rustix::io::write(&linked.peer, &bytes).is_ok() {
-                silent = 0;
-            }
-            std::thread::yield_now();
-        }
+        let commands = [&[Command::WriteToEnd], &[command; 100][..]].concat();
+        flood(&linked.peer, &commands, 100);
         while status(&mut linked.cue).transfer != 1 {}
         linked.feed.write_all(b"five!").unwrap();
         linked.end.read_exact(&mut [0; 5]).unwrap();
@@ -121,12 +98,13 @@ fn the_next_transfer_is_that_of_the_same_side() {
     let offsets = [Command::SourceOffset(1000), Command::SinkOffset(5000)];
     let bytes = bytes_of(&[&offsets[..], &[Command::Status]].concat());
     peer.write_all(&bytes).unwrap();
-    answer(&peer, is_status);
+    let mut answers = Answers::new(peer.try_clone().unwrap());
+    answers.until(is_status);
     send(&cue, &[Command::Write(1000)]);
     assert_eq!(next(&mut cue), Record::Started(1));
     assert_eq!(done(&mut cue).written, 1000);
     peer.write_all(&bytes_of(&[Command::Write(500)])).unwrap();
-    answer(&peer, |record| matches!(record, Record::Done(_)));
+    answers.until(|record| matches!(record, Record::Done(_)));
     let mut copy = vec![0; 6000];
     assert_eq!(rustix::io::pread(&sink, &mut copy, 0).unwrap(), 5500);
     assert!(copy[..1000] == data[..1000] && copy[5000..5500] == data[1000..1500]);
@@ -146,7 +124,7 @@ fn what_a_peer_leaves_behind_is_cancelled() {
         drop((source, sink, cue, link));
         let commands = [Command::Pause, Command::Write(5), Command::WriteToEnd];
         peer.write_all(&bytes_of(&commands)).unwrap();
-        answer(&mut peer, |record| matches!(record, Record::Started(_)));
+        Answers::new(&mut peer).until(|record| matches!(record, Record::Started(_)));
         half_close(&peer);
         // The sink is closed.
         end.read_to_end(&mut Vec::new()).unwrap();
@@ -171,17 +149,10 @@ fn a_link_of_some_bytes_returns_all_records() {
     send(&link, &[Command::Write(commands.len() as u64)]);
     drop((ours, cue, link));
     peer.write_all(&commands).unwrap();
-    let mut all = Vec::new();
-    peer.read_to_end(&mut all).unwrap();
-    let mut records = Records::default();
-    let mut ends = 0;
-    for piece in all.chunks(100) {
-        records.push(piece);
-        while let Some(record) = records.next() {
-            ends += usize::from(matches!(record, Record::Done(_)));
-        }
-    }
-    assert_eq!(ends, 20, "{} bytes", all.len());
+    let mut answers = Answers::new(peer);
+    let records = std::iter::from_fn(|| answers.next());
+    let ends = records.filter(|record| matches!(record, Record::Done(_)));
+    assert_eq!(ends.count(), 20);
 }
 
 /// Bytes that a failed transfer has left go where it has ended, before the offset of the next

@@ -1,9 +1,9 @@
 //! What the tests of control descriptors do in each step.
 
-use std::io::{Seek, Write};
+use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cordboard::cue::{Command, Cue, Done, Record, Status};
+use cordboard::cue::{Command, Cue, Done, Record, Records, Status};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SendFlags;
 
@@ -71,4 +71,50 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let now = Timespec::default();
     rustix::event::poll(&mut fds, Some(&now)).unwrap() > 0
+}
+
+/// Reads records from a peer's socket.
+pub struct Answers<S> {
+    socket: S,
+    records: Records,
+}
+
+impl<S: Read> Answers<S> {
+    pub fn new(socket: S) -> Answers<S> {
+        Answers {
+            socket,
+            records: Records::default(),
+        }
+    }
+
+    pub fn next(&mut self) -> Option<Record> {
+        loop {
+            if let Some(record) = self.records.next() {
+                return Some(record);
+            }
+            let mut bytes = [0; 100];
+            match self.socket.read(&mut bytes).unwrap() {
+                0 => return None,
+                n => self.records.push(&bytes[..n]),
+            }
+        }
+    }
+
+    /// Waits for a record of this kind.
+    pub fn until(&mut self, is_it: impl Fn(&Record) -> bool) {
+        while !is_it(&self.next().expect("no more records")) {}
+    }
+}
+
+/// Writes these commands to a nonblocking peer, until it has been full so many times in a row
+/// that nothing in between takes any more.
+pub fn flood(peer: impl AsFd, commands: &[Command], times: usize) {
+    let (bytes, mut silent) = (bytes_of(commands), 0);
+    while silent < times {
+        silent += 1;
+        if rustix::io::write(&peer, &bytes).is_ok() {
+            silent = 0;
+        }
+        std::thread::yield_now();
+    }
 }

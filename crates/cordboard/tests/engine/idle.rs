@@ -70,13 +70,7 @@ fn files(threads: &[&str], name: &str) -> Vec<String> {
 
 /// Returns the number of voluntary context switches of these threads.
 fn switches(threads: &[&str]) -> u64 {
-    let of = |status: &String| -> u64 {
-        let line = status
-            .lines()
-            .find(|l| l.starts_with("voluntary_ctxt_switches"));
-        let number = line.unwrap().split_whitespace().nth(1);
-        number.unwrap().parse().unwrap()
-    };
+    let of = |status: &String| testkit::locked::switches_of(status).unwrap();
     files(threads, "status").iter().map(of).sum()
 }
 

@@ -46,7 +46,7 @@ impl Job {
                 let done = result_of(&report, (source, from), (sink, to));
                 (Some(report), done)
             }
-            Err(Refused { report, problem }) => (report.map(|r| *r), Err(*problem)),
+            Err(refused) => refused.into_moved(),
         }
     }
 

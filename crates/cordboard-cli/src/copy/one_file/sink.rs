@@ -2,7 +2,6 @@
 //! replaced once it is certain that it is not the source.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, Side, Transfer};
@@ -20,6 +19,7 @@ use crate::endpoint;
 use crate::files::id;
 use crate::files::kind;
 
+use crate::files::directory_of;
 use crate::files::if_exists;
 use crate::interruptible::interruptible;
 use crate::problem::Action;
@@ -263,8 +263,7 @@ impl Job {
         if self.reads_and_writes() || to.stat().err() != Some(rustix::io::Errno::NOENT) {
             return Ok(());
         }
-        let parent = to.name.parent().filter(|at| !at.as_os_str().is_empty());
-        let (parent, mode) = (parent.unwrap_or(Path::new(".")), Mode::from_raw_mode(0o600));
+        let (parent, mode) = (directory_of(to.name), Mode::from_raw_mode(0o600));
         let open = || rustix::fs::openat(to.directory, parent, flags | OFlags::TMPFILE, mode);
         let Ok(unnamed) = retry(open) else {
             return Ok(());
@@ -348,6 +347,8 @@ fn open_concurrently(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use cordboard::Control;
     use rustix::fs::CWD;
 

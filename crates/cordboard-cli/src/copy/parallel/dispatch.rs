@@ -288,7 +288,7 @@ impl<'s> Dispatch<'s> {
                     let how = (total, opened.extras());
                     let moved = match job.refuse_sync(&opened, (&from, &to)) {
                         Ok(()) => session.run_transfer((source, &from), (sink, &to), request, how),
-                        Err(refused) => (refused.report.map(|r| *r), Err(*refused.problem)),
+                        Err(refused) => refused.into_moved(),
                     };
                     job.settle(opened, (&from, &to), top, moved, outcome);
                 }

@@ -16,6 +16,7 @@ use crate::endpoint::open;
 use crate::endpoint::opened::{Existing, Opened};
 use crate::endpoint::sockets::{Operand, net, unix_socket};
 use crate::endpoint::standard;
+use crate::files::directory_of;
 use crate::problem::{Action, Problem};
 
 /// A descriptor in an endpoint's place, and how it differs.
@@ -241,10 +242,7 @@ fn resolve_symlinks(path: &Path) -> PathBuf {
 /// Makes an unnamed file on the file system of the sink.
 fn unnamed_file(path: &Path, operand: Operand<'_>, append: bool) -> Result<OwnedFd, Problem> {
     let path = &resolve_symlinks(path);
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let directory = directory_of(path);
     let mode = Mode::from_raw_mode(0o600);
     let mut flags = OFlags::WRONLY | OFlags::CLOEXEC;
     if append {

@@ -18,7 +18,7 @@ use rustix::net::{SocketAddrUnix, SocketType};
 
 use super::operand::Operand;
 use super::unix_socket::socket;
-use crate::files::{Removal, id, remove};
+use crate::files::{Removal, directory_of, id, remove};
 use crate::interruptible::pause;
 use crate::problem::Action;
 use crate::problem::Problem;
@@ -103,12 +103,8 @@ pub fn bind(
 /// file whose socket is just being bound: a process may be delayed within bind(2) for longer than
 /// [`BINDING`]. `None`: it cannot be opened, or another program holds the lock.
 fn lock(path: &Path) -> Result<Option<OwnedFd>, Interrupted> {
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = rustix::fs::open(directory, flags, Mode::empty()) else {
+    let Ok(directory) = rustix::fs::open(directory_of(path), flags, Mode::empty()) else {
         return Ok(None);
     };
     for _ in 0..LOCKS {

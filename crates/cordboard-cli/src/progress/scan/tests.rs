@@ -135,12 +135,7 @@ fn it_flushes_no_sink_that_is_opened_later() {
         return testkit::skip::here("mounting needs root");
     }
     let dir = tree();
-    let served = Served {
-        close: libc::ENOSPC,
-        once_closed: true,
-        ..Served::default()
-    };
-    let mounted = with_file(served, |at| {
+    let mounted = with_file(Served::full(), |at| {
         let operands = Operands {
             paths: vec![dir.path().to_owned()],
             recursive: true,

@@ -85,6 +85,14 @@ impl Commands {
         None
     }
 
+    /// Removes the last command if it is incomplete and no more bytes follow. Returns the number
+    /// of its bytes.
+    pub fn take_incomplete(&mut self) -> Option<u32> {
+        let left = self.is_incomplete().then_some(self.bytes.len())?;
+        *self = Commands::default();
+        Some(left as u32)
+    }
+
     /// Returns whether the last command is incomplete.
     pub fn is_incomplete(&self) -> bool {
         !self.bytes.is_empty() && self.peek(0).is_none()

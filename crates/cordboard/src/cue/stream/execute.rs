@@ -137,7 +137,8 @@ impl Stream {
     /// of a link. All others are cancelled.
     fn end_input(&mut self, at: usize) {
         let port = &mut self.ports[at];
-        if let Some((word, errno)) = port.take_incomplete() {
+        if let Some(word) = port.commands.take_incomplete() {
+            let errno = Errno::ENODATA;
             port.output.put(&Record::Refused { word, errno });
         }
         if self.is_abandoned() {

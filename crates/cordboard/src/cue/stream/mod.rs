@@ -190,11 +190,11 @@ impl Stream {
             let mut jobs = queue.iter().map(|job| job.port).chain(active);
             jobs.any(|port| port == number)
         };
-        let has_ended =
-            |port: &mut Port| port.number != 0 && port.has_ended() && !has_job(port.number);
-        if self.is_unfinished || !self.ports.iter_mut().any(has_ended) {
-            return Vec::new();
-        }
+        let is_unfinished = self.is_unfinished;
+        let has_ended = |port: &mut Port| {
+            let is_link = port.number != 0;
+            is_link && !is_unfinished && port.has_ended() && !has_job(port.number)
+        };
         self.ports.extract_if(.., has_ended).collect()
     }
 

@@ -9,7 +9,6 @@ use rustix::net::{RecvFlags, recv};
 use crate::cue::output::Output;
 use crate::cue::protocol::Commands;
 use crate::cue::registry::Socket;
-use crate::errno::Errno;
 use crate::sys::WithEnd;
 
 /// One connection: the commands that arrive there, and the records that go back.
@@ -109,16 +108,5 @@ impl Port {
         let was_full = self.output.is_full();
         self.output.send(self.socket.as_fd());
         was_full && !self.output.is_full()
-    }
-
-    /// Removes an incomplete command, behind which none follows. Returns the number of its
-    /// bytes.
-    pub(super) fn take_incomplete(&mut self) -> Option<(u32, Errno)> {
-        if !self.commands.is_incomplete() {
-            return None;
-        }
-        let left = Commands::ROOM - self.commands.room();
-        self.commands = Commands::default();
-        Some((left as u32, Errno::ENODATA))
     }
 }

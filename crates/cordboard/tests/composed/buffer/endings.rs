@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cordboard::buffer::Place;
 use cordboard::{Control, Ended, Errno, Observer, Progress, Side};
 
-use super::runs::{audit, buffered, switches, until};
+use super::runs::{audit, buffered, until};
 use crate::common::mount::Mount;
 use crate::common::{
     From, MIB, SOURCES, Source, alone, content, content_of, file_with, pattern, position, tcp_pair,
     watchdog,
 };
-use testkit::locked::polls;
+use testkit::locked::{polls, switches};
 
 #[test]
 fn a_closed_sink_strands_or_rewinds() {

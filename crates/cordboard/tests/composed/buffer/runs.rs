@@ -31,13 +31,6 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns how often a thread has gone to sleep.
-pub fn switches(task: &std::path::Path) -> Option<u64> {
-    let status = std::fs::read_to_string(task.join("status")).ok()?;
-    let count = (status.lines()).find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    count?.trim().parse().ok()
-}
-
 /// Checks the account. Returns the bytes that were handed back.
 pub fn audit(outcome: &mut BufferedOutcome) -> Vec<u8> {
     let accounted = outcome.written + outcome.stranded;

@@ -19,93 +19,65 @@ use std::sync::Mutex;
 use testkit::fuse::{Served, with_file};
 use testkit::pattern::noise;
 
-/// A server reports once that it has no space. The close of the engine's duplicate gets that,
-/// and the caller's own close succeeds.
-#[test]
-fn an_error_that_only_the_first_close_gets_is_reported() {
-    let _dog = watchdog("an_error_that_only_the_first_close_gets_is_reported");
+/// Writes 100,000 bytes to a file whose server reports once that it has no space. The caller's
+/// own close does not get the error. `paths`: those that are used, if they are known.
+fn reports_lack_of_space(way: impl FnOnce(File, &File) -> Report, paths: Option<&[DataPath]>) {
     if !common::is_root() {
-        testkit::skip::here("mounting needs root");
-        return;
-    }
-    let data = pattern(100_000);
-    let source = || common::file_with(&data);
-    let ways: [&dyn Fn(&File) -> Report; 3] = [
-        &|sink| {
-            cordboard::start(source(), sink, Request::default())
-                .unwrap()
-                .wait()
-                .report
-        },
-        &|sink| {
-            let sink = sink.try_clone().unwrap().into();
-            let transfer = Transfer::owning(source().into(), sink, Request::default());
-            transfer.unwrap().run().report
-        },
-        &|sink| {
-            let (source, request) = (source(), Request::default());
-            let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
-            let mut stepping = transfer.stepping().unwrap();
-            loop {
-                if let Some(outcome) = stepping.step() {
-                    return outcome.report;
-                }
-            }
-        },
-    ];
-    for way in ways {
-        let served = Served {
-            close: libc::ENOSPC,
-            once_closed: true,
-            ..Served::default()
-        };
-        let mounted = with_file(served, |at| {
-            let sink = File::options().write(true).open(at).unwrap();
-            let report = way(&sink);
-            assert_eq!(
-                (report.ended, report.failed, report.errno),
-                (Ended::Error, Some(Side::Sink), Some(Errno::ENOSPC)),
-                "{report:?}"
-            );
-            assert_eq!(report.written, 100_000);
-        });
-        if !mounted {
-            return testkit::skip::here("no FUSE here");
-        }
-    }
-}
-
-/// `sendfile(2)` writes to another open file description if the position is shared. Its close
-/// gets the error, and that of the caller's does not.
-#[test]
-fn an_error_of_another_description_is_reported() {
-    let _dog = watchdog("an_error_of_another_description_is_reported");
-    if !common::is_root() {
-        testkit::skip::here("mounting needs root");
-        return;
+        return testkit::skip::here("mounting needs root");
     }
     let source = common::file_with(&pattern(100_000));
-    let served = Served {
-        close: libc::ENOSPC,
-        once_closed: true,
-        ..Served::default()
-    };
-    let mounted = with_file(served, |at| {
+    let mounted = with_file(Served::full(), |at| {
         let sink = File::options().write(true).open(at).unwrap();
-        let report = run(&source, &sink, only(&[Sendfile])).report;
-        let path = common::forcible(&[Sendfile]);
-        if path.is_empty() {
-            return;
-        }
-        assert_eq!((report.written, &report.path[..]), (100_000, &path[..]));
+        let report = way(source, &sink);
         assert_eq!(
             (report.ended, report.failed, report.errno),
             (Ended::Error, Some(Side::Sink), Some(Errno::ENOSPC)),
             "{report:?}"
         );
+        assert_eq!(report.written, 100_000);
+        assert!(paths.is_none_or(|paths| report.path == paths), "{report:?}");
     });
     if !mounted {
         testkit::skip::here("no FUSE here");
+    }
+}
+
+/// The close of the engine's duplicate gets the error.
+#[test]
+fn an_error_that_only_the_first_close_gets_is_reported() {
+    let _dog = watchdog("an_error_that_only_the_first_close_gets_is_reported");
+    let started = |source, sink: &File| {
+        let running = cordboard::start(source, sink, Request::default());
+        running.unwrap().wait().report
+    };
+    let owning = |source: File, sink: &File| {
+        let sink = sink.try_clone().unwrap().into();
+        let transfer = Transfer::owning(source.into(), sink, Request::default());
+        transfer.unwrap().run().report
+    };
+    let stepping = |source: File, sink: &File| {
+        let request = Request::default();
+        let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
+        let mut stepping = transfer.stepping().unwrap();
+        loop {
+            if let Some(outcome) = stepping.step() {
+                return outcome.report;
+            }
+        }
+    };
+    reports_lack_of_space(started, None);
+    reports_lack_of_space(owning, None);
+    reports_lack_of_space(stepping, None);
+}
+
+/// `sendfile(2)` writes to another open file description if the position is shared.
+#[test]
+fn an_error_of_another_description_is_reported() {
+    let _dog = watchdog("an_error_of_another_description_is_reported");
+    let path = common::forcible(&[Sendfile]);
+    if !path.is_empty() {
+        let by = |source: File, sink: &File| run(&source, sink, only(&[Sendfile])).report;
+        reports_lack_of_space(by, Some(&path));
     }
 }
 

@@ -35,12 +35,9 @@ fn threads(name: &str) -> Vec<libc::pid_t> {
 /// ended.
 fn sleeps(thread: libc::pid_t) -> Option<(char, u64)> {
     let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-    let of = |name| {
-        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-        line.split_whitespace().nth(1).unwrap().to_owned()
-    };
-    let state = of("State:").chars().next().unwrap();
-    Some((state, of("voluntary_ctxt_switches:").parse().unwrap()))
+    let line = status.lines().find_map(|line| line.strip_prefix("State:"));
+    let state = line.unwrap().trim().chars().next().unwrap();
+    Some((state, testkit::locked::switches_of(&status).unwrap()))
 }
 
 /// Waits until an engine's thread has its name, and returns the thread.

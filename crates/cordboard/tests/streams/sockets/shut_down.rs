@@ -102,11 +102,7 @@ fn sends(task: &std::path::Path) -> bool {
         libc::SYS_sendfile,
         libc::SYS_write,
     ];
-    let call = std::fs::read_to_string(task.join("syscall")).unwrap_or_default();
-    let number = call.split_whitespace().next().unwrap_or_default().parse();
-    let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
-    let waits = stat.rsplit(") ").next().is_some_and(|s| s.starts_with('S'));
-    waits && number.is_ok_and(|number| calls.contains(&number))
+    testkit::locked::sleeps_in(task, &calls)
 }
 
 fn run(case: &Case, request: Request) -> Report {
