@@ -1,10 +1,11 @@
 //! Descriptors that the library keeps between calls. The program may have
 //! closed them (`close_range(2)`) and opened other files under their numbers.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use cordboard::{Errno, Lock, PerProcess, duplicate};
+use rustix::fs::FileType;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::process::{self, lock};
@@ -57,6 +58,21 @@ impl CheckedFd {
         let same_file = self.file.is_some() && file_id(fd).ok() == self.file;
         let sentinel_open = || (self.sentinel.as_ref()).is_none_or(|fd| fd.fd().is_some());
         (same_file && sentinel_open()).then_some(fd)
+    }
+
+    /// In a child of `fork(2)`: closes the descriptor of the parent, if it is the end of a pipe or
+    /// a socket, which another process may wait for.
+    pub(crate) fn close_inherited(&self) {
+        let (Some(fd), Some(file)) = (self.fd(), self.file) else {
+            return;
+        };
+        let is_waited_for = cordboard::fstat(fd).is_ok_and(|stat| {
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            matches!(kind, FileType::Fifo | FileType::Socket)
+        });
+        if is_waited_for {
+            cordboard::close_inherited_fd(fd.as_raw_fd(), file);
+        }
     }
 
     pub(crate) fn is_file(&self, file: FileId) -> bool {

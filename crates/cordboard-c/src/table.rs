@@ -15,6 +15,7 @@ use cordboard::{Errno, Lock, Outcome, PerProcess, Report, Running};
 
 use crate::convert;
 use crate::error::Error;
+use crate::fasync;
 use crate::outcome::Finished;
 use crate::process::{self, lock};
 use crate::stepped::Stepped;
@@ -234,6 +235,7 @@ impl Table {
     fn new(parents: Option<&'static Table>) -> Table {
         if parents.is_some() {
             cordboard::close_inherited();
+            fasync::close_inherited();
         }
         Table {
             open: Lock::default(),

@@ -7,11 +7,11 @@ use cordboard::{Buffered, BufferedOutcome, Ended, Report, Request, Schedule, Sid
 
 use crate::endpoint::{self, Opened};
 use crate::fan_in;
-use crate::fan_out::end;
+use crate::fan_out::{self, end};
 use crate::flags::Splice;
 use crate::problem::{
-    Action, Problem, buffer_failed, past_largest_offset, refusal_hint, refusal_text,
-    transfer_failed,
+    Action, Problem, buffer_failed, past_largest_offset, print_leftover, refusal_hint,
+    refusal_text, transfer_failed,
 };
 use crate::progress::is_on;
 use crate::report::BufferLine;
@@ -40,7 +40,8 @@ fn check(flags: &Splice) -> Result<(), Problem> {
         let problem = Problem::usage("", "the name of the directory for the buffer is empty");
         return Err(problem.help("use --buffer-file DIR, for example --buffer-file /var/tmp"));
     }
-    fan_in::check_none(flags)
+    fan_in::check_none(flags)?;
+    fan_out::check_none(flags)
 }
 
 /// Refuses flags that are useless without a buffer.
@@ -79,6 +80,9 @@ fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     session.add(&total);
     report(flags, session, &source, &sink, (&outcome, &total));
     if outcome.ended == Ended::Cancelled {
+        sink.remove_if_unused()
+            .iter()
+            .for_each(|left| print_leftover(left));
         check_stop()?;
     }
     // A sink that has failed was reported.
@@ -186,9 +190,6 @@ fn report(
         Some(hint) => problem.help(hint),
         None => problem,
     };
-    let problem = match outcome.failed {
-        Some(Side::Sink) => problem.leaving(sink.remove_if_unused()),
-        _ => problem,
-    };
+    let problem = problem.leaving(sink.remove_if_unused());
     session.problem(&problem.at(sink.as_fd()));
 }

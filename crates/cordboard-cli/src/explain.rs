@@ -8,7 +8,7 @@ use cordboard::{Endpoint, Side, Tune};
 
 use crate::endpoint::{self, Existing, Preview};
 use crate::flags::Explain;
-use crate::output::one_line;
+use crate::output::{one_line, one_line_json};
 use crate::problem::{Problem, request_refused};
 use crate::{print, request, units};
 
@@ -50,7 +50,7 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
             "source": sides[0].json, "sink": sides[1].json,
             "paths": paths, "excluded": route.excluded, "measured": measured,
         });
-        return Ok(format!("{line}\n"));
+        return Ok(format!("{}\n", one_line_json(&line.to_string())));
     }
     let mut out = format!("{}{}", sides[0].text, sides[1].text);
     out += "paths in the order of attempts:\n";

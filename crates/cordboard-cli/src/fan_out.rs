@@ -14,7 +14,9 @@ use crate::endpoint::{self, Existing, Name, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
 use crate::interruptible::pause;
-use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
+use crate::problem::{
+    Action, Problem, print_leftover, refusal_hint, refusal_text, transfer_failed,
+};
 use crate::progress::is_on;
 use crate::report::SinkLine;
 use crate::request;
@@ -67,17 +69,19 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     session.set_sinks(sinks.iter().zip(&outcome.sinks).map(line).collect());
     session.add(&total(&outcome));
     report(session, &source, &sinks, &outcome);
+    remove_empty(&sinks, &outcome);
     if outcome.ended == Ended::Cancelled {
         check_stop()?;
     }
-    for (sink, report) in sinks.into_iter().zip(&outcome.sinks) {
-        // A sink that has failed was reported.
-        if report.ended == SinkEnded::Complete
-            && let Err(problem) = end(flags, session, sink, outcome.ended)
-        {
-            session.problem(&problem);
-        }
-    }
+    // A sink that has failed was reported.
+    let complete = (sinks.into_iter().zip(&outcome.sinks))
+        .filter(|(_, report)| report.ended == SinkEnded::Complete);
+    end_all(
+        flags,
+        session,
+        complete.map(|(sink, _)| sink),
+        outcome.ended,
+    );
     Ok(())
 }
 
@@ -125,6 +129,17 @@ fn leaving(problem: Problem, mut sinks: Vec<Opened>) -> Problem {
     sinks.retain(Opened::is_new);
     let left = sinks.iter().filter_map(Opened::remove_if_unused);
     left.fold(problem, |problem, left| problem.leaving(Some(left)))
+}
+
+/// Removes the files that were created and have stayed empty, if the command or their sink has
+/// failed.
+fn remove_empty(sinks: &[Opened], outcome: &FanOutOutcome) {
+    let all = matches!(outcome.ended, Ended::Error | Ended::Cancelled);
+    let failed = (sinks.iter().zip(&outcome.sinks))
+        .filter(|(_, report)| all || report.ended == SinkEnded::Failed);
+    for leftover in failed.filter_map(|(sink, _)| sink.remove_if_unused()) {
+        print_leftover(&leftover);
+    }
 }
 
 fn transfer(
@@ -282,10 +297,12 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
                 let errno = Errno::ETIMEDOUT;
                 session.problem(&Problem::refused(&sink.shown, Side::Sink, errno, text));
             }
-            SinkEnded::Stopped if outcome.ended == Ended::Idle => session.print(&format_args!(
-                "cordboard: {}: idle limit reached, after {written}{lost}",
-                sink.shown
-            )),
+            SinkEnded::Stopped if outcome.ended == Ended::Idle => {
+                let mut idle = Report::default();
+                (idle.ended, idle.read) = (Ended::Idle, report.read);
+                (idle.written, idle.stranded) = (report.written, report.stranded);
+                session.report_idle_loss(&idle, &sink.shown);
+            }
             SinkEnded::Stopped if report.stranded > 0 => session.print(&format_args!(
                 "cordboard: {}: stopped after {written}{lost}",
                 sink.shown
@@ -305,6 +322,40 @@ fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &Fa
     }
 }
 
+/// Closes the sinks that have accepted all bytes. The readers of all of them see the end before
+/// the command waits for the first peer.
+fn end_all(
+    flags: &Splice,
+    session: &mut Session,
+    sinks: impl Iterator<Item = Opened>,
+    ended: Ended,
+) {
+    let mut connections = Vec::new();
+    for sink in sinks {
+        match end_writing(flags, sink) {
+            Ok(connection) => connections.extend(connection),
+            Err(problem) => session.problem(&problem),
+        }
+    }
+    for connection in connections {
+        if let Err(problem) = end(flags, session, connection, ended) {
+            session.problem(&problem);
+        }
+    }
+}
+
+/// Closes a sink, except for a connection, of which this direction is shut down.
+fn end_writing(flags: &Splice, sink: Opened) -> Result<Option<Opened>, Problem> {
+    match &sink.created {
+        Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
+        _ => {}
+    }
+    match flags.writing.sync {
+        true => sink.shut_down_synced(),
+        false => sink.shut_down(),
+    }
+}
+
 /// Closes a sink that has accepted all bytes, after its peer has acknowledged them.
 pub fn end(
     flags: &Splice,
@@ -319,5 +370,16 @@ pub fn end(
     match flags.writing.sync {
         true => sink.close_synced(),
         false => sink.close(),
+    }
+}
+
+/// Refuses flags that are useless with one sink.
+pub fn check_none(flags: &Splice) -> Result<(), Problem> {
+    match flags.on_slow {
+        Some(_) => {
+            let text = "--on-slow needs several DST: a single DST determines the rate";
+            Err(Problem::usage("", text).help("omit it"))
+        }
+        None => Ok(()),
     }
 }

@@ -11,8 +11,9 @@ use rustix::thread::nanosleep;
 use crate::output::print_status;
 use crate::signals::{
     Interrupted, check_stop, reaches_this_thread, repeat_interrupted, take_progress_request,
-    with_timer,
+    with_timer, written,
 };
+use crate::units;
 
 /// Repeats a system call while a signal interrupts it, until it is done or a
 /// signal to stop arrives.
@@ -27,7 +28,9 @@ pub fn interruptible<T>(
     let done = repeat_interrupted(|| {
         check_stop()?;
         if reaches_this_thread() && take_progress_request() {
-            with_timer(|| print_status("0 bytes written: still waiting for an endpoint"));
+            let written = units::number_of(written(), "byte");
+            let line = format!("{written} written: still waiting for an endpoint");
+            with_timer(|| print_status(line));
         }
         Ok(call())
     })?;

@@ -95,6 +95,19 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped.collect())
 }
 
+/// Escapes the characters of JSON text that affect a terminal or the order of its line. All of
+/// them have four hexadecimal digits, and are parts of strings.
+pub fn one_line_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match affects_line(c) {
+            true => out += &format!("\\u{:04x}", u32::from(c)),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
 /// Writes all bytes. Waits as long as there is no room; after a signal to stop,
 /// no longer than [`GRACE`] for each piece, and not again after that. A second
 /// signal ends the process.

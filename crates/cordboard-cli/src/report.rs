@@ -3,6 +3,7 @@
 
 use cordboard::{Ended, Errno, Report, Side, StageReport};
 
+use crate::output::one_line_json;
 use crate::problem::Problem;
 use crate::units;
 
@@ -264,7 +265,7 @@ impl Account {
 
     /// The JSON line, with its line feed.
     pub fn json(&self) -> String {
-        let mut line = serde_json::to_string(self).expect("plain data");
+        let mut line = one_line_json(&serde_json::to_string(self).expect("plain data"));
         line.push('\n');
         line
     }

@@ -143,7 +143,7 @@ impl Session {
         let Some(report) = report else {
             return Err(done.expect_err("a transfer without a report has failed"));
         };
-        self.account.add(&report);
+        self.add(&report);
         self.transfers += 1;
         if let Some(line) = dropped_line(&report, sink_name) {
             self.print(&line);
@@ -241,7 +241,7 @@ impl Session {
         self.account.add_verified(account.verified);
         self.unkept(account.unkept.unwrap_or(0));
         if account.total != Account::default().total {
-            self.account.add(&account.total);
+            self.add(&account.total);
             // The order of the paths of several threads has no meaning.
             self.account.total.path.sort_unstable();
         }
@@ -273,6 +273,7 @@ impl Session {
     /// Adds one transfer.
     pub fn add(&mut self, report: &Report) {
         self.account.add(report);
+        signals::set_written(self.account.total.written);
     }
 
     /// Adds time to the last transfer, which took longer than its report says.

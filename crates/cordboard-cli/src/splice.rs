@@ -11,6 +11,7 @@ use crate::buffer;
 use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened};
 use crate::fan_in;
+use crate::fan_out;
 use crate::flags::Splice;
 use crate::problem::Problem;
 use crate::request;
@@ -27,6 +28,7 @@ pub fn run(flags: &Splice, session: &mut Session) {
 
 fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     fan_in::check_none(flags)?;
+    fan_out::check_none(flags)?;
     buffer::check_none(flags)?;
     let source_name = endpoint::parse(&flags.source, Side::Source)?;
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;

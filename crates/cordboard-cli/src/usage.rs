@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::flags::{Cli, Command};
-use crate::output::print_line;
+use crate::output::{affects_line, one_line, print_line};
 use crate::problem::Problem;
 use crate::report::{Account, Files};
 use crate::{output, print};
@@ -79,7 +79,13 @@ fn of_copy(words: &[OsString]) -> bool {
 /// Prints requested help, or the error of wrong usage, with a report if one was
 /// requested. Returns the exit status.
 pub fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
-    let text = colored(error);
+    let text = match words
+        .iter()
+        .any(|word| word.to_string_lossy().contains(affects_line))
+    {
+        true => plain(error),
+        false => colored(error),
+    };
     if error.use_stderr() {
         // There is nowhere else to report an error.
         let _ = output::write_all(rustix::stdio::stderr(), text.as_bytes());
@@ -107,6 +113,14 @@ pub fn misused(error: &clap::Error, words: &[OsString]) -> u8 {
         print_line(account.json().trim_end());
     }
     u8::try_from(error.exit_code()).unwrap_or(2)
+}
+
+/// Renders the text without colors, and escapes what affects a terminal: the error quotes the
+/// words. A line feed in a word stays one.
+fn plain(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines: Vec<_> = text.split('\n').map(one_line).collect();
+    lines.join("\n")
 }
 
 /// Renders the text, in colors if it goes to a terminal that supports them.

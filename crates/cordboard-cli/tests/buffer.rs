@@ -204,6 +204,7 @@ fn flags_that_do_not_fit_are_refused_with_what_helps() {
     with(&[&[s, d, d], &buffer[..]].concat()).fails(2, &["--buffer", "single"]);
     with(&[&[s, s, d, "--fan-in", "line"], &buffer[..]].concat()).fails(2, &["single"]);
     with(&[&[s, d, "--zstd"], &buffer[..]].concat()).fails(2, &["--buffer", "--zstd"]);
+    with(&[&[s, d, "--on-slow", "drop"], &buffer[..]].concat()).fails(2, &["several DST"]);
     let run = with(&[s, d, "--buffer", "0"]);
     assert_eq!(run.code(), 2);
     assert!(run.stderr().contains("at least one byte"));
@@ -219,6 +220,25 @@ fn flags_that_do_not_fit_are_refused_with_what_helps() {
     assert!(!sink.exists());
     with(&[&[s, s], &buffer[..]].concat()).fails(1, &["same file"]);
     assert_eq!(read(&source), b"abc");
+}
+
+#[test]
+fn a_file_that_stays_empty_is_removed_after_a_failure() {
+    let dir = dir();
+    let sink = dir.path().join("d");
+    // Address 0 is never mapped.
+    let source = ["splice", "/proc/self/mem", "--buffer", "1M"];
+    run(cordboard().args(source).arg(&sink)).fails(1, &["EIO"]);
+    assert!(!sink.exists());
+    let child = piped(
+        cordboard()
+            .args(["splice", "-", "--buffer", "1M"])
+            .arg(&sink),
+    );
+    until("the sink", || sink.exists().then_some(()));
+    signal(child.id(), Signal::INT);
+    assert_eq!(end(child).code(), 130);
+    assert!(!sink.exists());
 }
 
 #[test]

@@ -236,6 +236,18 @@ fn a_fifo_without_a_writer_delays_no_other_source() {
     assert_eq!(read(&sink), [&lines('s', 1000)[..], b"late\n"].concat());
 }
 
+/// As with one source.
+#[test]
+fn a_file_that_stays_empty_is_removed_after_a_failure() {
+    let dir = dir();
+    let sink = dir.path().join("d");
+    // Address 0 is never mapped.
+    let mut args: Vec<&OsStr> = ["/proc/self/mem"; 2].map(OsStr::new).into();
+    args.extend([sink.as_os_str(), "--fan-in".as_ref(), "turn".as_ref()]);
+    end(spawn(args)).fails(1, &["EIO"]);
+    assert!(!sink.exists());
+}
+
 #[test]
 fn a_signal_ends_the_wait_for_writers() {
     let dir = dir();

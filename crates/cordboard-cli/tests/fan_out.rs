@@ -202,6 +202,93 @@ fn after_a_signal_each_sink_that_lacks_bytes_is_named() {
     assert!(sinks[1]["stranded"].as_u64().unwrap() > 0, "{account}");
 }
 
+/// As with one sink.
+#[test]
+fn bytes_that_the_idle_limit_loses_are_a_failure() {
+    let dir = dir();
+    let sink = dir.path().join("d");
+    let data = bytes(200_000);
+    let (stdin, mut feed) = std::io::pipe().unwrap();
+    // Everything is there before the limit begins.
+    rustix::pipe::fcntl_setpipe_size(&feed, 1 << 18).unwrap();
+    std::io::Write::write_all(&mut feed, &data).unwrap();
+    let (mut reader, stdout) = std::io::pipe().unwrap();
+    let mut command = cordboard();
+    command.args(["splice", "-", "-"]).arg(&sink);
+    command.args(["--json", "--idle", "0.05"]);
+    command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // The ends of the pipes that the child has now.
+    drop(command);
+    let run = end(child);
+    assert_eq!(run.code(), 1, "{}", run.stderr());
+    let line = "standard output: idle limit reached at the sink, after";
+    assert!(run.stderr().contains(line), "{}", run.stderr());
+    let account = run.json();
+    assert_eq!(account["ended"], "idle");
+    let first = &account["sinks"][0];
+    assert_eq!(first["ended"], "stopped");
+    assert!(first["stranded"].as_u64() > Some(0), "{account}");
+    let mut got = Vec::new();
+    reader.read_to_end(&mut got).unwrap();
+    assert_eq!(first["written"], got.len());
+    assert!(got == data[..got.len()]);
+}
+
+/// The first peer has all bytes in its queue, and reads none before the end.
+#[test]
+fn a_peer_that_does_not_read_delays_no_other_end() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(300_000));
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (slow, fast) = (listen(), listen());
+    // Inherited by the connection: only a part of the bytes is acknowledged.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&slow, 16384).unwrap();
+    let name =
+        |listener: &std::net::TcpListener| format!("tcp:{}", listener.local_addr().unwrap()).into();
+    let names: [std::ffi::OsString; 2] = [name(&slow), name(&fast)];
+    let child = cordboard()
+        .args(["splice".into(), source.into_os_string()])
+        .args(names)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut slow, _) = slow.accept().unwrap();
+    let (mut fast, _) = fast.accept().unwrap();
+    let mut got = Vec::new();
+    fast.read_to_end(&mut got).unwrap();
+    assert!(got == bytes(300_000));
+    got.clear();
+    slow.read_to_end(&mut got).unwrap();
+    assert!(got == bytes(300_000));
+    let run = end(child);
+    run.ok();
+    // It has not given up its wait for the first peer.
+    assert_eq!(run.stderr(), "");
+}
+
+/// As with one sink.
+#[test]
+fn files_that_stay_empty_are_removed_after_a_failure() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    let run = call([
+        "splice".as_ref(),
+        // Address 0 is never mapped.
+        "/proc/self/mem".as_ref(),
+        path("a").as_os_str(),
+        path("b").as_os_str(),
+    ]);
+    run.fails(1, &["EIO"]);
+    assert!(!path("a").exists() && !path("b").exists());
+}
+
+#[test]
+fn a_single_sink_is_never_too_slow() {
+    let run = call(["splice", "/dev/null", "/dev/null", "--on-slow", "drop"]);
+    run.fails(2, &["--on-slow", "several DST"]);
+}
+
 #[test]
 fn a_closed_standard_output_ends_it_as_sigpipe_does() {
     let dir = dir();

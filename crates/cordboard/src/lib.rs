@@ -133,5 +133,5 @@ pub use request::{
 };
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
-pub use sys::{Lock, PerProcess, duplicate, fstat, poll_for};
+pub use sys::{Lock, PerProcess, close_inherited_fd, duplicate, fstat, poll_for};
 pub use transfer::{Control, Observer, Progress, Stepping, Transfer, splice};

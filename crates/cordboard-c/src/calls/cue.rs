@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 
-use cordboard::cue::{Command, Commands, Cue, Done, Record};
+use cordboard::cue::{Command, Commands, Cue, Done, Record, Status};
 use cordboard::{Ended, Errno};
 use libc::ssize_t;
 use rustix::event::PollFlags;
@@ -112,9 +112,8 @@ fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
         unsent: Vec::new(),
         is_unconfirmed: true,
         is_marked: false,
-        next: 0,
         refused: None,
-        ends: None,
+        awaited: None,
     };
     // Refusals that were not read concern earlier commands.
     exchange.synchronize()?;
@@ -149,13 +148,51 @@ struct Exchange {
     is_unconfirmed: bool,
     /// [`Command::MARK`] was sent, and is not refused yet.
     is_marked: bool,
-    /// The number of the next transfer, behind all that run and wait. 0: unknown, because a
-    /// limit forbids to ask.
-    next: u32,
     /// The first refusal of another command.
     refused: Option<Errno>,
-    /// The lowest number of the awaited transfer, and the record of its end.
-    ends: Option<(u32, Option<Done>)>,
+    /// The awaited transfer.
+    awaited: Option<Awaited>,
+}
+
+/// A transfer whose end is awaited.
+#[derive(Default)]
+struct Awaited {
+    number: Number,
+    done: Option<Done>,
+}
+
+/// The number of a transfer.
+#[derive(Default)]
+enum Number {
+    /// The status is not here yet.
+    #[default]
+    Unknown,
+    Known(u32),
+    /// A limit forbids to ask for the status.
+    Any,
+}
+
+impl Awaited {
+    /// Takes the status from just before the command that starts the transfer, which is at least
+    /// the next behind all that run and wait.
+    fn number(&mut self, status: &Status) {
+        if matches!(self.number, Number::Unknown) {
+            let before = status.transfer.wrapping_add(status.queued);
+            self.number = Number::Known(before.wrapping_add(1));
+        }
+    }
+
+    fn end(&mut self, done: Done) {
+        let is_this = match self.number {
+            Number::Unknown => false,
+            // Numbers wrap. A cancel by another thread may skip some.
+            Number::Known(number) => done.transfer.wrapping_sub(number) < u32::MAX / 2,
+            Number::Any => true,
+        };
+        if is_this {
+            self.done = Some(done);
+        }
+    }
 }
 
 impl Exchange {
@@ -170,17 +207,22 @@ impl Exchange {
             return Ok(());
         }
         // The commands before may have been refused: nothing then starts.
-        Command::Status.encode(&mut self.unsent);
-        self.is_unconfirmed = true;
         self.confirm()?;
-        self.ends = Some((self.next, None));
+        // One message, so that no command of another thread comes between the status and the
+        // transfer. The status behind the mark is not one from before.
+        self.mark();
+        Command::Status.encode(&mut self.unsent);
         command.encode(&mut self.unsent);
+        self.awaited = Some(Awaited::default());
         self.flush()?;
         loop {
             self.check()?;
-            let done = self.ends.as_mut().and_then(|(_, done)| done.take());
+            let done = self
+                .awaited
+                .as_mut()
+                .and_then(|awaited| awaited.done.take());
             if let Some(done) = done {
-                self.ends = None;
+                self.awaited = None;
                 return match (done.ended, done.errno) {
                     (Ended::Error, errno) => Err(errno.unwrap_or(Errno::EIO).into()),
                     (Ended::Cancelled, _) => Err(Errno::ECANCELED.into()),
@@ -200,14 +242,19 @@ impl Exchange {
     /// Waits until all commands that were sent are carried out or refused.
     fn synchronize(&mut self) -> Result<(), Errno> {
         if std::mem::take(&mut self.is_unconfirmed) {
-            self.is_marked = true;
-            self.unsent.extend_from_slice(&Command::MARK.to_le_bytes());
+            self.mark();
             self.flush()?;
         }
         while self.is_marked {
             self.receive()?;
         }
         Ok(())
+    }
+
+    /// Adds a command that is refused, which shows that those before are carried out.
+    fn mark(&mut self) {
+        self.is_marked = true;
+        self.unsent.extend_from_slice(&Command::MARK.to_le_bytes());
     }
 
     fn check(&self) -> Result<(), Errno> {
@@ -239,23 +286,27 @@ impl Exchange {
     fn receive(&mut self) -> Result<(), Errno> {
         let record = self.cue.receive()?;
         match record {
-            // The answer, or a report of progress.
-            Record::Status(status) => self.next = status.transfer + status.queued + 1,
+            // The answer, or a report of progress: no transfer was added between the two.
+            Record::Status(status) if !self.is_marked => {
+                if let Some(awaited) = &mut self.awaited {
+                    awaited.number(&status);
+                }
+            }
             Record::Refused {
                 word: Command::MARK,
                 ..
             } => self.is_marked = false,
             Record::Refused { word, .. } if word as u16 == Command::Status.code() => {
-                self.next = 0;
+                if let Some(awaited) = &mut self.awaited {
+                    awaited.number = Number::Any;
+                }
             }
             Record::Refused { errno, .. } => {
                 self.refused.get_or_insert(errno);
             }
             Record::Done(done) => {
-                if let Some((number, end)) = &mut self.ends
-                    && done.transfer >= *number
-                {
-                    *end = Some(done);
+                if let Some(awaited) = &mut self.awaited {
+                    awaited.end(done);
                 }
             }
             _ => {}
@@ -274,8 +325,6 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
-    use cordboard::cue::Status;
-
     use super::*;
 
     fn bytes_of(records: &[Record]) -> Vec<u8> {
@@ -292,13 +341,39 @@ mod tests {
             word: Command::MARK,
             errno: Errno::EINVAL,
         };
-        let mut bytes = bytes_of(&[mark, Record::Status(Status::idle()), mark]);
+        let mut bytes = bytes_of(&[mark, mark, Record::Status(Status::idle())]);
         bytes.extend(bytes_of(&[Record::Started(1)]));
-        // `Done` cannot be constructed here: transfer 1 has ended by its size.
-        let mut done = vec![0x520d_0002_u32, 1, 1];
-        done.resize(14, 0);
-        bytes.extend(done.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(done(1, 1));
         bytes
+    }
+
+    /// The record of an end, which cannot be constructed here. `ended`: 1, by its size; 3,
+    /// cancelled.
+    fn done(transfer: u32, ended: u32) -> Vec<u8> {
+        let mut done = vec![0x520d_0002_u32, transfer, ended];
+        done.resize(14, 0);
+        done.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// The transfers of other threads, one before and one behind it.
+    #[test]
+    fn the_ends_of_other_transfers_do_not_count() {
+        let mark = Record::Refused {
+            word: Command::MARK,
+            errno: Errno::EINVAL,
+        };
+        let mut status = Status::idle();
+        (status.transfer, status.queued) = (3, 1);
+        let early = Record::Status(Status::idle());
+        let mut sent = bytes_of(&[mark, early, mark, Record::Status(status)]);
+        for (transfer, ended) in [(4, 3), (5, 1), (6, 3)] {
+            sent.extend(done(transfer, ended));
+        }
+        let (ours, mut service) = UnixStream::pair().unwrap();
+        service.write_all(&sent).unwrap();
+        let mut command = Vec::new();
+        Command::Write(6).encode(&mut command);
+        assert!(carry_out(ours.as_fd(), &command).is_ok());
     }
 
     #[test]

@@ -46,6 +46,11 @@ impl Description {
         self.duplicate.fd()
     }
 
+    /// In a child of `fork(2)`: see [`CheckedFd::close_inherited`].
+    pub(super) fn close_inherited(&self) {
+        self.duplicate.close_inherited();
+    }
+
     /// Whether `fd` refers to this description. If that cannot be determined,
     /// the same file under the same number counts as it.
     pub(super) fn is(&self, fd: BorrowedFd<'_>) -> bool {

@@ -16,3 +16,4 @@ mod suspended;
 
 pub(crate) use flags::{flags, set_flags};
 pub(crate) use notification::Notification;
+pub(crate) use suspended::close_inherited;

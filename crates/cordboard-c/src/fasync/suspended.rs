@@ -28,10 +28,23 @@ struct SuspendedFlag {
 /// needs to be taken.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Locks this process's entries.
+/// Locks this process's entries. A child of `fork(2)` has none, and first closes the duplicates
+/// that it has inherited.
 fn entries() -> MutexGuard<'static, Vec<SuspendedFlag>> {
     static ENTRIES: PerProcess<Lock<Vec<SuspendedFlag>>> = PerProcess::new();
-    lock(|| process::value(&ENTRIES, |_| Lock::default()))
+    let make = |parents: Option<&Lock<Vec<SuspendedFlag>>>| {
+        // A thread that held the lock at the fork does not exist here.
+        if let Some(entries) = parents.and_then(Lock::try_lock) {
+            (entries.iter()).for_each(|entry| entry.description.close_inherited());
+        }
+        Lock::default()
+    };
+    lock(|| process::value(&ENTRIES, make))
+}
+
+/// In a child of `fork(2)`: closes the inherited duplicates of pipes and sockets.
+pub(crate) fn close_inherited() {
+    drop(entries());
 }
 
 fn find(entries: &[SuspendedFlag], fd: BorrowedFd<'_>) -> Option<usize> {

@@ -42,6 +42,45 @@ static void child(cord_transfer parents, struct channel a, struct channel b, int
     close(other);
 }
 
+/* Closes the duplicates of a splice with FASYNC: those of the transfer, and the one that keeps
+ * the description of the sink. */
+static void child_of_fasync(struct channel a, struct channel b)
+{
+    watchdog();
+    CHECK(ends_of(a.in) == 3 && ends_of(b.in) == 4);
+    FAILS(ENOENT, cord_last(a.out));
+    CHECK(ends_of(a.in) == 2 && ends_of(b.in) == 2);
+}
+
+static void with_fasync(void)
+{
+    struct channel a = make_pipe(), b = make_pipe();
+    CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR);
+    CHECK(fcntl(b.in, F_SETFL, O_ASYNC) == 0);
+    CHECK(cord_splice(a.out, b.in, CORD_EOF) == 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        child_of_fasync(a, b);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    /* The parent's transfer still restores the flag. */
+    cord_transfer t = cord_last(a.out);
+    CHECK(t > 0);
+    put(a.in, "abc");
+    close(a.in);
+    CHECK(cord_wait(t, NULL) == 0);
+    CHECK((fcntl(b.in, F_GETFL) & O_ASYNC) != 0);
+    expect(b.out, "abc");
+    CHECK(cord_close(t) == 0);
+    close(a.out);
+    close(b.in);
+    close(b.out);
+}
+
 static pid_t forked;
 
 static void fork_here(int signal)
@@ -201,6 +240,7 @@ int main(void)
     close(b.in);
     close(b.out);
     close(marked);
+    with_fasync();
     in_a_handler();
     in_a_callback();
     return 0;

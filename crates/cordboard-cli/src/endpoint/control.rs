@@ -49,21 +49,30 @@ pub fn control_socket(path: &Path) -> Result<(OwnedFd, Option<SocketFile>), Prob
     }
 }
 
-/// Connects to the control socket of a command. A call on it waits for at most ten
-/// seconds.
+/// Connects to the control socket of a command. This and each call on the connection wait for
+/// at most ten seconds.
 pub fn control_connection(name: &OsStr) -> Result<OwnedFd, Problem> {
+    connection_within(name, PATIENCE)
+}
+
+fn connection_within(name: &OsStr, most: Duration) -> Result<OwnedFd, Problem> {
     check_name(name)?;
     let shown = name.to_string_lossy();
     let operand = Operand {
         shown: &shown,
         side: Side::Sink,
     };
-    let connected = unix::connect(Path::new(name), SocketType::STREAM, operand);
+    let connected = unix::connect_within(Path::new(name), SocketType::STREAM, operand, most);
     let socket = connected.map_err(|problem| {
         let problem = unsided(problem, "connecting to the control socket");
         match problem.errno {
             Some(Errno::ENOENT | Errno::ECONNREFUSED) => {
                 problem.help("no command has it open: see --control of splice, copy and cat")
+            }
+            Some(Errno::EAGAIN) => {
+                let text = format!("no answer for {} seconds", most.as_secs());
+                Problem::unsided(problem.operand, Errno::ETIMEDOUT, text)
+                    .help("check that the command is not stopped: too many connections wait")
             }
             _ => problem,
         }
@@ -82,9 +91,8 @@ pub fn control_connection(name: &OsStr) -> Result<OwnedFd, Problem> {
 /// Connects to the control socket of a command without waiting. `EAGAIN`: too many
 /// connections wait there.
 pub fn connect_at_once(name: &OsStr) -> Result<OwnedFd, Errno> {
-    let address = unix::address(Path::new(name))?;
     let socket = super::sockets::unix_socket::socket(SocketType::STREAM)?;
-    rustix::net::connect(&socket, &address)?;
+    unix::connect_at_once(&socket, Path::new(name))?;
     Ok(socket)
 }
 
@@ -98,5 +106,47 @@ fn unsided(problem: Problem, doing: &str) -> Problem {
         },
         Some(errno) => Problem::unsided(problem.operand, errno, format!("{errno} {doing}")),
         None => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As that of a process that is stopped.
+    #[test]
+    fn a_full_queue_of_connections_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let (listener, _file) = control_socket(&path).unwrap();
+        let mut waiting = Vec::new();
+        let full = loop {
+            match connect_at_once(path.as_os_str()) {
+                Ok(connection) => waiting.push(connection),
+                Err(errno) => break errno,
+            }
+        };
+        assert_eq!((full, waiting.len()), (Errno::EAGAIN, 17));
+        let problem = connection_within(path.as_os_str(), Duration::ZERO).unwrap_err();
+        assert_eq!(problem.errno, Some(Errno::ETIMEDOUT));
+        assert!(problem.to_string().contains("no answer"), "{problem}");
+        drop(listener);
+    }
+
+    #[test]
+    fn a_path_of_any_length_is_connected_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("d".repeat(200));
+        std::fs::create_dir(&deep).unwrap();
+        // Bound by a shorter name.
+        let link = folder.path().join("l");
+        std::os::unix::fs::symlink(&deep, &link).unwrap();
+        let (listener, _file) = control_socket(&link.join("s")).unwrap();
+        connect_at_once(deep.join("s").as_os_str()).unwrap();
+        drop(listener);
+        let gone = connect_at_once(deep.join("s").as_os_str());
+        assert_eq!(gone.unwrap_err(), Errno::ECONNREFUSED);
+        let none = connect_at_once(deep.join("t").as_os_str());
+        assert_eq!(none.unwrap_err(), Errno::ENOENT);
     }
 }

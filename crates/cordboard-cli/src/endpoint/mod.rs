@@ -24,5 +24,6 @@ pub use open::{
 pub use opened::{Existing, Opened, check_sparse, truncate};
 pub use preview::{Preview, preview};
 pub use same_file::{check_same_file, same_file_problem};
+pub use sockets::linger::until_acknowledged;
 pub use sockets::unix::SocketFile;
 pub use standard::open_problem;

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// A name or an address, without brackets.
+    /// A name or an address, without brackets. Empty: every address, for listening.
     pub host: String,
     /// 0 only for listening: any free port.
     pub port: u16,
@@ -194,17 +194,18 @@ fn host(text: &[u8], listening: bool) -> Result<Host, String> {
         return Err("an IPv6 address must be in brackets, for example [::1]:9000".to_owned());
     }
     let host = match host {
-        "" if listening => "::",
-        "" => {
+        "" if !listening => {
             return Err(
                 "a host is required before the port, for example localhost:9000".to_owned(),
             );
         }
         host => host,
     };
+    // `parse` accepts a plus sign.
+    let is_number = port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
     let port = match port.parse::<u16>() {
         Ok(0) if !listening => Err(()),
-        Ok(port) if port.to_string().len() <= 5 && !text.ends_with('+') => Ok(port),
+        Ok(port) if is_number => Ok(port),
         _ => Err(()),
     };
     let port = port.map_err(|()| {

@@ -140,10 +140,7 @@ impl Opened {
     /// Closes an endpoint whose contents are on the disk (`fsync(2)`): `EINTR`
     /// is not an error then.
     pub fn close_synced(self) -> Result<(), Problem> {
-        self.close().or_else(|problem| match problem.errno {
-            Some(Errno::EINTR) => Ok(()),
-            _ => Err(problem),
-        })
+        unless_interrupted(self.close())
     }
 
     /// Returns the error of the file system at the close of a duplicate
@@ -187,6 +184,11 @@ impl Opened {
         Ok(Some(self))
     }
 
+    /// [Shuts down](Opened::shut_down) an endpoint whose contents are on the disk.
+    pub fn shut_down_synced(self) -> Result<Option<Opened>, Problem> {
+        unless_interrupted(self.shut_down())
+    }
+
     /// Discards the contents that are to be replaced, unless a signal to stop
     /// means that nothing will replace them.
     pub fn empty(&self) -> Result<(), Problem> {
@@ -213,6 +215,14 @@ impl Opened {
             Ok(stat) if stat.st_size > 0 => None,
             _ => leftover(&self.shown, remove_unused(CWD, path, self.as_fd())),
         }
+    }
+}
+
+/// Ignores `EINTR` of a close: see [`Opened::close_synced`].
+fn unless_interrupted<T: Default>(closed: Result<T, Problem>) -> Result<T, Problem> {
+    match closed {
+        Err(problem) if problem.errno == Some(Errno::EINTR) => Ok(T::default()),
+        closed => closed,
     }
 }
 

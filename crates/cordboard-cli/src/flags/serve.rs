@@ -85,7 +85,7 @@ pub struct Ftp {
     /// Append the log to this file instead of standard error
     ///
     /// The line of a transfer has: time, client, user, command, file, bytes, seconds,
-    /// data path, result.
+    /// data path, result. In names, a space is \x20, and a backslash is doubled.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
     /// A PEM file with the certificate chain for AUTH TLS

@@ -197,6 +197,7 @@ impl Watch {
     fn at(&mut self, bytes: u64, elapsed: Duration, path: DataPath, under_way: usize) {
         self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
+        signals::set_written(bytes);
         let total = self.total();
         if let Some(live) = &self.live {
             let total = total.and_then(Known::complete);

@@ -1,7 +1,7 @@
 //! What the handlers have recorded: the first signal to stop, and a request for
 //! a line of progress.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use crate::sys;
 
@@ -9,6 +9,8 @@ use crate::sys;
 /// arrival in milliseconds.
 static STOP: AtomicI64 = AtomicI64::new(0);
 static PROGRESS_REQUESTED: AtomicBool = AtomicBool::new(false);
+/// The bytes written so far, for a line of progress that is requested between transfers.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// A signal to stop has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +62,16 @@ pub fn request_progress() {
 /// Whether a line of progress was requested. Clears the request.
 pub fn take_progress_request() -> bool {
     PROGRESS_REQUESTED.load(Ordering::Relaxed) && PROGRESS_REQUESTED.swap(false, Ordering::Relaxed)
+}
+
+/// Sets the number of bytes that the command has written.
+pub fn set_written(bytes: u64) {
+    WRITTEN.store(bytes, Ordering::Relaxed);
+}
+
+/// Returns the number of bytes that the command has written.
+pub fn written() -> u64 {
+    WRITTEN.load(Ordering::Relaxed)
 }
 
 /// Whether a signal has arrived that was not handled yet.

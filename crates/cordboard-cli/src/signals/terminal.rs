@@ -9,12 +9,15 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, write};
 use rustix::process::getpgrp;
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{Action, OptionalActions, Termios, tcflow, tcgetattr, tcgetpgrp, tcsetattr};
 
+use crate::bounded_write::has_room;
 use crate::sys;
 
 struct Modes {
@@ -163,17 +166,39 @@ fn enter() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Leaves the alternate screen, and restores the modes.
+/// Restores the modes, and leaves the alternate screen.
 fn restore() -> Result<(), Errno> {
     let Some(modes) = MODES.get() else {
         return Ok(());
     };
+    let restored = tcsetattr(stdin(), OptionalActions::Now, &modes.before);
     if let Some((_, leave)) = modes.screen
         && ON_SCREEN.swap(false, Ordering::SeqCst)
     {
-        let _ = write(stdout(), leave);
+        // Ctrl-S may have stopped the output. Only what this call has stopped is started again by
+        // `TCOON` (`n_tty_ioctl_helper`, drivers/tty/tty_ioctl.c).
+        let _ = tcflow(stdin(), Action::OOff);
+        let _ = tcflow(stdin(), Action::OOn);
+        write_without_waiting(leave);
     }
-    tcsetattr(stdin(), OptionalActions::Now, &modes.before)
+    restored
+}
+
+/// Writes to standard output. The terminal may have no room, without a reader: a write that
+/// waits could be ended only by SIGKILL, because all other signals are blocked.
+fn write_without_waiting(bytes: &[u8]) {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    // A description of its own: others use that of standard output.
+    match open(c"/proc/self/fd/1", flags, Mode::empty()) {
+        Ok(own) => {
+            let _ = write(&own, bytes);
+        }
+        // Of another user, or without procfs.
+        Err(_) if has_room(stdout(), Some(Duration::ZERO)) == Ok(true) => {
+            let _ = write(stdout(), bytes);
+        }
+        Err(_) => {}
+    }
 }
 
 /// Stops the process as the signal would have done, which informs the shell.

@@ -1,6 +1,5 @@
 //! Prints one table, for scripts.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,7 +9,7 @@ use super::has_utf_8;
 use super::row::Row;
 use super::text::{clean, width};
 use crate::cue;
-use crate::output::affects_line;
+use crate::output::one_line_json;
 use crate::print;
 use crate::problem::Problem;
 use crate::units;
@@ -50,22 +49,7 @@ fn object(row: &Row) -> String {
     line["state"] = row.state().into();
     line["pid"] = row.pid.into();
     line["transfer"] = row.label.as_str().into();
-    format!("{}\n", escaped(&line.to_string()))
-}
-
-/// Escapes the characters of JSON text that affect a terminal or the order of its line. All of
-/// them have four hexadecimal digits, and are parts of strings.
-fn escaped(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        match affects_line(c) {
-            true => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            false => out.push(c),
-        }
-    }
-    out
+    format!("{}\n", one_line_json(&line.to_string()))
 }
 
 pub fn unreadable(errno: cordboard::Errno) -> Problem {

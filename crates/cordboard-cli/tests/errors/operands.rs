@@ -20,7 +20,7 @@ fn one_line_and_one_report_each() {
     let in_nothing = format!("{folder}/no/x");
     let no_folder = format!("{folder}/no/");
     let file_as_folder = format!("{there}/");
-    let long = format!("unix:{}", "x".repeat(200));
+    let long = format!("unix-listen:{}", "x".repeat(200));
     let gone = format!("unix:{folder}/gone");
     let new = format!("{folder}/new");
     let cases: &[Case] = &[

@@ -126,4 +126,14 @@ fn names_do_not_forge_lines() {
     client.ask("USER x\x1b]0;title\x07", 331);
     client.ask("PASS x", 530);
     assert!(!server.log().contains('\x1b'));
+    // A name is one field of its line.
+    client.ask("USER ann RETR /f 9 bytes", 331);
+    client.ask("PASS x", 530);
+    let line = server.logs(&["wrong password", "RETR"]);
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(
+        words[2..4],
+        ["ann\\x20RETR\\x20/f\\x209\\x20bytes", "LOGIN:"],
+        "{line}"
+    );
 }

@@ -141,6 +141,8 @@ fn names_of_files_are_listed_as_paths_and_by_patterns() {
         "NLST [",
         "NLST */x.c",
         "MLSD *.c",
+        "NLST sub/x.c/",
+        "LIST sub/x.c/.",
         "RETR *.c",
     ] {
         client.ask(refused, 550);

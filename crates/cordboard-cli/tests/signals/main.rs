@@ -218,6 +218,27 @@ fn usr1_prints_a_line_and_nothing_ends() {
     assert_eq!(rest, "");
 }
 
+/// The next source is a FIFO without a writer, which the open waits for.
+#[test]
+fn usr1_between_two_files_prints_what_is_written() {
+    let dir = dir();
+    let first = file(&dir, "first", &bytes(2048));
+    let second = dir.path().join("second");
+    fifo(&second);
+    let mut child = piped(cordboard().arg("cat").args([&first, &second]));
+    let stdout = child.stdout.as_mut().unwrap();
+    stdout.read_exact(&mut [0; 2048]).unwrap();
+    settled(&child);
+    signal(child.id(), Signal::USR1);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    let expected = "2048 bytes written: still waiting for an endpoint\n";
+    assert_eq!(line, expected);
+    std::fs::write(&second, b"more").unwrap();
+    assert_eq!(end(child).ok().stdout(), b"more");
+}
+
 #[test]
 fn progress_is_drawn_while_it_waits_and_wiped_at_the_end() {
     let mut child = start(&["splice", "-", "-", "--progress", "always", "--size", "4K"]);

@@ -26,6 +26,20 @@ fn every_ending_restores_the_terminal() {
     }
 }
 
+/// Ctrl-S stops the output. A handler that waited for it could be ended only by SIGKILL.
+#[test]
+fn a_terminal_whose_output_is_stopped_is_restored() {
+    let home = Home::make();
+    let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
+    tty.shows(&["No transfers are running."]);
+    tty.press("\x13");
+    // What is typed behind it is echoed only once the output continues.
+    let mut stops = tty.stops();
+    until("a stop of the output", || stops().then_some(()));
+    common::signal(tty.child.id(), Signal::TERM);
+    assert_eq!(tty.ends().signal(), Some(Signal::TERM.as_raw()));
+}
+
 #[test]
 fn a_terminal_without_escape_sequences_gets_the_table() {
     let home = Home::make();

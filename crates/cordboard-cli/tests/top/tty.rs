@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
@@ -143,6 +144,15 @@ impl Tty {
         each.iter()
             .all(|taken| *taken == each[0])
             .then_some(each[0])
+    }
+
+    /// Returns a check for whether the output is stopped: a terminal then has no room.
+    pub fn stops(&self) -> impl FnMut() -> bool + use<> {
+        let slave = self.slave.try_clone().unwrap();
+        move || {
+            let mut fds = [PollFd::new(&slave, PollFlags::OUT)];
+            poll(&mut fds, Some(&Timespec::default())).unwrap() == 0
+        }
     }
 
     /// Waits for the end of the program, after which the terminal is as before.

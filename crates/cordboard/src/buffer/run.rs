@@ -1,5 +1,6 @@
 //! The loop of a buffered transfer, on the caller's thread.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ use crate::transfer::{Control, Observer};
 /// The limits of the size of a file.
 const SHORTEST: u64 = 1 << 20;
 const LONGEST: u64 = 64 << 20;
+/// The number of bytes that are forwarded before the source is read again: as much as a pipe
+/// holds.
+const AT_ONCE: usize = 1 << 20;
 
 /// A buffered transfer that was examined.
 pub(super) struct Parts<'a> {
@@ -69,7 +73,11 @@ pub(super) fn run(
     let drain = drain.map_err(|failure| refusal(failure, Side::Sink))?;
     let guard = SignalGuard::start();
     let pump = Pump {
-        first: &first,
+        first: First {
+            channel: &first,
+            held: 0,
+            passes: by_splice,
+        },
         second: &second,
         intake,
         store,
@@ -78,8 +86,6 @@ pub(super) fn run(
         size: parts.size,
         most: 0,
         written: 0,
-        held: 0,
-        passes: by_splice,
         broken: None,
         until: None,
     };
@@ -95,9 +101,69 @@ pub(super) fn run(
     Ok(outcome)
 }
 
+/// The first pipe.
+struct First<'a> {
+    channel: &'a Channel,
+    /// The number of bytes in it.
+    held: usize,
+    /// Pages may be spliced from pipe to pipe.
+    passes: bool,
+}
+
+impl First<'_> {
+    /// Moves bytes into the second pipe, those of the store before those of the first pipe.
+    /// Returns whether it is full, and whether bytes have moved. Moves a limited number of bytes:
+    /// the sink may empty the pipe meanwhile, faster than the store is read, and the source is
+    /// not read by then.
+    fn forward(&mut self, store: &mut Store, into: BorrowedFd<'_>) -> Result<(bool, bool), Errno> {
+        let mut moved = 0;
+        while moved < AT_ONCE {
+            let done = if !store.is_empty() {
+                store.take(into)
+            } else if self.held == 0 {
+                break;
+            } else if self.passes {
+                self.pass(into)
+            } else {
+                self.copy(store)
+            };
+            match done {
+                Ok(n) => moved += n,
+                Err(Errno::EAGAIN) => return Ok((true, moved > 0)),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok((false, moved > 0))
+    }
+
+    /// Splices pages to the second pipe.
+    fn pass(&mut self, into: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let (from, flags) = (self.channel.reader(), SpliceFlags::NONBLOCK);
+        match again(|| splice(from, None, into, None, self.held, flags)).map_err(Errno::from) {
+            Ok(n) => {
+                self.held -= n;
+                Ok(n)
+            }
+            // A filter refuses the call: the kernel returns no `EINVAL` for two pipes.
+            Err(errno) if errno.is_refusal_or_invalid() => {
+                self.passes = false;
+                Ok(0)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Reads bytes, which are next for the second pipe.
+    fn copy(&mut self, store: &mut Store) -> Result<usize, Errno> {
+        let n = store.copy(self.channel.reader(), self.held)?;
+        self.held -= n;
+        Ok(n)
+    }
+}
+
 /// A running buffered transfer.
 struct Pump<'a, 'o> {
-    first: &'a Channel,
+    first: First<'a>,
     second: &'a Channel,
     intake: Intake<'a>,
     store: Store,
@@ -107,10 +173,6 @@ struct Pump<'a, 'o> {
     most: u64,
     /// Bytes that the sink has accepted.
     written: u64,
-    /// Bytes in the first pipe.
-    held: usize,
-    /// Pages may be spliced from pipe to pipe.
-    passes: bool,
     /// A page of the store cannot be read, or `poll(2)` has failed.
     broken: Option<Errno>,
     /// The time at which the wait for the source times out.
@@ -137,7 +199,8 @@ impl<'o> Pump<'_, 'o> {
             }
             self.written = self.drain.written();
             self.drain.observe(self.intake.read());
-            let (full, forwarded) = match self.forward() {
+            let (full, forwarded) = match self.first.forward(&mut self.store, self.second.writer())
+            {
                 Ok(done) => done,
                 Err(errno) => {
                     self.broken = Some(errno);
@@ -148,7 +211,7 @@ impl<'o> Pump<'_, 'o> {
             if self.store.failed.is_some() {
                 self.stop();
             }
-            if self.intake.has_ended() && self.held == 0 && self.store.is_empty() {
+            if self.intake.has_ended() && self.first.held == 0 && self.store.is_empty() {
                 return;
             }
             if !moved && let Err(errno) = self.wait(waiter, full) {
@@ -164,75 +227,33 @@ impl<'o> Pump<'_, 'o> {
         self.size.saturating_sub(level)
     }
 
-    /// Fills the second pipe. Returns whether it is full, and whether bytes have moved.
-    fn forward(&mut self) -> Result<(bool, bool), Errno> {
-        let (into, mut moved) = (self.second.writer(), false);
-        loop {
-            let done = if !self.store.is_empty() {
-                self.store.take(into)
-            } else if self.held == 0 {
-                return Ok((false, moved));
-            } else if self.passes {
-                self.pass()
-            } else {
-                self.copy()
-            };
-            match done {
-                Ok(n) => moved |= n > 0,
-                Err(Errno::EAGAIN) => return Ok((true, moved)),
-                Err(errno) => return Err(errno),
-            }
-        }
-    }
-
-    /// Splices pages from the first pipe to the second.
-    fn pass(&mut self) -> Result<usize, Errno> {
-        let (from, into) = (self.first.reader(), self.second.writer());
-        let flags = SpliceFlags::NONBLOCK;
-        match again(|| splice(from, None, into, None, self.held, flags)).map_err(Errno::from) {
-            Ok(n) => {
-                self.held -= n;
-                Ok(n)
-            }
-            // A filter refuses the call: the kernel returns no `EINVAL` for two pipes.
-            Err(errno) if errno.is_refusal_or_invalid() => {
-                self.passes = false;
-                Ok(0)
-            }
-            Err(errno) => Err(errno),
-        }
-    }
-
-    /// Reads bytes from the first pipe, which are next for the second one.
-    fn copy(&mut self) -> Result<usize, Errno> {
-        let n = self.store.copy(self.first.reader(), self.held)?;
-        self.held -= n;
-        Ok(n)
-    }
-
-    /// Takes bytes from the source into the first pipe. Returns whether bytes have moved.
+    /// Takes bytes from the source into the first pipe. Returns whether bytes have moved, or
+    /// others are next.
     fn take_in(&mut self) -> bool {
-        if self.intake.halt() == Halt::Channel && self.held == 0 {
+        if self.intake.halt() == Halt::Channel && self.first.held == 0 {
             self.intake.resume(PollFlags::OUT);
         }
         self.intake.grant(self.room());
         let before = self.intake.read();
         self.intake.advance();
         let arrived = self.intake.arrived();
-        self.held += arrived as usize;
+        self.first.held += arrived as usize;
         let level = self.intake.read().saturating_sub(self.written);
         self.most = self.most.max(level);
-        arrived > 0 || self.intake.read() != before
+        arrived > 0 || self.intake.read() != before || self.intake.halt() == Halt::Yield
     }
 
     /// Moves bytes for which the second pipe has no room into the store. Returns whether
     /// bytes have moved.
     fn keep(&mut self, full: bool) -> bool {
         let mut moved = false;
-        while self.held > 0 && (full || !self.store.is_empty()) {
-            match self.store.fill(self.first.reader(), self.held) {
+        while self.first.held > 0 && (full || !self.store.is_empty()) {
+            match self
+                .store
+                .fill(self.first.channel.reader(), self.first.held)
+            {
                 0 => break,
-                n => self.held -= n,
+                n => self.first.held -= n,
             }
             moved = true;
         }
@@ -244,7 +265,7 @@ impl<'o> Pump<'_, 'o> {
         if !self.intake.has_ended() {
             self.intake.stop(Ended::Cancelled);
         }
-        self.held += self.intake.arrived() as usize;
+        self.first.held += self.intake.arrived() as usize;
     }
 
     /// Waits until the source has bytes, the sink has accepted bytes, or a timeout
@@ -295,5 +316,49 @@ impl<'o> Pump<'_, 'o> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// The sink empties the second pipe before each call that fills it.
+    #[test]
+    fn a_backlog_is_forwarded_in_pieces() {
+        const BACKLOG: usize = 8 << 20;
+        let name = "a_backlog_is_forwarded_in_pieces";
+        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+            return;
+        }
+        let mut store = Store::new(Files::Memory, LONGEST, true);
+        let (from, mut feed) = std::io::pipe().unwrap();
+        for _ in 0..BACKLOG / (32 << 10) {
+            std::io::Write::write_all(&mut feed, &[1; 32 << 10]).unwrap();
+            assert_eq!(store.fill(from.as_fd(), 32 << 10), 32 << 10);
+        }
+        let (first, second) = (Channel::new(false).unwrap(), Channel::new(false).unwrap());
+        let mut pipe = First {
+            channel: &first,
+            held: 0,
+            passes: true,
+        };
+        let mut done = None;
+        let body = || done = Some(pipe.forward(&mut store, second.writer()));
+        let mut drained = 0;
+        let mut bytes = vec![0; AT_ONCE];
+        let calls = testkit::midst::at_each(&[libc::SYS_splice], body, || {
+            while let Ok(n @ 1..) = rustix::io::read(second.reader(), &mut bytes) {
+                drained += n;
+            }
+        });
+        if calls.is_none() {
+            return testkit::skip::report(name, "no seccomp_unotify(2) here");
+        }
+        assert_eq!(done, Some(Ok((false, true))));
+        assert!(drained < 2 * AT_ONCE, "{drained} of {BACKLOG} bytes");
+        assert!(!store.is_empty());
     }
 }

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, memfd_create, open, openat, 
 use rustix::pipe::{SpliceFlags, splice};
 
 use super::unwritten::Part;
+use crate::compose::{Channel, content, read_exactly};
 use crate::errno::Errno;
 use crate::sys::{again, beyond, pread, pwrite};
 
@@ -95,8 +96,13 @@ struct Segment {
     taken: u64,
 }
 
+/// A pipe with pages of a file.
+struct Staged {
+    pipe: Channel,
+    held: usize,
+}
+
 /// The queue.
-#[derive(Debug)]
 pub(super) struct Store {
     files: Files,
     /// The length of a file in bytes.
@@ -105,6 +111,10 @@ pub(super) struct Store {
     /// Bytes that were to go from pipe to pipe and that the second one has not accepted.
     /// They come before the bytes in the files.
     front: Vec<u8>,
+    /// Pages of a file in a directory, which come before the other bytes in the files. A call
+    /// that reads them from the disk holds the lock of the pipe that it fills. The next pipe is
+    /// also used by a thread that does not wait.
+    staged: Option<Staged>,
     /// Bytes that a file has not accepted. They come after the bytes in the files.
     refused: Vec<u8>,
     copies_in: bool,
@@ -124,6 +134,7 @@ impl Store {
             length: length.max(1),
             segments: VecDeque::new(),
             front: Vec::new(),
+            staged: None,
             refused: Vec::new(),
             copies_in: !by_splice,
             copies_out: !by_splice,
@@ -142,7 +153,12 @@ impl Store {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.front.is_empty() && self.segments.is_empty() && self.refused.is_empty()
+        let no_bytes = self.front.is_empty() && self.refused.is_empty();
+        no_bytes && self.staged() == 0 && self.segments.is_empty()
+    }
+
+    fn staged(&self) -> usize {
+        self.staged.as_ref().map_or(0, |staged| staged.held)
     }
 
     /// Moves up to `most` bytes from the pipe, which holds at least that many, to the end
@@ -241,6 +257,9 @@ impl Store {
             self.front.drain(..n);
             return Ok(n);
         }
+        if self.staged() > 0 {
+            return self.take_staged(pipe);
+        }
         let Some(first) = self.segments.front_mut() else {
             let n = again(|| rustix::io::write(pipe, &self.refused))?;
             self.refused.drain(..n);
@@ -248,10 +267,18 @@ impl Store {
         };
         let left = usize::try_from(first.filled - first.taken).unwrap_or(usize::MAX);
         let mut done = Err(Errno::EINVAL);
+        let stages = matches!(self.files, Files::Directory(_)) && !self.copies_out;
+        if stages && self.staged.is_none() {
+            // Without a descriptor, the pages are copied.
+            let pipe = Channel::new(false).ok();
+            self.staged = pipe.map(|pipe| Staged { pipe, held: 0 });
+            self.copies_out = self.staged.is_none();
+        }
+        let into = (self.staged.as_ref()).map_or(pipe, |staged| staged.pipe.writer());
         if !self.copies_out {
             let mut at = first.taken;
             let (file, flags) = (&first.file, SpliceFlags::NONBLOCK);
-            let spliced = again(|| splice(file, Some(&mut at), pipe, None, left, flags));
+            let spliced = again(|| splice(file, Some(&mut at), into, None, left, flags));
             done = spliced.map_err(Errno::from);
         }
         let n = match done {
@@ -271,7 +298,35 @@ impl Store {
         if first.taken == first.filled {
             self.segments.pop_front();
         }
-        Ok(n)
+        match &mut self.staged {
+            Some(staged) if !self.copies_out => {
+                staged.held = n;
+                self.take_staged(pipe)
+            }
+            _ => Ok(n),
+        }
+    }
+
+    /// Moves staged pages into the pipe.
+    fn take_staged(&mut self, pipe: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let Some(staged) = &mut self.staged else {
+            return Ok(0);
+        };
+        let (from, flags) = (staged.pipe.reader(), SpliceFlags::NONBLOCK);
+        match again(|| splice(from, None, pipe, None, staged.held, flags)).map_err(Errno::from) {
+            Ok(n) => {
+                staged.held -= n;
+                Ok(n)
+            }
+            // A filter refuses the call for two pipes.
+            Err(errno) if errno.is_refusal_or_invalid() => {
+                self.copies_out = true;
+                self.front = read_exactly(from, staged.held)?;
+                staged.held = 0;
+                self.take(pipe)
+            }
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Reads up to `most` bytes from the pipe, which holds at least that many, into memory,
@@ -297,6 +352,10 @@ impl Store {
             file: segment.file,
         };
         let mut parts = vec![Part::Bytes(self.front)];
+        if let Some(staged) = self.staged {
+            let reader = staged.pipe.close_writer();
+            parts.extend(content(&reader, false).into_iter().map(Part::Bytes));
+        }
         parts.extend(self.segments.into_iter().map(file));
         parts.push(Part::Bytes(self.refused));
         parts
@@ -327,10 +386,10 @@ mod tests {
     use super::*;
 
     /// Fills and takes in any order, and compares with a queue of bytes.
-    fn compare(by_splice: bool, copies: bool, length: u64, steps: &[(bool, usize)]) {
+    fn compare(files: Files, by_splice: bool, copies: bool, length: u64, steps: &[(bool, usize)]) {
         let (from, into) = rustix::pipe::pipe().unwrap();
         let (out, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
-        let mut store = Store::new(Files::Memory, length, by_splice);
+        let mut store = Store::new(files, length, by_splice);
         let (mut model, mut next) = (VecDeque::new(), 0u8);
         for (fills, count) in steps {
             if *fills {
@@ -374,13 +433,62 @@ mod tests {
         fn bytes_leave_in_their_order(
             by_splice: bool,
             copies: bool,
+            in_memory: bool,
             length in 1..9000u64,
             steps in prop::collection::vec((any::<bool>(), 1..5000usize), 1..40),
         ) {
             // At most a hundred files at a time: each takes a descriptor.
             let total: usize = steps.iter().map(|(_, count)| count).sum();
-            compare(by_splice, copies, length.max(total as u64 / 100), &steps);
+            let files = match in_memory {
+                true => Files::Memory,
+                false => Files::at(&std::env::temp_dir()).unwrap(),
+            };
+            compare(files, by_splice, copies, length.max(total as u64 / 100), &steps);
         }
+    }
+
+    /// The next pipe is full: a call that fills it from the file would not read the file, and
+    /// one that has room holds its lock while the disk reads.
+    #[test]
+    fn pages_of_a_file_are_read_before_the_next_pipe_is_locked() {
+        let name = "pages_of_a_file_are_read_before_the_next_pipe_is_locked";
+        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+            return;
+        }
+        let (from, into) = rustix::pipe::pipe().unwrap();
+        let (out, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        let bytes = vec![0; rustix::pipe::fcntl_getpipe_size(&to).unwrap()];
+        assert_eq!(rustix::io::write(&to, &bytes), Ok(bytes.len()));
+        let directory = Files::at(&std::env::temp_dir()).unwrap();
+        let mut store = Store::new(directory, 4096, true);
+        assert_eq!(rustix::io::write(&into, b"staged"), Ok(6));
+        assert_eq!(store.fill(from.as_fd(), 6), 6);
+        if store.copies_in {
+            return testkit::skip::report(name, "the file system has no splice_write");
+        }
+        assert_eq!(store.take(to.as_fd()), Err(Errno::EAGAIN));
+        assert_eq!(store.staged(), 6);
+        let mut drained = bytes;
+        assert_eq!(rustix::io::read(&out, &mut drained), Ok(drained.len()));
+        assert_eq!(rustix::io::write(&into, b"behind"), Ok(6));
+        assert_eq!(store.fill(from.as_fd(), 6), 6);
+        // The pages that were read are next.
+        assert_eq!(store.take(to.as_fd()), Ok(6));
+        let mut got = [0; 12];
+        assert_eq!(rustix::io::read(&out, &mut got), Ok(6));
+        assert_eq!(got[..6], *b"staged");
+        assert_eq!(rustix::io::write(&to, &drained), Ok(drained.len()));
+        assert_eq!(store.take(to.as_fd()), Err(Errno::EAGAIN));
+        // What is left has them too.
+        let left: Vec<Vec<u8>> = store
+            .into_parts()
+            .into_iter()
+            .filter_map(|part| match part {
+                Part::Bytes(bytes) if !bytes.is_empty() => Some(bytes),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(left, [b"behind"]);
     }
 
     #[test]

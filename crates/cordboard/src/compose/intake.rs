@@ -28,14 +28,24 @@ pub(crate) struct Intake<'a> {
     turn: Option<u64>,
     /// The number of bytes that [`Intake::arrived`] has returned.
     taken: u64,
+    /// The number of steps that have moved no byte since bytes have last moved.
+    fruitless: u32,
+    /// [`Halt::Yield`].
+    yields: bool,
     outcome: Option<Outcome>,
 }
+
+/// The number of steps in a row that may move no byte. Empty datagrams may arrive without end,
+/// and a server of FUSE may interrupt each read.
+const FRUITLESS: u32 = 32;
 
 /// Why a transfer takes no step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Halt {
     /// It can take the next step.
     No,
+    /// It can take the next step, but has taken many that have moved no byte: others are next.
+    Yield,
     /// Its turn is used up. [`Intake::grant`] starts the next one.
     Turn,
     /// It waits for its source, or for a time.
@@ -98,6 +108,8 @@ impl<'a> Intake<'a> {
             source_polled: false,
             turn: None,
             taken: 0,
+            fruitless: 0,
+            yields: false,
             outcome: None,
         })
     }
@@ -129,9 +141,9 @@ impl<'a> Intake<'a> {
         let Some(transfer) = &mut self.transfer else {
             return;
         };
-        let before = transfer.counts();
+        self.yields = false;
         while matches!(self.next, Next::Step | Next::Elsewhere) {
-            let (read, _) = transfer.counts();
+            let before = transfer.counts();
             transfer.set_turn(self.turn);
             // With a turn of 0, a step does not read the source.
             let polls = !std::mem::take(&mut self.source_polled) && self.turn != Some(0);
@@ -145,9 +157,18 @@ impl<'a> Intake<'a> {
             };
             let counts = transfer.counts();
             if let Some(turn) = &mut self.turn {
-                *turn = turn.saturating_sub(counts.0 - read);
+                *turn = turn.saturating_sub(counts.0 - before.0);
+            }
+            if counts != before {
+                self.fruitless = 0;
+            } else if matches!(self.next, Next::Step | Next::Elsewhere) {
+                self.fruitless += 1;
             }
             if counts.1 > before.1 {
+                break;
+            }
+            if self.fruitless >= FRUITLESS {
+                (self.fruitless, self.yields) = (0, true);
                 break;
             }
         }
@@ -163,6 +184,7 @@ impl<'a> Intake<'a> {
                 WaitFor::Grant if self.turn == Some(0) => Halt::Turn,
                 _ => Halt::Source,
             },
+            _ if self.yields => Halt::Yield,
             Next::Step | Next::Elsewhere | Next::End(_) => Halt::No,
         }
     }
@@ -171,6 +193,11 @@ impl<'a> Intake<'a> {
     pub(crate) fn awaits_grant(&self) -> bool {
         let waits = matches!(&self.next, Next::Wait(wait) if wait.target == WaitFor::Grant);
         waits && self.halt() == Halt::Source
+    }
+
+    /// Returns whether the transfer waits for the end of a pause.
+    pub(crate) fn awaits_resume(&self) -> bool {
+        matches!(&self.next, Next::Wait(wait) if wait.target == WaitFor::Resume)
     }
 
     fn settle_at_end(&mut self) {
@@ -277,6 +304,43 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    /// As by a server of FUSE. The composition looks for a cancel and at other sources then.
+    #[test]
+    fn a_source_that_is_interrupted_each_time_yields() {
+        const READS: &[libc::c_long] = &[
+            libc::SYS_read,
+            libc::SYS_readv,
+            libc::SYS_pread64,
+            libc::SYS_preadv2,
+            libc::SYS_splice,
+            libc::SYS_sendfile,
+        ];
+        let name = "a_source_that_is_interrupted_each_time_yields";
+        let _dog = testkit::watchdog::watch(name);
+        let mut source = tempfile::tempfile().unwrap();
+        source.write_all(b"never read").unwrap();
+        std::io::Seek::rewind(&mut source).unwrap();
+        let channel = Channel::new(false).unwrap();
+        let request = Request::default();
+        let mut intake = Intake::new(source.as_fd(), &channel, &request, None).unwrap();
+        let mut halts = Vec::new();
+        let advances = || {
+            for _ in 0..3 {
+                intake.advance();
+                halts.push(intake.halt());
+            }
+        };
+        let calls = testkit::midst::refusing(READS, advances, |_| Some(libc::EINTR));
+        let Some(calls) = calls else {
+            return testkit::skip::report(name, "no seccomp_unotify(2) here");
+        };
+        assert_eq!(halts, [Halt::Yield; 3]);
+        assert!(calls > 2 * FRUITLESS as usize, "{calls} calls");
+        // Without the interruptions.
+        intake.advance();
+        assert_eq!(intake.arrived(), 10);
+    }
 
     /// A process that splices a silent socket into the source holds the lock of that pipe. A
     /// read would wait for it.

@@ -40,7 +40,7 @@ impl Inheritable {
         };
         let pairs = std::mem::take(&mut *all).into_values();
         for Inherited { number, id } in pairs.flatten().filter(Inherited::is_listed) {
-            sys::close_inherited(number, id);
+            sys::close_inherited_fd(number, id);
         }
     }
 }

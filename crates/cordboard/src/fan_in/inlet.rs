@@ -109,7 +109,7 @@ impl<'a> Inlet<'a> {
             self.has_given |= arrived > 0;
             match self.intake.halt() {
                 Halt::No => {}
-                Halt::Turn => return Gave::All,
+                Halt::Turn | Halt::Yield => return Gave::All,
                 Halt::Channel => return Gave::Full,
                 Halt::Source | Halt::End => return Gave::Less,
             }
@@ -141,9 +141,12 @@ impl<'a> Inlet<'a> {
                     Err(rustix::io::Errno::AGAIN) => return Gave::Full,
                     Err(errno) => {
                         self.broken = Some(errno.into());
-                        return Gave::Less;
+                        sorter.due = 0;
                     }
                 }
+            }
+            if self.broken.is_some() {
+                return Gave::Less;
             }
             if sorter.left == 0 {
                 return Gave::All;
@@ -154,8 +157,13 @@ impl<'a> Inlet<'a> {
             if sorter.due > 0 {
                 continue;
             }
-            if ended || !fetch(&mut self.intake, sorter, &mut self.broken) {
+            if ended {
                 return Gave::Less;
+            }
+            match fetch(&mut self.intake, sorter, &mut self.broken) {
+                Fetched::Something => {}
+                Fetched::Nothing => return Gave::Less,
+                Fetched::NothingYet => return Gave::All,
             }
         }
     }
@@ -177,8 +185,12 @@ impl<'a> Inlet<'a> {
 
     /// Returns whether no more bytes come from the source.
     pub(super) fn is_over(&mut self) -> bool {
-        if self.broken.is_some() || !self.intake.has_ended() {
-            return self.broken.is_some();
+        if self.broken.is_some() {
+            // A record that has begun is finished.
+            return self.sorter.as_ref().is_none_or(|sorter| sorter.due == 0);
+        }
+        if !self.intake.has_ended() {
+            return false;
         }
         let whole = !self.is_stopped;
         let left = self.sorter.as_mut();
@@ -199,16 +211,27 @@ impl<'a> Inlet<'a> {
     }
 }
 
-/// Takes steps until the source has given bytes or has ended. Returns `false` if neither
-/// has happened.
-fn fetch(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<Errno>) -> bool {
+/// The result of [`fetch`].
+enum Fetched {
+    /// Bytes, or the end of the source.
+    Something,
+    /// The source is silent.
+    Nothing,
+    /// Others are next.
+    NothingYet,
+}
+
+/// Takes steps until the source has given bytes or has ended.
+fn fetch(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<Errno>) -> Fetched {
     loop {
         intake.advance();
         if collect(intake, sorter, broken) || intake.has_ended() {
-            return broken.is_none();
+            return Fetched::Something;
         }
-        if intake.halt() != Halt::No {
-            return false;
+        match intake.halt() {
+            Halt::No => {}
+            Halt::Yield => return Fetched::NothingYet,
+            _ => return Fetched::Nothing,
         }
     }
 }
@@ -228,4 +251,41 @@ fn collect(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::request::Request;
+
+    /// The source fails while a record of it has entered the channel in part.
+    #[test]
+    fn a_record_that_has_begun_is_finished_after_a_failure() {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (own, channel) = (Channel::small().unwrap(), Channel::small().unwrap());
+        let room = rustix::pipe::fcntl_getpipe_size(channel.writer()).unwrap();
+        let record = [vec![b'r'; 30_000], b"\n".to_vec()].concat();
+        std::io::Write::write_all(&mut feed, &record).unwrap();
+        std::io::Write::write_all(&mut feed, b"next\n").unwrap();
+        let full = vec![b'f'; room - 4096];
+        assert_eq!(rustix::io::write(channel.writer(), &full), Ok(full.len()));
+        let intake = Intake::new(source.as_fd(), &own, &Request::default(), None).unwrap();
+        let sorter = Sorter::new(&own, Records::new(b'\n', 1 << 20));
+        let mut inlet = Inlet::new(intake, OnFailure::Detach, Some(sorter));
+        let mut count = 0;
+        let mut entered = |bytes| count += bytes;
+        assert_eq!(inlet.give(&channel, 1, &mut entered), Gave::Full);
+        inlet.broken = Some(Errno::ENOMEM);
+        assert!(!inlet.is_over());
+        let mut drained = vec![0; room];
+        let read = |bytes: &mut [u8]| rustix::io::read(channel.reader(), bytes).unwrap();
+        assert_eq!(read(&mut drained), full.len() + 4096);
+        assert_eq!(inlet.give(&channel, 1, &mut entered), Gave::Less);
+        assert!(inlet.is_over());
+        assert_eq!(count, record.len() as u64);
+        let n = read(&mut drained);
+        assert_eq!(drained[..n], record[4096..]);
+    }
 }

@@ -13,7 +13,7 @@ use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest;
 use super::slowest::Watcher;
-use crate::compose::{Channel, Intake, RETRY, Waiter, Wake, longest};
+use crate::compose::{Channel, Halt, Intake, RETRY, Waiter, Wake, longest};
 use crate::endpoint::{Endpoint, Facts};
 use crate::errno::Errno;
 use crate::report::{Ended, Refusal};
@@ -249,14 +249,17 @@ impl Running<'_> {
         Ok(true)
     }
 
-    /// Reads the next block, or finds the end of the source. `false`: the source has no bytes
-    /// yet, had ended before, or the fan-out is paused.
+    /// Reads the next block, or finds the end of the source, or has taken many steps without
+    /// either. `false`: the source has no bytes yet, had ended before, or the fan-out is paused.
     fn next_block(&mut self) -> Result<bool, Errno> {
         let had_ended = self.intake.has_ended();
         self.block = block::next(&mut self.intake, self.first)?;
         if self.block.is_none() && !self.is_paused() {
             self.intake.advance();
             self.block = block::next(&mut self.intake, self.first)?;
+            if self.block.is_none() && self.intake.halt() == Halt::Yield {
+                return Ok(true);
+            }
         }
         if self.block.is_some() {
             // A sink that has kept up owes the others nothing.
@@ -414,7 +417,11 @@ impl Running<'_> {
         let waits = (self.block.is_none() && !self.is_paused()).then(|| self.intake.wait());
         let source = waits.flatten().and_then(|(wait, fd)| {
             timeouts.extend(longest(&wait, fd.is_some()));
-            fds.push(PollFd::from_borrowed_fd(fd?, PollFlags::IN));
+            let flags = match self.intake.halt() {
+                Halt::Channel => PollFlags::OUT,
+                _ => PollFlags::IN,
+            };
+            fds.push(PollFd::from_borrowed_fd(fd?, flags));
             Some(fds.len() - 1)
         });
         let was_waiting = self.block.is_none() && !self.is_paused();
@@ -432,7 +439,8 @@ impl Running<'_> {
         if woken && let Some(control) = &mut self.control {
             control.clear_wake();
         }
-        if was_waiting {
+        // The pause may have begun after the block was read, and ended before this wait.
+        if was_waiting || self.intake.awaits_resume() && !self.is_paused() {
             self.intake.resume(read);
         }
         if held_back {

@@ -9,7 +9,9 @@ use super::lend::at;
 
 /// Closes an inherited close-on-exec descriptor, if its number still refers to
 /// the same file. `dup2(2)` would have cleared the flag.
-pub(crate) fn close_inherited(number: RawFd, id: Identity) {
+///
+/// Public for the C library only; not part of the interface.
+pub fn close_inherited_fd(number: RawFd, id: Identity) {
     let Some(fd) = at(number) else { return };
     let flags = rustix::io::fcntl_getfd(fd);
     if identity(fd) == Some(id) && flags.is_ok_and(|flags| flags.contains(FdFlags::CLOEXEC)) {

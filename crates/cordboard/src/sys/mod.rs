@@ -72,7 +72,7 @@ pub(crate) use eventfd::EventFd;
 pub(crate) use high::beyond;
 pub use high::duplicate;
 pub(crate) use identity::{Identity, identity};
-pub(crate) use inherited::close_inherited;
+pub use inherited::close_inherited_fd;
 pub(crate) use known::Known;
 pub(crate) use lend::{at, lend};
 pub(crate) use limit::{file_size_limit, page_size};

@@ -152,6 +152,12 @@ impl Transfer<'_> {
         }
     }
 
+    /// Returns whether the source is a pipe without bytes.
+    pub(super) fn source_is_empty(&self) -> bool {
+        let source = &self.flow.source;
+        source.kind().is_pipe() && rustix::io::ioctl_fionread(source.fd()) == Ok(0)
+    }
+
     /// Returns whether the current path holds bytes that the sink has not accepted.
     pub(super) fn holds(&self) -> bool {
         match &self.current {

@@ -112,10 +112,17 @@ impl Stepper {
                 Next::Step
             }
             Turn::Blocked(Side::Source) if transfer.source_is_complete => {
-                match transfer.flow.has_written_all() {
-                    true => Next::End(Turn::Done(Ended::Eof)),
-                    false => self.blocked(transfer, Side::Sink, waiter),
+                if transfer.flow.has_written_all() {
+                    return Next::End(Turn::Done(Ended::Eof));
                 }
+                // A child of fork(2) may keep the source from its end. Less than the sink takes
+                // at once is written as at the end.
+                if !self.source_ended && transfer.source_is_empty() {
+                    self.source_ended = true;
+                    transfer.end_here();
+                    return Next::Step;
+                }
+                self.blocked(transfer, Side::Sink, waiter)
             }
             // There is nothing to wait for.
             Turn::Blocked(side) if self.spurious > SPURIOUS && tries[side as usize] => {

@@ -40,6 +40,12 @@ pub fn finish(
     ended: bool,
     limit: Duration,
 ) -> Result<Delivery, Interrupted> {
+    if !tcp {
+        // The bytes sent to a UNIX socket are in the peer's queue at once.
+        let _ = shutdown(socket, Shutdown::Write);
+        discard(socket);
+        return Ok(Delivery::Acknowledged);
+    }
     let look = |time, says_more: bool| {
         let start = Instant::now();
         if !says_more {
@@ -49,7 +55,7 @@ pub fn finish(
         let looked = wait(socket.as_fd(), PollFlags::IN, Some(time))?;
         Ok(looked.map(|_| start.elapsed()))
     };
-    until_acknowledged(socket, tcp, ended, limit, look)
+    until_acknowledged(socket, ended, limit, look)
 }
 
 /// The limit of the wait: zero if the transfer has ended by its idle limit.
@@ -60,22 +66,17 @@ pub fn limit(ended: Ended, idle: Option<Duration>) -> Duration {
     }
 }
 
-/// `look` waits, at most for the given time, and returns how long it waited.
-/// Once the peer has shut down its direction, there is nothing to poll for.
-fn until_acknowledged(
+/// As [`finish`], for a TCP connection. `look` waits, at most for the given time, and returns how
+/// long it waited. Its second argument: there is something to poll for, because the peer has not
+/// shut down its direction.
+pub fn until_acknowledged(
     socket: BorrowedFd<'_>,
-    tcp: bool,
     ended: bool,
     full: Duration,
     mut look: impl FnMut(Duration, bool) -> Result<Result<Duration, Errno>, Interrupted>,
 ) -> Result<Delivery, Interrupted> {
     // `ENOTCONN`: it broke before (`inet_shutdown`, net/ipv4/af_inet.c).
     let ended = shutdown(socket, Shutdown::Write).is_ok() || ended;
-    if !tcp {
-        // The bytes sent to a UNIX socket are in the peer's queue at once.
-        discard(socket);
-        return Ok(Delivery::Acknowledged);
-    }
     let mut left = unsent(socket);
     let mut limit = full;
     loop {
@@ -160,7 +161,7 @@ mod tests {
         while ours.write(&[0; 65536]).is_ok() {}
         // Data in flight may still be taken, which depends on real time.
         let mut time = Duration::ZERO;
-        let done = until_acknowledged(ours.as_fd(), true, false, limit(ended, idle), |most, _| {
+        let done = until_acknowledged(ours.as_fd(), false, limit(ended, idle), |most, _| {
             peer.write_all(b"still here").unwrap();
             time += most;
             Ok(Ok(most))
@@ -200,7 +201,7 @@ mod tests {
     fn a_connection_that_was_reset_before_its_end_is_broken() {
         let (ours, peer) = full();
         reset(peer, &ours);
-        let done = until_acknowledged(ours.as_fd(), true, false, DEFAULT_LIMIT, no_look);
+        let done = until_acknowledged(ours.as_fd(), false, DEFAULT_LIMIT, no_look);
         assert_eq!(done.unwrap(), Delivery::Broken(Errno::CONNRESET));
         // All that was sent is acknowledged, and nothing more can be known.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -211,7 +212,7 @@ mod tests {
             std::thread::yield_now();
         }
         reset(peer, &ours);
-        let done = until_acknowledged(ours.as_fd(), true, false, DEFAULT_LIMIT, no_look);
+        let done = until_acknowledged(ours.as_fd(), false, DEFAULT_LIMIT, no_look);
         assert_eq!(done.unwrap(), Delivery::Acknowledged);
     }
 
@@ -226,7 +227,7 @@ mod tests {
             let mut peer = Some(peer);
             let mut looks = 0;
             let full = Duration::from_millis(120);
-            let done = until_acknowledged(ours.as_fd(), true, false, full, |most, says_more| {
+            let done = until_acknowledged(ours.as_fd(), false, full, |most, says_more| {
                 assert!(!says_more);
                 looks += 1;
                 if let Some(peer) = peer.take_if(|_| resets) {

@@ -1,7 +1,7 @@
 //! TCP and UDP endpoints. Every socket opened here is non-blocking.
 
 use std::io::IoSliceMut;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 
 use cordboard::Side;
@@ -18,6 +18,9 @@ use crate::signals::uninterruptible;
 
 /// Returns the addresses of a host.
 pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Problem> {
+    if host.host.is_empty() {
+        return Ok(vec![SocketAddr::new(every_address(), host.port)]);
+    }
     if let Ok(address) = host.host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, host.port)]);
     }
@@ -68,6 +71,16 @@ fn first<T>(
         }
     }
     Err(operand.problem(last, action))
+}
+
+/// Returns the address that stands for all: that of IPv6, which includes IPv4, or that of IPv4 on
+/// a kernel without IPv6.
+fn every_address() -> IpAddr {
+    let every = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+    match socket(SocketAddr::new(every, 0), SocketType::DGRAM) {
+        Err(Errno::AFNOSUPPORT) => Ipv4Addr::UNSPECIFIED.into(),
+        _ => every,
+    }
 }
 
 /// Makes a socket of the family of an address.
@@ -183,5 +196,20 @@ fn sender(socket: &OwnedFd) -> Result<Option<SocketAddrAny>, Errno> {
             Ok(rustix::net::recvmsg(socket, &mut parts, &mut none, flags)?.address)
         }
         done => Ok(done?.2),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_is_one_of_ipv4_without_ipv6() {
+        let family = u32::from(AddressFamily::INET6.as_raw());
+        let without = std::thread::spawn(move || {
+            testkit::refuse::refuse_where(libc::SYS_socket, 0, family, libc::EAFNOSUPPORT);
+            every_address()
+        });
+        assert_eq!(without.join().unwrap(), IpAddr::from(Ipv4Addr::UNSPECIFIED));
     }
 }

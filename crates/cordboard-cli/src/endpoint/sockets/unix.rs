@@ -1,10 +1,11 @@
 //! UNIX sockets, by path or, as `@NAME`, by abstract name.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketType};
 
@@ -26,17 +27,40 @@ pub fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
     }
 }
 
+/// Connects a socket without waiting. A path may have any length.
+pub fn connect_at_once(socket: &OwnedFd, path: &Path) -> Result<(), Errno> {
+    match address(path) {
+        // `sun_path` has room for 108 bytes. An abstract name has no file.
+        Err(Errno::NAMETOOLONG) if path.as_os_str().as_bytes().first() != Some(&b'@') => {
+            let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            let short = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::net::connect(socket, &SocketAddrUnix::new(short)?)
+        }
+        address => rustix::net::connect(socket, &address?),
+    }
+}
+
 /// Connects, or for datagrams makes a socket with a peer.
 pub fn connect(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+    connect_within(path, kind, operand, Duration::MAX)
+}
+
+/// As [`connect`]. `EAGAIN`: the queue of the listener is full, and has been for this time.
+pub fn connect_within(
+    path: &Path,
+    kind: SocketType,
+    operand: Operand<'_>,
+    most: Duration,
+) -> Result<OwnedFd, Problem> {
+    let start = Instant::now();
     let problem = |errno| operand.problem(errno, Action::Connect);
-    let address = address(path).map_err(problem)?;
     let socket = socket(kind).map_err(problem)?;
     loop {
-        match rustix::net::connect(&socket, &address) {
+        match connect_at_once(&socket, path) {
             Ok(()) => return Ok(socket),
             // The queue of the listener is full, and there is nothing to poll
             // for.
-            Err(Errno::AGAIN) => pause(Duration::from_millis(20))?,
+            Err(Errno::AGAIN) if start.elapsed() < most => pause(Duration::from_millis(20))?,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(problem(errno)),
         }

@@ -237,12 +237,25 @@ impl Watch {
         fds.extend(listener.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Commands that were read ahead cause no further event.
         let more = (self.asked == 0 && lines.is_next(b"STAT")).then(Instant::now);
-        let left = self.longest_wait(Instant::now(), server.idle, [due, more]);
+        let idle = self.idle_time(server.idle);
+        let left = self.longest_wait(Instant::now(), idle, [due, more]);
         let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
         self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
         drop(fds);
         self.closed |= done.is_ok() && readable && !lines.advance();
+    }
+
+    /// Returns the time after which a transfer that does not move is cancelled. In the rest of a
+    /// schedule, the server is silent, not the client.
+    fn idle_time(&self, idle: Duration) -> Duration {
+        let schedule = self.commanded.get().applied_to(self.seen.last).schedule;
+        let limit = (self.listed.as_ref()).map_or(Schedule::Unlimited, Listed::blocks_limit);
+        let rests = [schedule, limit].map(|schedule| match schedule {
+            Schedule::Blocks { rest, .. } => rest,
+            _ => Duration::ZERO,
+        });
+        idle.saturating_add(rests[0].max(rests[1]))
     }
 
     /// Returns the time until the first time at which something is due, at most the interval.
@@ -366,7 +379,7 @@ impl Watch {
         if self.until.is_some_and(|until| now >= until) {
             return Some(Why::Shutdown);
         }
-        (self.progress.idle(now) >= server.idle).then_some(Why::Idle)
+        (self.progress.idle(now) >= self.idle_time(server.idle)).then_some(Why::Idle)
     }
 }
 

@@ -152,6 +152,10 @@ fn ready(fd: BorrowedFd<'_>, events: PollFlags, wait: &mut Wait<'_>) -> Result<(
     }
 }
 
+/// The number of connections from other hosts to one passive port. While connections wait there,
+/// the wait sees neither its deadline nor ABOR.
+const MOST_FOREIGN: u32 = 100;
+
 /// Accepts a connection from the client. Connections from other hosts are closed: another
 /// host could otherwise receive the file, or replace it (RFC 2577).
 fn accept(
@@ -159,7 +163,7 @@ fn accept(
     client: IpAddr,
     wait: &mut Wait<'_>,
 ) -> Result<TcpStream, NoConnection> {
-    loop {
+    for _ in 0..MOST_FOREIGN {
         ready(listener.as_fd(), PollFlags::IN, wait)?;
         match listener.accept() {
             Ok((socket, peer)) if peer.ip().to_canonical() == client.to_canonical() => {
@@ -171,6 +175,8 @@ fn accept(
             Err(error) => return Err(NoConnection::Failed(error)),
         }
     }
+    let error = io::Error::other("Other hosts connect to the passive port");
+    Err(NoConnection::Failed(error))
 }
 
 #[cfg(test)]

@@ -134,6 +134,11 @@ impl Listed {
         }
     }
 
+    /// Returns the limit of blocks that clients have set.
+    pub fn blocks_limit(&self) -> Schedule {
+        self.limits.schedule_limits().1
+    }
+
     /// Sends the end to the clients. `last`: the last status.
     pub fn end(&mut self, mut last: Status, done: Done) {
         (last.rate_limit, last.blocks_limit) = self.limits.schedule_limits();

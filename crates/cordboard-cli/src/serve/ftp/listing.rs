@@ -71,6 +71,10 @@ pub fn listing(
         Ok(about) if about.is_dir() => root.list(&place, |name, about| {
             lines.add(&beneath(path), name, about);
         })?,
+        // As by ls(1). The name of the file alone is `place`.
+        Ok(_) if path.ends_with(b"/") || path.ends_with(b"/.") => {
+            return Err(rustix::io::Errno::NOTDIR.into());
+        }
         Ok(_) if kind == Kind::Machine => return Err(rustix::io::Errno::NOTDIR.into()),
         Ok(about) => {
             let (folder, _) = split(path);

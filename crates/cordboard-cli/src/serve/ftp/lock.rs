@@ -1,4 +1,4 @@
-//! Confines the process to the served directory (landlock(7), since Linux 5.13), in
+//! Confines the process to the served directory (landlock(7), since Linux 5.19), in
 //! addition to the resolution of names beneath the root.
 
 use std::path::Path;
@@ -17,7 +17,9 @@ pub fn confine(root: &Path, list: Option<&Path>) -> String {
     match restrict(root, list) {
         Ok(RulesetStatus::FullyEnforced) => "confined by landlock".to_owned(),
         Ok(RulesetStatus::PartiallyEnforced) => "partly confined by landlock".to_owned(),
-        Ok(RulesetStatus::NotEnforced) => "not confined by landlock: no support".to_owned(),
+        Ok(RulesetStatus::NotEnforced) => {
+            "not confined by landlock: no support (since Linux 5.19)".to_owned()
+        }
         Err(error) => format!("not confined by landlock: {error}"),
     }
 }
@@ -25,6 +27,14 @@ pub fn confine(root: &Path, list: Option<&Path>) -> String {
 fn restrict(root: &Path, list: Option<&Path>) -> Result<RulesetStatus, RulesetError> {
     let all = AccessFs::from_all(RIGHTS);
     let read = AccessFs::from_read(RIGHTS);
+    // The first version of landlock, since Linux 5.13, forbids all moves of files between
+    // directories, and has no right for them. That is since Linux 5.19.
+    let moves = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::Refer);
+    if moves.is_err() {
+        return Ok(RulesetStatus::NotEnforced);
+    }
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(all)?

@@ -9,6 +9,11 @@ use super::time::{Utc, now};
 use crate::output::{errno_of, one_line, print_line};
 use crate::problem::Problem;
 
+/// Escapes the spaces of a name, which would otherwise be several fields of the line.
+pub fn field(name: &str) -> String {
+    name.replace('\\', "\\\\").replace(' ', "\\x20")
+}
+
 /// The output for log lines.
 pub struct Log(Mutex<Output>);
 

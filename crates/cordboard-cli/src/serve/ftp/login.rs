@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::log;
 use super::passwords::NotVerified;
 use super::root::Place;
 use super::session::{Next, Session, Step};
@@ -44,6 +45,7 @@ impl Session {
                     NotVerified::Ending => "The server is shutting down",
                     NotVerified::NoMemory => "No memory to verify the password",
                 };
+                let name = log::field(&name);
                 let text = format!("{} {name} LOGIN: not verified: {why}", self.client);
                 self.server.log.line(&text);
                 return self.say(421, why).map(|_| Next::Quit);
@@ -61,9 +63,9 @@ impl Session {
             return self.say(230, &text);
         }
         self.failures += 1;
-        self.server
-            .log
-            .line(&format!("{} {name} LOGIN: wrong password", self.client));
+        let name = log::field(&name);
+        let text = format!("{} {name} LOGIN: wrong password", self.client);
+        self.server.log.line(&text);
         self.pause();
         if self.failures < FAILURES {
             return self.say(530, "Wrong name or password");

@@ -14,6 +14,7 @@ use super::command::{self, Bad, Command, Epsv};
 use super::data::{self, Mode};
 use super::lines::{Line, Lines};
 use super::listing::Kind;
+use super::log;
 use super::root::Place;
 use super::server::Server;
 use super::users::User;
@@ -420,7 +421,7 @@ impl Session {
             Ok(()) => "done".to_owned(),
             Err(error) => error.to_string(),
         };
-        self.log(&format!("{verb} {shown}: {text}"));
+        self.log(&format!("{verb} {}: {text}", log::field(&shown)));
         match result {
             Ok(()) => {
                 self.lines.reply(code, reply)?;
@@ -432,6 +433,7 @@ impl Session {
 
     pub(super) fn log(&self, text: &str) {
         let name = self.user.as_ref().map_or("-", |user| &user.name);
+        let name = log::field(name);
         self.server
             .log
             .line(&format!("{} {name} {text}", self.client));

@@ -16,13 +16,18 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{Error, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{Error, ServerConfig, ServerConnection, StreamOwned, SupportedCipherSuite};
 
 use super::waiting::Waited;
 use crate::sys;
 
 /// Bytes that are encrypted at a time.
 const BLOCK: usize = 64 << 10;
+
+/// The longest content of a TLS record (RFC 8446, 5.1).
+const RECORD: usize = 16 << 10;
+/// The number of records that the handshake and the end may use.
+const RESERVED: u64 = 8;
 
 /// Reads the certificate chain and its key.
 ///
@@ -193,21 +198,37 @@ fn encrypt(
     complete: &AtomicBool,
 ) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
+    shake_hands(&mut stream)?;
+    let mut records = most_records(&stream.conn);
     loop {
         match from.read(&mut block) {
             Ok(0) => break,
-            Ok(n) => stream.write_all(&block[..n])?,
+            Ok(n) => {
+                let left = records.checked_sub(n.div_ceil(RECORD) as u64);
+                records = left.ok_or(rustix::io::Errno::FBIG)?;
+                stream.write_all(&block[..n])?;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
     if complete.load(Ordering::Acquire) {
-        // The handshake is also needed for an empty file.
-        shake_hands(&mut stream)?;
         stream.conn.send_close_notify();
         stream.flush()?;
     }
     Ok(())
+}
+
+/// Returns the number of records that may be encrypted. With TLS 1.2, the key cannot be changed:
+/// at the limit of the cipher suite, rustls sends *close notify*, and then discards what is
+/// written. With TLS 1.3 it changes the key.
+fn most_records(connection: &ServerConnection) -> u64 {
+    match connection.negotiated_cipher_suite() {
+        Some(SupportedCipherSuite::Tls12(suite)) => {
+            suite.common.confidentiality_limit.saturating_sub(RESERVED)
+        }
+        _ => u64::MAX,
+    }
 }
 
 fn shake_hands(stream: &mut StreamOwned<ServerConnection, Connection>) -> io::Result<()> {
@@ -239,5 +260,88 @@ fn decrypt(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use rustls::crypto::{CryptoProvider, ring};
+    use rustls::pki_types::ServerName;
+    use rustls::{CipherSuiteCommon, ClientConfig, ClientConnection, RootCertStore};
+    use rustls::{Tls12CipherSuite, version};
+
+    use super::*;
+
+    /// The configurations of both sides, with a cipher suite of TLS 1.2 that permits so many
+    /// records.
+    fn limited(records: u64) -> (Arc<ServerConfig>, Arc<ClientConfig>) {
+        let suite = ring::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+        let SupportedCipherSuite::Tls12(suite) = suite else {
+            panic!("a suite of TLS 1.2");
+        };
+        let suite = Box::leak(Box::new(Tls12CipherSuite {
+            common: CipherSuiteCommon {
+                suite: suite.common.suite,
+                hash_provider: suite.common.hash_provider,
+                confidentiality_limit: records,
+            },
+            prf_provider: suite.prf_provider,
+            kx: suite.kx,
+            sign: suite.sign,
+            aead_alg: suite.aead_alg,
+        }));
+        let provider = Arc::new(CryptoProvider {
+            cipher_suites: vec![SupportedCipherSuite::Tls12(suite)],
+            ..ring::default_provider()
+        });
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&version::TLS12])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let client = ClientConfig::builder_with_provider(ring::default_provider().into())
+            .with_protocol_versions(&[&version::TLS12])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        (Arc::new(server), Arc::new(client))
+    }
+
+    /// rustls would end the connection as if the file were complete, and discard the rest.
+    #[test]
+    fn no_more_is_encrypted_than_the_key_permits() {
+        const SIZE: usize = 1 << 20;
+        let (server, client) = limited(RESERVED + 8);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let client = ClientConnection::new(client, name).unwrap();
+        let mut client = StreamOwned::new(client, socket);
+        let (socket, _) = listener.accept().unwrap();
+        let (pump, mut ours) = Pump::start(&server, socket, Direction::ToClient, None).unwrap();
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(move || {
+                let mut got = Vec::new();
+                let end = client.read_to_end(&mut got);
+                (end.map_err(|error| error.kind()), got.len())
+            });
+            // The thread reads no further at the limit.
+            let written = ours.write_all(&vec![1; SIZE]).map_err(|error| error.kind());
+            assert_eq!(written, Err(io::ErrorKind::BrokenPipe));
+            let (_, done) = pump.finish(ours, true, |_| Waited::Ready);
+            let errno = done.unwrap_err().raw_os_error();
+            assert_eq!(errno, Some(libc::EFBIG));
+            // No *close notify*.
+            let (end, length) = reads.join().unwrap();
+            assert_eq!(end, Err(io::ErrorKind::UnexpectedEof));
+            assert!(length > 0 && length <= 8 * RECORD, "{length} bytes");
+        });
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cordboard::{Errno, Side, Stage};
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
@@ -16,13 +16,15 @@ use super::carry::{Carried, carry};
 use super::data::{self, NoConnection};
 use super::lines::Lines;
 use super::listing::{self, Kind};
+use super::log;
 use super::progress::{self, Progress};
 use super::root::{Opened, Running, Upload};
 use super::server::Server;
 use super::session::{Next, Session, Step};
 use super::tls::{Direction, Pump};
 use super::waiting::{self, Waited};
-use crate::{sys, units};
+use crate::signals::Interrupted;
+use crate::{endpoint, sys, units};
 
 /// The number of names that STOU tries.
 const TRIES: u32 = 1000;
@@ -226,6 +228,9 @@ impl Session {
         if complete {
             let _ = sockopt::set_socket_linger(&socket, None);
             let _ = socket.shutdown(Shutdown::Write);
+            if job.direction == Direction::ToClient {
+                self.deliver(socket.as_fd());
+            }
         }
         drop(socket);
         // A connection that fails before the first byte, such as during the TLS handshake,
@@ -241,7 +246,7 @@ impl Session {
         self.log(&format!(
             "{} {} {} {:.3} s by {by}{through}: {}",
             job.verb,
-            String::from_utf8_lossy(&shown),
+            log::field(&String::from_utf8_lossy(&shown)),
             units::number_of(carried.written, "byte"),
             elapsed.as_secs_f64(),
             if complete { "complete" } else { &text }
@@ -257,6 +262,33 @@ impl Session {
             return self.say(226, text);
         }
         self.say(code, &text)
+    }
+
+    /// Waits until a client that has sent bytes, although it receives a file, has acknowledged
+    /// the file. Its bytes are discarded: a close with unread bytes, or bytes that arrive after
+    /// the close, would cause a reset (`tcp_close()`, net/ipv4/tcp.c), which destroys the rest of
+    /// the file.
+    fn deliver(&self, socket: BorrowedFd<'_>) {
+        if !matches!(rustix::io::ioctl_fionread(socket), Ok(1..)) {
+            return;
+        }
+        let look = |time: Duration, says_more: bool| {
+            let start = Instant::now();
+            if (self.server.deadline.get()).is_some_and(|deadline| start >= *deadline) {
+                return Err(Interrupted);
+            }
+            if !says_more {
+                std::thread::sleep(time);
+                return Ok(Ok(start.elapsed()));
+            }
+            let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+            match poll(&mut fds, Timespec::try_from(time).ok().as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => Ok(Ok(start.elapsed())),
+                Err(errno) => Ok(Err(errno)),
+            }
+        };
+        // The reply is the same: the server has moved all bytes.
+        let _ = endpoint::until_acknowledged(socket, true, self.server.idle, look);
     }
 
     /// Removes the file that the upload has created, if it is empty and no other upload

@@ -1,10 +1,12 @@
 //! A FUSE server that fails each call with `EINTR`, as if for a signal: a cancel and
 //! the idle limit end the transfer.
 
+use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use cordboard::{Control, Outcome};
+use cordboard::{Buffered, Control, FanIn, FanOut, Outcome};
 
 use super::*;
 
@@ -187,6 +189,87 @@ fn a_sync_that_is_interrupted_each_time_is_given_up() {
                     EndedBy::Idle => (Ended::Error, Some(Side::Sink), Some(Errno::EINTR)),
                 };
                 assert_eq!((report.ended, report.failed, report.errno), right, "{what}");
+            }
+        }
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
+/// Takes the steps of a composition whose source has this name. Returns its end.
+type Composed = fn(&Path, &Control, Request) -> Ended;
+
+/// The source of a composition takes its steps between those of others.
+#[test]
+fn a_composition_whose_source_is_interrupted_each_time_is_given_up() {
+    let _dog = watchdog("a_composition_whose_source_is_interrupted_each_time_is_given_up");
+    if !common::is_root() {
+        testkit::skip::here("mounting needs root");
+        return;
+    }
+    let all: [Composed; 3] = [
+        |at, control, request| {
+            let (source, sinks) = (
+                File::open(at).unwrap(),
+                [(); 2].map(|()| common::file_with(b"")),
+            );
+            let fds = [sinks[0].as_fd(), sinks[1].as_fd()];
+            let fan = FanOut::new(source.as_fd(), &fds, request).unwrap();
+            fan.control(control).run().unwrap().ended
+        },
+        |at, control, request| {
+            let (other, mut feed) = std::io::pipe().unwrap();
+            feed.write_all(b"of another source").unwrap();
+            let (source, sink) = (File::open(at).unwrap(), common::file_with(b""));
+            let fds = [source.as_fd(), other.as_fd()];
+            let fan = FanIn::new(&fds, sink.as_fd(), request).unwrap();
+            let outcome = fan.control(control).run().unwrap();
+            assert_eq!(outcome.sources[1].read, 17);
+            outcome.ended
+        },
+        |at, control, request| {
+            let (source, sink) = (File::open(at).unwrap(), common::file_with(b""));
+            let size = 1 << 20;
+            let buffered = Buffered::new(source.as_fd(), sink.as_fd(), size, request).unwrap();
+            buffered.control(control).run().unwrap().ended
+        },
+    ];
+    let data = pattern(1 << 20);
+    let failed = AtomicU32::new(0);
+    let served = Served {
+        holds: &data,
+        claims: data.len() as u64,
+        direct: true,
+        fails: (0, Errno::EINTR.raw()),
+        failed: Some(&failed),
+        ..Served::default()
+    };
+    let mounted = with_file(served, |at| {
+        for (n, composed) in all.into_iter().enumerate() {
+            for by in [EndedBy::Cancel, EndedBy::Idle] {
+                let idle = (by == EndedBy::Idle).then_some(Duration::from_millis(100));
+                let request = Request {
+                    idle,
+                    ..Request::default()
+                };
+                let control = Control::new().unwrap();
+                let before = failed.load(Ordering::Relaxed);
+                let ended = std::thread::scope(|scope| {
+                    let running = scope.spawn(|| composed(at, &control, request));
+                    if by == EndedBy::Cancel {
+                        while failed.load(Ordering::Relaxed).wrapping_sub(before) < OFTEN {
+                            std::thread::yield_now();
+                        }
+                        control.cancel();
+                    }
+                    running.join().unwrap()
+                });
+                let expected = match by {
+                    EndedBy::Cancel => Ended::Cancelled,
+                    EndedBy::Idle => Ended::Idle,
+                };
+                assert_eq!(ended, expected, "composition {n}");
             }
         }
     });
