@@ -264,6 +264,8 @@ mod tests {
     #[test]
     fn a_record_that_has_begun_is_finished_after_a_failure() {
         let (source, mut feed) = std::io::pipe().unwrap();
+        // No wait reports that it is ready.
+        rustix::io::ioctl_fionbio(&source, true).unwrap();
         let (own, channel) = (Channel::small().unwrap(), Channel::small().unwrap());
         let room = rustix::pipe::fcntl_getpipe_size(channel.writer()).unwrap();
         let record = [vec![b'r'; 30_000], b"\n".to_vec()].concat();

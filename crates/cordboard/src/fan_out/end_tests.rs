@@ -301,7 +301,11 @@ fn a_sink_that_has_everything_is_not_cancelled_at_the_idle_limit() {
     let written = Arc::new(AtomicU64::new(0));
     let mut script = Script::new(
         |_, now: &mut Duration, fds: &mut [PollFd<'_>], timeout: Option<Duration>| match timeout {
-            _ if written.load(Ordering::Relaxed) < 10 => std::thread::yield_now(),
+            // Not only a pause: without splice(2), a pipe is read only after a poll.
+            _ if written.load(Ordering::Relaxed) < 10 => {
+                Poll::new().wait(fds, Some(Duration::ZERO)).unwrap();
+                std::thread::yield_now();
+            }
             Some(timeout) => *now += timeout,
             None => real(fds),
         },
