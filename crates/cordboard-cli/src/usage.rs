@@ -134,3 +134,19 @@ fn colored(error: &clap::Error) -> String {
         _ => error.render().ansi().to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_word_does_not_affect_a_terminal() {
+        let words = ["cordboard", "copy", "--\u{9b}31m\u{7}\u{1b}]0;x", "a", "b"];
+        let words = words.map(OsString::from);
+        let error = parse(&words).err().unwrap();
+        let text = plain(&error);
+        assert!(text.contains("unexpected argument"), "{text:?}");
+        let affects = |c| c != '\n' && affects_line(c);
+        assert!(!text.contains(affects), "{text:?}");
+    }
+}

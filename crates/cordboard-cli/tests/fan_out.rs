@@ -283,6 +283,24 @@ fn files_that_stay_empty_are_removed_after_a_failure() {
     assert!(!path("a").exists() && !path("b").exists());
 }
 
+/// The terminal would take U+009B for the start of an escape sequence.
+#[test]
+fn names_in_the_report_do_not_affect_a_terminal() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    let run = call([
+        "splice".as_ref(),
+        "/dev/null".as_ref(),
+        path("\u{9b}31m").as_os_str(),
+        path("b").as_os_str(),
+        "--json".as_ref(),
+    ]);
+    let account = run.ok().json();
+    let name = account["sinks"][0]["sink"].as_str().unwrap();
+    assert!(name.ends_with("\u{9b}31m"), "{name:?}");
+    assert!(!run.stderr().contains('\u{9b}'));
+}
+
 #[test]
 fn a_single_sink_is_never_too_slow() {
     let run = call(["splice", "/dev/null", "/dev/null", "--on-slow", "drop"]);

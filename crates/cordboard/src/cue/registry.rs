@@ -258,6 +258,12 @@ impl Registry {
         inbox.map_or_else(Vec::new, |mut inbox| std::mem::take(&mut *inbox))
     }
 
+    /// Ends the thread, which has no control descriptors.
+    pub(super) fn retire(&self) {
+        self.end().into_iter().for_each(|one| self.discard(one));
+        let _ = self.wake.signal();
+    }
+
     /// Drops a message that will not be read: the caller of a new control descriptor reads
     /// its end. Closes nothing if the host has closed the descriptors.
     pub(super) fn discard(&self, unread: Message) {

@@ -36,12 +36,36 @@ fn connection(event: u64) -> (u64, u32) {
 /// descriptors of this thread, and nothing else would wake it then.
 const LONGEST: Duration = Duration::from_secs(60);
 
-static REGISTRY: PerProcess<Arc<Registry>> = PerProcess::new();
+static SERVING: PerProcess<Serving> = PerProcess::new();
+
+/// A registry whose thread runs.
+struct Serving(Arc<Registry>);
+
+impl Serving {
+    fn start() -> Result<Serving, Errno> {
+        let registry = Arc::new(Registry::new()?);
+        let service = Service::new(&registry)?;
+        threads::start(c"cordboard-cue", threads::NO_OWNER, move || service.run())?;
+        Ok(Serving(registry))
+    }
+
+    fn is_usable(&self) -> bool {
+        self.0.is_usable()
+    }
+}
+
+impl Drop for Serving {
+    /// Another thread has started one at the same time, which is kept.
+    fn drop(&mut self) {
+        self.0.retire();
+    }
+}
 
 /// Returns the registry of the process, if its thread runs.
 pub(super) fn existing() -> Option<&'static Arc<Registry>> {
-    let none = |_: Option<&Arc<Registry>>| Err(());
-    (REGISTRY.get_usable(|registry| registry.is_usable(), none)).ok()
+    let none = |_: Option<&Serving>| Err(());
+    let serving = SERVING.get_usable(Serving::is_usable, none);
+    serving.ok().map(|serving| &serving.0)
 }
 
 /// Returns the registry of the process, whose thread runs. Starts it if necessary.
@@ -51,15 +75,8 @@ pub(super) fn existing() -> Option<&'static Arc<Registry>> {
 /// `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
 /// available; or the errno of a seccomp filter.
 pub(super) fn registry() -> Result<&'static Arc<Registry>, Errno> {
-    REGISTRY.get_usable(
-        |registry| registry.is_usable(),
-        |_| {
-            let registry = Arc::new(Registry::new()?);
-            let service = Service::new(&registry)?;
-            threads::start(c"cordboard-cue", threads::NO_OWNER, move || service.run())?;
-            Ok(registry)
-        },
-    )
+    let serving = SERVING.get_usable(Serving::is_usable, |_| Serving::start())?;
+    Ok(&serving.0)
 }
 
 /// Dropped when the thread ends, also by a panic: each caller reads its end.
@@ -103,7 +120,7 @@ impl Service {
             let timeout = self.timeout(sys::monotonic());
             let fetched = transfer::fetch(self.epoll.0.as_fd(), &mut events, timeout);
             // A number may refer to another file by now.
-            if !self.registry.has_descriptors() {
+            if !self.registry.is_usable() {
                 return;
             }
             let ready: Vec<(u64, EventFlags)> = match fetched {
@@ -259,6 +276,35 @@ mod tests {
 
     use super::*;
     use crate::cue::{Command, Cue, Record};
+
+    /// The number of threads that serve control descriptors.
+    fn threads() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let name = |task: std::fs::DirEntry| std::fs::read(task.path().join("comm")).ok();
+        let is_it = |name: &Vec<u8>| name == b"cordboard-cue\n";
+        tasks.filter_map(name).filter(is_it).count()
+    }
+
+    /// Several threads may make the first control descriptors at once.
+    #[test]
+    fn a_second_thread_that_is_not_needed_ends() {
+        let fine = testkit::child::in_a_child(|| {
+            testkit::child::ends_soon();
+            let (source, sink) = std::io::pipe().unwrap();
+            let mut served = Cue::new(&source, &sink).unwrap();
+            let second = Serving::start().unwrap();
+            while threads() < 2 {
+                std::thread::yield_now();
+            }
+            drop(second);
+            while threads() > 1 {
+                std::thread::yield_now();
+            }
+            served.send(Command::Status).unwrap();
+            matches!(served.receive(), Ok(Some(Record::Status(_))))
+        });
+        assert!(fine);
+    }
 
     /// The control descriptors that it serves are closed. The next one starts a new thread.
     #[test]

@@ -208,6 +208,23 @@ mod tests {
         assert_eq!(at_port(client, 9), "[fe80::1%7]:9".parse().unwrap());
     }
 
+    /// The wait would not see its deadline while they connect.
+    #[test]
+    fn other_hosts_end_the_wait_for_the_client() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut waits = 0;
+        let mut wait = |_: BorrowedFd<'_>, _: PollFlags| {
+            waits += 1;
+            drop(TcpStream::connect(at).unwrap());
+            Waited::Ready
+        };
+        let client = "127.0.0.2".parse().unwrap();
+        let done = accept(&listener, client, &mut wait);
+        assert!(matches!(done, Err(NoConnection::Failed(_))), "{done:?}");
+        assert_eq!(waits, MOST_FOREIGN);
+    }
+
     #[test]
     fn ports_of_the_range_are_used() {
         let address: SocketAddr = "127.0.0.1:0".parse().unwrap();

@@ -146,3 +146,14 @@ fn a_stalled_transfer_ends_when_the_idle_time_is_over() {
         }
     }
 }
+
+/// The server is silent, and not the client.
+#[test]
+fn the_rest_of_a_schedule_is_not_idle_time() {
+    let mut watch = Watch::new(None, String::new(), SECOND);
+    assert_eq!(watch.idle_time(SECOND), SECOND);
+    let mut status = Status::idle();
+    status.schedule = Schedule::blocks(1, 5 * SECOND);
+    watch.see(status);
+    assert_eq!(watch.idle_time(SECOND), 6 * SECOND);
+}
