@@ -268,6 +268,10 @@ fn what_cannot_be_synchronized_is_refused_before_any_byte() {
 /// `sendfile(2)` has no sink offset, which a new file otherwise gets.
 #[test]
 fn a_new_file_is_written_by_sendfile_if_read_write_is_not_allowed() {
+    let name = "a_new_file_is_written_by_sendfile_if_read_write_is_not_allowed";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Sendfile]) {
+        return;
+    }
     let dir = dir();
     let (from, to) = (file(&dir, "from", &bytes(100_000)), dir.path().join("to"));
     for paths in [
