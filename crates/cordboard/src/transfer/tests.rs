@@ -495,6 +495,10 @@ fn a_late_answer_ends_a_fifo_without_a_writer() {
 /// writer.
 #[test]
 fn a_fifo_is_checked_until_it_has_had_a_writer() {
+    let name = "a_fifo_is_checked_until_it_has_had_a_writer";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Vmsplice]) {
+        return;
+    }
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
     let dir = tempfile::tempdir().unwrap();
     let name = dir.path().join("fifo");
