@@ -10,8 +10,8 @@ use crate::fan_in;
 use crate::fan_out::{self, end};
 use crate::flags::Splice;
 use crate::problem::{
-    Action, Problem, buffer_failed, past_largest_offset, print_leftover, refusal_hint,
-    refusal_text, transfer_failed,
+    Action, Problem, buffer_failed, past_largest_offset, refusal_hint, refusal_text,
+    transfer_failed,
 };
 use crate::progress::is_on;
 use crate::report::BufferLine;
@@ -80,9 +80,7 @@ fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     session.add(&total);
     report(flags, session, &source, &sink, (&outcome, &total));
     if outcome.ended == Ended::Cancelled {
-        sink.remove_if_unused()
-            .iter()
-            .for_each(|left| print_leftover(left));
+        sink.remove_or_say();
         check_stop()?;
     }
     // A sink that has failed was reported.

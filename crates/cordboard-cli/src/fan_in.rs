@@ -13,8 +13,7 @@ use crate::endpoint::{self, Opened};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
 use crate::problem::{
-    Action, Problem, past_largest_offset, print_leftover, refusal_hint, refusal_text,
-    transfer_failed,
+    Action, Problem, past_largest_offset, refusal_hint, refusal_text, transfer_failed,
 };
 use crate::progress::{Watch, is_on};
 use crate::report::SourceLine;
@@ -115,9 +114,7 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let to = (&sink, flags.writing.sink_offset);
     report(session, &sources, to, &outcome);
     if outcome.failed_source.is_some() || outcome.ended == Ended::Cancelled {
-        sink.remove_if_unused()
-            .iter()
-            .for_each(|left| print_leftover(left));
+        sink.remove_or_say();
     }
     if outcome.ended == Ended::Cancelled {
         check_stop()?;

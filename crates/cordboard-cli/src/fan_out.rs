@@ -14,9 +14,7 @@ use crate::endpoint::{self, Existing, Name, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
 use crate::interruptible::pause;
-use crate::problem::{
-    Action, Problem, print_leftover, refusal_hint, refusal_text, transfer_failed,
-};
+use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
 use crate::progress::is_on;
 use crate::report::SinkLine;
 use crate::request;
@@ -137,9 +135,7 @@ fn remove_empty(sinks: &[Opened], outcome: &FanOutOutcome) {
     let all = matches!(outcome.ended, Ended::Error | Ended::Cancelled);
     let failed = (sinks.iter().zip(&outcome.sinks))
         .filter(|(_, report)| all || report.ended == SinkEnded::Failed);
-    for leftover in failed.filter_map(|(sink, _)| sink.remove_if_unused()) {
-        print_leftover(&leftover);
-    }
+    failed.for_each(|(sink, _)| sink.remove_or_say());
 }
 
 fn transfer(
@@ -338,7 +334,7 @@ fn end_all(
         }
     }
     for connection in connections {
-        if let Err(problem) = end(flags, session, connection, ended) {
+        if let Err(problem) = end_connection(flags, session, connection, ended) {
             session.problem(&problem);
         }
     }
@@ -346,9 +342,10 @@ fn end_all(
 
 /// Closes a sink, except for a connection, of which this direction is shut down.
 fn end_writing(flags: &Splice, sink: Opened) -> Result<Option<Opened>, Problem> {
-    match &sink.created {
-        Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
-        _ => {}
+    if flags.writing.sync
+        && let Some(path) = &sink.created
+    {
+        sync_parent(path, Some(sink.as_fd()))?;
     }
     match flags.writing.sync {
         true => sink.shut_down_synced(),
@@ -363,13 +360,23 @@ pub fn end(
     sink: Opened,
     ended: Ended,
 ) -> Result<(), Problem> {
-    match &sink.created {
-        Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
-        _ => wait_for_peer(session, &sink, ended, flags.idle)?,
+    match end_writing(flags, sink)? {
+        Some(connection) => end_connection(flags, session, connection, ended),
+        None => Ok(()),
     }
+}
+
+/// Closes a connection that is shut down, after its peer has acknowledged all bytes.
+fn end_connection(
+    flags: &Splice,
+    session: &mut Session,
+    connection: Opened,
+    ended: Ended,
+) -> Result<(), Problem> {
+    wait_for_peer(session, &connection, ended, flags.idle)?;
     match flags.writing.sync {
-        true => sink.close_synced(),
-        false => sink.close(),
+        true => connection.close_synced(),
+        false => connection.close(),
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use cordboard::{Ended, Report, Request, Side};
 
 use crate::buffer;
-use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::fan_out;
@@ -48,14 +47,7 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         Ended::Idle if flags.common.stages.transform() && report.stranded == 0 => Ended::Eof,
         ended => ended,
     };
-    match &sink.created {
-        Some(path) if flags.writing.sync => sync_parent(path, Some(sink.as_fd()))?,
-        _ => wait_for_peer(session, &sink, ended, flags.idle)?,
-    }
-    match flags.writing.sync {
-        true => sink.close_synced(),
-        false => sink.close(),
-    }
+    fan_out::end(flags, session, sink, ended)
 }
 
 /// Waits for the peer. The wait is part of the transfer: of its time, and the

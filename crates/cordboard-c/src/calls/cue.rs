@@ -335,13 +335,15 @@ mod tests {
         bytes
     }
 
+    /// The answer to a mark.
+    const MARK: Record = Record::Refused {
+        word: Command::MARK,
+        errno: Errno::EINVAL,
+    };
+
     /// The answers to one command that starts a transfer, the first of the descriptor.
     fn answers() -> Vec<u8> {
-        let mark = Record::Refused {
-            word: Command::MARK,
-            errno: Errno::EINVAL,
-        };
-        let mut bytes = bytes_of(&[mark, mark, Record::Status(Status::idle())]);
+        let mut bytes = bytes_of(&[MARK, MARK, Record::Status(Status::idle())]);
         bytes.extend(bytes_of(&[Record::Started(1)]));
         bytes.extend(done(1, 1));
         bytes
@@ -358,14 +360,10 @@ mod tests {
     /// The transfers of other threads, one before and one behind it.
     #[test]
     fn the_ends_of_other_transfers_do_not_count() {
-        let mark = Record::Refused {
-            word: Command::MARK,
-            errno: Errno::EINVAL,
-        };
         let mut status = Status::idle();
         (status.transfer, status.queued) = (3, 1);
         let early = Record::Status(Status::idle());
-        let mut sent = bytes_of(&[mark, early, mark, Record::Status(status)]);
+        let mut sent = bytes_of(&[MARK, early, MARK, Record::Status(status)]);
         for (transfer, ended) in [(4, 3), (5, 1), (6, 3)] {
             sent.extend(done(transfer, ended));
         }

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, OFlags, Stat};
 use super::sockets::linger::{self, Delivery};
 use super::sockets::unix::SocketFile;
 use crate::files::{leftover, remove_unused};
-use crate::problem::{Action, Problem};
+use crate::problem::{Action, Problem, print_leftover};
 use crate::signals::{check_stop, retry};
 use crate::sys::close;
 
@@ -214,6 +214,13 @@ impl Opened {
         match cordboard::fstat(self) {
             Ok(stat) if stat.st_size > 0 => None,
             _ => leftover(&self.shown, remove_unused(CWD, path, self.as_fd())),
+        }
+    }
+
+    /// As [`Opened::remove_if_unused`]. Prints the message.
+    pub fn remove_or_say(&self) {
+        if let Some(left) = self.remove_if_unused() {
+            print_leftover(&left);
         }
     }
 }
