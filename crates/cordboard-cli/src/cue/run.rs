@@ -7,7 +7,7 @@ use cordboard::cue::{Command, Cue, Limit, Record, Status};
 use rustix::net::sockopt;
 use rustix::process::geteuid;
 
-use super::show::{ended, json, text};
+use super::show::{ended, is_status, json, name_of, text};
 use crate::endpoint;
 use crate::flags::{CueAction, CueFlags, LimitAction};
 use crate::print;
@@ -30,6 +30,7 @@ fn steer(flags: &CueFlags) -> Result<(), Problem> {
         Ok(Answer::Status(status)) if flags.json => print::print(json(&status).as_bytes()),
         Ok(Answer::Status(status)) => print::print(text(&status).as_bytes()),
         Ok(Answer::Ended) => print::print(ended(flags.json).as_bytes()),
+        Ok(Answer::CarriedOut) => Ok(()),
         Ok(Answer::Refused { word, errno }) => Err(refused(flags, word, errno)),
         Err(Errno::ECONNRESET) => Err(closed(flags, &cue)),
         Err(errno) => Err(unanswered(flags, errno)),
@@ -39,7 +40,12 @@ fn steer(flags: &CueFlags) -> Result<(), Problem> {
 enum Answer {
     Status(Status),
     Ended,
-    Refused { word: u32, errno: Errno },
+    /// A limit forbids the status after the command.
+    CarriedOut,
+    Refused {
+        word: u32,
+        errno: Errno,
+    },
 }
 
 /// Sends the command, and then requests the status: its arrival shows that the command was
@@ -49,8 +55,8 @@ enum Answer {
 ///
 /// `ECONNRESET`: the connection was closed without an answer.
 fn answer(flags: &CueFlags, cue: &mut Cue) -> Result<Answer, Errno> {
-    let commands = command_of(&flags.action).into_iter();
-    for command in commands.chain([Command::Status]) {
+    let command = command_of(&flags.action);
+    for command in command.into_iter().chain([Command::Status]) {
         match cue.send(command) {
             // The record of an end may have arrived before the connection was closed.
             Err(Errno::EPIPE | Errno::ECONNRESET) => break,
@@ -61,6 +67,9 @@ fn answer(flags: &CueFlags, cue: &mut Cue) -> Result<Answer, Errno> {
         match cue.receive()? {
             Some(Record::Status(status)) => return Ok(Answer::Status(status)),
             Some(Record::Done(_)) => return Ok(Answer::Ended),
+            Some(Record::Refused { word, .. }) if command.is_some() && is_status(word) => {
+                return Ok(Answer::CarriedOut);
+            }
             Some(Record::Refused { word, errno }) => return Ok(Answer::Refused { word, errno }),
             Some(_) => {}
             None => return Err(Errno::ECONNRESET),
@@ -89,7 +98,7 @@ fn command_of(action: &CueAction) -> Option<Command> {
 
 fn refused(flags: &CueFlags, word: u32, errno: Errno) -> Problem {
     let name = flags.control.to_string_lossy();
-    let text = format!("{errno}: the command {word:#010x} was refused");
+    let text = format!("{errno}: the command {} was refused", name_of(word));
     let problem = Problem::unsided(name, errno, text);
     match errno {
         Errno::EPERM => problem.help("a limit of this control socket forbids it"),

@@ -118,6 +118,29 @@ fn name(state: State) -> &'static str {
     }
 }
 
+/// Returns the name of a command, by its first word.
+pub fn name_of(word: u32) -> &'static str {
+    match word as u16 {
+        6 => "schedule",
+        7 => "rate",
+        8 => "pause",
+        9 => "resume",
+        10 => "cancel",
+        STATUS => "status",
+        15 | 16 => "limit",
+        19 => "auto",
+        _ => "command",
+    }
+}
+
+/// Whether this is the first word of the command for the status.
+pub fn is_status(word: u32) -> bool {
+    word as u16 == STATUS
+}
+
+/// The code of the command for the status.
+const STATUS: u16 = 11;
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

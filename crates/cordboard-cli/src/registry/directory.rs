@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cordboard::{Errno as Named, fstat};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdir, open, openat, stat};
 use rustix::io::Errno;
-use rustix::process::{geteuid, getpid};
+use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 
 use super::entry::{Entry, Registered};
 use crate::problem::Problem;
@@ -99,8 +99,8 @@ impl Directory {
 
     /// Returns all entries with their names. Other files are skipped.
     ///
-    /// Of several entries with the same socket, all but the last one belong to processes that
-    /// were killed. These are removed.
+    /// Of several entries with the same socket, those of processes that were killed are
+    /// removed.
     pub fn entries(&self) -> Result<Vec<(OsString, Entry)>, Errno> {
         let mut all = Vec::new();
         for item in Dir::read_from(&self.fd)? {
@@ -119,7 +119,7 @@ impl Directory {
             .map(|(name, entry)| (entry.socket.clone(), name.clone()))
             .collect();
         all.retain(|(name, entry)| {
-            let stays = last.get(&entry.socket) == Some(name);
+            let stays = last.get(&entry.socket) == Some(name) || is_running(entry.pid);
             if !stays {
                 let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
             }
@@ -142,7 +142,11 @@ impl Directory {
     }
 
     /// Removes an entry whose process has ended, and its socket if that is in this directory.
+    /// The socket of a running process may be one of another network or mount namespace.
     pub fn remove(&self, name: &OsStr, entry: &Entry) {
+        if is_running(entry.pid) {
+            return;
+        }
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
         let socket = Path::new(&entry.socket);
         if let (Some(parent), Some(file)) = (socket.parent(), socket.file_name())
@@ -172,6 +176,12 @@ fn place(runtime: Option<&OsStr>) -> PathBuf {
     }
 }
 
+/// Whether there is a process with this number.
+fn is_running(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
 /// Returns a name that no other process and no other call gets. So the entry of a later
 /// process with the same PID has another name.
 fn unique() -> String {
@@ -193,7 +203,8 @@ mod tests {
 
     fn entry(socket: &[u8]) -> Entry {
         Entry {
-            pid: 7,
+            // No process has so large a number.
+            pid: i32::MAX as u32,
             command: "splice".to_owned(),
             label: "a -> b".to_owned(),
             socket: OsStr::from_bytes(socket).to_owned(),
@@ -224,7 +235,7 @@ mod tests {
         let directory = Directory::at(base.path().join("cordboard")).unwrap();
         std::mem::forget(directory.register(&entry(b"@name")).unwrap());
         let mut later = entry(b"@name");
-        later.pid = 8;
+        later.pid -= 1;
         let _later = directory.register(&later).unwrap();
         let all = directory.entries().unwrap();
         assert_eq!(all.len(), 1);

@@ -97,16 +97,13 @@ impl Client {
                 self.answer(steered.status());
                 continue;
             }
-            match self.commands.next() {
-                Some(Ok(command)) => {
-                    if let Err(errno) = self.execute(command, steered) {
-                        self.put(&Record::refused(command, errno));
+            match self.commands.next_with_word() {
+                Some((word, found)) => {
+                    let done = found.map_err(|_| Errno::EINVAL);
+                    if let Err(errno) = done.and_then(|command| self.execute(command, steered)) {
+                        self.put(&Record::Refused { word, errno });
                     }
                 }
-                Some(Err(bad)) => self.put(&Record::Refused {
-                    word: bad.word,
-                    errno: Errno::EINVAL,
-                }),
                 None if self.has_ended => return self.end_input(),
                 None if reads < READS && self.receive() => reads += 1,
                 None if self.has_ended => {}

@@ -9,6 +9,7 @@ use cordboard::cue::Command;
 
 use super::peer::{Event, Peer};
 use super::row::{Id, Row};
+use crate::cue::name_of;
 use crate::registry::{Directory, Entry};
 
 /// The maximum number of connections.
@@ -170,16 +171,7 @@ fn label_of(entry: &Entry) -> String {
 }
 
 fn refusal(word: u32, errno: Errno) -> String {
-    let name = match word as u16 {
-        6 => "schedule",
-        7 => "rate",
-        8 => "pause",
-        9 => "resume",
-        10 => "cancel",
-        11 => "status",
-        19 => "auto",
-        _ => "command",
-    };
+    let name = name_of(word);
     match errno {
         Errno::EPERM => format!("{name} was refused: a limit forbids it (EPERM)"),
         errno => format!("{name} was refused: {errno}"),

@@ -24,8 +24,9 @@ use crate::transfer::Control;
 /// device, and those of a link. All other transfers are cancelled. The source and the sink
 /// are then closed.
 ///
-/// Up to 32 transfers wait for the running one. Further commands stay in the socket, except
-/// that a [`Command::Cancel`] in the next 1024 bytes takes effect at once. While 1 KiB of
+/// Up to 32 transfers wait for the running one. Further commands stay in the socket. Of the
+/// commands in the next 1024 bytes, those that start no transfer take effect at once;
+/// `docs/cue-protocol.md` has the exceptions. While 1 KiB of
 /// records waits to be read, no command is carried out. Reports of progress are left out and
 /// counted while any record waits; no other record is lost. A process that writes and does
 /// not read is therefore blocked.

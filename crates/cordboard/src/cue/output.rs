@@ -33,6 +33,11 @@ impl Output {
         self.bytes.is_empty()
     }
 
+    /// Returns whether no process can read the records any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     pub(super) fn put(&mut self, record: &Record) {
         if !self.is_closed {
             record.encode(&mut self.bytes);

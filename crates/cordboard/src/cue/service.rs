@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::registry::{Message, Registry, Socket};
-use super::stream::Stream;
+use super::stream::{Port, Stream};
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::sys::{self, PerProcess, WithEnd, beyond};
@@ -22,6 +22,8 @@ const WAKE: u64 = 0;
 /// The event of a connection has the number of its control descriptor, and from this bit on its
 /// own one, which is lower than the number of links at a time.
 const PORT: u32 = 40;
+/// In place of the number of a connection: the source of a link.
+const SOURCE: u32 = (1 << (u64::BITS - PORT)) - 1;
 
 /// Returns the event of a connection.
 fn event(id: u64, port: u32) -> EventData {
@@ -158,8 +160,12 @@ impl Service {
                 let id = new.id;
                 let (stream, link) = Stream::new(*new);
                 if let Some(link) = link {
-                    self.attach(link.target, link.socket);
+                    self.attach(link.target, id, link.socket);
                     self.registry.close(link.held_open);
+                    // The transfer of the commands does not poll its source while the target
+                    // accepts none. EPERM: a file, which has no other end.
+                    let source = stream.held.ends[0].as_fd();
+                    let _ = epoll::add(&self.epoll.0, source, event(id, SOURCE), EventFlags::RDHUP);
                 }
                 // Without room for another watch (`EPOLL` limits of the user) its
                 // caller sees it closed.
@@ -168,6 +174,7 @@ impl Service {
                     self.streams.insert(id, stream);
                 } else {
                     self.registry.remove(id);
+                    self.stop_watching_source(&stream);
                     drop(stream);
                 }
                 self.advance(id);
@@ -185,9 +192,12 @@ impl Service {
                 self.advance(id);
             }
             Message::Answered(id) => {
-                if let Some(stream) = self.streams.get_mut(&id) {
+                let target = self.streams.get_mut(&id).and_then(|stream| {
                     stream.answered();
-                }
+                    stream.target()
+                });
+                // They have no reader any more.
+                self.tell_target(target, id, Port::discard_records);
             }
             #[cfg(test)]
             Message::Panic => std::panic::resume_unwind(Box::new(())),
@@ -196,18 +206,57 @@ impl Service {
 
     /// Adds the connection of a link to its target. If the target has ended, or there is no
     /// room for another watch, the link finds the connection closed.
-    fn attach(&mut self, target: u64, socket: WithEnd<Socket>) {
+    fn attach(&mut self, target: u64, link: u64, socket: WithEnd<Socket>) {
         let Some(stream) = self.streams.get_mut(&target) else {
             return;
         };
         let number = stream.next_port();
         let data = event(target, number);
         if epoll::add(&self.epoll.0, &*socket, data, EventFlags::IN).is_ok() {
-            stream.attach(number, socket);
+            stream.attach(number, link, socket);
+        }
+    }
+
+    /// Changes the connection of a link to its target.
+    fn tell_target(&mut self, target: Option<u64>, link: u64, change: fn(&mut Port)) {
+        let port = target.and_then(|id| self.streams.get_mut(&id)?.port_of(link));
+        if let (Some(port), Some(target)) = (port, target) {
+            change(port);
+            self.advance(target);
+        }
+    }
+
+    /// The peer of a link has closed its end, or sends no more commands.
+    fn source_ended(&mut self, id: u64, flags: EventFlags) {
+        let Some(stream) = self.streams.get(&id) else {
+            return;
+        };
+        let target = stream.target();
+        self.stop_watching_source(stream);
+        let is_closed = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        self.tell_target(
+            target,
+            id,
+            match is_closed {
+                true => |port| {
+                    port.leave();
+                    port.discard_records();
+                },
+                false => Port::leave,
+            },
+        );
+    }
+
+    fn stop_watching_source(&self, stream: &Stream) {
+        if stream.target().is_some() {
+            let _ = epoll::delete(&self.epoll.0, stream.held.ends[0].as_fd());
         }
     }
 
     fn handle_event(&mut self, (id, port): (u64, u32), flags: EventFlags) {
+        if port == SOURCE {
+            return self.source_ended(id, flags);
+        }
         let port = (self.streams.get_mut(&id)).and_then(|stream| stream.port_mut(port));
         if let Some(port) = port
             && flags.intersects(EventFlags::HUP | EventFlags::ERR)
@@ -263,6 +312,7 @@ impl Service {
             let Some(stream) = self.streams.remove(&id) else {
                 continue;
             };
+            self.stop_watching_source(&stream);
             for port in stream.ports() {
                 let _ = epoll::delete(&self.epoll.0, port.socket());
             }

@@ -55,7 +55,12 @@ impl Transfer<'_> {
 
     /// Records the cost of a step. `waits`: the transfer then waits for its source or its
     /// sink.
-    pub(super) fn stop_meter(&mut self, before: Duration, waits: bool, clock: &mut dyn Clock) {
+    pub(super) fn stop_meter(
+        &mut self,
+        before: Duration,
+        waits: Option<bool>,
+        clock: &mut dyn Clock,
+    ) {
         let spent = thread_time().saturating_sub(before);
         if let Some(tuning) = &mut self.tuning
             && self.flow.mode.shares_thread()

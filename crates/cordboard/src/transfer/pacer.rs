@@ -122,6 +122,9 @@ impl Pacers {
             for before in &mut all[..index] {
                 before.give_back(granted - less, 0);
             }
+            if let (Err(_), 1.., Some(auto)) = (answer, index, &mut all[0].auto) {
+                auto.held_back(now);
+            }
             answer?;
             granted = less;
         }
@@ -235,12 +238,19 @@ impl Pacer {
         answer
     }
 
-    fn grant_of_rate(&mut self, rate: u128, now: Duration, need: Need) -> Result<u64, Duration> {
+    fn grant_of_rate(
+        &mut self,
+        rate: u128,
+        mut now: Duration,
+        need: Need,
+    ) -> Result<u64, Duration> {
         let piece = u64::try_from(bytes_in(rate, PIECE)).unwrap_or(u64::MAX);
         let piece = piece.max(need.unit).min(need.most).max(1);
         let credit = match self.state {
             State::Credit { at, credit } => {
-                let passed = now.saturating_sub(at).as_nanos();
+                // Threads that share the schedule read the clock before they lock it.
+                now = now.max(at);
+                let passed = (now - at).as_nanos();
                 credit.saturating_add_unsigned(rate.saturating_mul(passed))
             }
             _ => 0,

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::auto::Step;
 use super::need::Need;
 use super::pacer::Pacers;
-use crate::request::Schedule;
+use crate::request::{Aim, Schedule};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -113,6 +114,54 @@ fn an_idle_transfer_hoards_no_credit() {
     assert_eq!(pacers.grant(now, any()), Err(20 * MS));
     assert_eq!(pacers.grant(now * 3600, any()), Ok(3 * 4096));
     assert!(pacers.grant(now * 3600, any()).is_err());
+}
+
+/// Threads that share a schedule read the clock before they take its lock.
+#[test]
+fn no_time_is_granted_twice() {
+    let mut pacers = of(Schedule::rate(1_000_000));
+    assert!(pacers.grant(Duration::ZERO, any()).is_err());
+    assert_eq!(pacers.grant(10 * MS, any()), Ok(10_000));
+    assert_eq!(pacers.grant(5 * MS, any()), Err(10 * MS));
+    assert_eq!(pacers.grant(10 * MS, any()), Err(10 * MS));
+    assert_eq!(pacers.grant(20 * MS, any()), Ok(10_000));
+}
+
+/// Two shares, of which one has a limit: it does not delay the other one.
+#[test]
+fn the_limit_of_one_share_is_not_that_of_the_others() {
+    let share = || of(Schedule::Auto(Aim::share(1).unwrap()));
+    let (mut limited, mut free) = (share(), share());
+    limited.limit(Schedule::rate(1_000_000), 4096);
+    let step = Step {
+        spent: Duration::ZERO,
+        waits: Some(false),
+    };
+    let need = Need {
+        most: 100_000,
+        ..any()
+    };
+    let (mut now, mut taken) = (Duration::ZERO, [0; 2]);
+    let mut next = Duration::ZERO;
+    while now < Duration::from_secs(1) {
+        if now >= next {
+            match limited.grant(now, need) {
+                Ok(bytes) => {
+                    taken[0] += bytes;
+                    limited.stepped(now, step);
+                }
+                Err(wait) => next = now + wait,
+            }
+        }
+        if let Ok(bytes) = free.grant(now, need) {
+            taken[1] += bytes;
+            free.stepped(now, step);
+        }
+        now += MS;
+    }
+    // A megabyte by the limit; 100,000 bytes in each millisecond.
+    assert!((900_000..=1_100_000).contains(&taken[0]), "{taken:?}");
+    assert!(taken[1] >= 50_000_000, "{taken:?}");
 }
 
 #[test]

@@ -87,7 +87,9 @@ impl Stepper {
         let turn = transfer.step();
         transfer.return_grant();
         if let Some(before) = meter {
-            transfer.stop_meter(before, matches!(turn, Turn::Blocked(_)), waiter);
+            let is_refused = matches!(turn, Turn::HeldBack) && self.next_grant.is_some();
+            let waits = (!is_refused).then_some(matches!(turn, Turn::Blocked(_)));
+            transfer.stop_meter(before, waits, waiter);
         }
         match turn {
             Turn::Moved(_) => {

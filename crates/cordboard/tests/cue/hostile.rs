@@ -181,3 +181,46 @@ fn a_flood_holds_up_nothing() {
         is_over.store(true, Ordering::Relaxed);
     });
 }
+
+/// Peers that send more than is carried out, and leave. The control descriptor has no owner left:
+/// the sink is closed.
+#[test]
+fn a_peer_that_floods_and_leaves_keeps_nothing_open() {
+    let _dog = watchdog("a_peer_that_floods_and_leaves_keeps_nothing_open");
+    let behind = |first: Command| {
+        let mut all = vec![Command::Write(1); 100];
+        all[0] = first;
+        all
+    };
+    for commands in [
+        // Their answers have no room.
+        vec![Command::Status; 100],
+        // The queue is full, and paused.
+        behind(Command::Pause),
+        // The queue is full behind a transfer that does not end by itself.
+        behind(Command::WriteToEnd),
+    ] {
+        for reads in [false, true] {
+            let (source, feed) = std::io::pipe().unwrap();
+            let (mut end, sink) = std::io::pipe().unwrap();
+            let cue = Cue::new(&source, &sink).unwrap();
+            let (theirs, ours) = UnixStream::pair().unwrap();
+            let link = Cue::new(&ours, &cue).unwrap();
+            send(&link, &[Command::WriteToEnd]);
+            drop((ours, cue, link, source, sink));
+            theirs.set_nonblocking(true).unwrap();
+            flood(&theirs, &commands, 1000);
+            if reads {
+                while rustix::io::read(&theirs, &mut [0; 4096]).is_ok_and(|n| n > 0) {}
+            }
+            drop(theirs);
+            // Transfers with a size are carried out.
+            let feed = std::thread::spawn(move || {
+                let _ = (&feed).write_all(&[1; 100_000]);
+            });
+            end.read_to_end(&mut Vec::new()).unwrap();
+            drop(end);
+            feed.join().unwrap();
+        }
+    }
+}

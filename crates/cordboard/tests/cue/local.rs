@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
-use cordboard::cue::{Command, Cue, Record, State};
+use cordboard::cue::{Command, Cue, Limit, Record, State};
 use cordboard::{DataPath, Ended, Errno, Schedule, Side};
 use testkit::pattern::noise;
 
@@ -34,6 +34,60 @@ fn nothing_moves_before_a_command() {
     let mut text = String::new();
     end.read_to_string(&mut text).unwrap();
     assert_eq!(text, "number, please");
+}
+
+/// An offset of a pipe is refused, and does not apply to later transfers.
+#[test]
+fn an_offset_that_is_refused_is_not_kept() {
+    let _dog = watchdog("an_offset_that_is_refused_is_not_kept");
+    for offset in [Command::SourceOffset(0), Command::SinkOffset(0)] {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (mut end, sink) = std::io::pipe().unwrap();
+        feed.write_all(b"number").unwrap();
+        let mut cue = Cue::new(&source, &sink).unwrap();
+        send(&cue, &[offset, Command::Write(6)]);
+        assert_eq!(done(&mut cue).errno, Some(Errno::ESPIPE));
+        send(&cue, &[Command::Write(6)]);
+        let done = done(&mut cue);
+        assert_eq!((done.errno, done.written), (None, 6));
+        let mut text = [0; 6];
+        end.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"number");
+    }
+    // Where an accepted transfer has ended, and not at the offset that was refused.
+    let (source, sink) = (file_with(b"0123456789"), file_with(b""));
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    send(&cue, &[Command::SourceOffset(2), Command::Write(3)]);
+    assert_eq!(done(&mut cue).written, 3);
+    send(&cue, &[Command::SourceOffset(1 << 63), Command::Write(3)]);
+    assert_eq!(done(&mut cue).errno, Some(Errno::EOVERFLOW));
+    send(&cue, &[Command::Write(3)]);
+    assert_eq!(done(&mut cue).written, 3);
+    let mut text = [0; 6];
+    rustix::io::pread(&sink, &mut text, 0).unwrap();
+    assert_eq!(&text, b"234567");
+}
+
+/// Commands with numbers have two forms. The words of a range are four.
+#[test]
+fn a_refusal_has_the_first_word_that_was_sent() {
+    let _dog = watchdog("a_refusal_has_the_first_word_that_was_sent");
+    let (source, sink) = (file_with(b"0123456789"), file_with(b""));
+    let mut cue = Cue::new(&source, &sink).unwrap();
+    send(&cue, &[Command::Limit(Limit::Bytes(5))]);
+    for (words, errno) in [
+        (&[0x4302_0001_u32, 100, 0][..], Errno::EPERM),
+        (&[0x4301_0001, 100], Errno::EPERM),
+        (&[0x4303_000e, 5, 100, 0], Errno::EINVAL),
+    ] {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        write_all(&cue, &bytes);
+        let word = words[0];
+        assert_eq!(next(&mut cue), Record::Refused { word, errno });
+    }
+    // The range that was refused is no limit.
+    send(&cue, &[Command::Write(5)]);
+    assert_eq!(done(&mut cue).written, 5);
 }
 
 /// Offsets, and a transfer that continues behind one with an offset.

@@ -188,7 +188,7 @@ impl Command {
             (11, []) => Some(Command::Status),
             (12, n) => one(n).map(Command::Progress),
             (13, n) => long(n).map(|n| Command::Limit(Limit::Bytes(n))),
-            (14, [start @ .., _, _]) => match (long(start), long(&rest[rest.len() - 2..])) {
+            (14, [_, _, _, _]) => match (long(&rest[..2]), long(&rest[2..])) {
                 (Some(start), Some(end)) => Some(Command::Limit(Limit::Range { start, end })),
                 _ => None,
             },

@@ -31,10 +31,26 @@ impl Commands {
     }
 
     /// Returns the next command, if all its bytes have arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`BadCommand`]: a word that begins no command, or a wrong number of words. They are
+    /// skipped.
     #[expect(clippy::should_implement_trait, reason = "`None` is not the end")]
     pub fn next(&mut self) -> Option<Result<Command, BadCommand>> {
+        self.next_with_word().map(|(_, found)| found)
+    }
+
+    /// As [`Commands::next`]. Also returns the first word of the command, which a refusal has:
+    /// some commands have two forms.
+    ///
+    /// # Errors
+    ///
+    /// As [`Commands::next`].
+    pub fn next_with_word(&mut self) -> Option<(u32, Result<Command, BadCommand>)> {
         loop {
             let (found, length) = self.peek(0)?;
+            let word = self.word(0);
             self.bytes.drain(..length);
             if self.bytes.is_empty() {
                 self.bytes = Vec::new();
@@ -42,9 +58,14 @@ impl Commands {
             match found {
                 // Otherwise two control descriptors could answer each other forever.
                 Err(bad) if split(RECORD, bad.word).is_some() => {}
-                found => return Some(found),
+                found => return Some((word, found)),
             }
         }
+    }
+
+    /// Returns the word at this byte, which has arrived.
+    fn word(&self, at: usize) -> u32 {
+        words(&self.bytes[at..at + WORD])[0]
     }
 
     /// Returns the command at this byte without removing it, and its length in bytes.
@@ -61,10 +82,10 @@ impl Commands {
     }
 
     /// Removes the first command that takes effect at once, behind commands that start
-    /// transfers or set up the next one. No command overtakes a limit of commands, which may
+    /// transfers or set up the next one. Also returns its first word. No command overtakes a limit of commands, which may
     /// forbid it, or a cancellation, which keeps its place: it also ends the transfers
     /// before it.
-    pub(in crate::cue) fn take_ahead(&mut self) -> Option<Command> {
+    pub(in crate::cue) fn take_ahead(&mut self) -> Option<(u32, Command)> {
         let (mut at, mut block_changes) = (0, false);
         while let Some((found, length)) = self.peek(at) {
             match found {
@@ -76,8 +97,9 @@ impl Commands {
                 // Its blocks have the length that was set before it.
                 Ok(Command::Limit(Limit::Schedule { .. })) if block_changes => return None,
                 Ok(command) => {
+                    let word = self.word(at);
                     self.bytes.drain(at..at + length);
-                    return Some(command);
+                    return Some((word, command));
                 }
             }
             at += length;
@@ -213,7 +235,7 @@ mod tests {
         use Command::{Block, Cancel, Pause, Rate, Resume, SourceOffset, Write};
         let writes = [Write(1), SourceOffset(3), Write(1)];
         let mut decoder = with(&[&writes[..], &[Pause, Write(2), Resume, Rate(7)]].concat());
-        let ahead = std::iter::from_fn(|| decoder.take_ahead());
+        let ahead = std::iter::from_fn(|| decoder.take_ahead().map(|(_, command)| command));
         assert_eq!(ahead.collect::<Vec<_>>(), [Pause, Resume, Rate(7)]);
         let rest = std::iter::from_fn(|| decoder.next().map(Result::unwrap));
         let left = [&writes[..], &[Write(2)]].concat();
@@ -223,7 +245,8 @@ mod tests {
         let commands = Command::Limit(Limit::Commands(1));
         assert_eq!(with(&[Write(1), commands, Pause]).take_ahead(), None);
         let schedule = Command::Limit(Limit::Schedule { count: 1, rest: 2 });
-        assert_eq!(with(&[Write(1), schedule]).take_ahead(), Some(schedule));
+        let ahead = with(&[Write(1), schedule]).take_ahead();
+        assert_eq!(ahead.map(|(_, command)| command), Some(schedule));
         assert_eq!(with(&[Write(1), Block(9), schedule]).take_ahead(), None);
     }
 

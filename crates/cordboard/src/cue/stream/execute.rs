@@ -27,21 +27,23 @@ impl Stream {
                 return;
             }
             let next = match self.is_held(at) {
-                true => self.ports[at].commands.take_ahead().map(Ok),
-                false => self.ports[at].commands.next(),
+                true => {
+                    let ahead = self.ports[at].commands.take_ahead();
+                    ahead.map(|(word, command)| (word, Ok(command)))
+                }
+                false => self.ports[at].commands.next_with_word(),
             };
             match next {
-                Some(Ok(command)) => {
-                    let done = self.limits.check(command, now);
-                    if let Err(errno) = done.and_then(|()| self.execute(at, command, now)) {
-                        let refused = Record::refused(command, errno);
+                Some((word, found)) => {
+                    let done = found.map_err(|_| Errno::EINVAL).and_then(|command| {
+                        self.limits.check(command, now)?;
+                        self.execute(at, command, now)
+                    });
+                    if let Err(errno) = done {
+                        let refused = Record::Refused { word, errno };
                         self.ports[at].output.put(&refused);
                     }
                 }
-                Some(Err(bad)) => self.ports[at].output.put(&Record::Refused {
-                    word: bad.word,
-                    errno: Errno::EINVAL,
-                }),
                 None if self.is_held(at) => {
                     // No command can come that resumes or cancels.
                     if self.is_abandoned() {

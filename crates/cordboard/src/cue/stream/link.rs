@@ -11,8 +11,8 @@ use crate::errno::Errno;
 use crate::request::Request;
 
 /// A link: the records for its port of the target go back to the source.
-#[derive(Default)]
 pub(super) struct Link {
+    pub(super) target: u64,
     answers: Option<Running>,
     /// The transfer of the records has ended.
     pub(super) is_answered: bool,
@@ -23,6 +23,16 @@ pub(super) struct Link {
 }
 
 impl Link {
+    pub(super) fn to(target: u64) -> Link {
+        Link {
+            target,
+            answers: None,
+            is_answered: false,
+            is_intact: false,
+            is_shut: false,
+        }
+    }
+
     /// Starts to return the records, unless that is done already. `id`: the descriptor of the
     /// link.
     ///

@@ -17,7 +17,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use self::job::{Active, Job, Moved};
 use self::link::Link;
-use self::port::Port;
+pub(super) use self::port::Port;
 use super::limits::Limits;
 use super::protocol::{Record, State, Status};
 use super::registry::{Held, New, NewLink, Socket};
@@ -49,6 +49,8 @@ pub(super) struct Stream {
     /// The offsets at which the next transfer continues, if an offset was given once.
     source_place: Option<u64>,
     sink_place: Option<u64>,
+    /// The same before the running transfer was begun.
+    places_before: [Option<u64>; 2],
     /// Its sink is a port of another control descriptor.
     link: Option<Link>,
     /// The time limit has passed, and all transfers were cancelled.
@@ -62,7 +64,7 @@ impl Stream {
     pub(super) fn new(new: New) -> (Stream, Option<NewLink>) {
         let stream = Stream {
             id: new.id,
-            ports: vec![Port::new(0, new.socket)],
+            ports: vec![Port::new(0, None, new.socket)],
             held: new.held,
             source_ends: matches!(
                 new.kind,
@@ -77,7 +79,8 @@ impl Stream {
             limits: Limits::default(),
             source_place: None,
             sink_place: None,
-            link: new.link.is_some().then(Link::default),
+            places_before: [None; 2],
+            link: new.link.as_ref().map(|link| Link::to(link.target)),
             is_expired: false,
             is_unfinished: false,
         };
@@ -95,8 +98,18 @@ impl Stream {
     }
 
     /// Adds the connection of a link.
-    pub(super) fn attach(&mut self, number: u32, socket: WithEnd<Socket>) {
-        self.ports.push(Port::new(number, socket));
+    pub(super) fn attach(&mut self, number: u32, link: u64, socket: WithEnd<Socket>) {
+        self.ports.push(Port::new(number, Some(link), socket));
+    }
+
+    /// Returns the target of its link.
+    pub(super) fn target(&self) -> Option<u64> {
+        self.link.as_ref().map(|link| link.target)
+    }
+
+    /// Returns the connection of this link.
+    pub(super) fn port_of(&mut self, link: u64) -> Option<&mut Port> {
+        (self.ports.iter_mut()).find(|port| port.link == Some(link))
     }
 
     pub(super) fn port_mut(&mut self, number: u32) -> Option<&mut Port> {

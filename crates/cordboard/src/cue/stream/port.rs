@@ -15,6 +15,8 @@ use crate::sys::WithEnd;
 pub(in crate::cue) struct Port {
     /// That of the owner has number 0.
     pub(in crate::cue) number: u32,
+    /// The control descriptor whose link has this connection.
+    pub(in crate::cue) link: Option<u64>,
     socket: WithEnd<Socket>,
     pub(super) commands: Commands,
     pub(super) output: Output,
@@ -28,12 +30,15 @@ pub(in crate::cue) struct Port {
     pub(super) is_closed: bool,
     /// No process has the other end.
     is_hung_up: bool,
+    /// The source of the link has ended: no commands follow those that are on their way.
+    is_left: bool,
 }
 
 impl Port {
-    pub(super) fn new(number: u32, socket: WithEnd<Socket>) -> Port {
+    pub(super) fn new(number: u32, link: Option<u64>, socket: WithEnd<Socket>) -> Port {
         Port {
             number,
+            link,
             socket,
             commands: Commands::default(),
             output: Output::default(),
@@ -43,6 +48,7 @@ impl Port {
             progress: None,
             is_closed: false,
             is_hung_up: false,
+            is_left: false,
         }
     }
 
@@ -59,7 +65,18 @@ impl Port {
     /// No process has the other end: records are no longer sent.
     pub(in crate::cue) fn hang_up(&mut self) {
         self.is_hung_up = true;
+        self.discard_records();
+    }
+
+    /// The source of the link has ended.
+    pub(in crate::cue) fn leave(&mut self) {
+        self.is_left = true;
+    }
+
+    /// No process reads the records: they are no longer sent, and delay no command.
+    pub(in crate::cue) fn discard_records(&mut self) {
         self.output.close();
+        self.progress = None;
     }
 
     pub(in crate::cue) fn is_hung_up(&self) -> bool {
@@ -68,7 +85,7 @@ impl Port {
 
     /// Returns whether no more commands arrive.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_closed || self.is_hung_up
+        self.is_closed || self.is_hung_up || self.is_left
     }
 
     /// Returns whether this process has made it.
@@ -107,6 +124,9 @@ impl Port {
     pub(super) fn send(&mut self) -> bool {
         let was_full = self.output.is_full();
         self.output.send(self.socket.as_fd());
+        if self.output.is_closed() {
+            self.progress = None;
+        }
         was_full && !self.output.is_full()
     }
 }

@@ -1,7 +1,7 @@
 //! One control descriptor, without the thread that serves it.
 
 use std::cell::Cell;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::net::{Shutdown, shutdown};
@@ -19,8 +19,12 @@ const RECORD: u32 = 0x5200_0000;
 /// A control descriptor, and the stream that serves it.
 fn served() -> (Cue, Stream) {
     let (source, sink) = std::io::pipe().unwrap();
+    serve(source.as_fd(), sink.as_fd())
+}
+
+fn serve(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> (Cue, Stream) {
     let registry = Arc::new(Registry::new().unwrap());
-    let cue = Cue::of(&registry, source.as_fd(), sink.as_fd()).unwrap();
+    let cue = Cue::of(&registry, source, sink).unwrap();
     let Some(Message::New(new)) = registry.take().pop() else {
         panic!("no message");
     };
@@ -97,5 +101,35 @@ fn commands_behind_records_that_had_no_room_are_carried_out() {
             records += 1;
         }
         assert_eq!(records, MANY, "{is_closed}");
+    }
+}
+
+/// No process reads the reports of progress any more.
+#[test]
+fn a_port_without_a_reader_has_no_timer() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    for hangs_up in [true, false] {
+        let (cue, mut stream) = serve(source.as_fd(), sink.as_fd());
+        for command in [Command::Progress(10), Command::Write(1)] {
+            cue.send(command).unwrap();
+        }
+        let now = Duration::ZERO;
+        stream.advance(|| now);
+        while stream.timer(now) == Some(now) {
+            stream.advance(|| now);
+        }
+        assert_eq!(stream.timer(now), Some(millis(10)));
+        drop(cue);
+        // Otherwise the next record finds the socket closed.
+        if hangs_up {
+            stream.port_mut(0).unwrap().hang_up();
+        }
+        let now = millis(10);
+        stream.advance(|| now);
+        while stream.timer(now) == Some(now) {
+            stream.advance(|| now);
+        }
+        assert_eq!(stream.timer(now), None, "{hangs_up}");
     }
 }

@@ -96,6 +96,7 @@ impl Stream {
             job.source_offset = self.source_position();
         }
         job.size = Some(self.limits.within_range(job.source_offset, size)?);
+        self.places_before[0] = self.source_place;
         self.source_place = job.source_offset;
         Ok(())
     }
@@ -110,6 +111,7 @@ impl Stream {
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
     fn begin(&mut self, job: Job, number: u32, rest: u64) {
+        self.places_before[1] = self.sink_place;
         // The rest of an earlier transfer continues where that one has ended.
         if self.held.rest.is_empty() {
             self.sink_place = job.sink_offset.or(self.sink_place);
@@ -117,7 +119,7 @@ impl Stream {
         let shared = Arc::new(Lock::new(Starting::default()));
         let start = match self.prepare(&job, &shared) {
             Ok(start) => start,
-            Err(failure) => return self.finish(job, number, *failure.report, rest),
+            Err(failure) => return self.refused(job, number, *failure.report, rest),
         };
         self.active = Some(Active {
             running: None,
@@ -187,21 +189,32 @@ impl Stream {
             .start
             .lock()
             .and_then(|mut start| start.running.take());
-        let report = match (running, result) {
+        let (report, is_refused) = match (running, result) {
             (Some(running), _) => {
                 let (registry, id) = (Arc::clone(&self.held.registry), self.id);
                 running.on_end(move |_| registry.send(Message::Ended(id)));
                 active.running = Some(running);
                 return;
             }
-            (None, Ok(())) => Report {
-                ended: Ended::Cancelled,
-                ..Report::nothing(None, None)
-            },
-            (None, Err(failure)) => *failure.report,
+            (None, Ok(())) => {
+                let ended = Ended::Cancelled;
+                let nothing = Report::nothing(None, None);
+                (Report { ended, ..nothing }, false)
+            }
+            (None, Err(failure)) => (*failure.report, true),
         };
         let (job, number, rest) = (active.job, active.number, active.rest);
         self.active = None;
+        match is_refused {
+            true => self.refused(job, number, report, rest),
+            false => self.finish(job, number, report, rest),
+        }
+    }
+
+    /// The transfer was not started. Its offsets, which may be the reason, do not hold for the
+    /// next one.
+    fn refused(&mut self, job: Job, number: u32, report: Report, rest: u64) {
+        [self.source_place, self.sink_place] = self.places_before;
         self.finish(job, number, report, rest);
     }
 

@@ -21,8 +21,9 @@ use share::Sharer;
 pub(crate) struct Step {
     /// Processor time of the thread.
     pub(crate) spent: Duration,
-    /// The transfer waits for its source or its sink.
-    pub(crate) waits: bool,
+    /// The transfer waits for its source or its sink. `None`: its schedule has refused a
+    /// grant.
+    pub(crate) waits: Option<bool>,
 }
 
 /// The state of an automatic schedule. [`Aim::Throughput`] has none: it does not limit the
@@ -92,7 +93,19 @@ impl Auto {
     pub(super) fn stepped(&mut self, now: Duration, step: Step) {
         match self {
             Auto::Background(background) => background.spent(step.spent),
-            Auto::Share(sharer) => sharer.stepped(now, step.waits),
+            Auto::Share(sharer) => {
+                if let Some(waits) = step.waits {
+                    sharer.stepped(now, waits);
+                }
+            }
+        }
+    }
+
+    /// Records that a limit of the schedule has refused what this schedule has granted.
+    /// Others do not wait for a transfer that is slow by its own limit.
+    pub(super) fn held_back(&self, now: Duration) {
+        if let Auto::Share(sharer) = self {
+            sharer.stepped(now, true);
         }
     }
 }
