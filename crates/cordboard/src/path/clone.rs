@@ -144,7 +144,16 @@ impl Step for Clone {
 
 /// `FICLONE` into an empty sink. Returns the number of bytes cloned: the source's
 /// length may have changed, and xfs returns 0 for a partial clone (no space).
+///
+/// # Errors
+///
+/// `ENOSPC`: nothing was cloned of a source that has bytes.
 fn whole(flow: &Flow<'_>, size: u64) -> Result<u64, Errno> {
     sys::clone_file(flow.source.fd(), flow.sink.fd())?;
-    Ok(sys::fstat(flow.sink.fd()).map_or(size, |made| made.st_size as u64))
+    let made = sys::fstat(flow.sink.fd()).map_or(size, |made| made.st_size as u64);
+    let is_empty = || sys::fstat(flow.source.fd()).is_ok_and(|source| source.st_size == 0);
+    match made == 0 && !is_empty() {
+        true => Err(Errno::ENOSPC),
+        false => Ok(made),
+    }
 }

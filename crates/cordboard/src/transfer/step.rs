@@ -242,10 +242,13 @@ impl Transfer<'_> {
                         _ => Chosen::Next,
                     });
                 }
-                Err(why) => self.declined.push(Declined {
-                    path: choice.path,
-                    why,
-                }),
+                Err(why) => {
+                    self.flow.release_claims();
+                    self.declined.push(Declined {
+                        path: choice.path,
+                        why,
+                    });
+                }
             }
         }
     }

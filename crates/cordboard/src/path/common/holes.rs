@@ -326,18 +326,51 @@ impl Walk {
 /// `lseek(2)`, since Linux 3.1; leaves the file position at an arbitrary offset.
 fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
     let seek_to = |from| again(|| rustix::fs::seek(fd, from));
+    let data_from = |data| {
+        let end = seek_to(SeekFrom::Hole(data)).ok()?;
+        // Another process has punched a hole there since: the answer is not reliable.
+        (end > data).then_some((data, end))
+    };
     match seek_to(SeekFrom::Data(offset)) {
-        Ok(data) => {
-            let end = seek_to(SeekFrom::Hole(data)).ok()?;
-            // Another process has punched a hole there since: the answer is not
-            // reliable.
-            (end > data).then_some((data, end))
-        }
+        Ok(data) => data_from(data),
         // Past the last data: a hole to the end, or the end itself.
         Err(rustix::io::Errno::NXIO) => {
             let size = fstat(fd).ok()?.st_size as u64;
-            (size >= offset).then_some((size, u64::MAX))
+            // The size may include data that another process has appended since.
+            match seek_to(SeekFrom::Data(offset)) {
+                Ok(data) => data_from(data),
+                Err(rustix::io::Errno::NXIO) => (size >= offset).then_some((size, u64::MAX)),
+                Err(_) => None,
+            }
         }
         Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    /// Another process appends after the search has found no more data, and before the size is
+    /// queried.
+    #[test]
+    fn data_that_is_appended_meanwhile_is_no_hole() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let (mut found, mut appended) = (None, false);
+        let calls = testkit::refuse::STAT.concat();
+        let search = || found = find(file.as_fd(), 0);
+        let append = || {
+            if !std::mem::replace(&mut appended, true) {
+                file.write_all_at(&[1; 4096], 1 << 20).unwrap();
+            }
+        };
+        let Some(held) = testkit::midst::at_each(&calls, search, append) else {
+            return testkit::skip::here("no seccomp_unotify(2) here");
+        };
+        assert_eq!((found, held), (Some((1 << 20, (1 << 20) + 4096)), 1));
+        assert_eq!(find(file.as_fd(), 0), found);
     }
 }

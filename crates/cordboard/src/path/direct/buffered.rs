@@ -61,13 +61,13 @@ impl Direct {
     /// Moves a piece by buffered I/O: of a head or a tail, of the end, or of a block
     /// that failed by direct I/O.
     pub(super) fn buffered_piece(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        if flow.is_at_size() {
-            return Verdict::Ended;
-        }
         let (from, to) = match offsets(flow) {
             Ok(offsets) => offsets,
             Err(errno) => return Verdict::Declined(errno.into()),
         };
+        if flow.is_at_size() && self.found_end <= from {
+            return Verdict::Ended;
+        }
         // `O_APPEND` was set on the sink since.
         if in_place::appends(flow.sink.fd()) {
             return Verdict::Declined(Errno::EBADF.into());
@@ -78,7 +78,15 @@ impl Direct {
         if retrying {
             length = length.min(self.retry_length);
         }
-        let length = flow.want(usize::try_from(length).unwrap_or(self.arena.len()));
+        let mut length = flow.want(usize::try_from(length).unwrap_or(self.arena.len()));
+        if retrying {
+            // Direct I/O reads whole units. A schedule grants any number of bytes.
+            let whole = (from + length as u64) / self.unit * self.unit;
+            length = whole
+                .checked_sub(from)
+                .filter(|n| *n > 0)
+                .map_or(length, |n| n as usize);
+        }
         let Some(mut memory) = self.arena.take(length.min(self.arena.len())) else {
             return Verdict::Declined("no memory is left for blocks".into());
         };
@@ -87,7 +95,11 @@ impl Direct {
         if retrying && read.is_err() {
             // A page cache folio may span megabytes, and is read as a whole.
             let past = reopen(source, OFlags::RDONLY | OFlags::DIRECT);
-            read = past.map_or(read, |fd| rustix::io::pread(&fd, &mut memory[..], from));
+            read = match past.map(|fd| rustix::io::pread(&fd, &mut memory[..], from)) {
+                // No whole units, or no direct I/O: the first error is the reason.
+                Err(_) | Ok(Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP)) => read,
+                Ok(past) => past,
+            };
         }
         let n = match read.map_err(Errno::from) {
             Ok(0) => return Verdict::Ended,

@@ -83,6 +83,8 @@ pub(crate) struct Direct {
     until: u64,
     /// The source's offset up to which buffered I/O is used.
     buffered_until: u64,
+    /// The end of the source when it was last queried.
+    found_end: u64,
     /// The largest piece, each synced, after a block has failed. 0: any size,
     /// not synced.
     retry_length: u64,
@@ -141,6 +143,7 @@ impl Direct {
             next: (0, 0),
             counted: 0,
             until: 0,
+            found_end: 0,
             buffered_until: 0,
             retry_length: 0,
             sync_error: None,
@@ -199,6 +202,7 @@ impl Direct {
             Kind::File => fstat(flow.source.fd()).map_err(Errno::from)?.st_size as u64,
             _ => flow.source.facts().size.unwrap_or(0),
         };
+        self.found_end = end;
         let ahead = end
             .saturating_sub(from)
             .min(flow.allowance.remaining())
