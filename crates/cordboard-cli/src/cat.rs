@@ -95,7 +95,8 @@ fn one(
     request: Request,
     is_last: bool,
 ) -> Result<Ended, (Problem, bool)> {
-    let source = open(shown).map_err(|problem| (with_hint(problem, shown), false))?;
+    let is_read = request.size != Size::Bytes(0);
+    let source = open(shown, is_read).map_err(|problem| (with_hint(problem, shown), false))?;
     let request = Request {
         source_unshared: source.is_owned(),
         ..request
@@ -118,12 +119,17 @@ fn one(
     }
 }
 
-fn open(operand: &OsStr) -> Result<Opened, Problem> {
+/// Opens a file. One that is not read is opened without waiting for the writer of a FIFO.
+fn open(operand: &OsStr, is_read: bool) -> Result<Opened, Problem> {
     if operand.is_empty() {
         return Err(Problem::empty_name());
     }
     let name = endpoint::file(operand, Side::Source)?;
-    endpoint::source(&name, &operand.to_string_lossy())
+    let shown = operand.to_string_lossy();
+    match is_read {
+        true => endpoint::source(&name, &shown),
+        false => endpoint::source_of_several(&name, &shown),
+    }
 }
 
 /// Adds the hint for an operand that names another endpoint, or a socket.

@@ -84,14 +84,18 @@ pub fn sync_parent(path: &Path, file: Option<BorrowedFd<'_>>) -> Result<(), Prob
 }
 
 /// Writes the entries of a directory to the disk. A directory without read
-/// permission cannot be opened for fsync(2): the whole file system is written
-/// then, by a file in it (`syncfs(2)`, since Linux 2.6.39).
+/// permission cannot be opened for fsync(2), and some file systems, such as vboxsf, have
+/// no fsync(2) of directories (`EINVAL`): the whole file system is written then
+/// (`syncfs(2)`, since Linux 2.6.39).
 pub fn sync_directory(
     directory: BorrowedFd<'_>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<Result<(), rustix::io::Errno>, Interrupted> {
     if !is_path_only(directory) {
-        return interruptible(|| rustix::fs::fsync(directory));
+        return match interruptible(|| rustix::fs::fsync(directory))? {
+            Err(rustix::io::Errno::INVAL) => interruptible(|| rustix::fs::syncfs(directory)),
+            done => Ok(done),
+        };
     }
     if let Some(file) = file {
         return interruptible(|| rustix::fs::syncfs(file));

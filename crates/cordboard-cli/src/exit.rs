@@ -30,8 +30,8 @@ impl Ending {
     }
 }
 
-/// Returns the exit status, or dies of SIGPIPE if standard output has no reader,
-/// as a shell expects of a command in a pipeline.
+/// Returns the exit status, or ends the process by SIGPIPE if standard output has no
+/// reader, as a shell expects of a command in a pipeline.
 ///
 /// A signal to stop takes precedence if it kept a result from being written.
 pub fn leave(status: u8) -> u8 {

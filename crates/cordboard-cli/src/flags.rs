@@ -51,8 +51,9 @@ a UNIX socket is replaced if no socket is bound to it any more, and is an error
 (EADDRINUSE) if one is.";
 
 const EXIT: &str = "\
-Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted (128 + signal),
-141 the reader of standard output has closed it (the command dies of SIGPIPE).
+Exit status: 0 success, 1 failure, 2 wrong usage, 128 + the number of the signal
+that ended the command (130 SIGINT, 143 SIGTERM), 141 the reader of standard
+output has closed it (SIGPIPE ends the command).
 SIGINT, SIGTERM, SIGHUP and SIGALRM end the command, which prints its report.
 SIGUSR1 prints a line of progress. Signals that are ignored at the start stay
 ignored. After a signal that arrives before the report is made, the exit status
@@ -114,7 +115,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Move bytes from one endpoint to another
+    /// Move bytes between endpoints
     #[command(after_help = format!("{ENDPOINTS}\n\n{EXIT}"))]
     Splice(Splice),
     /// Copy files, several into a directory, and directory trees

@@ -285,6 +285,11 @@ fn a_size_of_nothing_or_that_is_used_up() {
             assert_eq!(said(&cat), said(&splice));
         }
     }
+    // A FIFO is not waited for.
+    let silent = dir.path().join("fifo");
+    fifo(&silent);
+    let cut = run(cordboard().args(["cat", "--size", "3"]).args([&a, &silent]));
+    assert_eq!(cut.ok().stdout(), b"fou");
     // A hash and a frame of each.
     let two = |flag: &[&str]| {
         let mut command = cordboard();

@@ -313,6 +313,54 @@ fn a_sink_that_is_read_only_is_told_of_once() {
     }
 }
 
+/// A file system that is mounted read-only below the sink, and a device that is always full:
+/// all other files are copied.
+#[test]
+fn a_part_of_the_sink_that_cannot_be_written_affects_no_other_file() {
+    if !root("a file system that is mounted read-only") {
+        return;
+    }
+    let dir = dir();
+    let (from, to) = (dir.path().join("t"), dir.path().join("to"));
+    for name in ["a", "b/c", "z"] {
+        std::fs::create_dir_all(from.join(name)).unwrap();
+        std::fs::write(from.join(name).join("f"), name).unwrap();
+    }
+    std::fs::create_dir_all(to.join("t/b")).unwrap();
+    let script = r#"mount -t tmpfs none "$0" && mkdir "$0/c" && mount -o remount,ro "$0" &&
+        exec "$@""#;
+    for jobs in ["1", "4"] {
+        let run = run(Command::new("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .arg(to.join("t/b"))
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .args(["copy", "-r", "--json", "--jobs", jobs])
+            .args([&from, &to]));
+        run.fails(1, &["t/b/c/f", "(EROFS)"]);
+        let files = serde_json::json!({"copied": 2, "failed": 1, "left_out": false});
+        assert_eq!(run.json()["files"], files, "{}", run.stderr());
+        for name in ["a", "z"] {
+            let copied = to.join("t").join(name).join("f");
+            assert_eq!(std::fs::read(&copied).unwrap(), name.as_bytes());
+            std::fs::remove_file(copied).unwrap();
+        }
+    }
+    let into = dir.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    std::os::unix::fs::symlink("/dev/full", into.join("a")).unwrap();
+    let sources = ["a", "z"].map(|name| file(&dir, name, name.as_bytes()));
+    for jobs in ["1", "4"] {
+        let run = run(cordboard()
+            .args(["copy", "--json", "--jobs", jobs])
+            .args(&sources)
+            .arg(&into));
+        run.fails(1, &["into/a", "(ENOSPC)"]);
+        let files = serde_json::json!({"copied": 1, "failed": 1, "left_out": false});
+        assert_eq!(run.json()["files"], files, "{}", run.stderr());
+        assert_eq!(std::fs::read(into.join("z")).unwrap(), b"z");
+    }
+}
+
 /// Four files of 2^62 bytes have 2^64, which exceeds a count.
 #[test]
 fn more_than_a_count_holds() {

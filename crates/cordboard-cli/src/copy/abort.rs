@@ -1,12 +1,17 @@
 //! Errors that affect all files: no space at the sink, or a read-only file
-//! system. The first is reported, and the rest of the files are left out.
+//! system. The first is reported, and the rest of the files are left out. An
+//! error of another file system below the destination affects only that one.
 
 use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, Side};
+use rustix::fs::{AtFlags, CWD, FileType, statat};
 
 use crate::copy::job::Job;
 use crate::copy::outcome::Message;
+use crate::copy::place::Place;
+use crate::directory::parent;
+use crate::files::kind;
 use crate::problem::Problem;
 use crate::signals;
 
@@ -31,6 +36,31 @@ impl Job {
         affects_all_files(problem) && self.aborted.swap(true, Ordering::Relaxed)
     }
 
+    /// Marks an error of this file, or of this directory, as one that does not
+    /// affect all files, if the file is a device or on another file system than
+    /// the destination.
+    pub fn of_one_device(&self, mut problem: Problem, to: &Place<'_>) -> Problem {
+        problem.is_local = affects_all_files(&problem) && self.is_elsewhere(to);
+        problem
+    }
+
+    fn is_elsewhere(&self, to: &Place<'_>) -> bool {
+        let is_special = |stat| !matches!(kind(&stat), FileType::RegularFile | FileType::Directory);
+        if to.stat().is_ok_and(is_special) {
+            return true;
+        }
+        let device = |path| statat(CWD, path, AtFlags::empty()).map(|stat| stat.st_dev);
+        let destination = match statat(CWD, &self.destination, AtFlags::empty()) {
+            Ok(stat) if kind(&stat) == FileType::Directory => Ok(stat.st_dev),
+            _ => device(&parent(&self.destination)),
+        };
+        let above = match to.name.parent().filter(|path| !path.as_os_str().is_empty()) {
+            Some(path) => statat(to.directory, path, AtFlags::empty()),
+            None => statat(to.directory, c"", AtFlags::EMPTY_PATH),
+        };
+        matches!((destination, above), (Ok(one), Ok(other)) if one != other.st_dev)
+    }
+
     /// Records an error, and returns its message.
     pub fn failed(&self, problem: Problem) -> Message {
         match self.is_repeated(&problem) {
@@ -40,10 +70,12 @@ impl Job {
     }
 }
 
-/// Whether an error affects all files.
+/// Whether an error affects all files of the destination.
 ///
 /// `EIO` does not: it may be one bad block, or one file of a server.
 pub fn affects_all_files(problem: &Problem) -> bool {
     let full = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
-    problem.side == Some(Side::Sink) && problem.errno.is_some_and(|e| full.contains(&e))
+    !problem.is_local
+        && problem.side == Some(Side::Sink)
+        && problem.errno.is_some_and(|e| full.contains(&e))
 }

@@ -16,7 +16,7 @@ use super::parallel::{Dispatch, Item, slots};
 use super::refusals::{just_copied, not_copyable};
 use super::tree::{self, Given};
 use crate::copy::place::Place;
-use crate::directory::sync_parent;
+use crate::directory::{sync_parent, without_slash};
 use crate::files::{if_exists, if_reachable, kind};
 use crate::flags::Copy;
 use crate::problem::{Action, Problem};
@@ -59,6 +59,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     };
     let job = Job {
         request,
+        destination: sink.clone(),
         recursive: flags.recursive,
         preserve: flags.preserve,
         append: flags.writing.append,
@@ -174,9 +175,9 @@ fn strip_scheme(operand: &Path, side: Side) -> Result<PathBuf, Problem> {
 /// Returns the target of a source in a directory. A source without a name of
 /// its own (`.`, `dir/.`, `..`) stands for its contents.
 fn target(directory: &Path, source: &Path) -> PathBuf {
-    let bytes = source.as_os_str().as_bytes();
+    let bytes = without_slash(source).as_os_str().as_bytes();
     match source.file_name() {
-        Some(name) if !bytes.ends_with(b"/.") && !bytes.ends_with(b"/./") => directory.join(name),
+        Some(name) if !bytes.ends_with(b"/.") => directory.join(name),
         _ => directory.to_owned(),
     }
 }

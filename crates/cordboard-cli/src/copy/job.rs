@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -15,6 +16,8 @@ use crate::stages::Staging;
 #[derive(Debug)]
 pub struct Job {
     pub request: Request,
+    /// The last operand.
+    pub destination: PathBuf,
     pub recursive: bool,
     pub preserve: bool,
     pub append: bool,
@@ -54,6 +57,7 @@ impl Job {
                 sparse: cordboard::Sparse::Never,
                 ..Request::default()
             },
+            destination: PathBuf::new(),
             recursive: false,
             preserve: false,
             append: false,

@@ -34,9 +34,10 @@ pub struct Copy {
     /// list cannot be set, or if there is no space for an extended attribute.
     /// An owner, a group or an extended attribute that the process may not set
     /// is counted as "unkept" in the JSON report, and is not a failure. A
-    /// warning reports such an extended attribute. As with cp -p, none reports
-    /// an owner or a group, nor the set-id and sticky bits, which are dropped
-    /// with it. A directory keeps its sticky bit
+    /// warning reports such an extended attribute, and an owner that root may
+    /// not set. As with cp -p, none reports another owner or a group, nor the
+    /// set-id and sticky bits, which are dropped with it. A directory keeps its
+    /// sticky bit
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device if possible, and compare it.

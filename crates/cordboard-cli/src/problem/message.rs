@@ -29,6 +29,9 @@ pub struct Problem {
     pub usage: bool,
     /// The sink is standard output, which may have been opened by name.
     pub at_standard_output: bool,
+    /// Only this file is affected, even if the errno is usually that of a whole
+    /// file system.
+    pub is_local: bool,
 }
 
 impl Problem {
@@ -61,6 +64,7 @@ impl Problem {
             hint: None,
             usage: false,
             at_standard_output: false,
+            is_local: false,
         }
     }
 

@@ -93,6 +93,7 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
         hint: hint.map(str::to_owned),
         usage: false,
         at_standard_output: false,
+        is_local: false,
     }
 }
 
@@ -233,6 +234,7 @@ pub fn request_refused(operand: String, failure: &Failure) -> Problem {
         hint: refusal_hint(refusal).map(str::to_owned),
         usage,
         at_standard_output: false,
+        is_local: false,
     }
 }
 

@@ -175,6 +175,42 @@ fn sinks_that_are_one_file_get_the_first_of_the_contents() {
     }
 }
 
+/// A sink that is a symlink is written with nothing else under way. A later operand does not
+/// precede it.
+#[test]
+fn a_sink_that_leads_to_another_one_gets_the_first_of_the_contents() {
+    for jobs in ["-j1", "-j4"] {
+        let dir = dir();
+        let [a, b] =
+            ["a", "b"].map(|name| file(&dir, name, format!("contents of {name}").as_bytes()));
+        let into = dir.path().join("into");
+        std::fs::create_dir(&into).unwrap();
+        std::fs::write(into.join("b"), b"old").unwrap();
+        symlink("b", into.join("a")).unwrap();
+        let run = run(cordboard().args(["copy", jobs]).args([&a, &b, &into]));
+        run.fails(1, &["into/b: was just copied"]);
+        assert_eq!(read(into.join("b")), b"contents of a", "{jobs}");
+    }
+}
+
+/// As with cp, slashes at the end change nothing.
+#[test]
+fn the_contents_of_a_directory_by_any_spelling() {
+    for name in ["d/.", "d/./", "d/.//", "d//.///"] {
+        let dir = dir();
+        let into = dir.path().join("into");
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        std::fs::create_dir(&into).unwrap();
+        file(&dir, "d/f", b"contents");
+        run(cordboard()
+            .args(["copy", "-r"])
+            .arg(dir.path().join(name))
+            .arg(&into))
+        .ok();
+        assert_eq!(read(into.join("f")), b"contents", "{name}");
+    }
+}
+
 /// It would be overwritten before or after it is copied.
 #[test]
 fn a_sink_that_is_a_file_of_the_source_too_is_not_overwritten() {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::acl;
 use super::extended::{CopyResult, Node, copy_extended};
 use super::owner::owner;
-use super::problems::{refused, unread};
+use super::problems::{owner_not_kept, refused, unread};
 use crate::copy::job::Job;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
@@ -54,10 +54,10 @@ impl Job {
             let special = mode & !kept;
             mode &= kept;
             match errno {
-                // Only root changes owners (EPERM), and only to those known to
-                // its user namespace (EINVAL, user_namespaces(7)).
-                Errno::PERM | Errno::INVAL => {
-                    outcome.add(Message::Unkept);
+                // Only root changes owners (EPERM; EACCES: of some CIFS servers), and
+                // only to those known to its user namespace (EINVAL, user_namespaces(7)).
+                Errno::PERM | Errno::ACCESS | Errno::INVAL => {
+                    outcome.add(owner_not_kept(to, errno));
                     if special != 0 {
                         outcome.add(Message::Unkept);
                     }

@@ -94,9 +94,18 @@ impl Job {
             for line in self.staging.hash_lines(report, &from.shown()) {
                 outcome.add(line);
             }
-            if self.staging.verify {
-                self.verified(&opened, (from, to), report)?;
-                outcome.verified = Some(report.written);
+            let verified = match self.staging.verify {
+                true => self.verified(&opened, (from, to), report),
+                false => Ok(()),
+            };
+            match verified {
+                Ok(()) => outcome.verified = self.staging.verify.then_some(report.written),
+                // The copy is complete, and only its verification was interrupted.
+                Err(problem) if problem.is_stop() => {
+                    let _ = self.preserve_attributes(&opened, (from, to), outcome);
+                    return Err(problem);
+                }
+                Err(problem) => return Err(problem),
             }
             self.preserve_attributes(&opened, (from, to), outcome)
         });
@@ -114,6 +123,7 @@ impl Job {
                 if let Some(hint) = report.and_then(|report| past_largest_offset(report, first)) {
                     problem = problem.help(hint);
                 }
+                problem = self.of_one_device(problem, to);
                 // Lack of space for attributes concerns one file only.
                 again = !complete && self.is_repeated(&problem);
                 // The total is unknown if stages change the bytes.
@@ -133,7 +143,10 @@ impl Job {
             closed => closed.map_err(|errno| Problem::closing(to.shown(), errno)),
         };
         outcome.messages.extend(match (done, closed) {
-            (Ok(()), closed) => closed.err().map(|problem| self.failed(problem)),
+            (Ok(()), closed) => closed.err().map(|problem| {
+                let problem = self.of_one_device(problem, to);
+                self.failed(problem)
+            }),
             (Err(problem), _) if again => Some(Message::Repeated(problem)),
             (Err(problem), _) => Some(Message::Problem(problem)),
         });

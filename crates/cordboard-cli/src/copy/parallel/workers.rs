@@ -108,6 +108,7 @@ pub fn catch_panic<T>(
             hint: Some("please report it with the output of this command".to_owned()),
             usage: false,
             at_standard_output: false,
+            is_local: false,
         }));
     };
     done.map_err(mistake).ok()
@@ -251,33 +252,46 @@ impl Workers {
     /// Copies files of a batch until it ends or the slot is passed on.
     fn batch(self: &Arc<Self>, (batch, first): FileRef, watch: &mut (dyn Observer + Send)) {
         for index in first..batch.len() {
-            let at = (Arc::clone(&batch), index);
-            if self.file(at, watch) {
-                let rest = index + 1;
-                if rest < batch.len() {
-                    self.lock().queue.push_front((batch, rest));
-                    self.changed();
-                }
+            let state = self.file((Arc::clone(&batch), index), watch);
+            let goes_on = match state {
+                FileState::Ended => true,
+                FileState::OnEngine => false,
+                // By a symlink, a later operand may have the same sink.
+                FileState::Postponed => !batch.is_top(),
+            };
+            if goes_on {
+                continue;
+            }
+            let rest = index + 1;
+            if rest < batch.len() {
+                self.lock().queue.push_front((batch, rest));
+                self.changed();
+            }
+            if let FileState::OnEngine = state {
                 return;
             }
+            break;
         }
         self.free();
     }
 
-    /// Copies one file. `true`: it is under way, in the slot.
-    fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> bool {
+    /// Copies one file.
+    fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> FileState {
         let mut outcome = Outcome::default();
         match catch_panic(&at, &mut outcome, |outcome| {
             self.start_file(&at, watch, outcome)
         }) {
-            None | Some(FileState::Ended) => self.end(&at, outcome),
-            Some(FileState::OnEngine) => return true,
+            None | Some(FileState::Ended) => {
+                self.end(&at, outcome);
+                FileState::Ended
+            }
+            Some(FileState::OnEngine) => FileState::OnEngine,
             Some(FileState::Postponed) => {
                 self.lock().postponed.push_back(at);
                 self.changed();
+                FileState::Postponed
             }
         }
-        false
     }
 
     fn start_file(
@@ -304,7 +318,10 @@ impl Workers {
                 self.job.settle(opened, (&from, &to), top, moved, outcome);
             }
             Err(OpenError::Postponed) => return FileState::Postponed,
-            Err(OpenError::Problem(problem)) => outcome.messages.push(self.job.failed(problem)),
+            Err(OpenError::Problem(problem)) => {
+                let problem = self.job.of_one_device(problem, &to);
+                outcome.messages.push(self.job.failed(problem));
+            }
         }
         FileState::Ended
     }

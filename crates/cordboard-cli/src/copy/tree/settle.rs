@@ -54,8 +54,9 @@ impl Job {
             retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(failed)?;
         }
         if self.sync {
-            sync_directory(sink.as_fd(), None)?
-                .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Action::Sync))?;
+            let synced = sync_directory(sink.as_fd(), None)?
+                .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Action::Sync));
+            done = done.and(synced);
         }
         done
     }

@@ -8,10 +8,10 @@ use cordboard::Side;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::copy::attributes::owner;
 use crate::copy::attributes::{CopyResult, Node, copy_extended, report_missing};
+use crate::copy::attributes::{owner, owner_not_kept};
 use crate::copy::job::Job;
-use crate::copy::outcome::{Message, Outcome};
+use crate::copy::outcome::Outcome;
 use crate::copy::place::Place;
 use crate::copy::refusals::appeared_meanwhile;
 use crate::copy::refusals::just_copied;
@@ -146,8 +146,8 @@ fn preserve(
     match own(uid) {
         Ok(()) => {}
         // As for files: `preserve.rs`.
-        Err(Errno::PERM | Errno::INVAL) => {
-            outcome.add(Message::Unkept);
+        Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::INVAL)) => {
+            outcome.add(owner_not_kept(to, errno));
             let _ = own(None);
         }
         Err(errno) => return Err(errno),

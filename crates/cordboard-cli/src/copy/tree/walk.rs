@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cordboard::{Errno, Side};
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Stat};
 
 use super::level::{Left, Level};
 use super::name_collisions::NameCollisions;
@@ -166,6 +166,10 @@ impl Walk {
         let entries = self.entries(source.as_fd())?;
         let (_, target) = self.here().map_err(|e| self.writing(e))?;
         let made = self.make(dispatch, (target, target_name), &stat, follow);
+        let made = made.map_err(|problem| {
+            let to = Place::below(target, &self.to, target_name);
+            dispatch.job().of_one_device(problem, &to)
+        });
         if let (Err(problem), false) = (&made, entries.is_empty()) {
             dispatch.not_made(problem);
         }
@@ -437,6 +441,14 @@ impl Walk {
             Err(errno) => return Err(self.writing(errno)),
         };
         let there = retry(|| cordboard::fstat(&fd)).map_err(|e| self.writing(e))?;
+        // Another process may have put another directory there since. The owner differs, too,
+        // where the file system assigns it.
+        let is_own = there.st_uid == rustix::process::geteuid().as_raw();
+        if created && !is_own && !is_empty(fd.as_fd()) {
+            let text = "was replaced by another directory just after it was made";
+            let shown = self.to.to_string_lossy();
+            return Err(Problem::refused(shown, Side::Sink, Errno::ESTALE, text));
+        }
         let owner = created.then_some(there.st_mode & stat.st_mode & 0o700);
         if created && there.st_mode & 0o700 != 0o700 {
             // The umask denies access to the owner too. The process has to fill
@@ -450,5 +462,31 @@ impl Walk {
             id: id(&there),
             owner,
         })
+    }
+}
+
+/// Whether a directory has no entries. One that cannot be read counts as empty.
+fn is_empty(directory: BorrowedFd<'_>) -> bool {
+    let mut buffer = [MaybeUninit::uninit(); 512];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_with_entries_is_not_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || rustix::fs::open(dir.path(), DIRECTORY, Mode::empty()).unwrap();
+        assert!(is_empty(open().as_fd()));
+        std::fs::write(dir.path().join("a"), b"").unwrap();
+        assert!(!is_empty(open().as_fd()));
     }
 }
