@@ -51,8 +51,8 @@
 #define CORD_DENSE 8
 
 // `cord_request.direct`: bypass the page cache if that is at least as fast as
-// any other path: the size is known and large, `CORD_SYNC` is set, and most of
-// the source is not in the page cache.
+// any other path: at least 16 MiB are to be copied, `CORD_SYNC` is set, at most
+// a tenth of the source is in the page cache, and the sink is not on btrfs.
 #define CORD_DIRECT_AUTO 0
 
 // `cord_request.direct`: bypass the page cache if both sides support it,
@@ -328,7 +328,8 @@ extern "C" {
 //   a signalfd or inotify is longer than `size`; source and sink are the same
 //   file, pipe or open file description, and the transfer would not end, or
 //   its ranges overlap; CORDBOARD_ROUTE or CORDBOARD_WITHOUT contains a word
-//   that is not a path.
+//   that is not a path; CORDBOARD_ENGINE or CORDBOARD_TUNE is not a value of
+//   these variables.
 // * EPIPE, ECONNRESET: the reader of the sink is gone.
 // * ENODATA: the source was truncated while it was read.
 // * EOPNOTSUPP: no allowed path takes this pair.
@@ -403,6 +404,8 @@ cord_transfer cord_start(const struct cord_request *request);
 // When the call returns, the callbacks of the transfer have returned, and the
 // transfer no longer uses the descriptors. The handle stays open. Any number
 // of threads may wait. The call needs no descriptor. `report` may be NULL.
+// For a handle of `cord_open`, the call takes the steps of the transfer on the
+// calling thread.
 //
 // # Returns
 //
@@ -611,7 +614,7 @@ int cord_step(cord_transfer transfer,
 // cord_cue - a control descriptor for transfers from one descriptor to another
 //
 // Returns a descriptor to which commands are written and from which records
-// are read. Nothing moves before a command says so. A command is one or more
+// are read. No byte moves before a command starts a transfer. A command is one or more
 // 32-bit little-endian words: `uint32_t go[] = {CORD_CUE_WRITE, 4096000};`
 // followed by write(2) transfers 4096000 bytes from `src` to `dst`.
 // docs/cue-protocol.md describes all commands and records.
@@ -636,7 +639,10 @@ int cord_step(cord_transfer transfer,
 //   descriptor table (unshare(2) with CLONE_FILES).
 // * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 //   available.
-int cord_cue(int src, int dst);
+// * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses
+//   socketpair(2) or epoll_pwait(2).
+int cord_cue(int src,
+             int dst);
 
 // cord_cue_write - write commands, and wait until their transfers have ended
 //

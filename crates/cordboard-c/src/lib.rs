@@ -12,7 +12,8 @@
 //! 3. `checked_fd`: descriptors that the program may have closed
 //! 4. `fasync`: FASYNC and the signal at the end
 //! 5. `convert`: structures of C to and from the library's
-//! 6. `outcome`: report and stranded bytes; `failed`: those of a failed call
+//! 6. `outcome`: report and stranded bytes; `failed`: those of a failed call;
+//!    `record_reader`: the records of a control descriptor
 //! 7. `stepped`: transfers that `cord_step` drives; `table`: handles
 //! 8. `guard`: the boundary, which no panic crosses
 //! 9. `calls`: the functions of the header

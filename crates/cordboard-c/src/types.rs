@@ -54,8 +54,8 @@ pub const CORD_SPARSE: u64 = 4;
 pub const CORD_DENSE: u64 = 8;
 
 /// `cord_request.direct`: bypass the page cache if that is at least as fast as
-/// any other path: the size is known and large, `CORD_SYNC` is set, and most of
-/// the source is not in the page cache.
+/// any other path: at least 16 MiB are to be copied, `CORD_SYNC` is set, at most
+/// a tenth of the source is in the page cache, and the sink is not on btrfs.
 pub const CORD_DIRECT_AUTO: u32 = 0;
 /// `cord_request.direct`: bypass the page cache if both sides support it,
 /// before any other path.

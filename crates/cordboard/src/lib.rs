@@ -45,13 +45,15 @@
 //! | [`pair`] | the facts about both descriptors together |
 //! | `pipe` | private pipes and socket pairs, packets |
 //! | [`stage`] | modules between read and write: hashes, zstd, counting |
+//! | [`tune`](Tune) | the controller that measures paths and sizes of calls |
 //! | `threads` | threads for calls that block in the kernel |
 //! | [`endpoint`] | the facts about one descriptor |
 //! | [`request`] | the request of the caller |
 //! | `sys` | system calls without a safe wrapper |
 //!
-//! A module imports only from those below it; `pipe` and `stage` do not import each
-//! other. The choice of the route performs no I/O. `unsafe` is in `sys`, and once
+//! A module imports only from those below it; `pipe`, `stage` and `tune` do not import each
+//! other, nor do the first four. `errno`, `guarded`, `map`, `named` and `quantity` are below
+//! all of them. The choice of the route performs no I/O. `unsafe` is in `sys`, and once
 //! in `transfer`: a transfer that owns its descriptors also borrows them.
 //! [`splice`] and [`Transfer::run`] take the steps on the caller's thread,
 //! [`start`] on an engine's.

@@ -18,7 +18,7 @@ use crate::sys;
 /// cord_cue - a control descriptor for transfers from one descriptor to another
 ///
 /// Returns a descriptor to which commands are written and from which records
-/// are read. Nothing moves before a command says so. A command is one or more
+/// are read. No byte moves before a command starts a transfer. A command is one or more
 /// 32-bit little-endian words: `uint32_t go[] = {CORD_CUE_WRITE, 4096000};`
 /// followed by write(2) transfers 4096000 bytes from `src` to `dst`.
 /// docs/cue-protocol.md describes all commands and records.
@@ -43,6 +43,8 @@ use crate::sys;
 ///   descriptor table (unshare(2) with CLONE_FILES).
 /// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 ///   available.
+/// * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses
+///   socketpair(2) or epoll_pwait(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
     guard(-1, || {

@@ -17,6 +17,8 @@ use crate::{convert, sys};
 /// When the call returns, the callbacks of the transfer have returned, and the
 /// transfer no longer uses the descriptors. The handle stays open. Any number
 /// of threads may wait. The call needs no descriptor. `report` may be NULL.
+/// For a handle of `cord_open`, the call takes the steps of the transfer on the
+/// calling thread.
 ///
 /// # Returns
 ///

@@ -47,7 +47,8 @@ use crate::types::{CORD_EOF, cord_transfer};
 ///   a signalfd or inotify is longer than `size`; source and sink are the same
 ///   file, pipe or open file description, and the transfer would not end, or
 ///   its ranges overlap; CORDBOARD_ROUTE or CORDBOARD_WITHOUT contains a word
-///   that is not a path.
+///   that is not a path; CORDBOARD_ENGINE or CORDBOARD_TUNE is not a value of
+///   these variables.
 /// * EPIPE, ECONNRESET: the reader of the sink is gone.
 /// * ENODATA: the source was truncated while it was read.
 /// * EOPNOTSUPP: no allowed path takes this pair.

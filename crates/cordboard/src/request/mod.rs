@@ -57,9 +57,9 @@ pub enum Sparse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Direct {
-    /// If direct I/O is at least as fast as any other path: the size is known and
-    /// large, `sync` is requested, and most of the source is not in the page cache. Not
-    /// used for a sink on btrfs, which compresses only buffered writes.
+    /// If direct I/O is at least as fast as any other path: at least 16 MiB are to be
+    /// copied, `sync` is requested, and at most a tenth of the source is in the page
+    /// cache. Not used for a sink on btrfs, which compresses only buffered writes.
     #[default]
     Auto,
     /// If both sides support it, before any other path.

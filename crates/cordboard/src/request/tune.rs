@@ -6,9 +6,10 @@ use std::str::FromStr;
 /// fastest.
 ///
 /// A transfer measures after its first 8 MiB, if at least one side is a stream socket. It
-/// does not measure with a [`Request::block`](super::Request::block), with a stage, or with
+/// does not measure if the sink is a file or a side has messages or records, with a
+/// [`Request::block`](super::Request::block), with a stage, or with
 /// [`Switches`](super::Switches) that leave one path. It does not measure from a TCP connection
-/// by `splice(2)` either: a slower call would let the receive buffer grow, for good. While a
+/// by `splice(2)` either: a slower call permanently enlarges the receive buffer. While a
 /// schedule limits the rate, it measures only for [`Aim::Background`](super::Aim::Background).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
