@@ -417,7 +417,7 @@ fn a_command_whose_status_is_forbidden_succeeds() {
         .unwrap();
     for (action, code) in [("pause", 0), ("resume", 1), ("status", 1)] {
         let run = std::thread::scope(|scope| {
-            let run = scope.spawn(|| cue(&socket, &[action]));
+            let run = scope.spawn(|| cue(&socket, &[action, "--json"]));
             let (client, _) = listener.accept().unwrap();
             let link = Cue::new(&client, &target).unwrap();
             link.send(Command::WriteToEnd).unwrap();
@@ -425,7 +425,7 @@ fn a_command_whose_status_is_forbidden_succeeds() {
             run.join().unwrap()
         });
         match code {
-            0 => assert_eq!(run.ok().stdout(), b""),
+            0 => assert_eq!(run.ok().stdout(), b"{\"state\":\"unknown\"}\n"),
             _ => _ = run.fails(1, &[&format!("the command {action} was refused"), "limit"]),
         }
     }

@@ -313,8 +313,7 @@ fn a_sink_that_is_read_only_is_told_of_once() {
     }
 }
 
-/// A file system that is mounted read-only below the sink, and a device that is always full:
-/// all other files are copied.
+/// A file system is mounted read-only below the sink: all other files are copied.
 #[test]
 fn a_part_of_the_sink_that_cannot_be_written_affects_no_other_file() {
     if !root("a file system that is mounted read-only") {
@@ -345,6 +344,12 @@ fn a_part_of_the_sink_that_cannot_be_written_affects_no_other_file() {
             std::fs::remove_file(copied).unwrap();
         }
     }
+}
+
+/// A sink is a device that is always full: all other files are copied.
+#[test]
+fn a_full_device_among_the_sinks_affects_no_other_file() {
+    let dir = dir();
     let into = dir.path().join("into");
     std::fs::create_dir(&into).unwrap();
     std::os::unix::fs::symlink("/dev/full", into.join("a")).unwrap();

@@ -38,15 +38,16 @@ impl Job {
 
     /// Marks an error of this file, or of this directory, as one that does not
     /// affect all files, if the file is a device or on another file system than
-    /// the destination.
+    /// the destination, also by a symlink.
     pub fn of_one_device(&self, mut problem: Problem, to: &Place<'_>) -> Problem {
         problem.is_local = affects_all_files(&problem) && self.is_elsewhere(to);
         problem
     }
 
     fn is_elsewhere(&self, to: &Place<'_>) -> bool {
-        let is_special = |stat| !matches!(kind(&stat), FileType::RegularFile | FileType::Directory);
-        if to.stat().is_ok_and(is_special) {
+        let itself = statat(to.directory, to.name, AtFlags::empty());
+        let is_plain = |stat| matches!(kind(stat), FileType::RegularFile | FileType::Directory);
+        if itself.as_ref().is_ok_and(|stat| !is_plain(stat)) {
             return true;
         }
         let device = |path| statat(CWD, path, AtFlags::empty()).map(|stat| stat.st_dev);
@@ -58,7 +59,12 @@ impl Job {
             Some(path) => statat(to.directory, path, AtFlags::empty()),
             None => statat(to.directory, c"", AtFlags::EMPTY_PATH),
         };
-        matches!((destination, above), (Ok(one), Ok(other)) if one != other.st_dev)
+        let there = match to.stat().is_ok_and(|stat| kind(&stat) == FileType::Symlink) {
+            true => itself,
+            // Some file systems have other numbers for files than for directories.
+            false => above,
+        };
+        matches!((destination, there), (Ok(one), Ok(other)) if one != other.st_dev)
     }
 
     /// Records an error, and returns its message.

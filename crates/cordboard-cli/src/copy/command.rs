@@ -226,13 +226,23 @@ fn operand(
     })?;
     match kind(&stat) {
         FileType::RegularFile => {
+            // By a symlink, a later operand may have the same sink: each is copied in its turn.
+            let is_symlink = |stat| kind(&stat) == FileType::Symlink;
+            let beneath = recursive && given == Given::Above;
+            let in_turn = !beneath && retry(|| rustix::fs::lstat(&target)).is_ok_and(is_symlink);
             let item = Item {
                 name: source.into(),
                 target: Some(target),
-                beneath: recursive && given == Given::Above,
+                beneath,
                 collides: false,
             };
+            if in_turn {
+                dispatch.drain();
+            }
             dispatch.file(item, || None);
+            if in_turn {
+                dispatch.drain();
+            }
             Ok(())
         }
         FileType::Directory if recursive => tree::copy(dispatch, &source, &target, given),

@@ -16,6 +16,9 @@ use crate::problem::Problem;
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The JSON after a command whose status is forbidden.
+const UNKNOWN: &str = "{\"state\":\"unknown\"}\n";
+
 /// Runs the command, and returns the exit status.
 pub fn run(flags: &CueFlags) -> u8 {
     match steer(flags) {
@@ -30,6 +33,7 @@ fn steer(flags: &CueFlags) -> Result<(), Problem> {
         Ok(Answer::Status(status)) if flags.json => print::print(json(&status).as_bytes()),
         Ok(Answer::Status(status)) => print::print(text(&status).as_bytes()),
         Ok(Answer::Ended) => print::print(ended(flags.json).as_bytes()),
+        Ok(Answer::CarriedOut) if flags.json => print::print(UNKNOWN.as_bytes()),
         Ok(Answer::CarriedOut) => Ok(()),
         Ok(Answer::Refused { word, errno }) => Err(refused(flags, word, errno)),
         Err(Errno::ECONNRESET) => Err(closed(flags, &cue)),

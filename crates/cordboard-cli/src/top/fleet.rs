@@ -82,6 +82,9 @@ impl Fleet {
                 continue;
             }
             match Peer::connect(&entry.socket) {
+                // A process that was killed, whose number another process has now.
+                Ok(peer) if is_of_another(&peer, entry, entries.as_deref().unwrap_or_default()) => {
+                }
                 Ok(peer) if peer.is_ours() => {
                     let label = label_of(entry);
                     self.add(Some(name.clone()), label, Some(entry.pid), peer);
@@ -168,6 +171,14 @@ fn label_of(entry: &Entry) -> String {
         "splice" => entry.label.clone(),
         command => format!("{command} {}", entry.label),
     }
+}
+
+/// Whether the process that listens has an entry of its own for this socket.
+fn is_of_another(peer: &Peer, entry: &Entry, all: &[(OsString, Entry)]) -> bool {
+    let pid = peer.process().filter(|pid| *pid != entry.pid);
+    let is_its_own =
+        |pid| (all.iter()).any(|(_, other)| other.pid == pid && other.socket == entry.socket);
+    pid.is_some_and(is_its_own)
 }
 
 fn refusal(word: u32, errno: Errno) -> String {

@@ -52,6 +52,12 @@ impl Peer {
         sockopt::socket_peercred(&self.socket).is_ok_and(|peer| peer.uid == geteuid())
     }
 
+    /// Returns the number of the peer process. `None`: it is in another PID namespace.
+    pub fn process(&self) -> Option<u32> {
+        let peer = sockopt::socket_peercred(&self.socket).ok()?;
+        u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+    }
+
     /// Requests the status, unless the last request is still unanswered.
     pub fn ask(&mut self) {
         if !std::mem::replace(&mut self.asked, true) {

@@ -162,10 +162,6 @@ impl Service {
                 if let Some(link) = link {
                     self.attach(link.target, id, link.socket);
                     self.registry.close(link.held_open);
-                    // The transfer of the commands does not poll its source while the target
-                    // accepts none. EPERM: a file, which has no other end.
-                    let source = stream.held.ends[0].as_fd();
-                    let _ = epoll::add(&self.epoll.0, source, event(id, SOURCE), EventFlags::RDHUP);
                 }
                 // Without room for another watch (`EPOLL` limits of the user) its
                 // caller sees it closed.
@@ -174,7 +170,6 @@ impl Service {
                     self.streams.insert(id, stream);
                 } else {
                     self.registry.remove(id);
-                    self.stop_watching_source(&stream);
                     drop(stream);
                 }
                 self.advance(id);
@@ -228,12 +223,16 @@ impl Service {
 
     /// The peer of a link has closed its end, or sends no more commands.
     fn source_ended(&mut self, id: u64, flags: EventFlags) {
+        // The error queue of a socket that is connected (EPOLLERR alone).
+        if !flags.intersects(EventFlags::HUP | EventFlags::RDHUP) {
+            return;
+        }
         let Some(stream) = self.streams.get(&id) else {
             return;
         };
         let target = stream.target();
         self.stop_watching_source(stream);
-        let is_closed = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        let is_closed = flags.contains(EventFlags::HUP);
         self.tell_target(
             target,
             id,
@@ -285,6 +284,12 @@ impl Service {
             return;
         };
         stream.advance(sys::monotonic);
+        // The transfer of the commands does not poll its source while the target accepts none.
+        // EPERM: a file, which has no other end.
+        if let Some(source) = stream.source_to_watch() {
+            let flags = EventFlags::RDHUP | EventFlags::ET;
+            let _ = epoll::add(&self.epoll.0, source, event(id, SOURCE), flags);
+        }
         // A child of `fork(2)` may have a copy, which would be reported again and again.
         for ended in stream.take_ended() {
             let _ = epoll::delete(&self.epoll.0, ended.socket());

@@ -127,7 +127,8 @@ fn no_time_is_granted_twice() {
     assert_eq!(pacers.grant(20 * MS, any()), Ok(10_000));
 }
 
-/// Two shares, of which one has a limit: it does not delay the other one.
+/// Two shares, of which one has a limit: it does not delay the other one. The shares are those
+/// of the process: no other unit test may have any.
 #[test]
 fn the_limit_of_one_share_is_not_that_of_the_others() {
     let share = || of(Schedule::Auto(Aim::share(1).unwrap()));

@@ -1,7 +1,7 @@
 //! A control descriptor whose sink is another one: a peer steers a transfer.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process;
 
@@ -180,6 +180,34 @@ fn two_that_read_each_other_come_to_rest() {
         };
         if before.replace(status.read) == Some(status.read) && status.read > 0 {
             break;
+        }
+    }
+}
+
+/// The peer has sent its last commands, and the link has not moved all of them yet.
+#[test]
+fn commands_before_the_end_of_a_peer_take_effect() {
+    let _dog = watchdog("commands_before_the_end_of_a_peer_take_effect");
+    let first = bytes_of(&[Command::Pause, Command::Write(6)]);
+    for closes in [false, true] {
+        let (source, sink) = (file_with(b"number, please"), file_with(b""));
+        let cue = Cue::new(&source, &sink).unwrap();
+        let (mut peer, ours) = UnixStream::pair().unwrap();
+        let mut link = Cue::new(&ours, &cue).unwrap();
+        send(&link, &[Command::Write(first.len() as u64)]);
+        peer.write_all(&first).unwrap();
+        peer.write_all(&bytes_of(&[Command::Resume])).unwrap();
+        drop((ours, cue));
+        match closes {
+            true => drop(peer),
+            false => peer.shutdown(Shutdown::Write).unwrap(),
+        }
+        assert_eq!(done(&mut link).ended, Ended::Size);
+        send(&link, &[Command::WriteToEnd, Command::Status]);
+        done(&mut link);
+        drop(link);
+        while sink.metadata().unwrap().len() < 6 {
+            std::thread::yield_now();
         }
     }
 }

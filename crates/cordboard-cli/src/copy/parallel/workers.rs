@@ -252,46 +252,33 @@ impl Workers {
     /// Copies files of a batch until it ends or the slot is passed on.
     fn batch(self: &Arc<Self>, (batch, first): FileRef, watch: &mut (dyn Observer + Send)) {
         for index in first..batch.len() {
-            let state = self.file((Arc::clone(&batch), index), watch);
-            let goes_on = match state {
-                FileState::Ended => true,
-                FileState::OnEngine => false,
-                // By a symlink, a later operand may have the same sink.
-                FileState::Postponed => !batch.is_top(),
-            };
-            if goes_on {
-                continue;
-            }
-            let rest = index + 1;
-            if rest < batch.len() {
-                self.lock().queue.push_front((batch, rest));
-                self.changed();
-            }
-            if let FileState::OnEngine = state {
+            let at = (Arc::clone(&batch), index);
+            if self.file(at, watch) {
+                let rest = index + 1;
+                if rest < batch.len() {
+                    self.lock().queue.push_front((batch, rest));
+                    self.changed();
+                }
                 return;
             }
-            break;
         }
         self.free();
     }
 
-    /// Copies one file.
-    fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> FileState {
+    /// Copies one file. `true`: it is under way, in the slot.
+    fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> bool {
         let mut outcome = Outcome::default();
         match catch_panic(&at, &mut outcome, |outcome| {
             self.start_file(&at, watch, outcome)
         }) {
-            None | Some(FileState::Ended) => {
-                self.end(&at, outcome);
-                FileState::Ended
-            }
-            Some(FileState::OnEngine) => FileState::OnEngine,
+            None | Some(FileState::Ended) => self.end(&at, outcome),
+            Some(FileState::OnEngine) => return true,
             Some(FileState::Postponed) => {
                 self.lock().postponed.push_back(at);
                 self.changed();
-                FileState::Postponed
             }
         }
+        false
     }
 
     fn start_file(

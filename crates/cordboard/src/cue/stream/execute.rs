@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::Stream;
 use super::job::Job;
+use super::{Port, Stream};
 use crate::cue::protocol::{Command, Limit, Record};
 use crate::errno::Errno;
 use crate::report::Ended;
@@ -46,7 +46,7 @@ impl Stream {
                 }
                 None if self.is_held(at) => {
                     // No command can come that resumes or cancels.
-                    if self.is_abandoned() {
+                    if self.ports.iter().all(Port::is_stuck) {
                         self.cancel_endless();
                     }
                     if self.is_held(at) {

@@ -14,6 +14,8 @@ use crate::request::Request;
 pub(super) struct Link {
     pub(super) target: u64,
     answers: Option<Running>,
+    /// The end of the source is watched.
+    is_watched: bool,
     /// The transfer of the records has ended.
     pub(super) is_answered: bool,
     /// The last transfer was not cancelled and has not failed.
@@ -27,6 +29,7 @@ impl Link {
         Link {
             target,
             answers: None,
+            is_watched: false,
             is_answered: false,
             is_intact: false,
             is_shut: false,
@@ -54,6 +57,14 @@ impl Link {
             self.answers = Some(answers);
         }
         Ok(())
+    }
+
+    /// Returns whether the source is to be watched from now on. A socket that is not connected
+    /// yet would be reported as hung up before.
+    pub(super) fn begins_watch(&mut self) -> bool {
+        let begins = self.answers.is_some() && !self.is_watched;
+        self.is_watched |= begins;
+        begins
     }
 
     /// Returns whether all records are returned. No more commands follow: the target then

@@ -11,6 +11,7 @@ mod transfers;
 mod tests;
 
 use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
@@ -105,6 +106,12 @@ impl Stream {
     /// Returns the target of its link.
     pub(super) fn target(&self) -> Option<u64> {
         self.link.as_ref().map(|link| link.target)
+    }
+
+    /// Returns the source of its link, if its end is to be watched from now on.
+    pub(super) fn source_to_watch(&mut self) -> Option<BorrowedFd<'_>> {
+        let begins = self.link.as_mut().is_some_and(Link::begins_watch);
+        begins.then(|| self.held.ends[0].as_fd())
     }
 
     /// Returns the connection of this link.

@@ -85,7 +85,13 @@ impl Port {
 
     /// Returns whether no more commands arrive.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_closed || self.is_hung_up || self.is_left
+        self.is_closed || self.is_hung_up
+    }
+
+    /// Returns whether no command can take effect before those that have arrived: no more
+    /// commands follow, or there is no room for them and their sender has gone.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_gone() || (self.is_left && self.commands.room() == 0)
     }
 
     /// Returns whether this process has made it.

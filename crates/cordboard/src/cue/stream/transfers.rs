@@ -82,7 +82,10 @@ impl Stream {
         match &mut self.link {
             Some(link) => match link.answer((registry, self.id), &ends[1], &ends[0]) {
                 Ok(()) => Ok(job),
-                Err(errno) => Err((job, (Side::Source, errno))),
+                Err(errno) => {
+                    self.source_place = self.places_before[0];
+                    Err((job, (Side::Source, errno)))
+                }
             },
             None => Ok(job),
         }
