@@ -268,10 +268,12 @@ mod tests {
         rustix::io::ioctl_fionbio(&source, true).unwrap();
         let (own, channel) = (Channel::small().unwrap(), Channel::small().unwrap());
         let room = rustix::pipe::fcntl_getpipe_size(channel.writer()).unwrap();
-        let record = [vec![b'r'; 30_000], b"\n".to_vec()].concat();
+        // A pipe has a buffer for each page.
+        let page = crate::sys::page_size();
+        let record = [vec![b'r'; 2 * page + 1000], b"\n".to_vec()].concat();
         std::io::Write::write_all(&mut feed, &record).unwrap();
         std::io::Write::write_all(&mut feed, b"next\n").unwrap();
-        let full = vec![b'f'; room - 4096];
+        let full = vec![b'f'; room - page];
         assert_eq!(rustix::io::write(channel.writer(), &full), Ok(full.len()));
         let intake = Intake::new(source.as_fd(), &own, &Request::default(), None).unwrap();
         let sorter = Sorter::new(&own, Records::new(b'\n', 1 << 20));
@@ -283,11 +285,11 @@ mod tests {
         assert!(!inlet.is_over());
         let mut drained = vec![0; room];
         let read = |bytes: &mut [u8]| rustix::io::read(channel.reader(), bytes).unwrap();
-        assert_eq!(read(&mut drained), full.len() + 4096);
+        assert_eq!(read(&mut drained), full.len() + page);
         assert_eq!(inlet.give(&channel, 1, &mut entered), Gave::Less);
         assert!(inlet.is_over());
         assert_eq!(count, record.len() as u64);
         let n = read(&mut drained);
-        assert_eq!(drained[..n], record[4096..]);
+        assert_eq!(drained[..n], record[page..]);
     }
 }

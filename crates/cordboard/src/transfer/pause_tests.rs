@@ -149,11 +149,18 @@ fn a_stream_is_paused_within_its_size() {
         let (source, mut feed) = std::io::pipe().unwrap();
         let (mut end, sink) = std::io::pipe().unwrap();
         feed.write_all(&noise(10_000)).unwrap();
+        let (has_paused, pauses) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
-            let mut all = Vec::new();
+            let mut all = vec![0; 10_000];
+            end.read_exact(&mut all).unwrap();
+            has_paused.send(()).unwrap();
             end.read_to_end(&mut all).map(|_| all)
         });
-        let more = std::thread::spawn(move || feed.write_all(&noise(200_000)));
+        // One step moves all that a pipe holds.
+        let more = std::thread::spawn(move || {
+            pauses.recv().unwrap();
+            feed.write_all(&noise(200_000))
+        });
         let (report, _) = paused(&source, &sink, path, Size::Bytes(150_000));
         assert_eq!((report.ended, report.written), (Ended::Size, 150_000));
         drop((source, sink));

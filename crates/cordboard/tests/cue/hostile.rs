@@ -209,6 +209,8 @@ fn a_peer_that_floods_and_leaves_keeps_nothing_open() {
             send(&link, &[Command::WriteToEnd]);
             drop((ours, cue, link, source, sink));
             theirs.set_nonblocking(true).unwrap();
+            // Each small command that has arrived is carried out.
+            rustix::net::sockopt::set_socket_send_buffer_size(&theirs, 4096).unwrap();
             flood(&theirs, &commands, 1000);
             if reads {
                 while rustix::io::read(&theirs, &mut [0; 4096]).is_ok_and(|n| n > 0) {}
