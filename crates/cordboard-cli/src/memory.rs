@@ -6,9 +6,11 @@ use cordboard::Errno;
 
 /// The smallest useful buffer.
 const LEAST: usize = 4096;
+/// The bytes that a buffer leaves for the allocations of the standard library.
+const SPARE: usize = 192 << 10;
 
 /// Returns a buffer of `most` elements, or a shorter one if memory is short,
-/// down to 4096.
+/// down to 4096. Leaves 192 KiB of memory.
 ///
 /// # Errors
 ///
@@ -16,8 +18,9 @@ const LEAST: usize = 4096;
 pub fn buffer<T: Clone>(value: T, most: usize) -> Result<Vec<T>, Errno> {
     let mut length = most;
     loop {
-        let mut buffer = Vec::new();
-        if buffer.try_reserve_exact(length).is_ok() {
+        let (mut buffer, mut spare) = (Vec::new(), Vec::<u8>::new());
+        let is_made = buffer.try_reserve_exact(length).is_ok();
+        if is_made && spare.try_reserve_exact(SPARE).is_ok() {
             buffer.resize(length, value);
             return Ok(buffer);
         }
