@@ -614,9 +614,9 @@ int cord_step(cord_transfer transfer,
 // cord_cue - a control descriptor for transfers from one descriptor to another
 //
 // Returns a descriptor to which commands are written and from which records
-// are read. No byte moves before a command starts a transfer. A command is one or more
-// 32-bit little-endian words: `uint32_t go[] = {CORD_CUE_WRITE, 4096000};`
-// followed by write(2) transfers 4096000 bytes from `src` to `dst`.
+// are read. No byte moves before a command starts a transfer. A command is one
+// or more 32-bit little-endian words: `uint32_t go[] = {CORD_CUE_WRITE,
+// 4096000};` followed by write(2) transfers 4096000 bytes from `src` to `dst`.
 // docs/cue-protocol.md describes all commands and records.
 //
 // The call duplicates both descriptors. The control descriptor is a socket
@@ -641,8 +641,7 @@ int cord_step(cord_transfer transfer,
 //   available.
 // * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses
 //   socketpair(2) or epoll_pwait(2).
-int cord_cue(int src,
-             int dst);
+int cord_cue(int src, int dst);
 
 // cord_cue_write - write commands, and wait until their transfers have ended
 //

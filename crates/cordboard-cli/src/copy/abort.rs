@@ -50,10 +50,9 @@ impl Job {
         if itself.as_ref().is_ok_and(|stat| !is_plain(stat)) {
             return true;
         }
-        let device = |path| statat(CWD, path, AtFlags::empty()).map(|stat| stat.st_dev);
         let destination = match statat(CWD, &self.destination, AtFlags::empty()) {
-            Ok(stat) if kind(&stat) == FileType::Directory => Ok(stat.st_dev),
-            _ => device(&parent(&self.destination)),
+            Ok(stat) if kind(&stat) == FileType::Directory => Ok(stat),
+            _ => statat(CWD, parent(&self.destination), AtFlags::empty()),
         };
         let above = match to.name.parent().filter(|path| !path.as_os_str().is_empty()) {
             Some(path) => statat(to.directory, path, AtFlags::empty()),
@@ -64,7 +63,7 @@ impl Job {
             // Some file systems have other numbers for files than for directories.
             false => above,
         };
-        matches!((destination, there), (Ok(one), Ok(other)) if one != other.st_dev)
+        matches!((destination, there), (Ok(one), Ok(other)) if one.st_dev != other.st_dev)
     }
 
     /// Records an error, and returns its message.
@@ -73,6 +72,11 @@ impl Job {
             true => Message::Repeated(problem),
             false => Message::Problem(problem),
         }
+    }
+
+    /// As [`Job::failed`], for an error of this file.
+    pub fn failed_at(&self, problem: Problem, to: &Place<'_>) -> Message {
+        self.failed(self.of_one_device(problem, to))
     }
 }
 

@@ -77,14 +77,14 @@ impl Fleet {
                 .iter()
                 .any(|member| member.entry.as_ref() == Some(name))
         };
-        for (name, entry) in entries.as_deref().unwrap_or_default() {
+        let all = entries.as_deref().unwrap_or_default();
+        for (name, entry) in all {
             if known(&self.members, name) || self.members.len() >= MOST {
                 continue;
             }
             match Peer::connect(&entry.socket) {
                 // A process that was killed, whose number another process has now.
-                Ok(peer) if is_of_another(&peer, entry, entries.as_deref().unwrap_or_default()) => {
-                }
+                Ok(peer) if is_of_another(&peer, entry, all) => {}
                 Ok(peer) if peer.is_ours() => {
                     let label = label_of(entry);
                     self.add(Some(name.clone()), label, Some(entry.pid), peer);

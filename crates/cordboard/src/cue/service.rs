@@ -213,7 +213,7 @@ impl Service {
     }
 
     /// Changes the connection of a link to its target.
-    fn tell_target(&mut self, target: Option<u64>, link: u64, change: fn(&mut Port)) {
+    fn tell_target(&mut self, target: Option<u64>, link: u64, change: impl FnOnce(&mut Port)) {
         let port = target.and_then(|id| self.streams.get_mut(&id)?.port_of(link));
         if let (Some(port), Some(target)) = (port, target) {
             change(port);
@@ -233,17 +233,12 @@ impl Service {
         let target = stream.target();
         self.stop_watching_source(stream);
         let is_closed = flags.contains(EventFlags::HUP);
-        self.tell_target(
-            target,
-            id,
-            match is_closed {
-                true => |port| {
-                    port.leave();
-                    port.discard_records();
-                },
-                false => Port::leave,
-            },
-        );
+        self.tell_target(target, id, |port| {
+            port.leave();
+            if is_closed {
+                port.discard_records();
+            }
+        });
     }
 
     fn stop_watching_source(&self, stream: &Stream) {

@@ -53,8 +53,7 @@ impl Transfer<'_> {
         (measures || self.metered().is_some()).then(thread_time)
     }
 
-    /// Records the cost of a step. `waits`: the transfer then waits for its source or its
-    /// sink.
+    /// Records the cost of a step. `waits`: as in [`Step`].
     pub(super) fn stop_meter(
         &mut self,
         before: Duration,

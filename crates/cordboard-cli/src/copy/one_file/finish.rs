@@ -94,18 +94,15 @@ impl Job {
             for line in self.staging.hash_lines(report, &from.shown()) {
                 outcome.add(line);
             }
-            let verified = match self.staging.verify {
-                true => self.verified(&opened, (from, to), report),
-                false => Ok(()),
-            };
-            match verified {
-                Ok(()) => outcome.verified = self.staging.verify.then_some(report.written),
-                // The copy is complete, and only its verification was interrupted.
-                Err(problem) if problem.is_stop() => {
-                    let _ = self.preserve_attributes(&opened, (from, to), outcome);
+            if self.staging.verify {
+                if let Err(problem) = self.verified(&opened, (from, to), report) {
+                    // The copy is complete if only its verification was interrupted.
+                    if problem.is_stop() {
+                        let _ = self.preserve_attributes(&opened, (from, to), outcome);
+                    }
                     return Err(problem);
                 }
-                Err(problem) => return Err(problem),
+                outcome.verified = Some(report.written);
             }
             self.preserve_attributes(&opened, (from, to), outcome)
         });
@@ -143,10 +140,7 @@ impl Job {
             closed => closed.map_err(|errno| Problem::closing(to.shown(), errno)),
         };
         outcome.messages.extend(match (done, closed) {
-            (Ok(()), closed) => closed.err().map(|problem| {
-                let problem = self.of_one_device(problem, to);
-                self.failed(problem)
-            }),
+            (Ok(()), closed) => closed.err().map(|problem| self.failed_at(problem, to)),
             (Err(problem), _) if again => Some(Message::Repeated(problem)),
             (Err(problem), _) => Some(Message::Problem(problem)),
         });

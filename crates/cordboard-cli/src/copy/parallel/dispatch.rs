@@ -293,8 +293,7 @@ impl<'s> Dispatch<'s> {
                     job.settle(opened, (&from, &to), top, moved, outcome);
                 }
                 Err(OpenError::Problem(problem)) => {
-                    let problem = job.of_one_device(problem, &to);
-                    outcome.messages.push(job.failed(problem));
+                    outcome.messages.push(job.failed_at(problem, &to));
                 }
                 Err(OpenError::Postponed) => unreachable!("an exclusive open is not postponed"),
             }

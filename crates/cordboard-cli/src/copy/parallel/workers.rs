@@ -306,8 +306,7 @@ impl Workers {
             }
             Err(OpenError::Postponed) => return FileState::Postponed,
             Err(OpenError::Problem(problem)) => {
-                let problem = self.job.of_one_device(problem, &to);
-                outcome.messages.push(self.job.failed(problem));
+                outcome.messages.push(self.job.failed_at(problem, &to));
             }
         }
         FileState::Ended

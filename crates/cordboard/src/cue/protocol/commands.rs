@@ -82,9 +82,9 @@ impl Commands {
     }
 
     /// Removes the first command that takes effect at once, behind commands that start
-    /// transfers or set up the next one. Also returns its first word. No command overtakes a limit of commands, which may
-    /// forbid it, or a cancellation, which keeps its place: it also ends the transfers
-    /// before it.
+    /// transfers or set up the next one. Also returns its first word. No command overtakes a
+    /// limit of commands, which may forbid it, or a cancellation, which keeps its place: it
+    /// also ends the transfers before it.
     pub(in crate::cue) fn take_ahead(&mut self) -> Option<(u32, Command)> {
         let (mut at, mut block_changes) = (0, false);
         while let Some((found, length)) = self.peek(at) {
