@@ -158,6 +158,34 @@ fn the_end_of_a_pseudoterminal() {
     }
 }
 
+/// The kernel looks for bytes first, and for a closed slave after that. A program that
+/// writes and closes in between makes one read `EIO`, with bytes that are still to be read.
+#[test]
+fn the_last_bytes_of_a_pseudoterminal_after_an_error() {
+    let _dog = watchdog("the_last_bytes_of_a_pseudoterminal_after_an_error");
+    for nonblocking in [false, true] {
+        let (master, tty) = pty();
+        raw(&tty);
+        rustix::io::ioctl_fionbio(&master, nonblocking).unwrap();
+        rustix::io::write(&tty, b"last").unwrap();
+        drop(tty);
+        let sink = tempfile::tempfile().unwrap();
+        let mut report = None;
+        let run = || report = Some(run(&master, &sink, any()).report);
+        let first = |count| (count == 0).then_some(libc::EIO);
+        if testkit::midst::refusing(&[libc::SYS_read], run, first).is_none() {
+            return testkit::skip::here("calls of another thread cannot be held");
+        }
+        let report = report.unwrap();
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 4),
+            "{report:?}"
+        );
+        assert!(content(&sink) == b"last");
+    }
+}
+
 /// The same into a sink of messages.
 #[test]
 fn the_end_of_a_pseudoterminal_that_is_cut_into_messages() {

@@ -86,31 +86,34 @@ pub(in crate::path) fn read(
         // drivers/tty/tty_io.c). Typed input may be lost: that is not the end.
         Ok(0) if flow.source.kind() == Kind::Tty && has_hung_up(fd) => Err(Errno::EIO),
         done => {
-            flow.opened_again = false;
+            flow.eio_before = false;
             done
         }
     }
 }
 
 /// Interprets `EIO` of a source. The master of a pseudoterminal returns it once its
-/// last slave is closed and all that was written there is read (`n_tty_read` in
-/// drivers/tty/n_tty.c): that is the end, and `poll(2)` reports a hang-up as well.
-/// Without a hang-up, the slave has been opened again since (`EINTR`: read again);
-/// if the next read is `EIO` too, it is an error. If `select(2)` reports a hang-up
-/// or bytes, without telling which, a second `EIO` is the end.
+/// last slave is closed and all that was written there is read: that is the end, and
+/// `poll(2)` reports a hang-up as well.
+///
+/// The first `EIO` is no evidence (`EINTR`: read again). `n_tty_read`
+/// (drivers/tty/n_tty.c) looks for bytes first and for the closed slave after that, so
+/// a slave that writes and closes in between is an `EIO` with bytes that are still to be
+/// read. Without a hang-up, the slave has been opened again since; if the next read is
+/// `EIO` too, it is an error. If `select(2)` reports a hang-up or bytes, without telling
+/// which, a second `EIO` is the end.
 pub(in crate::path) fn end_of_pty(flow: &mut Flow<'_>) -> Result<usize, Errno> {
     let fd = flow.source.fd();
     if !is_pty_master(fd) {
         return Err(Errno::EIO);
     }
-    match is_hung_up(fd) {
-        Some(true) => return Ok(0),
-        None if flow.opened_again => return Ok(0),
-        Some(false) if flow.opened_again => return Err(Errno::EIO),
-        _ => {}
+    if !std::mem::replace(&mut flow.eio_before, true) {
+        return Err(Errno::EINTR);
     }
-    flow.opened_again = true;
-    Err(Errno::EINTR)
+    match is_hung_up(fd) {
+        Some(false) => Err(Errno::EIO),
+        Some(true) | None => Ok(0),
+    }
 }
 
 /// `None`: it is hung up, or has bytes.

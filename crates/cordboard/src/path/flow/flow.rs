@@ -58,8 +58,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) unreadable: Option<Box<Unreadable>>,
     /// The error of a close of another open file description of the sink.
     pub(crate) sink_closed: Option<Errno>,
-    /// The source had hung up, and was opened again before the end was reported.
-    pub(in crate::path) opened_again: bool,
+    /// The last read of the source was `EIO`, which may be the end of a pseudoterminal.
+    pub(in crate::path) eio_before: bool,
     /// `poll(2)` reports when the sink's reader is gone.
     sink_is_watched: bool,
     /// Another path follows if this one declines.
@@ -121,7 +121,7 @@ impl<'fd> Flow<'fd> {
             interrupted: None,
             unreadable: None,
             sink_closed: None,
-            opened_again: false,
+            eio_before: false,
             has_next: false,
             in_place: false,
             room: None,
