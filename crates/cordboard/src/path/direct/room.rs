@@ -100,13 +100,18 @@ impl Room {
         self.filled = self.filled.saturating_add(bytes);
     }
 
-    /// Cuts off the unfilled part: `place` is the sink's next offset. Truncates
+    /// Cuts off the unfilled part: `place` is the sink's next offset, which may be past
+    /// the end of a sink that has no byte of this transfer yet. Truncates
     /// only a sink of exactly the length that this transfer gave it: at any other
     /// length, another process has written past it. No call compares and
     /// truncates atomically, so bytes that another process writes between the two
     /// calls are lost.
     pub(in crate::path) fn trim(&mut self, sink: BorrowedFd<'_>, place: u64) -> Result<(), Errno> {
-        let length = self.before.max(self.filled).max(place);
+        let reached = match self.filled {
+            0 => 0,
+            filled => filled.max(place),
+        };
+        let length = self.before.max(reached);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {
             again(|| ftruncate(sink, length))?;
             (self.given, self.surplus) = (length, false);
@@ -147,9 +152,11 @@ mod tests {
         room.grow(file.as_fd(), 4096, 1 << 20).unwrap();
         assert_eq!(length(), 1 << 20);
         room.trim(file.as_fd(), 8192).unwrap();
-        assert_eq!(length(), 8192);
-        room.trim(file.as_fd(), 0).unwrap();
-        assert_eq!(length(), 100, "never shorter than it was");
+        assert_eq!(
+            length(),
+            100,
+            "no byte was written before the sink's offset"
+        );
         room.grow(file.as_fd(), 0, 50).unwrap();
         assert_eq!(length(), 100);
         room.grow(file.as_fd(), 0, 1 << 20).unwrap();
@@ -158,6 +165,8 @@ mod tests {
         room.fill_to(7);
         room.trim(file.as_fd(), 0).unwrap();
         assert_eq!(length(), 4196, "the position is sought back");
+        room.trim(file.as_fd(), 0).unwrap();
+        assert_eq!(length(), 4196, "never shorter than what was written");
         file.set_len(2 << 20).unwrap();
         room.trim(file.as_fd(), 0).unwrap();
         assert_eq!(length(), 2 << 20, "another process has lengthened it");
@@ -213,6 +222,7 @@ mod tests {
             assert_eq!(room.grow(file.as_fd(), 0, 1 << 20), Ok(1 << 20));
         });
         assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+        room.fill_to(4096);
         room.trim(file.as_fd(), 4096).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 4096);
     }
