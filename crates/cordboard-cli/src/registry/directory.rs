@@ -37,7 +37,7 @@ impl Directory {
         Directory::at(place(runtime.as_deref()))
     }
 
-    fn at(path: PathBuf) -> Result<Directory, Problem> {
+    pub fn at(path: PathBuf) -> Result<Directory, Problem> {
         let shown = path.to_string_lossy();
         let failed = |errno: Errno, doing: &str| {
             let errno = Named::from(errno);

@@ -22,6 +22,25 @@ pub struct Fleet {
     directory: Option<Directory>,
     members: Vec<Member>,
     next: Id,
+    left_out: Option<LeftOut>,
+}
+
+/// Why commands of the directory are not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftOut {
+    /// No descriptor is available for their connections.
+    Descriptors(Errno),
+    /// There are more than the maximum number of connections.
+    Most,
+}
+
+impl std::fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LeftOut::Descriptors(errno) => write!(f, "some commands are not shown: {errno}"),
+            LeftOut::Most => write!(f, "only {MOST} commands are shown"),
+        }
+    }
 }
 
 struct Member {
@@ -39,6 +58,7 @@ impl Fleet {
             directory: Some(directory),
             members: Vec::new(),
             next: 1,
+            left_out: None,
         }
     }
 
@@ -48,6 +68,7 @@ impl Fleet {
             directory: None,
             members: Vec::new(),
             next: 1,
+            left_out: None,
         };
         for (label, peer) in peers {
             fleet.add(None, label, None, peer);
@@ -71,7 +92,7 @@ impl Fleet {
             return Ok(());
         };
         let entries = directory.entries();
-        let mut lacks = None;
+        self.left_out = None;
         let known = |members: &[Member], name: &OsString| {
             members
                 .iter()
@@ -79,8 +100,12 @@ impl Fleet {
         };
         let all = entries.as_deref().unwrap_or_default();
         for (name, entry) in all {
-            if known(&self.members, name) || self.members.len() >= MOST {
+            if known(&self.members, name) {
                 continue;
+            }
+            if self.members.len() >= MOST {
+                self.left_out = Some(LeftOut::Most);
+                break;
             }
             match Peer::connect(&entry.socket) {
                 // A process that was killed, whose number another process has now.
@@ -93,15 +118,26 @@ impl Fleet {
                 Err(Errno::ECONNREFUSED | Errno::ENOENT) => directory.remove(name, entry),
                 // The others would not be found either.
                 Err(errno @ (Errno::EMFILE | Errno::ENFILE)) => {
-                    lacks = Some(errno);
+                    self.left_out = Some(LeftOut::Descriptors(errno));
                     break;
                 }
                 Ok(_) | Err(_) => {}
             }
         }
         self.directory = Some(directory);
-        entries.map(drop).map_err(Errno::from)?;
-        lacks.map_or(Ok(()), Err)
+        match entries {
+            Ok(_) => Ok(()),
+            Err(errno @ (rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)) => {
+                self.left_out = Some(LeftOut::Descriptors(errno.into()));
+                Ok(())
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Returns why the last scan left out commands, if it did.
+    pub fn left_out(&self) -> Option<LeftOut> {
+        self.left_out
     }
 
     /// Requests the status of all transfers.
@@ -192,6 +228,31 @@ fn refusal(word: u32, errno: Errno) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The list stays, and says that it is not complete.
+    #[test]
+    fn a_command_without_a_descriptor_for_its_connection_is_left_out() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Directory::at(base.path().join("cordboard")).unwrap();
+        let entry = Entry {
+            pid: std::process::id(),
+            command: "splice".to_owned(),
+            label: "a -> b".to_owned(),
+            socket: base.path().join("s").into_os_string(),
+        };
+        let _listener = std::os::unix::net::UnixListener::bind(&entry.socket).unwrap();
+        let _registered = directory.register(&entry).unwrap();
+        let mut fleet = Fleet::of(directory);
+        testkit::refuse::apart(|| {
+            testkit::refuse::refuse(&[libc::SYS_socket], libc::EMFILE);
+            fleet.scan().unwrap();
+        });
+        let left_out = fleet.left_out().unwrap();
+        assert_eq!(left_out, LeftOut::Descriptors(Errno::EMFILE));
+        assert!(fleet.rows().is_empty());
+        fleet.scan().unwrap();
+        assert_eq!((fleet.left_out(), fleet.rows().len()), (None, 1));
+    }
 
     #[test]
     fn refusals_name_the_command() {

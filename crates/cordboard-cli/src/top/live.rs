@@ -41,6 +41,8 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
             due = now + EVERY;
             fleet.scan().map_err(unreadable)?;
             fleet.ask();
+            let left_out = fleet.left_out().map(|left_out| left_out.to_string());
+            keys.message = keys.message.take().or(left_out);
         }
         if let Some(message) = fleet.receive(now) {
             keys.message = Some(message);

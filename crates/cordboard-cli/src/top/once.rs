@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::fleet::Fleet;
+use super::fleet::{Fleet, LeftOut};
 use super::has_utf_8;
 use super::row::Row;
 use super::text::{clean, width};
@@ -39,7 +39,17 @@ pub fn show(mut fleet: Fleet, json: bool) -> Result<(), Problem> {
         true => fleet.rows().into_iter().map(object).collect(),
         false => table(&fleet.rows(), unicode),
     };
-    print::print(text.as_bytes())
+    print::print(text.as_bytes())?;
+    match fleet.left_out() {
+        None => Ok(()),
+        Some(left_out) => {
+            let errno = match left_out {
+                LeftOut::Descriptors(errno) => errno,
+                LeftOut::Most => cordboard::Errno::EMFILE,
+            };
+            Err(Problem::unsided("top", errno, left_out.to_string()))
+        }
+    }
 }
 
 /// Returns the members of `cordboard cue status --json`, with the process and its label.

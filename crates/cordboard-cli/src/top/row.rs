@@ -120,6 +120,8 @@ impl Row {
             (Some(End::Done), _) => "done",
             (Some(End::Cancelled), _) => "cancelled",
             (Some(End::Failed(_)), _) => "failed",
+            // A control socket closes a connection beyond its maximum number at once.
+            (Some(End::Unknown), None) if self.unanswered <= 1 => "refused",
             (Some(End::Unknown), _) => "ended",
             (None, _) if self.is_silent() => "silent",
             (None, None) => "waiting",
@@ -307,6 +309,16 @@ pub mod tests {
         assert_eq!((row.state(), row.rate()), ("running", 1.0));
         row.closed();
         assert_eq!((row.state(), row.rate()), ("ended", 0.0));
+        for (requests, state) in [(1, "refused"), (2, "ended")] {
+            let mut row = Row::new(2, String::new(), None);
+            (0..requests).for_each(|_| row.asked());
+            row.closed();
+            assert_eq!(
+                row.state(),
+                state,
+                "after {requests} requests without an answer"
+            );
+        }
     }
 
     #[test]
