@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use cordboard::{Errno, Side};
 use rustix::fs::FileType;
@@ -72,6 +72,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         staging: session.staging().clone(),
         checked: AtomicBool::new(false),
         aborted: AtomicBool::new(false),
+        read_back: AtomicU64::new(0),
         written: Written::new(many),
         sources: Sources::new(&sources, flags.recursive),
         spares: Arc::default(),

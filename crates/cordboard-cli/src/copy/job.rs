@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use cordboard::{Control, Request};
 
@@ -29,6 +29,8 @@ pub struct Job {
     pub checked: AtomicBool,
     /// No more files are started: see [`abort`](super::abort).
     pub aborted: AtomicBool,
+    /// Bytes of the sinks that were read back and compared (`--verify`).
+    pub read_back: AtomicU64,
     /// What was made so far.
     pub written: Written,
     /// The operands.
@@ -66,6 +68,7 @@ impl Job {
             staging: Staging::default(),
             checked: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
+            read_back: AtomicU64::new(0),
             written: Written::default(),
             sources: Sources::default(),
             spares: Arc::default(),

@@ -99,6 +99,8 @@ pub struct Frame {
     pub sinks: Option<SinksAttached>,
     /// The level and the size of a buffer.
     pub buffered: Option<(u64, u64)>,
+    /// Bytes of the sinks that were read back and compared.
+    pub read_back: Option<u64>,
 }
 
 impl Frame {
@@ -118,17 +120,19 @@ impl Frame {
             }
         }
         let files = self.files.iter();
-        pieces.extend(files.map(|files| (6, format!("  {}", files.text()))));
-        pieces.push((5, format!("  {}", units::rate(self.rate as f64))));
-        pieces.push((7, format!("  elapsed {}", units::clock(self.elapsed))));
+        pieces.extend(files.map(|files| (7, format!("  {}", files.text()))));
+        pieces.push((6, format!("  {}", units::rate(self.rate as f64))));
+        pieces.push((8, format!("  elapsed {}", units::clock(self.elapsed))));
         let left = self.left.iter();
-        pieces.extend(left.map(|left| (4, format!("  left {}", units::clock(*left)))));
+        pieces.extend(left.map(|left| (5, format!("  left {}", units::clock(*left)))));
         if self.paused {
             pieces.push((3, "  paused".to_owned()));
         }
+        let read_back = self.read_back.iter();
+        pieces.extend(read_back.map(|bytes| (4, format!("  verified {}", units::bytes(*bytes)))));
         if let Some((level, size)) = self.buffered {
             let (level, size) = (units::bytes(level), units::bytes(size));
-            pieces.push((9, format!("  buffer {level} of {size}")));
+            pieces.push((10, format!("  buffer {level} of {size}")));
         }
         if let Some(SinksAttached { attached, all }) = self.sinks {
             let sinks = if attached == 1 { "sink" } else { "sinks" };
@@ -136,11 +140,11 @@ impl Frame {
                 true => format!("  slowest of {all} {sinks}"),
                 false => format!("  slowest of {attached} {sinks}, {all} at first"),
             };
-            pieces.push((8, text));
+            pieces.push((9, text));
         }
-        pieces.push((10, format!("  by {}", self.path)));
+        pieces.push((11, format!("  by {}", self.path)));
         if self.under_way > 1 {
-            pieces.push((11, format!("  {} files at once", self.under_way)));
+            pieces.push((12, format!("  {} files at once", self.under_way)));
         }
         pieces
     }
@@ -167,6 +171,7 @@ pub fn requested_line(
     path: DataPath,
     files: Option<FilesDone>,
     buffered: Option<(u64, u64)>,
+    read_back: Option<u64>,
 ) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let scaled = match bytes {
@@ -177,8 +182,11 @@ pub fn requested_line(
     let buffered = buffered.map_or_else(String::new, |(level, size)| {
         format!(", buffer {} of {}", units::bytes(level), units::bytes(size))
     });
+    let read_back = read_back.map_or_else(String::new, |bytes| {
+        format!(", {} verified", units::number_of(bytes, "byte"))
+    });
     format!(
-        "{}{scaled} written, {}, {}{files}, path {path}{buffered}\n",
+        "{}{scaled} written, {}, {}{files}, path {path}{buffered}{read_back}\n",
         units::number_of(bytes, "byte"),
         units::time(elapsed),
         units::rate(bytes as f64 / seconds)

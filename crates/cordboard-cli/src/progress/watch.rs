@@ -53,6 +53,10 @@ pub struct Watch {
     live: Option<Arc<Live>>,
     /// The level and the size of the buffer.
     buffered: Option<(u64, u64)>,
+    /// Bytes of the sinks that were read back and compared.
+    read_back: Option<u64>,
+    /// The latest path, and the number of transfers under way.
+    latest_path: (DataPath, usize),
 }
 
 impl Watch {
@@ -76,6 +80,8 @@ impl Watch {
             pace: (EVERY, Duration::ZERO),
             live: None,
             buffered: None,
+            read_back: None,
+            latest_path: (DataPath::ReadWrite, 1),
         }
     }
 
@@ -188,15 +194,37 @@ impl Watch {
         self.at(bytes, self.wall(), path, under_way);
     }
 
-    /// Returns the interval at which the progress of transfers on other threads
-    /// is stored for the control socket.
+    /// Returns the interval at which the progress of transfers on other threads is
+    /// drawn, and stored for the control socket. The last bytes of such a transfer do not
+    /// wake this thread, and the timer is slow after a stall.
     pub fn status_interval(&self) -> Option<Duration> {
-        self.live.as_ref().map(|_| EVERY)
+        (self.draws() || self.live.is_some()).then_some(EVERY)
+    }
+
+    /// Sets the number of bytes of the sinks that were read back and compared.
+    pub fn set_read_back(&mut self, bytes: u64) {
+        self.read_back = Some(bytes);
+    }
+
+    /// Whether a line of progress was requested, or the next drawing is due.
+    pub fn is_due(&mut self) -> bool {
+        if self.start.is_none() {
+            self.begin(None);
+        }
+        let draws = || self.style.next(self.drawn_at, self.wall()).is_some();
+        signals::is_progress_requested() || self.draws() && draws()
+    }
+
+    /// Shows the latest progress while no bytes move.
+    pub fn show_again(&mut self) {
+        let (path, under_way) = self.latest_path;
+        self.at(self.latest, self.wall(), path, under_way);
     }
 
     fn at(&mut self, bytes: u64, elapsed: Duration, path: DataPath, under_way: usize) {
         self.slow_down(bytes != self.latest, elapsed);
         self.latest = bytes;
+        self.latest_path = (path, under_way);
         signals::set_written(bytes);
         let total = self.total();
         if let Some(live) = &self.live {
@@ -204,7 +232,8 @@ impl Watch {
             live.store((self.latest_read, bytes), total, path, under_way);
         }
         if signals::take_progress_request() {
-            let line = requested_line(bytes, elapsed, path, self.files(), self.buffered);
+            let (files, read_back) = (self.files(), self.read_back);
+            let line = requested_line(bytes, elapsed, path, files, self.buffered, read_back);
             self.screen.print(&line);
             match self.draws() {
                 true => self.timer(),
@@ -262,6 +291,8 @@ impl Watch {
         let rate = self.rate.update(elapsed, bytes);
         let total_bytes = total.and_then(Known::complete).filter(|_| !paused);
         let left = match total_bytes {
+            // All bytes are written, and are read back.
+            Some(total) if self.read_back.is_some() && bytes >= total => None,
             Some(total) => (self.left).update(elapsed, total.saturating_sub(bytes), rate),
             None => {
                 self.left.reset();
@@ -280,6 +311,7 @@ impl Watch {
             files: self.files(),
             sinks: self.sinks,
             buffered: self.buffered,
+            read_back: self.read_back,
         }
     }
 }
@@ -299,10 +331,7 @@ impl Observer for Watch {
     }
 
     fn interval(&self) -> Option<Duration> {
-        // Of transfers on other threads, the last bytes do not wake this one. Another
-        // process may ask for the status at any time.
-        let draws = self.draws().then_some(EVERY);
-        draws.or_else(|| self.status_interval())
+        self.status_interval()
     }
 }
 

@@ -40,8 +40,23 @@ impl Session {
         self.watch.show(written, path, under_way);
     }
 
-    /// Returns how often the progress of transfers that run elsewhere is shown
-    /// again, because another process may ask for it (`--control`) at any time.
+    /// Whether a line of progress was requested, or the next drawing is due.
+    pub fn is_progress_due(&mut self) -> bool {
+        self.watch.is_due()
+    }
+
+    /// Shows the latest progress again, while no bytes are written.
+    pub fn show_again(&mut self) {
+        self.watch.show_again();
+    }
+
+    /// Sets the number of bytes of the sinks that were read back and compared.
+    pub fn set_read_back(&mut self, bytes: u64) {
+        self.watch.set_read_back(bytes);
+    }
+
+    /// Returns how often the progress of transfers that run elsewhere is shown again, on the
+    /// screen or to another process that may ask for it (`--control`) at any time.
     pub fn status_interval(&self) -> Option<Duration> {
         self.watch.status_interval()
     }

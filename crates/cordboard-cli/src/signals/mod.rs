@@ -21,8 +21,8 @@ pub use handlers::{
 };
 pub use retry::{repeat_interrupted, retry};
 pub use state::{
-    Interrupted, check_stop, name, reaches_this_thread, set_written, status_of, stop,
-    take_progress_request, written,
+    Interrupted, check_stop, is_progress_requested, name, reaches_this_thread, set_written,
+    status_of, stop, take_progress_request, written,
 };
 pub use timer::{tick, with_timer};
 

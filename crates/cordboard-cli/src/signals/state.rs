@@ -64,6 +64,11 @@ pub fn take_progress_request() -> bool {
     PROGRESS_REQUESTED.load(Ordering::Relaxed) && PROGRESS_REQUESTED.swap(false, Ordering::Relaxed)
 }
 
+/// Whether a line of progress was requested.
+pub fn is_progress_requested() -> bool {
+    PROGRESS_REQUESTED.load(Ordering::Relaxed)
+}
+
 /// Sets the number of bytes that the command has written.
 pub fn set_written(bytes: u64) {
     WRITTEN.store(bytes, Ordering::Relaxed);

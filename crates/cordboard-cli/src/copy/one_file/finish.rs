@@ -22,6 +22,12 @@ use crate::signals::{retry, stop};
 use crate::sys::close;
 use crate::units::number_of;
 
+/// Observes the transfer of a file, and its verification.
+pub trait CopyObserver: Observer + Send {
+    /// More of the sink was read back and compared. `bytes`: of all sinks.
+    fn read_back(&mut self, bytes: u64);
+}
+
 /// An observer that ignores progress. The walk's thread shows the total of the
 /// threads that no signal reaches.
 pub struct NoObserver;
@@ -30,13 +36,17 @@ impl Observer for NoObserver {
     fn progress(&mut self, _: &Progress) {}
 }
 
+impl CopyObserver for NoObserver {
+    fn read_back(&mut self, _: u64) {}
+}
+
 impl Job {
     /// Copies the bytes on this thread. `watch` observes the progress.
     pub fn copy_bytes(
         &self,
         opened: &Opened,
         (from, to): (&Place<'_>, &Place<'_>),
-        watch: &mut (dyn Observer + Send),
+        watch: &mut dyn CopyObserver,
     ) -> Moved {
         let (source, sink) = opened.ends();
         let transfer = Transfer::new(source, sink, opened.request.clone());
@@ -79,7 +89,7 @@ impl Job {
         (from, to): (&Place<'_>, &Place<'_>),
         top: bool,
         (mut report, moved): Moved,
-        outcome: &mut Outcome,
+        (outcome, watch): (&mut Outcome, &mut dyn CopyObserver),
     ) {
         report.iter_mut().for_each(AppendedRanges::hide);
         #[cfg(test)]
@@ -95,7 +105,7 @@ impl Job {
                 outcome.add(line);
             }
             if self.staging.verify {
-                if let Err(problem) = self.verified(&opened, (from, to), report) {
+                if let Err(problem) = self.verified(&opened, (from, to), report, watch) {
                     // The copy is complete if only its verification was interrupted.
                     if problem.is_stop() {
                         let _ = self.preserve_attributes(&opened, (from, to), outcome);
@@ -263,7 +273,8 @@ mod tests {
             .unwrap();
         meanwhile();
         let failed = Problem::call("from", Side::Source, Errno::EIO, Action::Transfer);
-        job.settle(opened, places, true, (None, Err(failed)), &mut outcome);
+        let ended = (&mut outcome, &mut NoObserver as &mut dyn CopyObserver);
+        job.settle(opened, places, true, (None, Err(failed)), ended);
         match outcome.messages.pop() {
             Some(Message::Problem(problem)) => problem.to_string(),
             other => panic!("{other:?}"),

@@ -11,6 +11,6 @@ mod sink;
 mod source;
 mod verify;
 
-pub use finish::NoObserver;
+pub use finish::{CopyObserver, NoObserver};
 pub use mode::{OpenError, OpenMode};
 pub use opened::Opened;

@@ -7,12 +7,14 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, Report, Side};
 use rustix::fs::{Advice, FileType, Mode, OFlags};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::appended::behind;
+use super::finish::CopyObserver;
 use super::opened::{Opened, SinkFile};
 use super::read_once::seeks;
 use crate::copy::job::Job;
@@ -50,7 +52,12 @@ impl Job {
         opened: &Opened,
         (from, to): (&Place<'_>, &Place<'_>),
         report: &Report,
+        watch: &mut dyn CopyObserver,
     ) -> Result<(), Problem> {
+        let mut seen = |bytes: usize| {
+            let bytes = bytes as u64;
+            watch.read_back(self.read_back.fetch_add(bytes, Ordering::Relaxed) + bytes);
+        };
         let (source, sink) = opened.ends();
         let failed = |e: Errno, action| Problem::call(to.shown(), Side::Sink, e, action);
         // Dirty pages cannot be dropped from the page cache.
@@ -83,13 +90,16 @@ impl Job {
         let on_the_way = report.stages.last().and_then(|s| s.digest.as_deref());
         match on_the_way {
             Some(expected) => {
-                let found = self.hash(back.as_fd(), to, &here)?;
+                let found = self.hash(back.as_fd(), to, &here, &mut seen)?;
                 if found != expected {
                     let sums = format!("read back, its xxh3 is {found}, expected {expected}");
                     // A file that cannot seek has been read by now.
                     let again = !opened.read_once && seeks(back.as_fd());
                     let text = match plain && again {
-                        true => self.difference((source, from), (back.as_fd(), to), &here)?,
+                        true => {
+                            let back = (back.as_fd(), to);
+                            self.difference((source, from), back, &here, &mut |_| {})?
+                        }
                         false => None,
                     };
                     return Err(mismatch(to, report, text.unwrap_or(sums)));
@@ -97,7 +107,7 @@ impl Job {
             }
             None => {
                 let back = (back.as_fd(), to);
-                if let Some(text) = self.difference((source, from), back, &here)? {
+                if let Some(text) = self.difference((source, from), back, &here, &mut seen)? {
                     return Err(mismatch(to, report, text));
                 }
             }
@@ -105,12 +115,13 @@ impl Job {
         Ok(())
     }
 
-    /// Hashes ranges, as far as they exist.
+    /// Hashes ranges, as far as they exist. Calls `seen` with the size of each piece.
     fn hash(
         &self,
         file: BorrowedFd<'_>,
         to: &Place<'_>,
         here: &[Range<u64>],
+        seen: &mut dyn FnMut(usize),
     ) -> Result<String, Problem> {
         let mut hash = Xxh3Default::new();
         let mut buffer = memory::buffer(0, PIECE)
@@ -124,6 +135,7 @@ impl Job {
                 let got = fill(file, &mut buffer[..want], at)
                     .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::ReadBack))?;
                 hash.update(&buffer[..got]);
+                seen(got);
                 at += got as u64;
                 if got < want {
                     break;
@@ -133,12 +145,14 @@ impl Job {
         Ok(format!("{:016x}", hash.digest()))
     }
 
-    /// Describes the first byte that differs.
+    /// Describes the first byte that differs. Calls `seen` with the size of each piece that
+    /// does not differ.
     fn difference(
         &self,
         (source, from): (BorrowedFd<'_>, &Place<'_>),
         (back, to): (BorrowedFd<'_>, &Place<'_>),
         here: &[Range<u64>],
+        seen: &mut dyn FnMut(usize),
     ) -> Result<Option<String>, Problem> {
         let reading = |side: Side, e: Errno| {
             let place = match side {
@@ -155,7 +169,7 @@ impl Job {
         for range in here {
             let sides = [(source.as_fd(), begin + before), (back, range.start)];
             let length = range.end - range.start;
-            let found = first_difference(sides, length).map_err(|e| match e {
+            let found = first_difference(sides, length, seen).map_err(|e| match e {
                 Stop::Failed(side, e) => reading(side, e),
                 Stop::Interrupted => Interrupted.into(),
             })?;
@@ -247,10 +261,12 @@ enum Stop {
     Interrupted,
 }
 
-/// Compares so many bytes of a source and a sink, each from an offset.
+/// Compares so many bytes of a source and a sink, each from an offset. Calls `seen` with the
+/// size of each piece that does not differ.
 fn first_difference(
     sides: [(BorrowedFd<'_>, u64); 2],
     length: u64,
+    seen: &mut dyn FnMut(usize),
 ) -> Result<Option<Difference>, Stop> {
     let room = |side| memory::buffer(0, PIECE).map_err(|e| Stop::Failed(side, e));
     let mut buffers = [room(Side::Source)?, room(Side::Sink)?];
@@ -284,6 +300,7 @@ fn first_difference(
             }));
         }
         at += want as u64;
+        seen(want);
     }
     Ok(None)
 }

@@ -2,6 +2,7 @@
 //! outcomes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::limits::SPARE;
 use super::workers::{State, Workers, catch_panic};
 use crate::copy::abort::affects_all_files;
 use crate::copy::job::Job;
-use crate::copy::one_file::{OpenError, OpenMode};
+use crate::copy::one_file::{CopyObserver, OpenError, OpenMode};
 use crate::copy::outcome::{Message, Outcome};
 use crate::problem::Problem;
 use crate::session::Session;
@@ -199,6 +200,13 @@ impl<'s> Dispatch<'s> {
     /// `more` says whether anything is left out.
     pub fn stopped(&mut self, more: impl FnOnce(&Job) -> bool) -> bool {
         let stopped = self.session.stopped();
+        // A tree may have more directories and symlinks than files.
+        if !stopped && self.session.is_progress_due() {
+            self.report();
+            if self.pool.slots == 1 {
+                self.session.show_again();
+            }
+        }
         if stopped && more(&self.pool.job) {
             self.session.left_out();
         }
@@ -259,6 +267,10 @@ impl<'s> Dispatch<'s> {
         if stop().is_some() && !std::mem::replace(&mut self.cancelled, true) {
             self.pool.engine_copies.cancel();
         }
+        if self.pool.job.staging.verify {
+            let read_back = self.pool.job.read_back.load(Ordering::Relaxed);
+            self.session.set_read_back(read_back);
+        }
         if self.pool.slots > 1 {
             let (on_engine, theirs, path) = self.pool.engine_copies.status();
             let (ours, path) = own.map_or((0, path), |(bytes, path)| (bytes, Some(path)));
@@ -290,7 +302,8 @@ impl<'s> Dispatch<'s> {
                         Ok(()) => session.run_transfer((source, &from), (sink, &to), request, how),
                         Err(refused) => refused.into_moved(),
                     };
-                    job.settle(opened, (&from, &to), top, moved, outcome);
+                    let ended = (outcome, &mut ReadBack(session) as &mut dyn CopyObserver);
+                    job.settle(opened, (&from, &to), top, moved, ended);
                 }
                 Err(OpenError::Problem(problem)) => {
                     outcome.messages.push(job.failed_at(problem, &to));
@@ -334,6 +347,30 @@ impl Observer for ProgressDisplay<'_, '_> {
         if now.checked_sub(self.shown_at).unwrap_or(now) >= EVERY {
             self.shown_at = now;
             (self.dispatch).report_with(Some((progress.written, progress.path)));
+        }
+    }
+}
+
+impl CopyObserver for ProgressDisplay<'_, '_> {
+    fn read_back(&mut self, _: u64) {
+        if self.dispatch.session.is_progress_due() {
+            self.dispatch.report();
+        }
+    }
+}
+
+/// Shows how much was read back of the only file under way.
+struct ReadBack<'s>(&'s mut Session);
+
+impl Observer for ReadBack<'_> {
+    fn progress(&mut self, _: &Progress) {}
+}
+
+impl CopyObserver for ReadBack<'_> {
+    fn read_back(&mut self, bytes: u64) {
+        self.0.set_read_back(bytes);
+        if self.0.is_progress_due() {
+            self.0.show_again();
         }
     }
 }

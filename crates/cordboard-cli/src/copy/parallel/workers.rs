@@ -13,14 +13,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cordboard::{Errno, Observer, Report, poll_for};
+use cordboard::{Errno, Report, poll_for};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::batch::Batch;
 use super::engine::{EngineCopies, EngineCopy, FileRef};
 use super::ledger::BatchTotals;
 use crate::copy::job::Job;
-use crate::copy::one_file::{NoObserver, OpenError, OpenMode, Opened};
+use crate::copy::one_file::{CopyObserver, NoObserver, OpenError, OpenMode, Opened};
 use crate::copy::outcome::{Message, Outcome};
 
 use crate::problem::{Problem, result_of};
@@ -242,15 +242,15 @@ impl Workers {
     }
 
     /// Runs a task. `watch` observes the files that are copied here.
-    pub fn work(self: &Arc<Self>, work: Task, watch: &mut (dyn Observer + Send)) {
+    pub fn work(self: &Arc<Self>, work: Task, watch: &mut dyn CopyObserver) {
         match work {
             Task::Batch(at) => self.batch(at, watch),
-            Task::Finish(copy, report) => self.finish(*copy, report),
+            Task::Finish(copy, report) => self.finish(*copy, report, watch),
         }
     }
 
     /// Copies files of a batch until it ends or the slot is passed on.
-    fn batch(self: &Arc<Self>, (batch, first): FileRef, watch: &mut (dyn Observer + Send)) {
+    fn batch(self: &Arc<Self>, (batch, first): FileRef, watch: &mut dyn CopyObserver) {
         for index in first..batch.len() {
             let at = (Arc::clone(&batch), index);
             if self.file(at, watch) {
@@ -266,7 +266,7 @@ impl Workers {
     }
 
     /// Copies one file. `true`: it is under way, in the slot.
-    fn file(self: &Arc<Self>, at: FileRef, watch: &mut (dyn Observer + Send)) -> bool {
+    fn file(self: &Arc<Self>, at: FileRef, watch: &mut dyn CopyObserver) -> bool {
         let mut outcome = Outcome::default();
         match catch_panic(&at, &mut outcome, |outcome| {
             self.start_file(&at, watch, outcome)
@@ -284,7 +284,7 @@ impl Workers {
     fn start_file(
         self: &Arc<Self>,
         at: &FileRef,
-        watch: &mut (dyn Observer + Send),
+        watch: &mut dyn CopyObserver,
         outcome: &mut Outcome,
     ) -> FileState {
         let (from, to) = at.0.places(at.1);
@@ -302,7 +302,8 @@ impl Workers {
             }
             Ok(opened) => {
                 let moved = self.job.copy_bytes(&opened, (&from, &to), watch);
-                self.job.settle(opened, (&from, &to), top, moved, outcome);
+                let ended = (outcome, watch);
+                self.job.settle(opened, (&from, &to), top, moved, ended);
             }
             Err(OpenError::Postponed) => return FileState::Postponed,
             Err(OpenError::Problem(problem)) => {
@@ -317,7 +318,7 @@ impl Workers {
         self: &Arc<Self>,
         opened: Box<Opened>,
         at: &FileRef,
-        watch: &mut (dyn Observer + Send),
+        watch: &mut dyn CopyObserver,
         outcome: &mut Outcome,
     ) -> FileState {
         let pool = Arc::clone(self);
@@ -335,12 +336,13 @@ impl Workers {
         // If the transfer is refused, this copy reports why.
         let (from, to) = at.0.places(at.1);
         let moved = self.job.copy_bytes(&opened, (&from, &to), watch);
-        (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, outcome);
+        let ended = (outcome, watch);
+        (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, ended);
         FileState::Ended
     }
 
     /// Finishes a large file.
-    fn finish(&self, copy: EngineCopy, report: Report) {
+    fn finish(&self, copy: EngineCopy, report: Report, watch: &mut dyn CopyObserver) {
         let mut outcome = Outcome::default();
         let EngineCopy { number, at, opened } = copy;
         catch_panic(&at, &mut outcome, |outcome| {
@@ -348,8 +350,13 @@ impl Workers {
             let (source, sink) = opened.ends();
             let done = result_of(&report, (source, &from), (sink, &to));
             let moved = (Some(report), done);
-            self.job
-                .settle(*opened, (&from, &to), at.0.is_top(), moved, outcome);
+            self.job.settle(
+                *opened,
+                (&from, &to),
+                at.0.is_top(),
+                moved,
+                (outcome, watch),
+            );
         });
         self.end(&at, outcome);
         self.engine_copies.remove(number);

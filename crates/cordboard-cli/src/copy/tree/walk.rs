@@ -273,6 +273,7 @@ impl Walk {
         let failed = |e| Problem::call(shown.as_ref(), Side::Source, e, Action::List);
         let unlisted = |e: rustix::io::Errno| failed(e.into());
         list(fd, &mut self.buffer, unlisted, |name, file_type| {
+            check_stop()?;
             entries.try_reserve(1).map_err(|_| failed(Errno::ENOMEM))?;
             // On a damaged file system, such a name could lead out of the tree.
             // Since Linux 5.4 the listing itself fails (`verify_dirent_name`,

@@ -22,6 +22,7 @@ fn frame() -> Frame {
         files: None,
         sinks: None,
         buffered: None,
+        read_back: None,
     }
 }
 
@@ -191,17 +192,18 @@ fn shares_are_rounded_down() {
 
 #[test]
 fn as_dd_tells() {
-    let line = requested_line(2 << 20, S, DataPath::Splice, None, None);
+    let line = requested_line(2 << 20, S, DataPath::Splice, None, None, None);
     assert_eq!(
         line,
         "2097152 bytes (2.0 MiB) written, 1.0 s, 2.0 MiB/s, path splice\n"
     );
-    let line = requested_line(0, Duration::ZERO, DataPath::ReadWrite, None, None);
+    let line = requested_line(0, Duration::ZERO, DataPath::ReadWrite, None, None, None);
     assert!(line.starts_with("0 bytes written"));
     let buffered = Some((12 << 20, 64 << 20));
     let files = tree(false).files;
-    let line = requested_line(1, S, DataPath::Splice, files, buffered);
-    let end = "1 B/s, 120 of 12,000+ files, path splice, buffer 12 MiB of 64 MiB\n";
+    let line = requested_line(1, S, DataPath::Splice, files, buffered, Some(7));
+    let end = "1 B/s, 120 of 12,000+ files, path splice, buffer 12 MiB of 64 MiB, \
+               7 bytes verified\n";
     assert!(line.ends_with(end), "{line}");
     assert!(line.starts_with("1 byte written, "), "{line}");
 }

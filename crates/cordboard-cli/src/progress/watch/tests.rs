@@ -110,3 +110,26 @@ fn files_and_sinks_are_counted() {
     let files = line(&mut watch, &[1024]);
     assert!(files.starts_with("1.0 KiB  7 files  "), "{files}");
 }
+
+/// The timer is slow after a stall. A thread that waits for other threads draws anyway.
+#[test]
+fn a_stall_does_not_delay_what_is_drawn_of_other_threads() {
+    let mut watch = Watch::new(Style::Drawn);
+    watch.pace = (SLOWEST, Duration::ZERO);
+    assert_eq!(watch.status_interval(), Some(EVERY));
+    assert_eq!(Watch::new(Style::Nothing).status_interval(), None);
+}
+
+/// The time left is unknown while the sinks are read back.
+#[test]
+fn what_is_read_back_is_shown_while_nothing_is_written() {
+    let mut watch = Watch::new(Style::Drawn);
+    watch.total = Some(2048);
+    watch.set_read_back(0);
+    assert!(line(&mut watch, &[1024]).contains("  verified 0 bytes  "));
+    watch.set_read_back(1024);
+    watch.latest = 2048;
+    let line = line(&mut watch, &[2048]);
+    assert!(line.contains("  verified 1.0 KiB  "), "{line}");
+    assert!(!line.contains("left"), "{line}");
+}

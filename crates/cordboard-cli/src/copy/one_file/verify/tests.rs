@@ -19,7 +19,7 @@ fn file(bytes: &[u8]) -> File {
 fn difference(a: &[u8], b: &[u8], length: u64) -> Option<Difference> {
     let files = [a, b].map(file);
     let sides = [(files[0].as_fd(), 0), (files[1].as_fd(), 0)];
-    first_difference(sides, length).unwrap()
+    first_difference(sides, length, &mut |_| {}).unwrap()
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn one_of_another_length() {
             .unwrap();
         let (report, done) = job.copy_bytes(&opened, places, &mut NoObserver);
         done.unwrap();
-        let check = || job.verified(&opened, places, report.as_ref().unwrap());
+        let check = || job.verified(&opened, places, report.as_ref().unwrap(), &mut NoObserver);
         check().unwrap();
         let whole = sink.metadata().unwrap().len();
         assert_eq!(whole, if append { 5007 } else { 5000 });
@@ -129,7 +129,7 @@ fn what_is_appended_among_bytes_of_others() {
         AppendedRanges::hide(&mut report);
         others.write_all(b"and behind").unwrap();
         assert!(writes > 1, "one write: nothing can come between");
-        let check = || job.verified(&opened, places, &report);
+        let check = || job.verified(&opened, places, &report, &mut NoObserver);
         assert_eq!(check().is_ok(), known);
         let whole = 6 + 6 * writes as u64 + 1_000_000;
         assert_eq!(sink.metadata().unwrap().len(), whole + 10);
@@ -162,7 +162,12 @@ fn a_sink_that_cannot_be_read_is_told_of_as_the_sink() {
         (Side::Sink, file(&source), deaf(&sink)),
     ] {
         let here = [Range { start: 0, end: 3 }];
-        let failed = job.difference((source.as_fd(), &from), (back.as_fd(), &to), &here);
+        let failed = job.difference(
+            (source.as_fd(), &from),
+            (back.as_fd(), &to),
+            &here,
+            &mut |_| {},
+        );
         assert_eq!(failed.unwrap_err().side, Some(side));
     }
 }
@@ -170,7 +175,8 @@ fn a_sink_that_cannot_be_read_is_told_of_as_the_sink() {
 #[test]
 fn each_side_has_an_offset_of_its_own() {
     let files = [&b"__abc"[..], b"-abc", b"-aXc"].map(file);
-    let sides = |sink: &File| first_difference([(files[0].as_fd(), 2), (sink.as_fd(), 1)], 3);
+    let sides =
+        |sink: &File| first_difference([(files[0].as_fd(), 2), (sink.as_fd(), 1)], 3, &mut |_| {});
     assert_eq!(sides(&files[1]), Ok(None));
     let found = sides(&files[2]).unwrap().unwrap();
     assert_eq!((found.at, found.found), (1, Some(b'X')));
@@ -191,7 +197,7 @@ fn a_range_of_a_longer_file() {
     let opened = opened.unwrap();
     let (report, done) = job.copy_bytes(&opened, places, &mut NoObserver);
     done.unwrap();
-    let check = || job.verified(&opened, places, report.as_ref().unwrap());
+    let check = || job.verified(&opened, places, report.as_ref().unwrap(), &mut NoObserver);
     let file = File::options().write(true).open(&sink).unwrap();
     let put = |at| std::os::unix::fs::FileExt::write_all_at(&file, b"x", at).unwrap();
     check().unwrap();
@@ -206,4 +212,45 @@ fn a_range_of_a_longer_file() {
     file.set_len(4999).unwrap();
     let text = check().unwrap_err().text;
     assert!(text.contains("holds 4999 bytes instead of 5000"), "{text}");
+}
+
+/// Records what it is told.
+#[derive(Default)]
+struct Seen(Vec<u64>);
+
+impl cordboard::Observer for Seen {
+    fn progress(&mut self, _: &cordboard::Progress) {}
+}
+
+impl CopyObserver for Seen {
+    fn read_back(&mut self, bytes: u64) {
+        self.0.push(bytes);
+    }
+}
+
+/// With the hash of what was written, and by a comparison of both files.
+#[test]
+fn what_is_read_back_is_progress() {
+    let dir = tempfile::tempdir().unwrap();
+    let [source, sink] = ["s", "d"].map(|name| dir.path().join(name));
+    let length = 2 * PIECE + 5000;
+    std::fs::write(&source, vec![7; length]).unwrap();
+    for path in [
+        cordboard::DataPath::ReadWrite,
+        cordboard::DataPath::CopyFileRange,
+    ] {
+        let mut job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+        job.request.switches = Some(cordboard::Switches::only(&[path]));
+        job.staging.verify = true;
+        let places = (&Place::top(&source), &Place::top(&sink));
+        let outcome = &mut Outcome::default();
+        let opened = (job.open(places, true, OpenMode::Exclusive, outcome)).unwrap();
+        let (report, done) = job.copy_bytes(&opened, places, &mut NoObserver);
+        done.unwrap();
+        let mut seen = Seen::default();
+        let report = report.unwrap();
+        job.verified(&opened, places, &report, &mut seen).unwrap();
+        let pieces = [PIECE, 2 * PIECE, length].map(|bytes| bytes as u64);
+        assert_eq!(seen.0, pieces, "{path}");
+    }
 }
