@@ -653,6 +653,8 @@ int cord_cue(int src, int dst);
 // meanwhile. For any other descriptor, and for a control descriptor whose
 // service ended before the call, it is write(2), which raises SIGPIPE if the
 // peer of a socket has closed.
+// While 32 transfers of other threads wait, the call also waits until one of
+// them has started.
 // If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
 // call returns once the first of these transfers has ended.
 //
@@ -667,6 +669,7 @@ int cord_cue(int src, int dst);
 // * EINVAL: a command is incomplete, or is none, or its value is not valid.
 //   EPERM: a limit forbids it.
 // * EPIPE: the library has ended the service of the descriptor.
+// * EMFILE, ENFILE: no descriptor is available. No command was written.
 // * Those of write(2), if it is not a control descriptor.
 ssize_t cord_cue_write(int cue, const void *commands, size_t count);
 

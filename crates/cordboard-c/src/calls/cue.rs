@@ -64,6 +64,8 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 /// meanwhile. For any other descriptor, and for a control descriptor whose
 /// service ended before the call, it is write(2), which raises SIGPIPE if the
 /// peer of a socket has closed.
+/// While 32 transfers of other threads wait, the call also waits until one of
+/// them has started.
 /// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
 /// call returns once the first of these transfers has ended.
 ///
@@ -78,6 +80,7 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 /// * EINVAL: a command is incomplete, or is none, or its value is not valid.
 ///   EPERM: a limit forbids it.
 /// * EPIPE: the library has ended the service of the descriptor.
+/// * EMFILE, ENFILE: no descriptor is available. No command was written.
 /// * Those of write(2), if it is not a control descriptor.
 ///
 /// # Safety
@@ -157,8 +160,9 @@ struct Exchange {
 }
 
 /// A transfer whose end is awaited.
-#[derive(Default)]
 struct Awaited {
+    /// The first word of the command that starts it.
+    word: u32,
     number: Number,
     done: Option<Done>,
 }
@@ -215,7 +219,11 @@ impl Exchange {
         self.mark();
         Command::Status.encode(&mut self.unsent);
         command.encode(&mut self.unsent);
-        self.awaited = Some(Awaited::default());
+        self.awaited = Some(Awaited {
+            word: first_word(command),
+            number: Number::Unknown,
+            done: None,
+        });
         self.flush()?;
         loop {
             self.check()?;
@@ -303,6 +311,10 @@ impl Exchange {
                     awaited.number = Number::Any;
                 }
             }
+            // Of a command of another thread: those of this call are confirmed before.
+            Record::Refused { word, .. }
+                if (self.awaited.as_ref())
+                    .is_some_and(|awaited| self.is_marked || word != awaited.word) => {}
             Record::Refused { errno, .. } => {
                 self.refused.get_or_insert(errno);
             }
@@ -315,6 +327,12 @@ impl Exchange {
         }
         Ok(())
     }
+}
+
+fn first_word(command: Command) -> u32 {
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    bytes.first_chunk().copied().map_or(0, u32::from_le_bytes)
 }
 
 fn errno_of(error: std::io::Error) -> Errno {
@@ -374,6 +392,26 @@ mod tests {
         let mut command = Vec::new();
         Command::Write(6).encode(&mut command);
         assert!(carry_out(ours.as_fd(), &command).is_ok());
+    }
+
+    #[test]
+    fn refusals_of_commands_of_other_threads_do_not_count() {
+        let refused = |command| Record::Refused {
+            word: first_word(command),
+            errno: Errno::EPERM,
+        };
+        let (theirs, own) = (refused(Command::Pause), refused(Command::Write(6)));
+        let status = Record::Status(Status::idle());
+        for (last, errno) in [(None, None), (Some(own), Some(Errno::EPERM))] {
+            let mut sent = bytes_of(&[MARK, theirs, own, MARK, status, theirs]);
+            sent.extend(last.map_or_else(|| done(1, 1), |last| bytes_of(&[last])));
+            let (ours, mut service) = UnixStream::pair().unwrap();
+            service.write_all(&sent).unwrap();
+            let mut command = Vec::new();
+            Command::Write(6).encode(&mut command);
+            let result = carry_out(ours.as_fd(), &command);
+            assert_eq!(result.err().map(|error| error.errno), errno);
+        }
     }
 
     #[test]

@@ -84,14 +84,16 @@ impl Commands {
     /// Removes the first command that takes effect at once, behind commands that start
     /// transfers or set up the next one. Also returns its first word. No command overtakes a
     /// limit of commands, which may forbid it, or a cancellation, which keeps its place: it
-    /// also ends the transfers before it.
+    /// also ends the transfers before it. A status does not overtake a bad word, whose refusal
+    /// shows to which commands the status belongs.
     pub(in crate::cue) fn take_ahead(&mut self) -> Option<(u32, Command)> {
-        let (mut at, mut block_changes) = (0, false);
+        let (mut at, mut block_changes, mut has_bad) = (0, false, false);
         while let Some((found, length)) = self.peek(at) {
             match found {
-                Err(_)
-                | Ok(Command::Write(_) | Command::WriteToEnd)
+                Ok(Command::Write(_) | Command::WriteToEnd)
                 | Ok(Command::SourceOffset(_) | Command::SinkOffset(_)) => {}
+                Err(_) => has_bad = true,
+                Ok(Command::Status) if has_bad => {}
                 Ok(Command::Block(_)) => block_changes = true,
                 Ok(Command::Cancel | Command::Limit(Limit::Commands(_))) => return None,
                 // Its blocks have the length that was set before it.
@@ -162,6 +164,33 @@ mod tests {
             Just(Aim::Background),
             (1..=u32::MAX).prop_map(|weight| Aim::share(weight).unwrap()),
         ]
+    }
+
+    #[test]
+    fn a_status_does_not_overtake_a_bad_word() {
+        let mut decoder = Commands::default();
+        let encoded = |command: Command| {
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            bytes
+        };
+        for command in [Command::Write(1), Command::Status, Command::Pause] {
+            decoder.push(&encoded(command));
+        }
+        decoder.push(&Command::MARK.to_le_bytes());
+        for command in [Command::Status, Command::Resume] {
+            decoder.push(&encoded(command));
+        }
+        let mut ahead = || decoder.take_ahead().map(|(_, command)| command);
+        let taken = [ahead(), ahead(), ahead(), ahead()];
+        let expected = [Command::Status, Command::Pause, Command::Resume];
+        assert_eq!(taken[..3], expected.map(Some));
+        assert_eq!(taken[3], None);
+        let mark = BadCommand {
+            word: Command::MARK,
+        };
+        let rest = [Ok(Command::Write(1)), Err(mark), Ok(Command::Status)];
+        assert_eq!([(); 3].map(|()| decoder.next().unwrap()), rest);
     }
 
     #[test]
