@@ -79,11 +79,10 @@ fn within_file(
     if length == 0 {
         return Ok(Within::Apart);
     }
-    if relation == Relation::SameDescription
+    let shares_position = relation == Relation::SameDescription
         && request.source_offset.is_none()
-        && request.sink_offset.is_none()
-        && !sink.appends()
-    {
+        && request.sink_offset.is_none();
+    if shares_position && !sink.appends() {
         return Err(Refusal::SharedPosition);
     }
     let bounded = matches!(request.size, Size::Bytes(n) if n <= end - from);
@@ -106,6 +105,10 @@ fn within_file(
             Size::Bytes(_) => return Err(Refusal::Overlap),
         };
         return Err(Refusal::EndlessLoop { help });
+    }
+    // Each write moves the position to the end, where the next read would find nothing.
+    if shares_position {
+        return Err(Refusal::SharedPosition);
     }
     if to >= from.saturating_add(length) || to.saturating_add(length) <= from {
         Ok(Within::Apart)
@@ -177,6 +180,15 @@ mod tests {
             within_file(&file(100, 0), &sink, Relation::SameFile, &bounded),
             Ok(Within::Apart)
         );
+        let same = |source_offset| {
+            let request = Request {
+                source_offset,
+                ..bounded.clone()
+            };
+            within_file(&file(100, 0), &sink, Relation::SameDescription, &request)
+        };
+        assert_eq!(same(None), Err(Refusal::SharedPosition));
+        assert_eq!(same(Some(0)), Ok(Within::Apart));
         let empty = within_file(&file(0, 0), &file(0, 0), Relation::SameFile, &eof);
         assert_eq!(empty, Ok(Within::Apart));
     }

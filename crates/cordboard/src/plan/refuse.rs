@@ -57,7 +57,8 @@ pub(super) fn unfit(source: &Facts, sink: &Facts, request: &Request) -> Result<(
     if !sink.writable {
         return Err(Refusal::WrongMode { side: Side::Sink });
     }
-    if request.sink_offset.is_some() && sink.append {
+    // A block device ignores O_APPEND (`Facts::appends`).
+    if request.sink_offset.is_some() && sink.append && sink.kind != Kind::BlockDevice {
         return Err(Refusal::AppendOffset);
     }
     let offsets = [
