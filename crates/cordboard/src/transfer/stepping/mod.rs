@@ -199,6 +199,7 @@ impl<'a> Stepping<'a> {
                 Err(errno) => return Some(Next::End(Turn::Failed(wait.side(), Some(errno)))),
             };
             let is_over = end.is_some_and(|end| self.poll.now() >= end);
+            let is_over = is_over || self.step_fd.lacks_events();
             if wakeup == Wakeup::default() && !is_over {
                 self.wait = Some((wait, end));
                 return None;

@@ -32,6 +32,8 @@ pub(super) struct StepFd {
     /// The descriptor of the wait counts as ready: `epoll_ctl(2)` has refused it, or it is
     /// not polled.
     always_ready: bool,
+    /// A descriptor of the wait is not registered.
+    lacks_events: bool,
 }
 
 impl StepFd {
@@ -55,6 +57,7 @@ impl StepFd {
             has_timer: false,
             registered: Vec::new(),
             always_ready: false,
+            lacks_events: false,
         })
     }
 
@@ -64,6 +67,12 @@ impl StepFd {
             // It fails only if the host has closed the descriptor.
             self.is_due = self.due.signal();
         }
+    }
+
+    /// Whether a descriptor of the wait is not registered, so that a step must find out
+    /// whether the wait is over.
+    pub(super) fn lacks_events(&self) -> bool {
+        self.lacks_events
     }
 
     pub(super) fn is_due(&self) -> bool {
@@ -96,7 +105,9 @@ impl StepFd {
         if std::mem::take(&mut self.is_due) {
             let _ = self.due.clear();
         }
-        // Any other refusal (no memory, no room for more watches) may pass.
+        // Any other refusal (no memory, no room for more watches) may pass. Meanwhile the
+        // timer takes the place of events.
+        self.lacks_events = refused.is_some();
         let retry = refused.map(|_| BACKOFF);
         self.set_timer(timeout.into_iter().chain(retry).min());
     }

@@ -108,3 +108,39 @@ fn steps_without_events() {
         assert_eq!((outcome.report.ended, &all), (Ended::Eof, b"onetwo"));
     }
 }
+
+/// `epoll_ctl(2)` has no room for another descriptor (`max_user_watches`): a timer takes the
+/// place of events, also for a cancellation.
+#[test]
+fn steps_without_registrations() {
+    let _dog = watchdog("steps_without_registrations");
+    let [(source, mut feed), (mut end, sink)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+    for socket in [&source, &sink] {
+        socket.set_nonblocking(true).unwrap();
+    }
+    let control = cordboard::Control::new().unwrap();
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+    let mut stepping = transfer.control(&control).stepping().unwrap();
+    let outcome = apart(|| {
+        refuse(&[libc::SYS_epoll_ctl], Errno::ENOSPC);
+        for bytes in [b"one", b"two"] {
+            feed.write_all(bytes).unwrap();
+            let written = stepping.progress().written + 3;
+            while stepping.progress().written < written {
+                crate::common::wait(&stepping);
+                assert!(stepping.step().is_none());
+            }
+        }
+        control.cancel();
+        loop {
+            crate::common::wait(&stepping);
+            if let Some(outcome) = stepping.step() {
+                break outcome;
+            }
+        }
+    });
+    let mut all = [0; 6];
+    end.read_exact(&mut all).unwrap();
+    let ended = (outcome.report.ended, outcome.report.written, &all);
+    assert_eq!(ended, (Ended::Cancelled, 6, b"onetwo"));
+}
