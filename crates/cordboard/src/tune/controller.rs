@@ -168,17 +168,22 @@ impl Controller {
         self.window.restart();
     }
 
-    /// Changes to the best possible setting, because the current one is not possible.
+    /// Changes to the best possible setting, because the current one is not possible, and
+    /// others may not be possible any more.
     pub(crate) fn refuse_current(&mut self, arms: &dyn Arms) {
         let refused = self.current;
-        self.other.take_if(|(arm, _)| *arm == refused);
-        if self.best == refused {
-            let others = (0..arms.len()).filter(|arm| arms.is_possible(*arm));
+        let is_possible = |arm: Arm| arm != refused && arms.is_possible(arm);
+        // Their records would be compared with those of the new best setting, and chosen.
+        for arm in (0..arms.len()).filter(|arm| !is_possible(*arm)) {
+            self.records[arm] = Record::default();
+        }
+        self.other.take_if(|(arm, _)| !is_possible(*arm));
+        if !is_possible(self.best) {
+            let others = (0..arms.len()).filter(|arm| is_possible(*arm));
             if let Some(arm) = others.max_by_key(|arm| self.records[*arm].rate()) {
                 self.make_best(arm);
             }
         }
-        self.records[refused] = Record::default();
         self.change_to(arms, self.best);
     }
 

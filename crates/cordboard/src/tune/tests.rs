@@ -1,5 +1,6 @@
 //! The controller against simulated transfers.
 
+use super::arms::Arms;
 use super::simulation::{MIB, Paths, Peer, Ran, Seeded, Span, run};
 use super::{Controller, Goal};
 
@@ -266,4 +267,50 @@ fn a_setting_that_is_refused_is_left() {
         }
     }
     assert!(refused.is_some());
+}
+
+/// The first path can be refused.
+struct Refusable {
+    is_refused: bool,
+}
+
+impl Arms for Refusable {
+    fn len(&self) -> usize {
+        ARMS.len()
+    }
+
+    fn is_neighbour(&self, from: usize, to: usize) -> bool {
+        ARMS.is_neighbour(from, to)
+    }
+
+    fn is_possible(&self, arm: usize) -> bool {
+        !self.is_refused || arm >= ARMS.blocks
+    }
+}
+
+/// The best path declines after some of its settings, or all, were measured.
+#[test]
+fn the_best_setting_is_found_after_a_path_was_refused() {
+    for windows in [10, 30, 100] {
+        let mut arms = Refusable { is_refused: false };
+        let mut controller = Controller::new(&arms, 2, Goal::Rate);
+        let mut now = std::time::Duration::ZERO;
+        for window in 0..1500 {
+            if window == windows {
+                arms.is_refused = true;
+                controller.refuse_current(&arms);
+            }
+            let arm = controller.current();
+            assert!(arms.is_possible(arm), "{windows}");
+            // Blocks of the first path are the fastest, and of each other path the last one.
+            let block = (arm % ARMS.blocks) as u64;
+            let millis = match arm / ARMS.blocks {
+                0 => 5 + block,
+                path => 8 + 4 * path as u64 + 2 * (4 - block),
+            };
+            now += std::time::Duration::from_millis(millis);
+            controller.learn(&arms, now, &mut || now, 8 * MIB);
+        }
+        assert_eq!(controller.best(), ARMS.blocks + 4, "{windows}");
+    }
 }
