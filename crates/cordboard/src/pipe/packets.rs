@@ -35,7 +35,7 @@ use crate::sys::{self, Identity, again, discard, page_size};
 
 /// Returns the size of the largest packet: a page (`pipe_write`, fs/pipe.c), whatever
 /// `pipe(7)` says of `PIPE_BUF`.
-pub(super) fn largest() -> usize {
+pub(crate) fn largest() -> usize {
     page_size()
 }
 

@@ -179,7 +179,8 @@ impl Datagram {
         let mut sure = !packets;
         while end < enough && self.queue.len() < MOST_JOINED && verdict.is_none() {
             let first = self.queue.is_empty();
-            if !first && flow.allowance.is_held_back() {
+            // Also at the size: another call would take the next reader's error.
+            if !first && flow.allowance.now() == 0 {
                 break;
             }
             let slot = &mut buffer[end..end + self.slot];
@@ -235,7 +236,11 @@ impl Datagram {
         self.tail = (0, held);
         // Less than a whole datagram was kept, so there is room.
         let room = buffer.len() / self.slot * self.slot - held;
-        let room = usize::try_from(flow.allowance.now()).map_or(room, |left| left.min(room));
+        let granted = match flow.options.block {
+            None => flow.granted(),
+            Some(_) => flow.allowance.now(),
+        };
+        let room = usize::try_from(granted).map_or(room, |left| left.min(room));
         let done = self.take(flow, &mut buffer[held..held + room]);
         self.buffer = Some(buffer);
         let (n, end) = match done {

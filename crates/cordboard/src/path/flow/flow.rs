@@ -14,7 +14,7 @@ use crate::path::direct::Room;
 use crate::path::flow::cursor::Cursor;
 use crate::path::flow::enlarged_pipes::EnlargedPipes;
 use crate::path::verdict::Verdict;
-use crate::pipe::{Channel, Unreadable};
+use crate::pipe::{Channel, Unreadable, packets};
 use crate::report::Dropped;
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
@@ -302,8 +302,8 @@ impl<'fd> Flow<'fd> {
 
     /// Whether each write to the sink is a separate message.
     pub(crate) fn writes_messages(&self) -> bool {
-        let sink = &self.sink;
-        sink.kind().is_datagram() || sink.facts().is_packet_pipe() || self.keeps_messages()
+        let sink = self.sink.facts();
+        sink.kind.is_datagram() || sink.is_packet_pipe() || self.keeps_messages()
     }
 
     /// Returns how many bytes to request: all that are left, but no more than
@@ -324,12 +324,19 @@ impl<'fd> Flow<'fd> {
         };
         let to_limit = (i64::MAX as u64).saturating_sub(here);
         let claimed = self.source.cursor.claimed().unwrap_or(u64::MAX);
-        let allowed = match self.has_pieces() {
-            true => self.allowance.now_in_pieces(PIECE),
-            false => self.allowance.now(),
-        };
-        let left = allowed.min(to_limit).min(claimed);
+        let left = self.granted().min(to_limit).min(claimed);
         usize::try_from(left).map_or(at_most, |left| left.min(at_most))
+    }
+
+    /// Returns the bytes that may be taken now, and more if a grant would divide a piece.
+    pub(in crate::path) fn granted(&self) -> u64 {
+        // Only the read shows whether a pipe has packets.
+        let packets = self.source.kind().is_pipe() && self.writes_messages();
+        match (self.has_pieces(), packets) {
+            (true, _) => self.allowance.now_in_pieces(PIECE),
+            (false, true) => self.allowance.now_in_pieces(packets::largest() as u64),
+            (false, false) => self.allowance.now(),
+        }
     }
 
     /// Returns whether a schedule must not divide a read or a write. The next read of a

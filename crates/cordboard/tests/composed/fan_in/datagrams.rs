@@ -109,15 +109,23 @@ fn stranded_datagrams_are_handed_back_by_source() {
     }
 }
 
+/// A pipe that is non-blocking is read without a poll, so one turn takes many packets.
 #[test]
 fn packets_of_pipes_stay_whole() {
     let _dog = watchdog("packets_of_pipes_stay_whole");
+    for nonblocking in [false, true] {
+        packets_stay_whole(nonblocking);
+    }
+}
+
+fn packets_stay_whole(nonblocking: bool) {
     let packet = |source: usize, n: usize| vec![(source * 100 + n % 100) as u8; 1 + n * 7 % 4096];
     let count = 500;
     let packets = move |source| (0..count).map(move |n| packet(source, n));
     let (mut sources, mut feeders) = (Vec::new(), Vec::new());
     for source in 0..2 {
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::DIRECT).unwrap();
+        rustix::io::ioctl_fionbio(&reader, nonblocking).unwrap();
         sources.push(reader);
         feeders.push(std::thread::spawn(move || {
             for packet in packets(source) {
@@ -141,7 +149,8 @@ fn packets_of_pipes_stay_whole() {
         .for_each(|feeder| feeder.join().unwrap());
     assert!(outcome.is_complete(), "{outcome:?}");
     for (source, got) in taker.join().unwrap().into_iter().enumerate() {
-        assert!(got == packets(source).collect::<Vec<_>>(), "{source}");
+        let whole = got == packets(source).collect::<Vec<_>>();
+        assert!(whole, "{source}, {nonblocking}");
     }
     audit(outcome);
 }

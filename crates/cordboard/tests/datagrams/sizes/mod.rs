@@ -394,3 +394,45 @@ fn a_size_cuts_no_long_one() {
         }
     }
 }
+
+/// A schedule grants less than a packet at a time.
+#[test]
+fn a_rate_divides_no_packet_of_a_pipe() {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    let _dog = watchdog("a_rate_divides_no_packet_of_a_pipe");
+    for (by, nonblocking) in BOTH.into_iter().zip([false, true]) {
+        let (source, feed) = pipe_with(PipeFlags::DIRECT).unwrap();
+        rustix::io::ioctl_fionbio(&source, nonblocking).unwrap();
+        let sent: Vec<Vec<u8>> = (1..8).map(|n| vec![n; 500 * usize::from(n)]).collect();
+        for packet in &sent {
+            assert_eq!(rustix::io::write(&feed, packet), Ok(packet.len()));
+        }
+        drop(feed);
+        let (sink, end) = pair(Sort::Seqpacket);
+        let control = cordboard::Control::new().unwrap();
+        control.set_schedule(cordboard::Schedule::rate(64_000));
+        let report = common::with_control(&source, &sink, only(&[by]), &control).report;
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        assert!(all(&end) == sent, "{by}");
+    }
+}
+
+/// What follows the last datagram of the size belongs to the next reader, also an empty
+/// datagram.
+#[test]
+fn nothing_is_received_behind_the_size() {
+    let _dog = watchdog("nothing_is_received_behind_the_size");
+    let request = || Request {
+        size: 6.into(),
+        ..only(&[DataPath::Datagram])
+    };
+    for sort in SORTS {
+        let (source, feed) = pair(sort);
+        for datagram in [&b"one"[..], b"two", b"", b"four"] {
+            put(&feed, datagram);
+        }
+        let report = run(&source, &file_with(b""), request()).report;
+        assert_eq!((report.ended, report.written), (Ended::Size, 6), "{sort:?}");
+        assert_eq!(all(&source), [&b""[..], b"four"], "{sort:?}");
+    }
+}
