@@ -70,7 +70,7 @@ impl<'a> Buffered<'a> {
         if pair::relation(&source, &sink) != Relation::Strangers {
             return Err(Refused(Refusal::Overlap));
         }
-        if source.kind().is_datagram() && sink.kind().is_datagram() {
+        if source.kind().is_datagram() && sink.facts().preserves_boundaries() {
             let kind = source.kind();
             return Err(Refused(Refusal::BufferedMessages { kind }));
         }

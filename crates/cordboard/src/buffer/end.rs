@@ -5,7 +5,7 @@ use rustix::fs::{SeekFrom, seek, tell};
 use super::outcome::BufferedOutcome;
 use super::store::Store;
 use super::unwritten::{Part, Unwritten};
-use crate::compose::bytes_of;
+use crate::compose::{bytes_of, length_of};
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome};
@@ -43,16 +43,23 @@ pub(super) fn outcome(
     let (mut read, written) = (source.read, sink.written);
     let mut stranded = read.saturating_sub(written);
     let stored = taken.store.stored;
-    let mut parts: Vec<Part> = (bytes_of(drained.outcome.stranded).into_iter())
-        .chain(drained.second)
-        .map(Part::Bytes)
-        .collect();
+    let mut last = bytes_of(drained.outcome.stranded);
+    if length_of(&last) == sink.stranded {
+        last.extend(drained.second);
+    }
+    let mut parts: Vec<Part> = last.into_iter().map(Part::Bytes).collect();
+    let readable = parts.len();
     parts.extend(taken.store.into_parts());
     let after = drained
         .first
         .into_iter()
         .chain(bytes_of(taken.outcome.stranded));
     parts.extend(after.map(Part::Bytes));
+    // A page could not be read: the caller would take bytes behind the gap for the missing
+    // ones.
+    if parts.iter().map(Part::len).sum::<u64>() < stranded {
+        parts.truncate(readable);
+    }
     if stranded > 0 && rewind(from, request, read, stranded) {
         (read, stranded) = (written, 0);
     }

@@ -19,7 +19,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         match self {
             Part::Bytes(bytes) => bytes.len() as u64,
             Part::File { at, end, .. } => end - at,

@@ -7,7 +7,7 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair, sockopt,
 };
 
-use crate::endpoint::Kind;
+use crate::endpoint::Facts;
 use crate::errno::Errno;
 use crate::pipe::{self, Channel as _, LARGEST, OwnedPipe};
 use crate::sys::beyond;
@@ -56,9 +56,9 @@ impl Channel {
         Ok(Channel::Pipe(pipe::acquire(SMALL)?))
     }
 
-    /// Creates a channel in front of a sink of this kind.
-    pub(crate) fn towards(kind: Kind, messages: bool) -> Result<Channel, Errno> {
-        Channel::new(messages && kind.is_datagram())
+    /// Creates a channel in front of this sink.
+    pub(crate) fn towards(sink: &Facts, messages: bool) -> Result<Channel, Errno> {
+        Channel::new(messages && sink.preserves_boundaries())
     }
 
     pub(crate) fn reader(&self) -> BorrowedFd<'_> {

@@ -71,6 +71,11 @@ pub(crate) fn bytes_of(stranded: Option<Stranded>) -> Vec<Vec<u8>> {
     }
 }
 
+/// Returns the number of bytes in these parts.
+pub(crate) fn length_of(parts: &[Vec<u8>]) -> u64 {
+    parts.iter().map(|part| part.len() as u64).sum()
+}
+
 /// Returns these parts as stranded bytes. `messages`: each part is a datagram.
 pub(crate) fn stranded(parts: Vec<Vec<u8>>, messages: bool) -> Stranded {
     match messages {

@@ -9,7 +9,7 @@ mod intake;
 mod wait;
 
 pub(crate) use channel::Channel;
-pub(crate) use content::{bytes_of, content, read_exactly, receive, stranded};
+pub(crate) use content::{bytes_of, content, length_of, read_exactly, receive, stranded};
 pub(crate) use drain::{Drain, RETRY, Wake};
 pub(crate) use intake::{Halt, Intake, longest, refusal};
 pub(crate) use wait::{Poll, Waiter};

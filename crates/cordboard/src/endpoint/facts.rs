@@ -173,6 +173,11 @@ impl Facts {
         self.kind == Kind::CharDevice && !self.memory
     }
 
+    /// Returns whether each write is, or may be, a message of its own.
+    pub(crate) fn preserves_boundaries(&self) -> bool {
+        self.kind.is_datagram() || self.is_packet_pipe() || self.may_be_messages()
+    }
+
     /// Returns whether a read may have to be as long as the buffer, and a write as long as
     /// the caller's block: the length of a record or the alignment that it requires is
     /// unknown.

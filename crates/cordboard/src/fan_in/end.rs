@@ -4,8 +4,7 @@ use super::inlet::Inlet;
 use super::ledger::Ledger;
 use super::outcome::{FanInOutcome, SourceEnded, SourceReport};
 use super::policy::OnFailure;
-use super::records::Records;
-use crate::compose::{self, bytes_of};
+use crate::compose::{self, bytes_of, length_of};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome, Report};
 
@@ -41,6 +40,7 @@ pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
     // The transfer still runs only if its channel has failed.
     inlet.intake.stop(Ended::Cancelled);
     let is_stopped = inlet.is_stopped();
+    let arrived = inlet.intake.arrived();
     let Outcome { report, stranded } = inlet.intake.into_outcome();
     let ended = match (report.ended, inlet.policy) {
         // Its own failure may have stopped it.
@@ -51,16 +51,20 @@ pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
         (Ended::Eof, _) => SourceEnded::Eof,
         _ => SourceEnded::Stopped,
     };
-    let sorted = inlet.sorter.map(|sorter| sorter.records);
-    let divided = sorted.as_ref().map_or(0, |records| records.divided);
-    let rest = sorted.map(Records::into_bytes);
-    let left = rest.filter(|rest| !rest.is_empty()).into_iter();
+    let divided = (inlet.sorter.as_ref()).map_or(0, |sorter| sorter.records.divided);
+    let rest = inlet.sorter.map(|sorter| sorter.into_bytes(arrived));
+    let (rest, is_whole) = rest.unwrap_or((Vec::new(), true));
+    let mut left = Vec::from_iter((!rest.is_empty()).then_some(rest));
+    // The caller would take bytes behind a gap for the missing ones.
+    if is_whole {
+        left.extend(bytes_of(stranded));
+    }
     Closed {
         ended,
         errno,
         turns: inlet.turns,
         divided,
-        left: left.chain(bytes_of(stranded)).collect(),
+        left,
         report,
     }
 }
@@ -78,9 +82,14 @@ pub(super) fn outcome(
     let Outcome { report, stranded } = drained;
     ledger.accepted(report.written);
     let written: Vec<u64> = (0..closed.len()).map(|at| ledger.written(at)).collect();
+    let entered: Vec<u64> = (0..closed.len()).map(|at| ledger.left(at)).collect();
     let mut pieces = bytes_of(stranded);
-    pieces.extend(left);
+    // The shares are counted, so nothing behind a gap can be assigned.
+    if length_of(&pieces) == report.stranded {
+        pieces.extend(left);
+    }
     let shares = ledger.divide(pieces);
+    let shares = shares.into_iter().zip(entered);
     let sources = closed.into_iter().zip(shares).zip(written);
     let sources: Vec<SourceReport> = sources
         .map(|((closed, share), written)| source_report(closed, share, written, messages))
@@ -109,14 +118,16 @@ pub(super) fn outcome(
 }
 
 /// `share`: the bytes of this source that have entered the channel and that the sink has
-/// not accepted.
+/// not accepted, as far as they can be read, and their number.
 fn source_report(
     closed: Closed,
-    mut share: Vec<Vec<u8>>,
+    (mut share, entered): (Vec<Vec<u8>>, u64),
     written: u64,
     messages: bool,
 ) -> SourceReport {
-    share.extend(closed.left);
+    if length_of(&share) == entered {
+        share.extend(closed.left);
+    }
     let read = closed.report.read;
     // Bytes that cannot be read, or that need more memory than there is, are counted,
     // although they cannot be handed back.

@@ -28,15 +28,32 @@ pub(super) struct Sorter<'a> {
     due: usize,
     /// Bytes that remain in the turn.
     left: u64,
+    /// Bytes in the private pipe that could not be read.
+    unread: u64,
 }
 
 impl<'a> Sorter<'a> {
+    /// Returns the records and the bytes that are left in the private pipe, in their order, and
+    /// whether these are all. `arrived`: bytes that have arrived there since the last read.
+    pub(super) fn into_bytes(self, arrived: u64) -> (Vec<u8>, bool) {
+        let unread = self.unread + arrived;
+        let rest = match unread {
+            0 => Ok(Vec::new()),
+            _ => read_exactly(self.own.reader(), unread as usize),
+        };
+        let is_whole = rest.is_ok();
+        let mut bytes = self.records.into_bytes();
+        bytes.extend(rest.unwrap_or_default());
+        (bytes, is_whole)
+    }
+
     pub(super) fn new(own: &'a Channel, records: Records) -> Sorter<'a> {
         Sorter {
             own,
             records,
             due: 0,
             left: 0,
+            unread: 0,
         }
     }
 }
@@ -246,7 +263,10 @@ fn collect(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option
             match reserved.and_then(|()| read_exactly(sorter.own.reader(), length)) {
                 Ok(bytes) => sorter.records.push(&bytes),
                 // A page that cannot be read (`EIO`), or no memory.
-                Err(errno) => *broken = Some(errno),
+                Err(errno) => {
+                    *broken = Some(errno);
+                    sorter.unread += arrived;
+                }
             }
         }
     }

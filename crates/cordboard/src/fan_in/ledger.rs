@@ -64,6 +64,12 @@ impl Ledger {
         self.written[source]
     }
 
+    /// Returns the bytes of a source that have entered and that the sink has not accepted.
+    pub(super) fn left(&self, source: usize) -> u64 {
+        let runs = self.runs.iter().filter(|run| run.source == source);
+        runs.map(|run| run.bytes).sum()
+    }
+
     /// Returns whether the sink has accepted all bytes that have entered.
     #[cfg(test)]
     fn is_empty(&self) -> bool {

@@ -219,7 +219,7 @@ fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>], messages: bo
         Some(ended) => ended,
         None => SinkEnded::Stopped,
     };
-    let messages = messages && outlet.endpoint.kind().is_datagram();
+    let messages = messages && outlet.endpoint.facts().preserves_boundaries();
     let unwritten = (stranded > 0).then(|| compose::stranded(unwritten, messages));
     SinkReport {
         read: outlet.read,

@@ -383,9 +383,8 @@ fn private(
     messages: bool,
     wake: Option<&Arc<Wake>>,
 ) -> Result<Target, Refusal> {
-    let kind = endpoint.kind();
     let no_descriptor = |errno| Refusal::NoDescriptor { errno };
-    let channel = Channel::towards(kind, messages).map_err(no_descriptor)?;
+    let channel = Channel::towards(endpoint.facts(), messages).map_err(no_descriptor)?;
     let request = Request {
         size: Size::Eof,
         source_offset: None,

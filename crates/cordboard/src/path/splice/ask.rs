@@ -2,6 +2,7 @@
 
 use rustix::pipe::SpliceFlags;
 
+use super::pipe_to_pipe::holds_bytes;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
@@ -104,7 +105,6 @@ pub(super) fn others_take(flow: &Flow<'_>, length: usize, done: Result<usize, Er
 
 /// Finds which descriptor is not ready after `EAGAIN` of one call on two.
 pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
-    let source = flow.source.fd();
     let from_pipe = flow.source.kind().is_pipe();
     if from_pipe && flow.sink.kind().is_cached() {
         // A file is always writable. Another reader has taken the bytes, and the pipe
@@ -112,9 +112,9 @@ pub(super) fn which_is_not_ready(flow: &Flow<'_>) -> Side {
         return Side::Source;
     }
     if from_pipe {
-        return match sys::unsent(source) {
-            Ok(0) | Err(_) => Side::Source,
-            Ok(_) => Side::Sink,
+        return match holds_bytes(flow) {
+            true => Side::Sink,
+            false => Side::Source,
         };
     }
     match pipe::has_room(flow.sink.fd()) {

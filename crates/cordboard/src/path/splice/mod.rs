@@ -307,7 +307,11 @@ impl Splice {
         }
         if self.held() == 0 {
             if let Some(errno) = self.refused {
-                return Verdict::Declined(errno.into());
+                // The sink's call has lacked memory.
+                return match needs_room(errno) && !flow.has_next() {
+                    true => Verdict::Failed(Side::Sink, errno),
+                    false => Verdict::Declined(errno.into()),
+                };
             }
             // An exhausted source is not the end while bytes are held; here
             // none are.

@@ -89,10 +89,13 @@ fn datagrams_become_a_stream_or_are_refused() {
     assert_eq!(content(&sink).len(), 3600);
     audit(&mut outcome);
     let (sink, _end) = pair(Sort::Udp);
-    let refused = Buffered::new(source.as_fd(), sink.as_fd(), 10, Request::default());
-    let refused = refused.err().unwrap();
-    assert_eq!(refused.0.errno(), Errno::EINVAL);
-    assert!(refused.to_string().contains("messages"), "{refused}");
+    let (_packets, pipe) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::DIRECT).unwrap();
+    for sink in [sink, pipe] {
+        let refused = Buffered::new(source.as_fd(), sink.as_fd(), 10, Request::default());
+        let refused = refused.err().unwrap();
+        assert_eq!(refused.0.errno(), Errno::EINVAL);
+        assert!(refused.to_string().contains("messages"), "{refused}");
+    }
     // The same file.
     let file = file_with(b"abc");
     let refused = Buffered::new(file.as_fd(), file.as_fd(), 10, Request::default());

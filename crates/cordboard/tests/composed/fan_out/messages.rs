@@ -141,3 +141,30 @@ fn a_full_sink_drops_whole_datagrams() {
     assert!(slow.dropped > 0 && slow.gaps == 1, "{slow:?}");
     assert_eq!((slow.dropped % 1000, back.len() % 1000), (0, 0));
 }
+
+/// A pipe in packet mode preserves boundaries too.
+#[test]
+fn datagrams_become_packets_of_a_pipe() {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    let _dog = watchdog("datagrams_become_packets_of_a_pipe");
+    let (source, feed) = pair(Sort::Seqpacket);
+    let sent: Vec<Vec<u8>> = (1..15u8).map(|n| vec![n; 37 * usize::from(n)]).collect();
+    sent.iter().for_each(|datagram| put(&feed, datagram));
+    drop(feed);
+    let (packets, pipe) = pipe_with(PipeFlags::DIRECT).unwrap();
+    let (socket, end) = pair(Sort::Seqpacket);
+    let sinks = [pipe, socket];
+    let outcome = request(&source, &sinks, Request::default()).run().unwrap();
+    assert_eq!(outcome.ended, Ended::Eof, "{outcome:?}");
+    assert!(all(&end) == sent);
+    drop(sinks);
+    let mut got = Vec::new();
+    loop {
+        let mut buffer = [0; 4096];
+        match rustix::io::read(&packets, &mut buffer).unwrap() {
+            0 => break,
+            n => got.push(buffer[..n].to_vec()),
+        }
+    }
+    assert!(got == sent, "{} packets", got.len());
+}

@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::*;
 use crate::common::SOURCES;
 
@@ -257,4 +259,40 @@ fn no_call_takes_an_offset() {
         assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
         assert!(reader.join().unwrap() == data, "{errno}");
     }
+}
+
+/// The sources have ended, the sink is full, and a filter refuses `FIONREAD`: `EAGAIN` of a
+/// call between the fan-in's pipe and the sink is not the end.
+#[test]
+fn a_fan_in_whose_sink_is_full() {
+    let _dog = watchdog("a_fan_in_whose_sink_is_full");
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (sink, mut end) = UnixStream::pair().unwrap();
+    sink.set_nonblocking(true).unwrap();
+    let data = pattern(1 << 20);
+    let written = data.clone();
+    let feeder = std::thread::spawn(move || feed.write_all(&written).unwrap());
+    let fan = cordboard::FanIn::new(&[source.as_fd()], sink.as_fd(), any()).unwrap();
+    let filled = sink.try_clone().unwrap();
+    let reader = std::thread::spawn(move || {
+        let is_full = || {
+            let mut fds = [PollFd::new(&filled, PollFlags::OUT)];
+            poll(&mut fds, Some(&Timespec::default())) == Ok(0)
+        };
+        while !is_full() {
+            std::thread::yield_now();
+        }
+        drop(filled);
+        let mut all = Vec::new();
+        end.read_to_end(&mut all).unwrap();
+        all
+    });
+    let outcome = apart(|| {
+        testkit::refuse::refuse_where(libc::SYS_ioctl, 1, libc::FIONREAD as u32, libc::EPERM);
+        fan.run().unwrap()
+    });
+    drop(sink);
+    feeder.join().unwrap();
+    assert!(outcome.is_complete(), "{outcome:?}");
+    assert!(reader.join().unwrap() == data);
 }
