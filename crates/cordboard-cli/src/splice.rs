@@ -12,11 +12,10 @@ use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::fan_out;
 use crate::flags::Splice;
-use crate::problem::Problem;
+use crate::problem::{Problem, unacknowledged_line};
 use crate::request;
 use crate::session::Session;
 use crate::stages;
-use crate::units;
 
 /// Runs the command, and leaves the result to the session.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -67,11 +66,7 @@ pub fn wait_for_peer(
         if idle.is_some() {
             session.end(Ended::Idle);
         }
-        session.print(&format_args!(
-            "cordboard: {}: warning: the peer has not acknowledged {}",
-            sink.shown,
-            units::number_of(bytes, "byte")
-        ));
+        session.print(&unacknowledged_line(bytes, &sink.shown));
     }
     Ok(())
 }

@@ -308,7 +308,10 @@ fn hostile_clients_harm_nothing() {
         assert_eq!(answer[4], code);
         assert_eq!(i32::from(answer[8]), libc::EOPNOTSUPP, "{code}");
     }
-    assert_eq!(cue(&socket, &["cancel"]).code(), 0);
+    // Connections of the first clients may still be open.
+    until("a cancel", || {
+        (cue(&socket, &["cancel"]).code() == 0).then_some(())
+    });
     assert_eq!(end(child).code(), 143);
 }
 

@@ -88,6 +88,11 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
         [] => Err(usage("a path is required after the colon")),
         rest => Ok(PathBuf::from(OsString::from_vec(rest.to_vec()))),
     };
+    // An empty abstract name is valid, and probably a variable that is not set.
+    let unix = || match rest {
+        b"@" => Err(usage("a name is required after the @")),
+        _ => path(),
+    };
     let connect = || host(rest, false).map_err(|text| usage(&text));
     let listen = || host(rest, true).map_err(|text| usage(&text));
     match scheme {
@@ -102,11 +107,11 @@ pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
         b"tcp-listen" => listen().map(Name::TcpListen),
         b"udp" => connect().map(Name::Udp),
         b"udp-listen" => listen().map(Name::UdpListen),
-        b"unix" => path().map(Name::Unix),
-        b"unix-listen" => path().map(Name::UnixListen),
-        b"unix-dgram" => path().map(Name::UnixDgram),
-        b"unix-seqpacket" => path().map(Name::UnixSeqpacket),
-        b"unix-seqpacket-listen" => path().map(Name::UnixSeqpacketListen),
+        b"unix" => unix().map(Name::Unix),
+        b"unix-listen" => unix().map(Name::UnixListen),
+        b"unix-dgram" => unix().map(Name::UnixDgram),
+        b"unix-seqpacket" => unix().map(Name::UnixSeqpacket),
+        b"unix-seqpacket-listen" => unix().map(Name::UnixSeqpacketListen),
         scheme if misspelt(scheme, side) && !exists(operand, side)? => {
             let text = format!(
                 "unknown scheme {}:, and no such file exists",

@@ -29,6 +29,8 @@ pub struct FinishedAudio {
     pub report: Report,
     /// The problem, if it has failed.
     pub problem: Option<Problem>,
+    /// The name of its sink, for messages.
+    pub sink: String,
     /// The message about a new sink that stays although it is empty.
     pub stays: Option<String>,
     /// The connection that is still to be [finished](Opened::finish).
@@ -131,6 +133,7 @@ impl Audio {
             Err(problem) => (None, Some(problem)),
         };
         FinishedAudio {
+            sink: sink.clone(),
             rest,
             report,
             problem: problem.or(unclosed),

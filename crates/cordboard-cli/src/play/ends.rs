@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use cordboard::endpoint::same_description;
 use cordboard::{Control, Failure, Request, Side, Transfer};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -178,8 +179,8 @@ fn check_pair(source: &Opened, sink: &Opened, request: &Request) -> Result<(), P
     }
 }
 
-/// Whether audio and video would take each other's bytes, or mix them. Two
-/// descriptors of a file that is read have their own positions; character
+/// Whether audio and video would take each other's bytes, or mix them. Two open file
+/// descriptions of a file that is read have their own positions; character
 /// devices (`/dev/null`) store nothing.
 fn conflict(a: &Opened, b: &Opened, side: Side) -> Result<bool, PlayProblem> {
     let stat = |end: &Opened| {
@@ -193,7 +194,8 @@ fn conflict(a: &Opened, b: &Opened, side: Side) -> Result<bool, PlayProblem> {
         _ => false,
     };
     let same = (x.st_dev, x.st_ino) == (y.st_dev, y.st_ino);
-    let one = a.as_fd().as_raw_fd() == b.as_fd().as_raw_fd();
+    // A filter may refuse the comparison.
+    let one = a.as_fd().as_raw_fd() == b.as_fd().as_raw_fd() || same_description(a, b);
     let device = FileType::from_raw_mode(x.st_mode) == FileType::CharacterDevice;
     Ok(same && (!apart || (one && !device)))
 }

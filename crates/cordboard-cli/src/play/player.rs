@@ -18,7 +18,7 @@ use crate::endpoint::Opened;
 use crate::files::is_standard_output;
 use crate::flags::{Play, ProgressMode, Range};
 use crate::output::{errno_of, print_line};
-use crate::problem::{Action, Problem, print_leftover};
+use crate::problem::{Action, Problem, dropped_line, print_leftover, unacknowledged_line};
 use crate::progress::{Style, is_on};
 use crate::report::Account;
 use crate::{request, signals};
@@ -107,6 +107,7 @@ fn finish(
     play_report: &mut PlayReport,
 ) {
     let elapsed = now().saturating_sub(tally.start());
+    let video_shown = video.sink_shown().to_owned();
     // The reader of the video need not wait for the end of the audio.
     let (mut account, (problem, left), video_to) = video.end(close);
     let wake = match close {
@@ -125,6 +126,14 @@ fn finish(
     account.total.elapsed = elapsed;
     play_report.video = account;
     let (audio, unlisted) = (audio.wait(), tally.close());
+    let dropped = [
+        dropped_line(&play_report.video.total, &video_shown),
+        dropped_line(&audio.report, &audio.sink),
+    ];
+    dropped.iter().flatten().for_each(print_line);
+    // The peer of a transfer that has failed acknowledges nothing more.
+    let video_to = video_to.filter(|_| problem.is_none());
+    let audio_to = audio.rest.filter(|_| audio.problem.is_none());
     play_report.audio = Account::of(&audio.report);
     play_report.tally = Some(tally);
     let problems = [
@@ -142,9 +151,12 @@ fn finish(
         let problem = Problem::call("--lateness", Side::Sink, errno_of(&error), Action::Transfer);
         play_report.problem(None, problem);
     }
-    for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio.rest)] {
-        if let Some(Err(problem)) = sink.map(|sink| sink.finish(Ended::Eof, None)) {
-            play_report.problem(Some(which), problem);
+    for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio_to)] {
+        let Some(sink) = sink else { continue };
+        match sink.finish(Ended::Eof, None) {
+            Ok(0) => {}
+            Ok(bytes) => print_line(unacknowledged_line(bytes, &sink.shown)),
+            Err(problem) => play_report.problem(Some(which), problem),
         }
     }
 }

@@ -140,6 +140,9 @@ impl Video {
             }
             _ if bytes == self.frame => Then::Next,
             Ended::Eof => Then::End,
+            Ended::Size if report.dropped.datagrams > 0 => {
+                return self.fail(bytes, self.long_datagram());
+            }
             Ended::Size => return self.fail(bytes, self.partial_datagrams(bytes)),
             _ => Then::Over,
         };
@@ -148,6 +151,18 @@ impl Video {
 
     fn operand(&self, side: Option<Side>) -> String {
         operand_of(side, &self.source.shown, &self.sink.shown)
+    }
+
+    /// A frame is not whole without the datagram that was dropped.
+    fn long_datagram(&self) -> Problem {
+        let text = "a datagram of the frame is too long for the sink (EMSGSIZE)";
+        let shown = self.sink.shown.as_str();
+        Problem::refused(shown, Side::Sink, Errno::EMSGSIZE, text)
+    }
+
+    /// Returns the name of its sink, for messages.
+    pub fn sink_shown(&self) -> &str {
+        &self.sink.shown
     }
 
     /// A datagram is written whole or not at all, and this one does not fit.

@@ -167,6 +167,12 @@ pub fn dropped_line(report: &Report, sink: &dyn Display) -> Option<String> {
     ))
 }
 
+/// The line about bytes that the peer of a socket has not acknowledged at the end.
+pub fn unacknowledged_line(bytes: u64, sink: &dyn Display) -> String {
+    let bytes = units::number_of(bytes, "byte");
+    format!("cordboard: {sink}: warning: the peer has not acknowledged {bytes}")
+}
+
 /// A transfer that was not started.
 #[derive(Debug)]
 pub struct Refused {

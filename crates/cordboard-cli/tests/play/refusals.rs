@@ -80,6 +80,19 @@ fn what_cannot_be_played_is_refused_before_anything_moves() {
     }
 }
 
+/// Two descriptors with one position would take each other's bytes.
+#[test]
+fn one_position_is_not_both_sources() {
+    let film = Film::new(3 * FRAME);
+    let script = r#"exec "$0" play - fd:3 --fps 25 --frame 10 --audio-to /dev/null \
+        --video-to /dev/null 3<&0"#;
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", script, env!("CARGO_BIN_EXE_cordboard")])
+        .stdin(std::fs::File::open(&film.video).unwrap());
+    run(&mut shell).fails(2, &["both read from it"]);
+}
+
 /// The list is opened before anything is truncated, and is none of the four.
 #[test]
 fn a_list_that_cannot_be_made_costs_nothing() {

@@ -140,6 +140,34 @@ fn a_list_that_may_not_grow_stops_nothing() {
     assert_eq!(run.json()["errno"], "EFBIG");
 }
 
+/// The peer is not waited for after it has reset the connection: one message is enough.
+#[test]
+fn a_connection_that_is_reset_is_reported_once() {
+    let film = Film::new(3 * FRAME);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sink = format!("tcp:{}", listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.read_exact(&mut [0; 1000]).unwrap();
+        let linger = Some(std::time::Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&peer, linger).unwrap();
+    });
+    let [_, video] = film.names();
+    let run = end(play(
+        ["/dev/zero", video, &sink, "/dev/null"],
+        &["--fps", "0.001"],
+    ));
+    peer.join().unwrap();
+    run.fails(1, &["at the sink, after "]);
+    let about = |line: &&str| line.contains(&sink);
+    assert_eq!(
+        run.stderr().lines().filter(about).count(),
+        1,
+        "{}",
+        run.stderr()
+    );
+}
+
 /// A process that reads the audio to its end before the video must not wait forever,
 /// although the video's pipe is full.
 #[test]

@@ -54,6 +54,7 @@ fn wrong_names() {
         ("fd:99999999999", "fd:3"),
         ("file:", "path"),
         ("unix:", "path"),
+        ("unix-listen:@", "name"),
         ("tcp:", "HOST:PORT"),
         ("tcp:host", "HOST:PORT"),
         ("tcp:host:", "1 to 65535"),
