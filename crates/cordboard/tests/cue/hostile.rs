@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cordboard::cue::{Command, Cue, Limit, Record, State};
 use cordboard::{Ended, Errno};
 use rustix::fs::SeekFrom;
+use testkit::allocated::in_use;
 use testkit::pattern::noise;
 
-use super::common::watchdog;
+use super::common::{alone, watchdog};
 use super::steps::{bytes_of, done, file_with, flood, next, send, status};
 
 const LIMIT: u64 = 50_000;
@@ -225,4 +226,52 @@ fn a_peer_that_floods_and_leaves_keeps_nothing_open() {
             feed.join().unwrap();
         }
     }
+}
+
+/// The memory for a peer that floods is bounded, whatever it sends: a queue of transfers,
+/// unread records, half a command, bytes that are no commands.
+#[test]
+fn a_flood_needs_little_memory() {
+    let _dog = watchdog("a_flood_needs_little_memory");
+    if !alone!() {
+        return;
+    }
+    const PEERS: usize = 20;
+    /// The commands and the records that wait, 1024 bytes of each, 32 transfers, and a
+    /// transfer that runs.
+    const EACH: usize = 24 << 10;
+    let mut long = vec![Command::Block(1 << 20), Command::Write(1 << 40)];
+    long.extend([Command::Pause, Command::Progress(10)]);
+    let floods = [
+        vec![Command::Status; 100],
+        vec![Command::Write(1 << 40); 100],
+        vec![Command::SinkOffset(1); 100],
+        long,
+        vec![Command::Limit(Limit::Bytes(1 << 40)); 100],
+    ];
+    let open = |commands: &[Command]| {
+        let (source, feed) = std::io::pipe().unwrap();
+        let (end, sink) = std::io::pipe().unwrap();
+        let cue = Cue::new(&source, &sink).unwrap();
+        let (peer, ours) = UnixStream::pair().unwrap();
+        let link = Cue::new(&ours, &cue).unwrap();
+        send(&link, &[Command::WriteToEnd]);
+        peer.set_nonblocking(true).unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&peer, 4096).unwrap();
+        flood(&peer, commands, 1000);
+        let garbage = noise(10_000);
+        while rustix::io::write(&peer, &garbage[..1001]).is_ok() {}
+        ((feed, end), (cue, link, peer))
+    };
+    // Starts the threads.
+    let first = open(&floods[0]);
+    for commands in &floods {
+        let before = in_use();
+        let all: Vec<_> = (0..PEERS).map(|_| open(commands)).collect();
+        let each = in_use().saturating_sub(before) / PEERS;
+        eprintln!("{:?}: {each} bytes for each peer", commands[0]);
+        assert!(each <= EACH, "{:?}: {each}", commands[0]);
+        drop(all);
+    }
+    drop(first);
 }
