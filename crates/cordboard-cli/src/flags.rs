@@ -61,8 +61,12 @@ is never 0, even if all bytes were moved. A second signal ends the command at
 once, without the report. After a signal, the command waits at most a second if
 the report is not read. The first signal does not end a call that waits for a
 file server that does not respond (NFS, FUSE); the second does.
+A number of bytes may have a unit: K, M, G, T (powers of 1024) or kB, MB, GB, TB
+(powers of 1000), as in 1.5G.
 CORDBOARD_ROUTE and CORDBOARD_WITHOUT have the meaning of --route and --without.
-CORDBOARD_TUNE=off keeps long transfers with sockets to their first path.";
+CORDBOARD_TUNE=off keeps long transfers with sockets to their first path.
+CORDBOARD_ENGINE=epoll makes background transfers do without io_uring(7); io_uring
+requires it.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -51,7 +51,7 @@ pub struct FanIn {
     /// to the sink: a few MiB of each source may be read before the sink
     /// accepts them. The sources are not rewound over bytes that the sink has
     /// not accepted. Holes are written as zeros. Each source has its own
-    /// account (--json: sources)
+    /// report (--json: sources)
     #[arg(long, value_name = "HOW", value_enum)]
     pub fan_in: Option<Turns>,
     /// Number of bytes of one turn, 64K by default. Needs --fan-in turn

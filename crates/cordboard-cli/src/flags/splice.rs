@@ -17,7 +17,7 @@ pub struct Splice {
     /// The sink of the bytes
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub sink: OsString,
-    /// More sinks, which get the same bytes. Each sink has its own account
+    /// More sinks, which get the same bytes. Each sink has its own report
     /// (--json: sinks). With --fan-in, only the last operand is a sink
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub more_sinks: Vec<OsString>,
