@@ -47,6 +47,7 @@ pub mod stalled;
 pub mod table;
 pub mod thread_start;
 pub mod tun;
+pub mod veth;
 pub mod watchdog;
 mod wire;
 

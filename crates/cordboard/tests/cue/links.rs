@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process;
 
@@ -88,17 +89,26 @@ fn a_half_closed_peer_gets_all_answers() {
     assert_eq!(all.len(), 5000);
 }
 
-/// Where the peer of the next test connects to.
+/// Where the peer of the next tests connects to; empty: its standard input is the socket.
 const PEER: &str = "CORDBOARD_TEST_CUE_PEER";
 
-/// The peer of the next test, in a process and a network namespace of its own. It has a
+/// The peer of the next tests, in a process and a network namespace of its own. It has a
 /// socket and nothing else.
 #[test]
 fn peer() {
     let Some(path) = std::env::var_os(PEER) else {
         return;
     };
-    let mut socket = UnixStream::connect(path).unwrap();
+    match path.is_empty() {
+        true => {
+            let stdin = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+            command(TcpStream::from(stdin));
+        }
+        false => command(UnixStream::connect(path).unwrap()),
+    }
+}
+
+fn command(mut socket: impl Read + Write) {
     let commands = [
         Command::Pause,
         Command::Write(1000),
@@ -131,20 +141,45 @@ fn a_process_in_another_network_namespace_steers_a_transfer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
-    let peer = process::Command::new("unshare")
+    let peer = spawn_peer(path.as_os_str(), process::Stdio::null());
+    let (ours, _) = listener.accept().unwrap();
+    is_steered(ours.into(), peer);
+}
+
+/// By TCP, over a veth pair.
+#[test]
+fn a_process_on_another_network_steers_a_transfer() {
+    let name = "a_process_on_another_network_steers_a_transfer";
+    let _dog = watchdog(name);
+    let (ours, theirs) = match testkit::veth::connection() {
+        Ok(both) => both,
+        Err(error) => {
+            return testkit::skip::report(name, &format!("no veth pair here: {error}"));
+        }
+    };
+    let peer = spawn_peer("".as_ref(), OwnedFd::from(theirs).into());
+    is_steered(ours.into(), peer);
+}
+
+fn spawn_peer(path: &std::ffi::OsStr, stdin: process::Stdio) -> process::Child {
+    process::Command::new("unshare")
         .arg("--net")
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "links::peer", "--nocapture"])
-        .env(PEER, &path)
+        .env(PEER, path)
+        .stdin(stdin)
         .stdout(process::Stdio::piped())
         .stderr(process::Stdio::piped())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// Links a control descriptor with the socket, and waits for the peer.
+fn is_steered(ours: OwnedFd, peer: process::Child) {
     let data = noise(2000);
     let source = file_with(&data);
     let sink = file_with(b"");
     let cue = Cue::new(&source, &sink).unwrap();
-    let (ours, _) = listener.accept().unwrap();
     let link = Cue::new(&ours, &cue).unwrap();
     drop((ours, cue));
     send(&link, &[Command::WriteToEnd]);
