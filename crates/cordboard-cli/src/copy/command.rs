@@ -43,6 +43,8 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         _ => strip_scheme(path, Side::Source),
     });
     let sources = sources.collect::<Result<Vec<PathBuf>, Problem>>()?;
+    let several = sources.len() > 1;
+    let (sources, repeated) = without_repeated(sources);
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
     if (part || flags.writing.sink_offset.is_some()) && (sources.len() > 1 || flags.recursive) {
         let text = "--size, --offset and --sink-offset need a single file";
@@ -87,7 +89,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     check_stop()?;
     let found = found.map_err(|errno| lookup_failed(sink, Side::Sink, errno))?;
     let into = found.is_some_and(|stat| kind(&stat) == FileType::Directory);
-    if !into && many {
+    if !into && several {
         let shown = sink.to_string_lossy();
         let text = "is not a directory, but there are several sources";
         return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
@@ -98,6 +100,11 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             true => target(sink, &sources[0]),
             false => sink.clone(),
         })?;
+    }
+    for source in repeated {
+        let shown = source.to_string_lossy();
+        let text = "warning: named more than once, and copied once";
+        session.print(&format_args!("cordboard: {shown}: {text}"));
     }
     if !only {
         session.count_operands(sources.clone(), flags.recursive, None);
@@ -140,6 +147,15 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     }
     dispatch.drain();
     Ok(())
+}
+
+/// Omits operands that were named before, as cp does. Also returns these.
+fn without_repeated(sources: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let mut named = BTreeSet::new();
+    sources.into_iter().partition(|source| {
+        // Each empty name is reported.
+        source.as_os_str().is_empty() || named.insert(without_slash(source).as_os_str().to_owned())
+    })
 }
 
 /// The hint for an operand that names a connection.

@@ -55,6 +55,38 @@ fn two_of_one_name_into_a_directory() {
     assert_eq!(read(into.join("f")), b"first");
 }
 
+/// As by cp: a warning, and success.
+#[test]
+fn an_operand_that_is_named_twice_is_copied_once() {
+    let dir = dir();
+    let [tree, into] = ["tree", "into"].map(|name| dir.path().join(name));
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::create_dir(&into).unwrap();
+    let a = file(&dir, "a", b"a");
+    file(&dir, "tree/b", b"b");
+    let slash = dir.path().join("tree/");
+    let mut copy = cordboard();
+    let all = [&a, &tree, &a, &slash, &into];
+    let run_ = run(copy.args(["copy", "-r", "--json"]).args(all));
+    assert_eq!(run_.code(), 0, "{}", run_.stderr());
+    let warning = "warning: named more than once, and copied once";
+    assert_eq!(
+        run_.stderr().matches(warning).count(),
+        2,
+        "{}",
+        run_.stderr()
+    );
+    let files = run_.json()["files"].clone();
+    assert_eq!((&files["copied"], &files["failed"]), (&2.into(), &0.into()));
+    assert_eq!(
+        (read(into.join("a")), read(into.join("tree/b"))),
+        (b"a".to_vec(), b"b".to_vec())
+    );
+    // A new name is not taken for one.
+    let new = dir.path().join("new");
+    run(cordboard().arg("copy").args([&a, &a, &new])).fails(1, &["is not a directory"]);
+}
+
 #[test]
 fn two_trees_of_one_name_become_one() {
     let dir = dir();
