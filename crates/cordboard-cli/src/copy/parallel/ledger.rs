@@ -2,7 +2,7 @@
 //!
 //! Files end in any order. Problems are reported in the order of the walk, as
 //! if the files had been copied one after the other: a problem waits until no
-//! earlier file is under way.
+//! earlier file is under way, or until too many wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +11,10 @@ use cordboard::{Ended, Report};
 use crate::copy::outcome::{Message, Outcome};
 use crate::report::{Account, Files};
 use crate::session::Session;
+
+/// The maximum number of batches whose messages wait. Behind a file that takes hours, all others
+/// may fail.
+const MOST_HELD: usize = 1000;
 
 /// The outcomes of a batch.
 #[derive(Debug, Default)]
@@ -104,7 +108,12 @@ impl Ledger {
 
     fn report(&mut self, session: &mut Session) {
         let oldest = self.under_way.first().copied().unwrap_or(u64::MAX);
-        while let Some(entry) = self.held.first_entry().filter(|e| *e.key() < oldest) {
+        loop {
+            let is_full = self.held.len() > MOST_HELD;
+            let first = self.held.first_entry();
+            let Some(entry) = first.filter(|entry| is_full || *entry.key() < oldest) else {
+                return;
+            };
             for message in entry.remove() {
                 match message {
                     Message::Report(report) => session.add(&report),
@@ -121,5 +130,34 @@ impl Ledger {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Common, Pacing, Paths, ProgressMode, Stages};
+
+    #[test]
+    fn messages_behind_a_long_file_are_reported_once_too_many_wait() {
+        let common = Common {
+            pacing: Pacing::default(),
+            control: None,
+            paths: Paths::default(),
+            stages: Stages::default(),
+            progress: ProgressMode::Never,
+            json: false,
+        };
+        let mut session = Session::begin(&common, "copied");
+        let mut ledger = Ledger::default();
+        let long = ledger.begin();
+        for held in 1..=MOST_HELD {
+            ledger.add(&mut session, vec![Message::LeftOut]);
+            assert_eq!(ledger.held.len(), held);
+        }
+        ledger.add(&mut session, vec![Message::LeftOut]);
+        assert_eq!(ledger.held.len(), MOST_HELD);
+        ledger.end(&mut session, long, BatchTotals::default());
+        assert_eq!(ledger.held.len(), 0);
     }
 }
