@@ -4,6 +4,7 @@ mod ascii;
 mod carry;
 mod command;
 mod data;
+mod errors;
 mod files;
 mod lines;
 mod listed;

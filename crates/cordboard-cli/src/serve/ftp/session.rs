@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::command::{self, Bad, Command, Epsv};
 use super::data::{self, Mode};
+use super::errors;
 use super::lines::{Line, Lines};
 use super::listing::Kind;
 use super::log;
@@ -393,17 +393,9 @@ impl Session {
             }
             _ => error.to_string(),
         };
-        let code = match Errno::from_io_error(error) {
-            Some(Errno::NOSPC | Errno::DQUOT) => 452,
-            // A later attempt may succeed. 550 would mean that the file does not exist.
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO) => 451,
-            // `Root::set_modified`: 504 is for a parameter that is not supported (RFC 959).
-            Some(Errno::RANGE) => 504,
-            _ => 550,
-        };
         let mut text = path.to_vec();
         text.extend_from_slice(format!(": {why}").as_bytes());
-        self.lines.reply(code, &text)?;
+        self.lines.reply(errors::code(error), &text)?;
         Ok(Next::Continue)
     }
 
