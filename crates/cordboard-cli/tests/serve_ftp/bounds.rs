@@ -51,29 +51,57 @@ fn many_clients_read_at_once() {
     });
 }
 
+/// Sets the limit of descriptors of the server.
+fn limit_descriptors(server: &Server, current: u64) {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let pid = Pid::from_raw(server.pid() as i32);
+    let limit = Rlimit {
+        current: Some(current),
+        maximum: Some(1000),
+    };
+    prlimit(pid, Resource::Nofile, limit).unwrap();
+}
+
+/// The last descriptor is needed to look up the target of the symlink.
+#[test]
+fn a_listing_without_descriptors_is_not_wrong() {
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    std::os::unix::fs::symlink("f", server.path("link")).unwrap();
+    let mut client = server.anonymous();
+    let whole = client.ask("STAT .", 213);
+    assert!(whole.contains("\n -") && whole.contains(" link"), "{whole}");
+    let numbers = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    let numbers = numbers.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let used: Vec<u64> = numbers.map(|number| number.parse().unwrap()).collect();
+    let free: Vec<u64> = (0..).filter(|fd| !used.contains(fd)).take(8).collect();
+    let mut failed = 0;
+    for next in free {
+        limit_descriptors(&server, next);
+        client.send("STAT .");
+        let reply = client.reply();
+        match reply.code {
+            451 => failed += 1,
+            _ => assert_eq!(reply.text, whole),
+        }
+    }
+    assert!((3..8).contains(&failed), "{failed}");
+}
+
 /// Without descriptors, the reply states a temporary error, and the server continues.
 #[test]
 fn without_descriptors_the_server_continues() {
-    use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let server = Server::start(&[]);
     server.write("f", b"f");
     let mut client = server.anonymous();
     assert_eq!(client.fetch("RETR f"), b"f");
-    let limit = |current| {
-        let pid = Pid::from_raw(server.pid() as i32);
-        let limit = Rlimit {
-            current: Some(current),
-            maximum: Some(1000),
-        };
-        prlimit(pid, Resource::Nofile, limit).unwrap();
-    };
-    limit(3);
+    limit_descriptors(&server, 3);
     client.ask("RETR f", 451);
     client.ask("EPSV", 425);
     // The client is accepted once a descriptor is free.
     let waits = TcpStream::connect(server.address).unwrap();
     server.logs(&["no client can be accepted"]);
-    limit(1000);
+    limit_descriptors(&server, 1000);
     Client::greeted(waits);
     assert_eq!(client.fetch("RETR f"), b"f");
 }

@@ -38,6 +38,30 @@ fn a_directory_that_may_not_be_searched_is_not_entered() {
     }
 }
 
+/// The names can be read, but not what they are. An empty listing would be wrong.
+#[test]
+fn a_directory_that_may_not_be_searched_is_not_listed() {
+    let Some(server) = Server::mortal() else {
+        return;
+    };
+    std::fs::create_dir(server.path("d")).unwrap();
+    server.write("d/f", b"f");
+    symlink("d/f", server.path("link")).unwrap();
+    chmod(&server, "d", 0o400);
+    let mut client = server.ann();
+    for line in ["LIST d", "NLST d", "MLSD d", "STAT d", "NLST d/*"] {
+        let _data = client.passive();
+        let said = client.ask(line, 550);
+        assert!(said.contains("Permission denied"), "{line}: {said}");
+    }
+    // The target of the symlink is unknown.
+    let facts = client.fetch_text("MLSD");
+    let link = facts.lines().find(|line| line.ends_with("; link")).unwrap();
+    assert!(link.starts_with("type=OS.unix=special;"), "{facts}");
+    chmod(&server, "d", 0o700);
+    assert_eq!(client.fetch_text("NLST d"), "d/f\r\n");
+}
+
 /// utimensat(2) requires the owner of the file, and no permission to read it.
 #[test]
 fn the_time_of_a_file_that_may_not_be_read_is_set() {

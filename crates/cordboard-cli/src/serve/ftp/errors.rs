@@ -19,6 +19,11 @@ pub fn code(error: &io::Error) -> u16 {
     }
 }
 
+/// Returns whether a later attempt may succeed, so that the error says nothing about the file.
+pub fn is_temporary(error: &io::Error) -> bool {
+    matches!(code(error), 450 | 451)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +50,7 @@ mod tests {
         ] {
             let error = errno.into();
             assert_eq!(code(&error), expected, "{errno:?}");
+            assert_eq!(is_temporary(&error), expected <= 451, "{errno:?}");
         }
         assert_eq!(code(&io::Error::other("no errno")), 550);
     }

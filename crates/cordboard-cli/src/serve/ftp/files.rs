@@ -2,8 +2,6 @@
 
 use std::io;
 
-use cap_std::fs::MetadataExt;
-
 use super::command::Command;
 use super::listing;
 use super::root::Place;
@@ -75,7 +73,7 @@ impl Session {
             return self.say(550, "SIZE needs TYPE I");
         }
         match self.server.root.metadata(&self.here.join(path)) {
-            Ok(about) if about.is_file() => self.say(213, &about.len().to_string()),
+            Ok(about) if about.is_file() => self.say(213, &about.length.to_string()),
             Ok(_) => self.failed(path, &io::Error::other("not a regular file")),
             Err(error) => self.failed(path, &error),
         }
@@ -83,7 +81,7 @@ impl Session {
 
     fn modified(&mut self, path: &[u8]) -> Step {
         match self.server.root.metadata(&self.here.join(path)) {
-            Ok(about) => match Utc::of(about.mtime()).digits() {
+            Ok(about) => match Utc::of(about.modified.0).digits() {
                 Some(digits) => self.say(213, &digits),
                 None => self.failed(path, &io::Error::other("the year has no four digits")),
             },

@@ -2,9 +2,8 @@
 
 use std::io;
 
-use cap_std::fs::{Metadata, MetadataExt};
-
-use super::root::{Place, Root};
+use super::errors;
+use super::root::{About, Place, Root};
 use super::time::{Utc, now};
 
 /// The kind of a listing.
@@ -20,9 +19,15 @@ pub enum Kind {
 
 /// Removes options of ls(1), which many clients send. A name that begins with `-` is no option
 /// if it exists.
-pub fn without_options<'a>(root: &Root, here: &Place, argument: &'a [u8]) -> &'a [u8] {
+pub fn without_options<'a>(root: &Root, here: &Place, argument: &'a [u8]) -> io::Result<&'a [u8]> {
     let mut rest = argument;
-    while rest.first() == Some(&b'-') && root.listed_metadata(&here.join(rest)).is_err() {
+    while rest.first() == Some(&b'-') {
+        match root.listed_metadata(&here.join(rest)) {
+            Ok(_) => break,
+            // The file may exist: without the word, another directory would be listed.
+            Err(error) if errors::is_temporary(&error) => return Err(error),
+            Err(_) => {}
+        }
         let end = rest.iter().position(|byte| *byte == b' ');
         let (word, after) = match end {
             Some(at) => (&rest[..at], &rest[at + 1..]),
@@ -36,7 +41,7 @@ pub fn without_options<'a>(root: &Root, here: &Place, argument: &'a [u8]) -> &'a
             break;
         }
     }
-    rest
+    Ok(rest)
 }
 
 /// `-la`, `--all`, `--sort=size`, or `--`, which ends the options.
@@ -142,7 +147,7 @@ struct Lines {
 impl Lines {
     /// Adds a line. `prefix`: the path of the directory. Clients pass the names of NLST to
     /// other commands as they are (RFC 1123, 4.1.2.7).
-    fn add(&mut self, prefix: &[u8], name: &[u8], about: &Metadata) {
+    fn add(&mut self, prefix: &[u8], name: &[u8], about: &About) {
         // A name with a line break would become two lines.
         if name.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
             return;
@@ -172,7 +177,7 @@ pub fn facts(root: &Root, place: &Place, writes: bool) -> io::Result<Vec<u8>> {
     Ok(line(Kind::Machine, &place.shown(), &about, writes))
 }
 
-fn line(kind: Kind, name: &[u8], about: &Metadata, writes: bool) -> Vec<u8> {
+fn line(kind: Kind, name: &[u8], about: &About, writes: bool) -> Vec<u8> {
     let mut line = match kind {
         Kind::Names => Vec::new(),
         Kind::Long => long(about).into_bytes(),
@@ -182,7 +187,7 @@ fn line(kind: Kind, name: &[u8], about: &Metadata, writes: bool) -> Vec<u8> {
     line
 }
 
-fn long(about: &Metadata) -> String {
+fn long(about: &About) -> String {
     let letter = match () {
         () if about.is_dir() => 'd',
         () if about.is_symlink() => 'l',
@@ -190,20 +195,17 @@ fn long(about: &Metadata) -> String {
     };
     let mut mode = String::from(letter);
     for bit in (0..9).rev() {
-        let set = about.mode() >> bit & 1 != 0;
+        let set = about.mode >> bit & 1 != 0;
         mode.push(if set { ['x', 'w', 'r'][bit % 3] } else { '-' });
     }
-    let time = Utc::of(about.mtime()).listed(now(), about.mtime());
+    let time = Utc::of(about.modified.0).listed(now(), about.modified.0);
     format!(
         "{mode} {:3} {:<8} {:<8} {:>12} {time} ",
-        about.nlink(),
-        about.uid(),
-        about.gid(),
-        about.len()
+        about.links, about.user, about.group, about.length
     )
 }
 
-fn machine(about: &Metadata, writes: bool) -> String {
+fn machine(about: &About, writes: bool) -> String {
     let (kind, permissions) = match (about.is_dir(), about.is_file(), writes) {
         (true, _, true) => ("dir", "cdeflmp"),
         (true, _, false) => ("dir", "el"),
@@ -215,13 +217,12 @@ fn machine(about: &Metadata, writes: bool) -> String {
     };
     let size = match about.is_dir() {
         true => String::new(),
-        false => format!("size={};", about.len()),
+        false => format!("size={};", about.length),
     };
-    let modified = Utc::of(about.mtime()).digits();
+    let modified = Utc::of(about.modified.0).digits();
     let modified = modified.map_or(String::new(), |digits| format!("modify={digits};"));
     format!(
         "type={kind};{size}{modified}perm={permissions};unique={:x}g{:x}; ",
-        about.dev(),
-        about.ino()
+        about.id.0, about.id.1
     )
 }

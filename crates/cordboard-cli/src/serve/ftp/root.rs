@@ -7,18 +7,19 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
+use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
+pub use about::About;
 pub use uploads::Running;
 use uploads::{FileId, Uploads};
 
+mod about;
 mod uploads;
 
 /// A path as the client sees it: components below the root, without `.` and `..`.
@@ -164,13 +165,12 @@ impl Root {
         for _ in 0..TRIES {
             let removals = self.uploads.removals();
             let (file, is_new) = open()?;
-            let about = file.metadata()?;
-            let id = (about.dev(), about.ino());
+            let id = About::of(&file)?.id;
             let upload = self.uploads.begin(id, is_new);
             // The number of links would not tell: FUSE and NFS rename a removed file that is
             // open.
             if self.uploads.removals() == removals
-                || self.metadata(place).is_ok_and(|about| id_of(&about) == id)
+                || self.metadata(place).is_ok_and(|about| about.id == id)
             {
                 return Ok(Opened { file, upload });
             }
@@ -207,7 +207,7 @@ impl Root {
     /// the caller holds a `Removal`: another upload that creates a file of this name in between
     /// opens it again.
     fn remove_empty(&self, place: &Place, id: FileId) {
-        let is_it = |about: Metadata| about.is_file() && about.len() == 0 && id_of(&about) == id;
+        let is_it = |about: About| about.is_file() && about.length == 0 && about.id == id;
         if self.own_metadata(place).is_ok_and(is_it) {
             let _ = self.remove_file(place);
         }
@@ -225,44 +225,60 @@ impl Root {
     }
 
     /// Returns the metadata of a file, or of the target of a symlink.
-    pub fn metadata(&self, place: &Place) -> io::Result<Metadata> {
-        self.dir.metadata(place.path())
+    pub fn metadata(&self, place: &Place) -> io::Result<About> {
+        About::of(self.open_path(&place.path())?)
     }
 
     /// Returns the metadata of a file, which may be a symlink.
-    pub fn own_metadata(&self, place: &Place) -> io::Result<Metadata> {
-        self.dir.symlink_metadata(place.path())
+    pub fn own_metadata(&self, place: &Place) -> io::Result<About> {
+        match place.0.split_last() {
+            None => About::of(&self.dir),
+            Some((name, [])) => About::entry(&self.dir, name),
+            Some((name, folder)) => {
+                About::entry(self.dir.open_dir(Place(folder.to_vec()).path())?, name)
+            }
+        }
+    }
+
+    /// Opens a file, or the target of a symlink, without any access to it (`O_PATH`).
+    fn open_path(&self, path: &Path) -> io::Result<cap_std::fs::File> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_PATH);
+        self.dir.open_with(path, &options)
     }
 
     /// Checks that a place is a directory in which names may be looked up.
     pub fn enter(&self, place: &Place) -> io::Result<()> {
         // To look up `.` requires the permission to search (path_resolution(7)).
-        self.dir.metadata(place.path().join(".")).map(drop)
+        self.open_path(&place.path().join(".")).map(drop)
     }
 
     /// Returns the metadata of a file for a listing: that of the target of a symlink, or that
     /// of the symlink itself, if it leads out of the root or nowhere.
-    pub fn listed_metadata(&self, place: &Place) -> io::Result<Metadata> {
-        self.metadata(place)
-            .or_else(|error| self.own_metadata(place).map_err(|_| error))
+    pub fn listed_metadata(&self, place: &Place) -> io::Result<About> {
+        match self.metadata(place) {
+            Err(error) if leads_nowhere(&error) => self.own_metadata(place),
+            about => about,
+        }
     }
 
     /// Calls `each` with each name in a directory and its metadata for a listing.
-    pub fn list(&self, place: &Place, mut each: impl FnMut(&[u8], &Metadata)) -> io::Result<()> {
+    pub fn list(&self, place: &Place, mut each: impl FnMut(&[u8], &About)) -> io::Result<()> {
         let folder = self.dir.open_dir(place.path())?;
         for entry in folder.entries()? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let about = match folder.symlink_metadata(&name) {
+            let name = entry?.file_name();
+            let about = match About::entry(&folder, &name) {
                 // Resolved from the root: the target may be outside of this directory.
                 Ok(about) if about.is_symlink() => {
                     self.listed_metadata(&place.join(name.as_bytes()))
                 }
                 about => about,
             };
-            // The file may have been removed in the meantime.
-            if let Ok(about) = about {
-                each(name.as_bytes(), &about);
+            match about {
+                Ok(about) => each(name.as_bytes(), &about),
+                Err(error) if is_removed(&error) => {}
+                // A client that mirrors the directory deletes what is not listed.
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -317,10 +333,8 @@ impl Root {
     /// kernel itself returns no error, and stores the nearest time that the file system
     /// supports (`timestamp_truncate`, fs/inode.c).
     pub fn set_modified(&self, place: &Place, seconds: i64) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        // With `O_PATH`, the owner of the file needs no permission to read it.
-        options.read(true).custom_flags(libc::O_PATH);
-        let file = self.dir.open_with(place.path(), &options)?;
+        // The owner of the file needs no permission to read it.
+        let file = self.open_path(&place.path())?;
         let modified = |tv_sec, tv_nsec| Timestamps {
             last_access: Timespec {
                 tv_sec: 0,
@@ -328,12 +342,12 @@ impl Root {
             },
             last_modification: Timespec { tv_sec, tv_nsec },
         };
-        let before = file.metadata()?;
+        let (before, nanoseconds) = About::of(&file)?.modified;
         set_times(file.as_fd(), &modified(seconds, 0))?;
-        if file.metadata()?.mtime().abs_diff(seconds) < COARSE {
+        if About::of(&file)?.modified.0.abs_diff(seconds) < COARSE {
             return Ok(());
         }
-        let before = modified(before.mtime(), before.mtime_nsec() as _);
+        let before = modified(before, nanoseconds as _);
         set_times(file.as_fd(), &before)?;
         Err(io::Error::from_raw_os_error(libc::ERANGE))
     }
@@ -354,8 +368,25 @@ fn set_times_by_name(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Re
     rustix::fs::utimensat(rustix::fs::CWD, name, times, AtFlags::empty())
 }
 
-fn id_of(about: &Metadata) -> FileId {
-    (about.dev(), about.ino())
+/// Returns whether a symlink may have caused the error, because its target does not exist, may
+/// not be looked up, or is outside of the root. `cap-std` reports the latter without an errno.
+fn leads_nowhere(error: &io::Error) -> bool {
+    match Errno::from_io_error(error) {
+        Some(errno) => matches!(
+            errno,
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS
+        ),
+        None => error.kind() == io::ErrorKind::PermissionDenied,
+    }
+}
+
+/// Returns whether the file was removed since its name was read. Network file systems report
+/// `ESTALE`.
+fn is_removed(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NOENT | Errno::STALE)
+    )
 }
 
 fn not_regular() -> io::Error {

@@ -47,7 +47,11 @@ impl Session {
         let root = &self.server.root;
         let path = match kind {
             Kind::Long | Kind::Names => listing::without_options(root, &self.here, argument),
-            Kind::Machine => argument,
+            Kind::Machine => Ok(argument),
+        };
+        let path = match path {
+            Ok(path) => path,
+            Err(error) => return self.failed(argument, &error),
         };
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
         let text = listing::listing(root, &self.here, path, kind, writes);

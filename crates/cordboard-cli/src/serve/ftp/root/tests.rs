@@ -1,5 +1,6 @@
 //! Unit tests of the served directory.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
 use std::thread;
 
@@ -86,6 +87,65 @@ fn nothing_outside_is_reached() {
     .unwrap();
     names.sort();
     assert_eq!(names, ["etc", "fifo", "inside", "link", "none", "out"]);
+}
+
+/// Only a missing file is left out, and only a symlink that leads nowhere is listed as such.
+#[test]
+fn other_errors_are_errors_of_the_listing() {
+    let escape = || io::Error::new(io::ErrorKind::PermissionDenied, "it led outside");
+    for (error, nowhere, removed) in [
+        (Errno::NOENT.into(), true, true),
+        (Errno::STALE.into(), false, true),
+        (Errno::NOTDIR.into(), true, false),
+        (Errno::LOOP.into(), true, false),
+        (Errno::ACCESS.into(), true, false),
+        (escape(), true, false),
+        (Errno::PERM.into(), false, false),
+        (Errno::IO.into(), false, false),
+        (Errno::MFILE.into(), false, false),
+        (io::Error::other("no errno"), false, false),
+    ] {
+        assert_eq!(leads_nowhere(&error), nowhere, "{error:?}");
+        assert_eq!(is_removed(&error), removed, "{error:?}");
+    }
+}
+
+/// tmpfs stores each time. The conversion of this one to another type overflows.
+#[test]
+fn a_time_of_the_remotest_past_is_listed() {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.unwrap();
+    let path = folder.path().join("f");
+    std::fs::write(&path, b"123").unwrap();
+    std::os::unix::fs::symlink("f", folder.path().join("link")).unwrap();
+    let time = Timespec {
+        tv_sec: i64::MIN,
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    let set = rustix::fs::utimensat(rustix::fs::CWD, &path, &times, AtFlags::empty());
+    let stored = rustix::fs::stat(&path).unwrap().st_mtime;
+    if set.is_err() || stored != i64::MIN {
+        return testkit::skip::here("the file system does not store this time");
+    }
+    let root = Root::open(folder.path()).unwrap();
+    let mut all = Vec::new();
+    root.list(&Place::default(), |name, about| {
+        all.push((name.to_vec(), about.length, about.modified));
+    })
+    .unwrap();
+    all.sort();
+    let expected = (3, (i64::MIN, 0));
+    let names = [b"f".to_vec(), b"link".to_vec()];
+    assert_eq!(all, names.map(|name| (name, expected.0, expected.1)));
+    let place = Place::default().join(b"f");
+    for about in [root.metadata(&place), root.own_metadata(&place)] {
+        assert_eq!(about.unwrap().modified, expected.1);
+    }
+    assert!(root.set_modified(&place, 1).is_ok());
 }
 
 /// Both ways to set the times of a descriptor without a permission.

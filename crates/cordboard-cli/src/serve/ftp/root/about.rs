@@ -1,0 +1,68 @@
+//! The metadata of a file.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
+
+use super::uploads::FileId;
+
+/// The metadata of a file. Those of `cap-std` convert each time: they panic for one of `i64::MIN`
+/// seconds, which some file systems store.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    kind: FileType,
+    pub mode: u32,
+    pub links: u64,
+    pub user: u32,
+    pub group: u32,
+    pub length: u64,
+    /// The time of the last modification, in seconds since 1970 and nanoseconds.
+    pub modified: (i64, u32),
+    pub id: FileId,
+}
+
+impl About {
+    /// Returns the metadata of an open file.
+    pub fn of(file: impl AsFd) -> io::Result<About> {
+        Ok(About::from(fstat(file)?))
+    }
+
+    /// Returns the metadata of an entry of a directory, which may be a symlink.
+    pub fn entry(folder: impl AsFd, name: &OsStr) -> io::Result<About> {
+        Ok(About::from(statat(
+            folder,
+            name,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?))
+    }
+
+    pub fn is_dir(&self) -> bool {
+        self.kind.is_dir()
+    }
+
+    pub fn is_file(&self) -> bool {
+        self.kind.is_file()
+    }
+
+    pub fn is_symlink(&self) -> bool {
+        self.kind.is_symlink()
+    }
+}
+
+#[allow(clippy::unnecessary_cast, reason = "their width is the architecture's")]
+impl From<Stat> for About {
+    fn from(stat: Stat) -> About {
+        About {
+            kind: FileType::from_raw_mode(stat.st_mode as _),
+            mode: stat.st_mode as u32,
+            links: stat.st_nlink as u64,
+            user: stat.st_uid,
+            group: stat.st_gid,
+            length: stat.st_size as u64,
+            modified: (stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+            id: (stat.st_dev as u64, stat.st_ino as u64),
+        }
+    }
+}
