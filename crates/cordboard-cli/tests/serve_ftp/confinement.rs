@@ -142,14 +142,30 @@ fn a_file_that_is_replaced_meanwhile_is_sent_whole() {
     assert!(got == data);
 }
 
-/// FIFOs, sockets and devices are refused, and opening them does not block.
+/// FIFOs, sockets and devices are refused. They are not opened, which would wake the process
+/// that waits for the other end.
 #[test]
 fn only_regular_files_are_served() {
+    use std::io::{Read, Write};
+
+    use rustix::fs::{Mode, OFlags, inotify};
     let server = Server::start(&[]);
-    let fifo = server.path("fifo");
-    let mode = rustix::fs::Mode::RWXU;
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let path = server.path("fifo");
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, Mode::RWXU, 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(server.path("socket")).unwrap();
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, &path, inotify::WatchFlags::OPEN).unwrap();
+    let opens = || match rustix::io::read(&watch, &mut [0; 4096]) {
+        Err(rustix::io::Errno::AGAIN) => false,
+        read => read.is_ok_and(|length| length > 0),
+    };
+    // It waits until the test reads.
+    let end = path.clone();
+    let writer = std::thread::spawn(move || {
+        let mut fifo = std::fs::File::options().write(true).open(end).unwrap();
+        fifo.write_all(b"x").unwrap();
+    });
     let mut client = server.ann();
     for path in ["fifo", "socket", "."] {
         for verb in ["RETR", "STOR", "APPE", "SIZE"] {
@@ -157,4 +173,18 @@ fn only_regular_files_are_served() {
             client.ask(&format!("{verb} {path}"), 550);
         }
     }
+    assert!(!opens());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+    let other = rustix::fs::open(&path, flags, Mode::empty());
+    assert_eq!(other.err(), Some(rustix::io::Errno::NXIO), "a reader");
+    let mut got = Vec::new();
+    let mut reader = std::fs::File::open(&path).unwrap();
+    reader.read_to_end(&mut got).unwrap();
+    writer.join().unwrap();
+    assert_eq!(got, b"x");
+    assert!(opens());
+    // An upload would open it while it has a reader.
+    let _data = client.passive();
+    client.ask("STOR fifo", 550);
+    assert!(!opens());
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
-use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 pub use about::About;
@@ -83,6 +83,40 @@ pub enum Upload {
     New,
 }
 
+/// The access to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    Append,
+}
+
+impl Access {
+    /// The flags of open(2). With `O_NONBLOCK`, the call does not wait for the holder of a lease.
+    fn flags(self) -> OFlags {
+        let common = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        common
+            | match self {
+                Access::Read => OFlags::RDONLY,
+                Access::Write => OFlags::WRONLY,
+                Access::Append => OFlags::WRONLY | OFlags::APPEND,
+            }
+    }
+
+    fn options(self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        match self {
+            Access::Read => options.read(true),
+            Access::Write => options.write(true),
+            Access::Append => options.append(true),
+        };
+        options
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .mode(0o666);
+        options
+    }
+}
+
 /// A file that is open for an upload.
 pub struct Opened {
     pub file: File,
@@ -113,12 +147,7 @@ impl Root {
 
     /// Opens a regular file for reading, at an offset.
     pub fn read(&self, place: &Place, offset: u64) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        // `O_NONBLOCK`: the call does not wait for the writer of a FIFO.
-        options
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-        let mut file = self.open_regular(place, &options)?;
+        let mut file = self.open_regular(place, Access::Read)?;
         if offset > 0 {
             if offset > file.metadata()?.len() {
                 return Err(io::Error::other("the offset is beyond the end of the file"));
@@ -131,20 +160,16 @@ impl Root {
     /// Opens or creates a regular file for writing. The caller truncates a file whose content
     /// is replaced, because an encrypted upload may still fail before its first byte.
     pub fn write(&self, place: &Place, upload: Upload) -> io::Result<Opened> {
-        let mut options = OpenOptions::new();
-        options
-            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-            .mode(0o666);
-        match upload {
-            Upload::Append => options.append(true),
-            Upload::New | Upload::Replace | Upload::From(_) => options.write(true),
+        let access = match upload {
+            Upload::Append => Access::Append,
+            Upload::New | Upload::Replace | Upload::From(_) => Access::Write,
         };
         let mut opened = self.begin(place, || match upload {
             Upload::New => Ok((
-                self.open_regular(place, options.clone().create_new(true))?,
+                self.open_by_name(place, access.options().create_new(true))?,
                 true,
             )),
-            _ => self.open_or_create(place, &options),
+            _ => self.open_or_create(place, access),
         })?;
         if let Upload::From(offset) = upload
             && opened.file.seek(SeekFrom::Start(offset)).is_err()
@@ -179,19 +204,25 @@ impl Root {
     }
 
     /// Opens a regular file, or creates it. Returns whether this call has created it.
-    fn open_or_create(&self, place: &Place, options: &OpenOptions) -> io::Result<(File, bool)> {
-        match self.open_regular(place, options) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            opened => return Ok((opened?, false)),
+    fn open_or_create(&self, place: &Place, access: Access) -> io::Result<(File, bool)> {
+        let is_missing = |opened: &io::Result<File>| {
+            (opened.as_ref()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        let opened = self.open_regular(place, access);
+        if !is_missing(&opened) {
+            return Ok((opened?, false));
         }
-        match self.open_regular(place, options.clone().create_new(true)) {
-            // A symlink to a missing file, or another process has just created the file.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let opened = self.open_regular(place, options.clone().create(true));
-                Ok((opened?, false))
-            }
-            created => Ok((created?, true)),
+        match self.open_by_name(place, access.options().create_new(true)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return Ok((created?, true)),
         }
+        // Another process has just created the file, or it is a symlink to a missing file.
+        let opened = self.open_regular(place, access);
+        if !is_missing(&opened) {
+            return Ok((opened?, false));
+        }
+        let opened = self.open_by_name(place, access.options().create(true));
+        Ok((opened?, false))
     }
 
     /// Removes the file that this upload has created, if it is empty and no other upload
@@ -213,10 +244,26 @@ impl Root {
         }
     }
 
-    fn open_regular(&self, place: &Place, options: &OpenOptions) -> io::Result<File> {
+    /// Opens a regular file that exists. To open another file has effects: it would wake the
+    /// process that waits for the other end of a FIFO, and those of a device are unknown.
+    fn open_regular(&self, place: &Place, access: Access) -> io::Result<File> {
+        let file = self.open_path(&place.path())?;
+        if !About::of(&file)?.is_file() {
+            return Err(not_regular());
+        }
+        match rustix::fs::open(link_to(file.as_fd()), access.flags(), Mode::empty()) {
+            Ok(file) => Ok(file.into()),
+            // Without /proc.
+            Err(Errno::NOENT) => self.open_by_name(place, &access.options()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Opens or creates a file, and closes it if it is not regular.
+    fn open_by_name(&self, place: &Place, options: &OpenOptions) -> io::Result<File> {
         let opened = self.dir.open_with(place.path(), options);
         match opened.map(cap_std::fs::File::into_std) {
-            Ok(file) if file.metadata()?.is_file() => Ok(file),
+            Ok(file) if About::of(&file)?.is_file() => Ok(file),
             Ok(_) => Err(not_regular()),
             // A FIFO without a reader, a socket, or a device without a driver (open(2)).
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Err(not_regular()),
@@ -362,10 +409,14 @@ fn set_times(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()>
     }
 }
 
-/// The link leads to the open file, also if it was renamed (proc_pid_fd(5)).
 fn set_times_by_name(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()> {
-    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::utimensat(rustix::fs::CWD, name, times, AtFlags::empty())
+    rustix::fs::utimensat(rustix::fs::CWD, link_to(file), times, AtFlags::empty())
+}
+
+/// Returns the name of a link that leads to the open file, also if it was renamed
+/// (proc_pid_fd(5)).
+fn link_to(file: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Returns whether a symlink may have caused the error, because its target does not exist, may

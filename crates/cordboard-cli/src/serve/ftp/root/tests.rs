@@ -89,6 +89,31 @@ fn nothing_outside_is_reached() {
     assert_eq!(names, ["etc", "fifo", "inside", "link", "none", "out"]);
 }
 
+/// Without /proc, a file is opened by its name.
+#[test]
+fn a_file_is_opened_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let place = |name: &str| Place::default().join(name.as_bytes());
+    std::fs::write(folder.path().join("f"), b"f").unwrap();
+    std::os::unix::fs::symlink("f", folder.path().join("link")).unwrap();
+    std::fs::create_dir(folder.path().join("d")).unwrap();
+    let of = OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK;
+    let flags = |file: File| rustix::fs::fcntl_getfl(file).unwrap() & of;
+    for access in [Access::Read, Access::Write, Access::Append] {
+        for name in ["f", "link"] {
+            let by_name = root.open_by_name(&place(name), &access.options());
+            let by_link = root.open_regular(&place(name), access);
+            assert_eq!(flags(by_name.unwrap()), access.flags() & of);
+            assert_eq!(flags(by_link.unwrap()), access.flags() & of);
+        }
+        assert!(
+            root.open_by_name(&place("d"), &access.options()).is_err(),
+            "{access:?}"
+        );
+    }
+}
+
 /// Only a missing file is left out, and only a symlink that leads nowhere is listed as such.
 #[test]
 fn other_errors_are_errors_of_the_listing() {
@@ -203,7 +228,7 @@ fn only_an_empty_file_that_was_created_is_removed() {
 
 /// The file by which `open_or_create` opens an upload.
 fn opened_by(root: &Root, place: &Place) -> io::Result<(File, bool)> {
-    root.open_or_create(place, OpenOptions::new().write(true))
+    root.open_or_create(place, Access::Write)
 }
 
 fn leads_to(path: &Path, file: &File) -> bool {
