@@ -52,7 +52,7 @@ fn many_clients_read_at_once() {
 }
 
 /// Sets the limit of descriptors of the server.
-fn limit_descriptors(server: &Server, current: u64) {
+pub fn limit_descriptors(server: &Server, current: u64) {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let pid = Pid::from_raw(server.pid() as i32);
     let limit = Rlimit {
@@ -60,6 +60,15 @@ fn limit_descriptors(server: &Server, current: u64) {
         maximum: Some(1000),
     };
     prlimit(pid, Resource::Nofile, limit).unwrap();
+}
+
+/// The lowest numbers that are no descriptors of the server. As a limit, each leaves as many
+/// descriptors as it has numbers before it here.
+pub fn free_descriptors(server: &Server, count: usize) -> Vec<u64> {
+    let numbers = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+    let numbers = numbers.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let used: Vec<u64> = numbers.map(|number| number.parse().unwrap()).collect();
+    (0..).filter(|fd| !used.contains(fd)).take(count).collect()
 }
 
 /// The last descriptor is needed to look up the target of the symlink.
@@ -71,12 +80,8 @@ fn a_listing_without_descriptors_is_not_wrong() {
     let mut client = server.anonymous();
     let whole = client.ask("STAT .", 213);
     assert!(whole.contains("\n -") && whole.contains(" link"), "{whole}");
-    let numbers = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
-    let numbers = numbers.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let used: Vec<u64> = numbers.map(|number| number.parse().unwrap()).collect();
-    let free: Vec<u64> = (0..).filter(|fd| !used.contains(fd)).take(8).collect();
     let mut failed = 0;
-    for next in free {
+    for next in free_descriptors(&server, 8) {
         limit_descriptors(&server, next);
         client.send("STAT .");
         let reply = client.reply();

@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::aborts::is_reset;
+use super::bounds::{free_descriptors, limit_descriptors};
 use super::client::Client;
 use super::common::{TempDir, bytes, call, dir};
 use super::server::{PASSWORD, Server};
@@ -211,6 +212,37 @@ fn an_upload_without_a_handshake_keeps_the_file() {
     drop(stream);
     client.expect(426);
     assert_eq!(server.read("up"), b"the file");
+}
+
+/// Whichever descriptor is missing, no thread is left that ends the handshake and truncates the
+/// file.
+#[test]
+fn an_upload_without_descriptors_keeps_the_file() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    server.write("up", b"the file");
+    let mut client = certificate.ann(&server);
+    let mut codes = Vec::new();
+    for left in 0..40 {
+        let mut stream = certificate.data(&mut client);
+        let limit = free_descriptors(&server, left + 1).pop().unwrap();
+        limit_descriptors(&server, limit);
+        client.send("STOR up");
+        let mut reply = client.reply();
+        if reply.code == 150 {
+            client.send("ABOR");
+            reply = client.reply();
+            client.expect(226);
+        }
+        codes.push(reply.code);
+        limit_descriptors(&server, 1000);
+        assert!(stream.write_all(b"bytes").is_err(), "{left}: {reply:?}");
+        assert_eq!(server.read("up"), b"the file");
+        if reply.code == 426 {
+            break;
+        }
+    }
+    assert!(codes.contains(&451) && codes.ends_with(&[426]), "{codes:?}");
 }
 
 /// A new file is removed if the connection fails before its first byte.

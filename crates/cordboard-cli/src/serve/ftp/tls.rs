@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -133,16 +133,19 @@ impl Write for Connection {
 }
 
 impl Pump {
-    /// Starts the thread. Returns the end of the pair that replaces the connection. The
-    /// thread truncates `replaced` after the handshake, before it passes on any byte.
+    /// Starts the thread. Returns the end of the pair that replaces the connection, and a second
+    /// descriptor of it. The thread truncates `replaced` after the handshake, before it passes on
+    /// any byte.
     pub fn start(
         config: &Arc<ServerConfig>,
         socket: TcpStream,
         direction: Direction,
         replaced: Option<File>,
-    ) -> io::Result<(Pump, UnixStream)> {
+    ) -> io::Result<(Pump, UnixStream, OwnedFd)> {
         let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         let (ours, theirs) = UnixStream::pair()?;
+        // Before the thread: if that fails, no thread is left that truncates the file.
+        let second = OwnedFd::from(ours.try_clone()?);
         let complete = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&complete);
         let theirs = Arc::new(theirs);
@@ -158,7 +161,7 @@ impl Pump {
             let thread = std::thread::Builder::new().name("cordboard-tls".to_owned());
             thread.stack_size(256 << 10).spawn(run)
         })?;
-        Ok((Pump { thread, complete }, ours))
+        Ok((Pump { thread, complete }, ours, second))
     }
 
     /// Waits for the end of the thread. `complete`: all bytes of the source were moved.
@@ -325,7 +328,7 @@ mod tests {
         let client = ClientConnection::new(client, name).unwrap();
         let mut client = StreamOwned::new(client, socket);
         let (socket, _) = listener.accept().unwrap();
-        let (pump, mut ours) = Pump::start(&server, socket, Direction::ToClient, None).unwrap();
+        let (pump, mut ours, _) = Pump::start(&server, socket, Direction::ToClient, None).unwrap();
         std::thread::scope(|scope| {
             let reads = scope.spawn(move || {
                 let mut got = Vec::new();

@@ -335,8 +335,8 @@ impl Session {
             let network = OwnedFd::from(socket.try_clone()?);
             return Ok(carried(&mut self.lines, network));
         };
-        let (pump, ours) = Pump::start(&config, socket.try_clone()?, job.direction, replaced)?;
-        let network = OwnedFd::from(ours.try_clone()?);
+        let (pump, ours, network) =
+            Pump::start(&config, socket.try_clone()?, job.direction, replaced)?;
         let mut carried = carried(&mut self.lines, network);
         // ABOR may have arrived just when the last bytes were moved into the pair.
         if job.direction == Direction::ToClient {
