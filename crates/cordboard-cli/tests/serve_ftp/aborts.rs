@@ -46,11 +46,41 @@ fn an_abort_ends_the_transfer_and_resets_its_connection() {
     }
     let mut client = server.anonymous();
     client.ask("ABOR", 226);
-    let (mut client, _data) = stuck(&server);
-    client.send("STAT\r\nABOR");
-    for code in [213, 426, 226] {
-        client.expect(code);
+    // Clients send NOOP to keep the connection alive.
+    for (commands, codes) in [
+        ("STAT\r\nABOR", &[213, 426, 226][..]),
+        ("NOOP\r\nABOR", &[200, 426, 226]),
+        (
+            "NOOP\r\nSTAT\r\nNOOP\r\nSTAT\r\nABOR",
+            &[200, 213, 200, 213, 426, 226],
+        ),
+    ] {
+        let (mut client, _data) = stuck(&server);
+        client.send(commands);
+        for code in codes {
+            client.expect(*code);
+        }
     }
+}
+
+/// The client does not make the data connection.
+#[test]
+fn the_wait_for_a_data_connection_is_aborted() {
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    let mut client = server.ann();
+    for verb in ["RETR", "STOR"] {
+        client.epsv();
+        client.send(&format!("{verb} f"));
+        let said = client.ask("STAT", 213);
+        assert!(said.contains("Waiting for the data connection"), "{said}");
+        client.ask("NOOP", 200);
+        client.send("STAT\r\nNOOP\r\nABOR");
+        for code in [213, 200, 425, 226] {
+            client.expect(code);
+        }
+    }
+    assert_eq!(server.read("f"), b"f");
 }
 
 /// The mark is sent as urgent data.
@@ -80,15 +110,17 @@ fn the_state_of_a_transfer_is_reported_and_other_commands_wait() {
     let mut counts = (0..200).map(|_| so_far(client.ask("STAT", 213)));
     assert!(counts.any(|count| count >= 1000));
     // Each one is answered, before the reply to the transfer.
-    client.send_bytes("STAT\r\n".repeat(500).as_bytes());
-    for _ in 0..500 {
+    client.send_bytes("STAT\r\nNOOP\r\n".repeat(250).as_bytes());
+    for _ in 0..250 {
         client.expect(213);
+        client.expect(200);
     }
     // ABOR after this command also waits.
-    client.send("NOOP");
+    client.send("PWD\r\nABOR");
     drop(data);
     client.expect(426);
-    client.expect(200);
+    client.expect(257);
+    client.expect(226);
 }
 
 /// Begins an upload, which has stored ten bytes.
@@ -117,7 +149,7 @@ fn an_upload_is_aborted() {
 #[test]
 fn a_transfer_is_cancelled_when_the_control_connection_is_closed() {
     let server = Server::start(&[]);
-    for commands in ["", "NOOP\r\n"] {
+    for commands in ["", "NOOP\r\n", "PWD\r\n"] {
         let mut client = server.ann();
         let data = upload(&server, &mut client);
         client.send_bytes(commands.as_bytes());

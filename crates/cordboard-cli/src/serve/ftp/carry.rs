@@ -11,6 +11,7 @@ use cordboard::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
+use super::asked::{Asked, so_far};
 use super::lines::Lines;
 use super::listed::{self, Commanded, Listed, Seen};
 use super::progress::{self, Progress};
@@ -18,12 +19,6 @@ use super::server::Server;
 use crate::request;
 use crate::steering::control;
 use crate::sys;
-use crate::units;
-
-/// The maximum time for the replies to STAT commands that wait at the end of the transfer.
-const ANSWERS: Duration = Duration::from_secs(30);
-/// The maximum number of STAT commands that wait for a reply. Further ones stay unread.
-const MOST_ASKED: u32 = 16;
 
 /// How a transfer has ended.
 #[derive(Debug, Default)]
@@ -139,7 +134,7 @@ pub fn carry(
     let mut watch = Watch::new(total, label, interval);
     loop {
         let has_ended = advance(&mut mover, &mut carried, &mut watch);
-        watch.answer(lines, has_ended, Instant::now() + ANSWERS);
+        watch.answer(lines, has_ended);
         if has_ended {
             break;
         }
@@ -178,8 +173,8 @@ struct Watch {
     interval: Duration,
     /// `seen` has been updated since the last command was read.
     is_fresh: bool,
-    /// The number of STAT commands without a reply.
-    asked: u32,
+    /// The commands without a reply.
+    asked: Asked,
     seen: Seen,
     /// What the steering clients have commanded.
     commanded: Cell<Commanded>,
@@ -199,7 +194,7 @@ impl Watch {
             progress: Progress::since(Instant::now()),
             interval,
             is_fresh: false,
-            asked: 0,
+            asked: Asked::default(),
             seen: Seen::nothing(),
             commanded: Cell::default(),
             total,
@@ -236,7 +231,7 @@ impl Watch {
         let listener = self.listed.as_ref().and_then(Listed::listener);
         fds.extend(listener.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Commands that were read ahead cause no further event.
-        let more = (self.asked == 0 && lines.is_next(b"STAT")).then(Instant::now);
+        let more = (self.asked.is_empty() && self.asked.is_next(lines)).then(Instant::now);
         let idle = self.idle_time(server.idle);
         let left = self.longest_wait(Instant::now(), idle, [due, more]);
         let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
@@ -282,25 +277,18 @@ impl Watch {
     /// Replies to STAT if the count is fresh, or is the last one. During the transfer, sends a
     /// reply only if the socket has room, because a wait for the client would delay the checks
     /// of the progress, the shutdown and the steering clients. The other replies follow with a
-    /// later count. After the transfer, closes the connection of a client that has not read the
-    /// replies by the time `until`.
-    fn answer(&mut self, lines: &mut Lines, is_last: bool, until: Instant) {
-        if !self.is_fresh && !is_last {
+    /// later count. After the transfer, closes the connection of a client that does not read the
+    /// replies.
+    fn answer(&mut self, lines: &mut Lines, is_last: bool) {
+        if self.asked.is_empty() {
             return;
         }
-        let text = format!(
-            "{} so far",
-            units::number_of(self.seen.last.written, "byte")
-        );
-        while self.asked > 0 && (is_last || lines.can_send()) {
-            self.asked -= 1;
-            if lines.reply(213, text.as_bytes()).is_err() || Instant::now() >= until {
-                // Each further reply could wait as long as this one.
-                lines.cut();
-                self.closed = true;
-                self.asked = 0;
-            }
-        }
+        let text = so_far(self.seen.last.written);
+        let is_open = match is_last {
+            true => self.asked.finish(lines, &text),
+            false => self.asked.answer(lines, self.is_fresh.then_some(&text)),
+        };
+        self.closed |= !is_open;
     }
 
     /// Returns the time at which the transfer is to be listed.
@@ -339,16 +327,7 @@ impl Watch {
         }
     }
 
-    /// Removes and counts the STAT commands that come next. Returns whether there are any.
-    fn take_requests(&mut self, lines: &mut Lines) -> bool {
-        let before = self.asked;
-        while self.asked < MOST_ASKED && lines.take(b"STAT") {
-            self.asked += 1;
-        }
-        self.asked > before
-    }
-
-    /// Handles STAT and ABOR. Returns the reason if the transfer must be cancelled.
+    /// Handles STAT, NOOP and ABOR. Returns the reason if the transfer must be cancelled.
     fn cancels(
         &mut self,
         server: &Server,
@@ -365,9 +344,9 @@ impl Watch {
             self.progress = Progress::since(now);
         }
         self.is_fresh = false;
-        let is_first = self.asked == 0;
+        let is_first = !self.asked.asks_status();
         // One record answers all of them: many requests could fill the socket of the cue.
-        if self.take_requests(lines) && is_first {
+        if self.asked.take(lines) && is_first && self.asked.asks_status() {
             mover.request_status();
         }
         if lines.take(b"ABOR") {

@@ -1,6 +1,7 @@
 //! `cordboard serve ftp`: an FTP server (RFC 959, 2228, 2389, 2428, 3659, 4217).
 
 mod ascii;
+mod asked;
 mod carry;
 mod command;
 mod data;

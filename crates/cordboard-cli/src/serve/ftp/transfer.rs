@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
+use super::asked::{Asked, so_far};
 use super::carry::{Carried, carry};
 use super::data::{self, NoConnection};
 use super::lines::Lines;
@@ -28,6 +29,9 @@ use crate::{endpoint, sys, units};
 
 /// The number of names that STOU tries.
 const TRIES: u32 = 1000;
+
+/// The reply to STAT before the data connection is made.
+const UNCONNECTED: &str = "Waiting for the data connection";
 
 /// The purpose of a data connection.
 struct Job<'a> {
@@ -90,11 +94,13 @@ impl Session {
         }
         let server = Arc::clone(&self.server);
         let until = Instant::now() + data::PATIENCE.min(server.idle);
-        let lines = &mut self.lines;
+        let mut asked = Asked::default();
         let mut wait = |fd: BorrowedFd<'_>, events| {
-            waiting::wait(Some(server.ending.as_fd()), lines, fd, events, until)
+            let control = (&mut self.lines, &mut asked, UNCONNECTED);
+            waiting::wait(Some(server.ending.as_fd()), control, fd, events, until)
         };
         let done = data::connect(mode, (self.local, self.client), &mut wait);
+        asked.finish(&mut self.lines, UNCONNECTED);
         let why = match done {
             Ok(socket) => return Ok(Ok(socket)),
             Err(NoConnection::Unset) => "Send PASV, EPSV, PORT or EPRT first".to_owned(),
@@ -342,10 +348,13 @@ impl Session {
         if job.direction == Direction::ToClient {
             carried.complete &= !carried.aborted;
         }
-        let lines = &mut self.lines;
+        let status = so_far(carried.written);
+        let mut asked = Asked::default();
         let (waited, done) = pump.finish(ours, carried.complete, |fd| {
-            last_bytes(&server, lines, fd, client)
+            let control = (&mut self.lines, &mut asked, &status[..]);
+            last_bytes(&server, control, fd, client)
         });
+        asked.finish(&mut self.lines, &status);
         carried.aborted |= waited == Waited::Aborted;
         carried.idle |= waited == Waited::TimedOut;
         if let Err(error) = done {
@@ -369,7 +378,7 @@ impl Session {
 /// the idle time, and the last bytes, too, may be sent within the time of grace.
 fn last_bytes(
     server: &Server,
-    lines: &mut Lines,
+    (lines, asked, status): (&mut Lines, &mut Asked, &str),
     fd: BorrowedFd<'_>,
     client: BorrowedFd<'_>,
 ) -> Waited {
@@ -391,7 +400,8 @@ fn last_bytes(
             .min();
         let ending = deadline.is_none().then(|| server.ending.as_fd());
         let none = PollFlags::empty();
-        match waiting::wait(ending, lines, fd, none, until.unwrap_or(now)) {
+        let control = (&mut *lines, &mut *asked, status);
+        match waiting::wait(ending, control, fd, none, until.unwrap_or(now)) {
             // The loop checks which time is over.
             Waited::TimedOut | Waited::Ending => {}
             other => return other,

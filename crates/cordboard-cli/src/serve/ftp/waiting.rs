@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::asked::Asked;
 use super::lines::Lines;
 
 /// Why a wait has ended.
@@ -21,34 +22,47 @@ pub enum Waited {
 }
 
 /// Waits until `fd` has one of these events, until `ending` hangs up, or until this time.
-/// Commands other than ABOR are not carried out.
+/// Replies to STAT with `status`, and to NOOP, if the socket has room. The caller finishes
+/// `asked` before its next reply. Other commands except ABOR are not carried out.
 pub fn wait(
     ending: Option<BorrowedFd<'_>>,
-    lines: &mut Lines,
+    (lines, asked, status): (&mut Lines, &mut Asked, &str),
     fd: BorrowedFd<'_>,
     events: PollFlags,
     until: Instant,
 ) -> Waited {
     loop {
+        while asked.take(lines) {
+            if !asked.answer(lines, Some(status)) {
+                return Waited::Closed;
+            }
+        }
         if lines.take(b"ABOR") {
             return Waited::Aborted;
         }
         let mut fds = vec![PollFd::from_borrowed_fd(fd, events)];
         fds.extend(ending.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let control = fds.len();
         fds.extend(lines.awaited());
+        // Replies wait for room.
+        let room = lines.fd().filter(|_| !asked.is_empty());
+        fds.extend(room.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         let left = until.saturating_duration_since(Instant::now());
         let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
         let has = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
         match done {
-            Ok(0) => return Waited::TimedOut,
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return Waited::Closed,
             Ok(_) if has(0) => return Waited::Ready,
             Ok(_) if ending.is_some() && has(1) => return Waited::Ending,
+            // Also if commands arrive again and again.
+            Ok(events) if events == 0 || left.is_zero() => return Waited::TimedOut,
             Ok(_) => {}
         }
+        let (reads, writes) = (has(control), has(control + 1));
         drop(fds);
-        if !lines.advance() {
+        let is_open = (!reads || lines.advance()) && (!writes || asked.answer(lines, Some(status)));
+        if !is_open {
             return Waited::Closed;
         }
     }
@@ -56,12 +70,18 @@ pub fn wait(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::net::{TcpListener, TcpStream};
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::fd::AsFd;
     use std::time::Duration;
 
     use super::*;
+
+    fn wait_long(lines: &mut Lines, asked: &mut Asked, until: Instant) -> Waited {
+        let never = TcpListener::bind("127.0.0.1:0").unwrap();
+        let control = (lines, asked, "a status");
+        wait(None, control, never.as_fd(), PollFlags::IN, until)
+    }
 
     /// A command that is not carried out yet does not hide the end of the connection.
     #[test]
@@ -69,16 +89,44 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for (sent, expected) in [
             (&b""[..], Waited::Closed),
-            (b"NOOP\r\n", Waited::Closed),
+            (b"PWD\r\n", Waited::Closed),
+            (b"NOOP\r\nPWD\r\n", Waited::Closed),
             (b"ABOR\r\n", Waited::Aborted),
+            (b"STAT\r\nNOOP\r\nABOR\r\n", Waited::Aborted),
         ] {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let mut lines = Lines::new(listener.accept().unwrap().0);
             client.write_all(sent).unwrap();
-            drop(client);
+            client.shutdown(Shutdown::Write).unwrap();
             let until = Instant::now() + Duration::from_secs(60);
-            let waited = wait(None, &mut lines, listener.as_fd(), PollFlags::IN, until);
+            let waited = wait_long(&mut lines, &mut Asked::default(), until);
             assert_eq!(waited, expected, "{sent:?}");
         }
+    }
+
+    /// The replies that have no room are sent later, while the wait goes on.
+    #[test]
+    fn a_client_that_does_not_read_gets_its_replies_later() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut lines = Lines::new(listener.accept().unwrap().0);
+        while lines.can_send() {
+            lines.reply(220, b"an earlier reply").unwrap();
+        }
+        client.write_all(b"STAT\r\nNOOP\r\n").unwrap();
+        let mut asked = Asked::default();
+        lines.fill().unwrap();
+        assert!(asked.take(&mut lines) && asked.answer(&mut lines, Some("")));
+        assert!(asked.asks_status(), "there is no room");
+        let reads = std::thread::spawn(move || {
+            let lines = BufReader::new(&client).lines().map(Result::unwrap);
+            let replies = lines.skip_while(|line| line.starts_with("220"));
+            let got: Vec<String> = replies.take(2).collect();
+            (&client).write_all(b"ABOR\r\n").unwrap();
+            got
+        });
+        let until = Instant::now() + Duration::from_secs(60);
+        assert_eq!(wait_long(&mut lines, &mut asked, until), Waited::Aborted);
+        assert_eq!(reads.join().unwrap(), ["213 a status", "200 OK"]);
     }
 }
