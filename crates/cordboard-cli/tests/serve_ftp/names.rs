@@ -30,6 +30,18 @@ fn names_that_begin_with_a_hyphen_are_listed() {
         let names: Vec<_> = names.lines().collect();
         assert_eq!(names.join(" "), expected, "NLST {argument}");
     }
+    // The replies of STAT are listings, too.
+    for (argument, listed) in [
+        ("-la", &["-a b", "-d", "-dash", "other"][..]),
+        ("-l -d", &["-l", "inside"]),
+        ("-d", &["-l", "inside"]),
+        ("-- -dash", &["-dash"]),
+    ] {
+        let text = client.ask(&format!("STAT {argument}"), 213);
+        let names = text.lines().filter(|line| line.starts_with(' '));
+        let names = names.map(|line| line.split_once(':').unwrap().1[3..].to_owned());
+        assert_eq!(names.collect::<Vec<_>>(), listed, "STAT {argument}");
+    }
     client.ask("CWD -d", 250);
     let text = client.fetch_text("LIST -l");
     assert!(
@@ -44,5 +56,6 @@ fn names_that_begin_with_a_hyphen_are_listed() {
     for argument in ["-none.txt", "-none/x", "-l none", "-"] {
         let _data = client.passive();
         client.ask(&format!("LIST {argument}"), 550);
+        client.ask(&format!("STAT {argument}"), 550);
     }
 }

@@ -101,8 +101,12 @@ impl Session {
     }
 
     /// Sends a listing over the control connection.
-    fn listed(&mut self, path: &[u8]) -> Step {
+    fn listed(&mut self, argument: &[u8]) -> Step {
         let root = &self.server.root;
+        let path = match listing::without_options(root, &self.here, argument) {
+            Ok(path) => path,
+            Err(error) => return self.failed(argument, &error),
+        };
         match listing::listing(root, &self.here, path, listing::Kind::Long, false) {
             Ok(text) => {
                 let lines: Vec<Vec<u8>> = text
