@@ -101,7 +101,15 @@ fn directories_are_listed() {
     assert!(client.ask("STAT sub", 213).contains(" b\n"));
     let _data = client.passive();
     client.ask("LIST none", 550);
-    client.ask("MLSD sub/b", 550);
+    // RFC 3659, 7.2.1.
+    for (path, code) in [
+        ("sub/b", 501),
+        ("sub/b/", 501),
+        ("none", 550),
+        ("a file/b", 550),
+    ] {
+        client.ask(&format!("MLSD {path}"), code);
+    }
     let mut client = server.anonymous();
     client.ask("LIST", 425);
     server.logs(&["LIST /", "complete"]);
@@ -242,7 +250,11 @@ fn facts_and_settings_are_reported() {
     client.ask("ALLO 100", 202);
     client.ask("TYPE E", 504);
     client.ask("STAT", 211);
-    client.ask("SITE EXEC ls", 500);
+    client.ask("ACCT x", 202);
+    for line in ["SITE EXEC ls", "REIN", "SMNT /"] {
+        client.ask(line, 502);
+    }
+    client.ask("XYZZY", 500);
     client.ask("RETR", 501);
 }
 

@@ -141,7 +141,8 @@ fn the_tree_is_changed() {
     client.ask("RNFR d", 350);
     client.ask("RNTO a\0b", 501);
     client.ask("MLST a\0b", 501);
-    client.ask("MFMT 20010909014640 g", 213);
+    let said = client.ask("MFMT 20010909014640 g", 213);
+    assert_eq!(said, "213 Modify=20010909014640; g");
     assert!(client.ask("MDTM g", 213).ends_with(" 20010909014640"));
     client.ask("DELE d", 550);
     client.ask("DELE g", 250);

@@ -22,26 +22,17 @@ impl Session {
             Command::MachineFact(path) => self.facts(&path),
             Command::Stat(path) if path.is_empty() => self.status(),
             Command::Stat(path) => self.listed(&path),
-            Command::Delete(path) => self.change_tree("DELE", &path, 250, |session, path| {
+            Command::Delete(path) => self.change_tree("DELE", &path, |session, path| {
                 session.server.root.remove_file(&session.here.join(path))
             }),
-            Command::RemoveDirectory(path) => {
-                self.change_tree("RMD", &path, 250, |session, path| {
-                    session
-                        .server
-                        .root
-                        .remove_directory(&session.here.join(path))
-                })
-            }
+            Command::RemoveDirectory(path) => self.change_tree("RMD", &path, |session, path| {
+                session
+                    .server
+                    .root
+                    .remove_directory(&session.here.join(path))
+            }),
             Command::MakeDirectory(path) => self.make_directory(&path),
-            Command::SetModified { seconds, path } => {
-                self.change_tree("MFMT", &path, 213, |session, path| {
-                    session
-                        .server
-                        .root
-                        .set_modified(&session.here.join(path), seconds)
-                })
-            }
+            Command::SetModified { seconds, path } => self.set_modified(&path, seconds),
             _ => self.say(502, "Not implemented"),
         }
     }
@@ -54,6 +45,17 @@ impl Session {
         let result = self.server.root.make_directory(&place);
         let text = [&quoted(&place)[..], b" created"].concat();
         self.done("MKD", path, (257, &text), result)
+    }
+
+    fn set_modified(&mut self, path: &[u8], seconds: i64) -> Step {
+        if let Some(step) = self.refuses_to_write() {
+            return step;
+        }
+        let place = self.here.join(path);
+        let result = self.server.root.set_modified(&place, seconds);
+        let digits = Utc::of(seconds).digits().unwrap_or_default();
+        let text = [b"Modify=", digits.as_bytes(), b"; ", path].concat();
+        self.done("MFMT", path, (213, &text), result)
     }
 
     fn change(&mut self, path: &[u8]) -> Step {
@@ -138,14 +140,13 @@ impl Session {
         &mut self,
         verb: &str,
         path: &[u8],
-        code: u16,
         change: impl FnOnce(&Session, &[u8]) -> io::Result<()>,
     ) -> Step {
         if let Some(step) = self.refuses_to_write() {
             return step;
         }
         let result = change(self, path);
-        self.done(verb, path, (code, b"Done"), result)
+        self.done(verb, path, (250, b"Done"), result)
     }
 }
 

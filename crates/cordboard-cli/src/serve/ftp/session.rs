@@ -256,6 +256,8 @@ impl Session {
             Command::Mode(b'S') => self.say(200, "Stream"),
             Command::Structure(_) | Command::Mode(_) => self.say(504, "Not supported"),
             Command::Allo => self.say(202, "No space needs to be reserved"),
+            Command::Account => self.say(202, "No account is needed"),
+            Command::Unimplemented => self.say(502, "Not implemented"),
             _ => return None,
         })
     }
@@ -279,7 +281,7 @@ impl Session {
 
     fn help(&mut self) -> Step {
         let lines = [
-            "USER PASS AUTH PBSZ PROT QUIT NOOP SYST FEAT HELP STAT OPTS TYPE STRU MODE ALLO",
+            "USER PASS ACCT AUTH PBSZ PROT QUIT NOOP SYST FEAT HELP STAT OPTS TYPE STRU MODE ALLO",
             "PWD CWD CDUP PASV EPSV PORT EPRT REST ABOR LIST NLST MLSD MLST SIZE MDTM MFMT",
             "RETR STOR STOU APPE RNFR RNTO DELE MKD RMD",
         ];
@@ -385,6 +387,10 @@ impl Session {
 
     /// Replies with the error of an operation on a path.
     pub(super) fn failed(&mut self, path: &[u8], error: &io::Error) -> Step {
+        self.failed_with(errors::code(error), path, error)
+    }
+
+    pub(super) fn failed_with(&mut self, code: u16, path: &[u8], error: &io::Error) -> Step {
         let why = match error.kind() {
             io::ErrorKind::NotFound => "no such file or directory".to_owned(),
             io::ErrorKind::InvalidInput => "the file system does not allow this name".to_owned(),
@@ -395,7 +401,7 @@ impl Session {
         };
         let mut text = path.to_vec();
         text.extend_from_slice(format!(": {why}").as_bytes());
-        self.lines.reply(errors::code(error), &text)?;
+        self.lines.reply(code, &text)?;
         Ok(Next::Continue)
     }
 

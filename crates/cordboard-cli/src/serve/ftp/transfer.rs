@@ -61,7 +61,15 @@ impl Session {
         let text = listing::listing(root, &self.here, path, kind, writes);
         let file = match text.and_then(|text| in_memory(&text)) {
             Ok(file) => file,
-            Err(error) => return self.failed(path, &error),
+            Err(error) => {
+                let about = root.listed_metadata(&self.here.join(path));
+                let is_file = about.is_ok_and(|about| !about.is_dir());
+                return match kind {
+                    // RFC 3659, 7.2.1.
+                    Kind::Machine if is_file => self.failed_with(501, path, &error),
+                    _ => self.failed(path, &error),
+                };
+            }
         };
         let verb = match kind {
             Kind::Long => "LIST",
