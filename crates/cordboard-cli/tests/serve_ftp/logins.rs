@@ -118,9 +118,21 @@ fn hash_password_prints_the_line_of_a_user() {
     );
     assert!(!line.contains("secret"));
     assert_ne!(first.stdout(), second.stdout(), "salted");
-    for empty in ["", "\n"] {
+    for empty in ["", "\n", "\r\n"] {
         run("ann", empty).fails(2, &["ann", "the password is empty"]);
+    }
+    // A client cannot send it.
+    for lines in ["one\ntwo", "one\n\n", "\nsecret\n"] {
+        run("ann", lines).fails(2, &["ann", "contains a line feed"]);
     }
     // The command does not read standard input here.
     call(["serve", "ftp", "--hash-password", "a:b"]).fails(2, &["a:b"]);
+    // The server would refuse the file of users.
+    for name in ["ftp", "Anonymous"] {
+        call(["serve", "ftp", "--hash-password", name]).fails(2, &[name, "anonymous clients"]);
+    }
+    // A file of another system.
+    let line = run("ann", &format!("{PASSWORD}\r\n"));
+    let server = Server::with_users(line.ok().stdout());
+    server.ann();
 }

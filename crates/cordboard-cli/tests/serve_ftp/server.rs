@@ -34,7 +34,12 @@ impl Server {
 
     /// A server with this runtime directory.
     pub fn with(address: &str, flags: &[&str], home: &Path) -> Server {
-        Server::by(cordboard(), address, flags, home)
+        Server::by(cordboard(), address, flags, home, users().as_bytes())
+    }
+
+    /// A server with these users.
+    pub fn with_users(users: &[u8]) -> Server {
+        Server::by(cordboard(), "127.0.0.1:0", &[], dir().path(), users)
     }
 
     /// A server whose user is restricted by the modes of files, unlike root. `None`: the test is
@@ -60,14 +65,21 @@ impl Server {
             command = wrapped;
         }
         let home = dir();
-        Some(Server::by(command, "127.0.0.1:0", &[], home.path()))
+        let users = users().as_bytes();
+        Some(Server::by(command, "127.0.0.1:0", &[], home.path(), users))
     }
 
     /// A server that this command runs.
-    fn by(mut command: Command, address: &str, flags: &[&str], home: &Path) -> Server {
+    fn by(
+        mut command: Command,
+        address: &str,
+        flags: &[&str],
+        home: &Path,
+        users: &[u8],
+    ) -> Server {
         let folder = dir();
         std::fs::create_dir(folder.path().join("root")).unwrap();
-        std::fs::write(folder.path().join("users"), users()).unwrap();
+        std::fs::write(folder.path().join("users"), users).unwrap();
         let log = folder.path().join("log");
         let child = command
             .args(["serve", "ftp", "--listen", address, "--root"])

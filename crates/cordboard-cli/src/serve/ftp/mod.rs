@@ -66,6 +66,12 @@ fn hash_password(name: &str) -> Result<(), Problem> {
             "a name is not empty, and contains no ':', '#' or line feed",
         ));
     }
+    if users::is_anonymous(name) {
+        return Err(Problem::usage(
+            name,
+            "this name belongs to anonymous clients, and cannot have a password",
+        ));
+    }
     let mut password = Vec::new();
     std::io::stdin()
         .read_to_end(&mut password)
@@ -79,6 +85,14 @@ fn hash_password(name: &str) -> Result<(), Problem> {
         })?;
     if password.last() == Some(&b'\n') {
         password.pop();
+        // A file of another system has such ends of lines.
+        if password.last() == Some(&b'\r') {
+            password.pop();
+        }
+    }
+    if password.contains(&b'\n') {
+        return Err(Problem::usage(name, "the password contains a line feed")
+            .help("a client sends the password in one line"));
     }
     if password.is_empty() {
         return Err(Problem::usage(name, "the password is empty")

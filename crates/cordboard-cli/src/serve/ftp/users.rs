@@ -109,7 +109,8 @@ impl Users {
     }
 }
 
-fn is_anonymous(name: &str) -> bool {
+/// Returns whether this is a name of anonymous clients.
+pub fn is_anonymous(name: &str) -> bool {
     name.eq_ignore_ascii_case("anonymous") || name.eq_ignore_ascii_case("ftp")
 }
 
