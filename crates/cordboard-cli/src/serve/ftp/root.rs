@@ -324,6 +324,10 @@ impl Root {
             match about {
                 Ok(about) => each(name.as_bytes(), &about),
                 Err(error) if is_removed(&error) => {}
+                // The mount of a FUSE server of another user: not even root may access it.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {
+                    each(name.as_bytes(), &About::UNKNOWN);
+                }
                 // A client that mirrors the directory deletes what is not listed.
                 Err(error) => return Err(error),
             }

@@ -24,6 +24,18 @@ pub struct About {
 }
 
 impl About {
+    /// Those of a file of which only the name is known. It is listed as a special file.
+    pub const UNKNOWN: About = About {
+        kind: FileType::Unknown,
+        mode: 0,
+        links: 1,
+        user: 0,
+        group: 0,
+        length: 0,
+        modified: (0, 0),
+        id: (0, 0),
+    };
+
     /// Returns the metadata of an open file.
     pub fn of(file: impl AsFd) -> io::Result<About> {
         Ok(About::from(fstat(file)?))

@@ -344,3 +344,22 @@ fn an_upload_that_opens_its_file_during_the_removal_keeps_it() {
         assert!(path.exists());
     }
 }
+
+/// As the mount of a FUSE server of another user, which not even root may access.
+#[test]
+fn an_entry_that_may_not_be_accessed_is_a_special_file() {
+    let base = tempfile::tempdir().unwrap();
+    std::fs::write(base.path().join("f"), b"bytes").unwrap();
+    let root = Root::open(base.path()).unwrap();
+    let mut all = Vec::new();
+    testkit::refuse::apart(|| {
+        let nofollow = libc::AT_SYMLINK_NOFOLLOW as u32;
+        testkit::refuse::refuse_where(libc::SYS_newfstatat, 3, nofollow, libc::EACCES);
+        let top = Place::default();
+        root.list(&top, |name, about| {
+            all.push((name.to_owned(), about.is_file(), about.length))
+        })
+        .unwrap();
+    });
+    assert_eq!(all, [(b"f".to_vec(), false, 0)]);
+}
