@@ -96,15 +96,21 @@ impl Suspended {
             return Ok(Suspended { description });
         }
         let description = Arc::new(Description::new(fd)?);
+        // First: a thread that finds the flag cleared must not find 0 here.
+        COUNT.fetch_add(1, Ordering::AcqRel);
+        // The program may have set other flags since.
+        let flags = sys::flags(fd).unwrap_or(flags);
         // Changes nothing if the flag is emulated, or if the file was opened
         // with it and the kernel cannot clear it.
-        sys::set_flags(fd, flags & !libc::O_ASYNC)?;
+        if let Err(errno) = sys::set_flags(fd, flags & !libc::O_ASYNC) {
+            COUNT.fetch_sub(1, Ordering::AcqRel);
+            return Err(errno);
+        }
         entries.push(SuspendedFlag {
             description: Arc::clone(&description),
             users: 1,
             restore: true,
         });
-        COUNT.fetch_add(1, Ordering::AcqRel);
         Ok(Suspended { description })
     }
 

@@ -77,7 +77,9 @@ pub(super) fn facts(
         FileType::RegularFile => {
             facts.id = Some(id);
             facts.size = u64::try_from(stat.st_size).ok();
-            facts.allocated = u64::try_from(stat.st_blocks).ok().map(|b| b * 512);
+            facts.allocated = (u64::try_from(stat.st_blocks).ok())
+                // A server of FUSE may return any number.
+                .map(|blocks| blocks.saturating_mul(512));
             facts.position = offset.or_else(|| position(fd));
             let known = beside.filter(|other| other.kind == Kind::File && same_device(other, id));
             facts.filesystem = match known {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::sys::{Shown, is_over, poll_now, unsent};
+use crate::sys::{Shown, close_own, identity, is_over, poll_now, unsent};
 use crate::threads;
 
 /// Whether no process has the pipe's write end open. If a child of `fork(2)` has it,
@@ -120,9 +120,15 @@ fn ask<T: Send + 'static>(
     let Ok(copy) = reader.try_clone_to_owned() else {
         return Ok(query(reader));
     };
+    let id = identity(&copy);
     let (sender, answer) = channel();
     let call = Box::new(move || {
         let _ = sender.send(query(copy.as_fd()));
+        // The query may take minutes, in which the host may close all descriptors.
+        match id {
+            Some(id) => close_own(copy, id),
+            None => std::mem::forget(copy),
+        }
     });
     match threads::spawn(call) {
         Ok(()) => answer.recv_timeout(TIMEOUT).map_err(|_| answer),

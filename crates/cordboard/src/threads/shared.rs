@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pool::{ThreadPool, Work};
 use super::thread::NO_OWNER;
-use crate::sys::PerProcess;
+use crate::sys::{PerProcess, Thread};
 
 /// A call to make on another thread.
 pub(crate) type Call = Box<dyn FnOnce() + Send>;
@@ -44,7 +44,14 @@ pub(crate) fn call(call: impl FnOnce() + Send + 'static) {
 
 /// Makes a call on a thread of the process's pool, which belongs to no engine.
 /// Returns the call if no thread is available.
+///
+/// The pool's threads have the first thread's descriptor table. In another table, the
+/// call's descriptor numbers may refer to other files. If the first thread has exited,
+/// its table is unknown, and the pool is used.
 pub(crate) fn spawn(call: Call) -> Result<(), Call> {
+    if Thread::first().shares_descriptors() == Some(false) {
+        return Err(call);
+    }
     /// The sum of the default watermarks: 3 reads and 5 writes.
     const THREADS: usize = 8;
     static POOL: PerProcess<Arc<ThreadPool<Numbered>>> = PerProcess::new();
