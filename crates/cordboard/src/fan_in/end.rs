@@ -52,9 +52,8 @@ pub(super) fn close(mut inlet: Inlet<'_>) -> Closed {
         _ => SourceEnded::Stopped,
     };
     let divided = (inlet.sorter.as_ref()).map_or(0, |sorter| sorter.records.divided);
-    let rest = inlet.sorter.map(|sorter| sorter.into_bytes(arrived));
-    let (rest, is_whole) = rest.unwrap_or((Vec::new(), true));
-    let mut left = Vec::from_iter((!rest.is_empty()).then_some(rest));
+    let parts = inlet.sorter.map(|sorter| sorter.into_parts(arrived));
+    let (mut left, is_whole) = parts.unwrap_or((Vec::new(), true));
     // The caller would take bytes behind a gap for the missing ones.
     if is_whole {
         left.extend(bytes_of(stranded));

@@ -35,16 +35,16 @@ pub(super) struct Sorter<'a> {
 impl<'a> Sorter<'a> {
     /// Returns the records and the bytes that are left in the private pipe, in their order, and
     /// whether these are all. `arrived`: bytes that have arrived there since the last read.
-    pub(super) fn into_bytes(self, arrived: u64) -> (Vec<u8>, bool) {
+    pub(super) fn into_parts(self, arrived: u64) -> (Vec<Vec<u8>>, bool) {
         let unread = self.unread + arrived;
         let rest = match unread {
             0 => Ok(Vec::new()),
             _ => read_exactly(self.own.reader(), unread as usize),
         };
         let is_whole = rest.is_ok();
-        let mut bytes = self.records.into_bytes();
-        bytes.extend(rest.unwrap_or_default());
-        (bytes, is_whole)
+        let parts = [self.records.into_bytes(), rest.unwrap_or_default()];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        (parts.collect(), is_whole)
     }
 
     pub(super) fn new(own: &'a Channel, records: Records) -> Sorter<'a> {
