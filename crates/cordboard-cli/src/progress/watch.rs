@@ -127,6 +127,9 @@ impl Watch {
         self.screen.print("");
         self.style = Style::Nothing;
         self.scan = None;
+        if std::mem::take(&mut self.ticking) && signals::stop().is_none() {
+            signals::draw_every(Duration::ZERO);
+        }
     }
 
     /// Called before each transfer, with the bytes to move in all.
@@ -162,7 +165,7 @@ impl Watch {
     fn timer(&mut self) {
         if self.draws() && signals::stop().is_none() {
             self.ticking = true;
-            signals::tick(self.pace.0);
+            signals::draw_every(self.pace.0);
         }
     }
 

@@ -24,7 +24,7 @@ pub use state::{
     Interrupted, check_stop, is_progress_requested, name, reaches_this_thread, set_written,
     status_of, stop, take_progress_request, written,
 };
-pub use timer::{tick, with_timer};
+pub use timer::{draw_every, tick, with_timer};
 
 #[cfg(test)]
 pub use state::{record_old_stop, request_progress};

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::alarm::set_timer;
 use super::state::{is_pending, reaches_this_thread, stop};
-use super::timer::{RETRY, tick};
+use super::timer::{RETRY, tick, tick_for_drawing};
 
 /// Repeats a call that a signal has interrupted. A file system, such as one in
 /// user space, may fail any call with `EINTR`, for example at the signal of the
@@ -52,10 +52,48 @@ pub fn repeat_interrupted<T, E>(
         // A requested line of progress is printed after the call.
         set_timer(Duration::ZERO);
     };
-    if !before.is_zero() {
+    if before == RETRY && !is_pending() {
+        // It was set for a signal that has been handled meanwhile.
+        tick_for_drawing();
+    } else if !before.is_zero() {
         tick(before);
     } else if is_pending() {
         set_timer(RETRY);
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::{request_progress, take_progress_request};
+    use super::super::timer::draw_every;
+    use super::*;
+    use crate::sys;
+
+    /// A request that is answered while a call waits leaves no timer behind, or that of the
+    /// drawing.
+    #[test]
+    fn the_timer_of_a_handled_signal_does_not_stay() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        for drawing in [Duration::ZERO, HOUR] {
+            // The process has one timer.
+            assert!(testkit::child::in_a_child(|| {
+                draw_every(drawing);
+                let mut calls = 0;
+                let done = retry(|| {
+                    calls += 1;
+                    if calls == 1 {
+                        // The handler of SIGUSR1.
+                        request_progress();
+                        tick(RETRY);
+                        return Err(Errno::INTR);
+                    }
+                    take_progress_request();
+                    Ok(())
+                });
+                let interval = sys::set_timer(Duration::ZERO, Duration::ZERO);
+                done == Ok(()) && interval == drawing
+            }));
+        }
+    }
 }

@@ -75,7 +75,8 @@ fn take_modes(modes: Modes) -> Result<(), Errno> {
         .for_each(|signal| sys::handle(signal, on_end));
     TAKEN.store(true, Ordering::SeqCst);
     let done = loop {
-        match enter() {
+        // Not in a handler: Ctrl-C ends a write that waits.
+        match enter(write_waiting) {
             // In the background, the call has stopped this process (SIGTTOU). The
             // handlers have then entered the screen in the foreground.
             Err(Errno::INTR) => {}
@@ -151,8 +152,8 @@ fn in_foreground(set: impl Fn() -> Result<(), Errno>) {
     }
 }
 
-/// Sets the modes of this process, and enters the alternate screen.
-fn enter() -> Result<(), Errno> {
+/// Sets the modes of this process, and enters the alternate screen, by `write_all`.
+fn enter(write_all: fn(&'static [u8])) -> Result<(), Errno> {
     let Some(modes) = MODES.get() else {
         return Ok(());
     };
@@ -160,7 +161,7 @@ fn enter() -> Result<(), Errno> {
     if let Some((enter, _)) = modes.screen
         && !ON_SCREEN.swap(true, Ordering::SeqCst)
     {
-        let _ = write(stdout(), enter);
+        write_all(enter);
         ENTERED.store(true, Ordering::SeqCst);
     }
     Ok(())
@@ -184,9 +185,13 @@ fn restore() -> Result<(), Errno> {
     restored
 }
 
+fn write_waiting(bytes: &'static [u8]) {
+    let _ = write(stdout(), bytes);
+}
+
 /// Writes to standard output. The terminal may have no room, without a reader: a write that
 /// waits could be ended only by SIGKILL, because all other signals are blocked.
-fn write_without_waiting(bytes: &[u8]) {
+fn write_without_waiting(bytes: &'static [u8]) {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     // A description of its own: others use that of standard output.
     match open(c"/proc/self/fd/1", flags, Mode::empty()) {
@@ -233,6 +238,6 @@ extern "C" fn on_continue(_: libc::c_int) {
 
 fn take_again() {
     if TAKEN.load(Ordering::SeqCst) {
-        in_foreground(enter);
+        in_foreground(|| enter(write_without_waiting));
     }
 }

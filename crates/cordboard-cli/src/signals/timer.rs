@@ -1,5 +1,6 @@
 //! The interval timer that interrupts the main thread's system calls.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::alarm::set_timer;
@@ -17,6 +18,21 @@ pub fn tick(interval: Duration) {
     if interval != RETRY && is_pending() {
         set_timer(RETRY);
     }
+}
+
+/// The interval for drawing progress, in microseconds.
+static DRAWING: AtomicU64 = AtomicU64::new(0);
+
+/// Interrupts this thread every `interval`, so that progress is drawn. Zero: it is not drawn.
+pub fn draw_every(interval: Duration) {
+    let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+    DRAWING.store(micros, Ordering::Relaxed);
+    tick(interval);
+}
+
+/// Sets the interval for drawing, once no signal is pending any more.
+pub(super) fn tick_for_drawing() {
+    tick(Duration::from_micros(DRAWING.load(Ordering::Relaxed)));
 }
 
 /// Writes a status line. The timer interrupts a write that blocks.
