@@ -96,7 +96,8 @@ fn one(
     is_last: bool,
 ) -> Result<Ended, (Problem, bool)> {
     let is_read = request.size != Size::Bytes(0);
-    let source = open(shown, is_read).map_err(|problem| (with_hint(problem, shown), false))?;
+    let (source, named) =
+        open(shown, is_read).map_err(|problem| (with_hint(problem, shown), false))?;
     let request = Request {
         source_unshared: source.is_owned(),
         ..request
@@ -104,7 +105,7 @@ fn one(
     // The total of the command is unknown before the last file is open.
     let total = request::total(source.as_fd(), &request).filter(|_| is_last);
     let moved = session.transfer(
-        shown,
+        &named,
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),
         request,
@@ -119,17 +120,19 @@ fn one(
     }
 }
 
-/// Opens a file. One that is not read is opened without waiting for the writer of a FIFO.
-fn open(operand: &OsStr, is_read: bool) -> Result<Opened, Problem> {
+/// Opens a file, and returns its name in hash lines. One that is not read is opened without
+/// waiting for the writer of a FIFO.
+fn open(operand: &OsStr, is_read: bool) -> Result<(Opened, OsString), Problem> {
     if operand.is_empty() {
         return Err(Problem::empty_name());
     }
     let name = endpoint::file(operand, Side::Source)?;
     let shown = operand.to_string_lossy();
-    match is_read {
-        true => endpoint::source(&name, &shown),
-        false => endpoint::source_of_several(&name, &shown),
-    }
+    let opened = match is_read {
+        true => endpoint::source(&name, &shown)?,
+        false => endpoint::source_of_several(&name, &shown)?,
+    };
+    Ok((opened, name.in_hash_lines(operand)))
 }
 
 /// Adds the hint for an operand that names another endpoint, or a socket.

@@ -13,7 +13,7 @@ use crate::endpoint::{self, Opened};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
 use crate::problem::{
-    Action, Problem, past_largest_offset, refusal_hint, refusal_text, transfer_failed,
+    Action, Problem, operand_of, past_largest_offset, refusal_hint, refusal_text, transfer_failed,
 };
 use crate::progress::{Watch, is_on};
 use crate::report::SourceLine;
@@ -187,7 +187,9 @@ fn transfer(
     }
     let fan = prepare(&request)?;
     let totals = fds.iter().map(|fd| request::total(*fd, &request));
-    let total = totals.sum::<Option<u64>>();
+    // Each may be as long as a size permits.
+    let mut totals = totals;
+    let total = totals.try_fold(0u64, |sum, total| Some(sum.saturating_add(total?)));
     let on_screen = fds.iter().any(is_on) || is_on(sink);
     // The transfer to the sink runs on another thread, which no signal interrupts.
     let control: &Control = signals::polled();
@@ -202,9 +204,12 @@ fn total(outcome: &FanInOutcome) -> Report {
     let mut report = outcome.sink.clone();
     (report.read, report.stranded) = (outcome.read, outcome.stranded);
     (report.ended, report.errno) = (outcome.ended, outcome.errno);
+    let sources = outcome.sources.iter();
+    report.truncated += sources.map(|source| source.transfer.truncated).sum::<u64>();
     report.failed = match (outcome.ended, outcome.failed_source) {
         (Ended::Error, Some(_)) => Some(Side::Source),
-        (Ended::Error, None) => Some(Side::Sink),
+        (Ended::Error, None) if outcome.sink.ended == Ended::Error => Some(Side::Sink),
+        // Neither: a wait has failed.
         _ => None,
     };
     report
@@ -239,8 +244,13 @@ fn report(
 ) {
     if outcome.ended == Ended::Error && outcome.failed_source.is_none() {
         let action = Action::transfer(sink.as_fd());
-        let problem = transfer_failed(sink.shown.clone(), &total(outcome), action);
-        let problem = match past_largest_offset(&total(outcome), (None, sink_offset)) {
+        let total = total(outcome);
+        let who = match total.failed {
+            Some(_) => sink.shown.clone(),
+            None => operand_of(None, &"the sources", &sink.shown),
+        };
+        let problem = transfer_failed(who, &total, action);
+        let problem = match past_largest_offset(&total, (None, sink_offset)) {
             Some(hint) => problem.help(hint),
             None => problem,
         };
@@ -254,6 +264,7 @@ fn report(
             (failed.ended, failed.failed) = (Ended::Error, Some(Side::Source));
             (failed.errno, failed.read) = (report.errno, report.read);
             (failed.written, failed.stranded) = (report.written, report.stranded);
+            failed.truncated = report.transfer.truncated;
             let action = Action::transfer(source.as_fd());
             session.problem(&transfer_failed(source.shown.clone(), &failed, action));
         }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cordboard::fan_out::{Refused, SinkEnded, SinkReport};
 use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Side, Size};
@@ -60,12 +60,12 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let parsed = parsed?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
     let sinks = open_sinks(&parsed, &names, request::existing(&flags.writing))?;
-    let outcome = match transfer(flags, session, (&source, &sinks), request) {
-        Ok(outcome) => outcome,
+    let (outcome, elapsed) = match transfer(flags, session, (&source, &sinks), request) {
+        Ok(ended) => ended,
         Err(problem) => return Err(leaving(problem, sinks)),
     };
     session.set_sinks(sinks.iter().zip(&outcome.sinks).map(line).collect());
-    session.add(&total(&outcome));
+    session.add(&total(&outcome, elapsed));
     report(session, &source, &sinks, &outcome);
     remove_empty(&sinks, &outcome);
     if outcome.ended == Ended::Cancelled {
@@ -143,7 +143,7 @@ fn transfer(
     session: &mut Session,
     (source, sinks): (&Opened, &[Opened]),
     request: Request,
-) -> Result<FanOutOutcome, Problem> {
+) -> Result<(FanOutOutcome, Duration), Problem> {
     let owned = source.is_owned() && sinks.iter().all(Opened::is_owned);
     let request = Request {
         source_unshared: source.is_owned(),
@@ -189,7 +189,9 @@ fn transfer(
     let on_screen = is_on(source) || sinks.iter().any(is_on);
     let watch = session.watch(on_screen, total);
     watch.show_sinks(sinks.len());
-    fan.observe(watch).run().map_err(refused)
+    let start = Instant::now();
+    let outcome = fan.observe(watch).run().map_err(refused)?;
+    Ok((outcome, start.elapsed()))
 }
 
 /// Truncates the sinks that are to be replaced. All are checked before the first is
@@ -210,9 +212,11 @@ fn empty_all(source: &Opened, sinks: &[Opened]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The account of the source: the bytes that were read, and passed on to the sinks.
-fn total(outcome: &FanOutOutcome) -> Report {
+/// The account of the source: the bytes that were read, and passed on to the sinks. `elapsed`:
+/// the time until all sinks have ended, which is not that of the source.
+fn total(outcome: &FanOutOutcome, elapsed: Duration) -> Report {
     let mut report = outcome.source.clone();
+    report.elapsed = elapsed;
     report.ended = outcome.ended;
     report.errno = outcome.errno;
     report.failed = match (outcome.ended, outcome.failed_sink) {
@@ -257,7 +261,8 @@ fn lost(bytes: u64) -> String {
 fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &FanOutOutcome) {
     if outcome.ended == Ended::Error && outcome.failed_sink.is_none() {
         let action = Action::transfer(source.as_fd());
-        let problem = transfer_failed(source.shown.clone(), &total(outcome), action);
+        let failed = total(outcome, Duration::ZERO);
+        let problem = transfer_failed(source.shown.clone(), &failed, action);
         session.problem(&problem);
     } else if outcome.ended == Ended::Error && outcome.source.stranded > 0 {
         session.print(&format_args!(

@@ -38,7 +38,8 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
     let existing = request::existing(&flags.writing);
     let sink = endpoint::sink(&sink_name, &flags.sink.to_string_lossy(), existing)?;
-    let moved = transfer(session, &flags.source, (&source, &sink), request);
+    let named = source_name.in_hash_lines(&flags.source);
+    let moved = transfer(session, &named, (&source, &sink), request);
     let report = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     let ended = match report.ended {
         // The stages have sent their contents only now: the peer has the same

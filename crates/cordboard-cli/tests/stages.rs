@@ -67,6 +67,23 @@ fn without_stages_there_are_none_in_the_line() {
     assert!(json.get("stages").is_none() && json.get("verified").is_none());
 }
 
+/// The sum tools look for a file of the name in the line.
+#[test]
+fn the_scheme_of_a_file_is_not_in_its_line() {
+    let dir = dir();
+    file(&dir, "a", NINE);
+    file(&dir, "-", NINE);
+    for (operand, name) in [("file:a", "a"), ("a", "a"), ("file:-", "./-")] {
+        for command in [&["cat", operand][..], &["splice", operand, "/dev/null"]] {
+            let mut hashed = cordboard();
+            let hashed = hashed.args(command).args(["--hash", "crc32"]);
+            let run = run(hashed.current_dir(dir.path()));
+            assert_eq!(run.code(), 0, "{}", run.stderr());
+            assert_eq!(lines(&run), [format!("{CRC32}  {name}")]);
+        }
+    }
+}
+
 #[test]
 fn every_file_has_a_line_and_standard_input_is_a_dash() {
     let dir = dir();

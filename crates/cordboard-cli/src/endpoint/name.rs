@@ -64,6 +64,19 @@ const SCHEMES: [&str; 11] = [
     "unix-seqpacket-listen",
 ];
 
+impl Name {
+    /// Returns the name for a line that the sum tools can check: the path of a file, without
+    /// `file:`, or the operand itself.
+    pub fn in_hash_lines(&self, operand: &OsStr) -> OsString {
+        match self {
+            // The sum tools take this name for standard input.
+            Name::Path(path) if path.as_os_str() == "-" => "./-".into(),
+            Name::Path(path) => path.clone().into(),
+            _ => operand.to_owned(),
+        }
+    }
+}
+
 /// Parses the name of an endpoint that is used as this side.
 pub fn parse(operand: &OsStr, side: Side) -> Result<Name, Problem> {
     let shown = operand.to_string_lossy();
