@@ -2,6 +2,7 @@
 
 use std::os::fd::{BorrowedFd, RawFd};
 
+use super::adapted::Adapted;
 use super::budget::{Share, User, fair};
 use super::capacity::{LARGEST, capacity};
 use super::enlarged::{Enlarged, shrink};
@@ -20,12 +21,16 @@ pub(crate) struct CallerPipe {
     share: Share,
     /// `None` until the transfer adapts the capacity, and while it is idle.
     user: Option<User>,
+    /// Released after the capacity is restored.
+    _adapted: Adapted,
 }
 
 impl CallerPipe {
-    /// `None` if the pipe is already large, unless an earlier transfer has enlarged it.
+    /// `None` if the pipe is already large, unless an earlier transfer has enlarged it, or
+    /// if another transfer adapts it now.
     pub(crate) fn new(side: Side, endpoint: &Endpoint<'_>) -> Option<CallerPipe> {
         let (fd, number) = (endpoint.fd(), endpoint.number());
+        let adapted = Adapted::begin(fd)?;
         let now = capacity(fd);
         let (before, share) = match Enlarged::take(fd) {
             Some(large) if large.now == now => (large.before, large.share),
@@ -38,6 +43,7 @@ impl CallerPipe {
             now,
             share,
             user: None,
+            _adapted: adapted,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Private pipes, the buffer that `splice(2)` needs if neither side is a pipe.
 //! And the caller's pipes: their capacity and their packets.
 
+mod adapted;
 mod budget;
 mod caller_pipe;
 mod capacity;

@@ -190,3 +190,23 @@ fn the_caller_s_pipe_grows_by_what_goes_through_it() {
         "as its owner has it"
     );
 }
+
+/// One transfer writes to the pipe, and the other one reads from it.
+#[test]
+fn the_pipe_between_two_transfers_gets_its_old_capacity_back() {
+    use super::super::caller_pipe::CallerPipe;
+    use super::super::capacity::capacity;
+    use crate::endpoint::{Endpoint, Side};
+    let _alone = alone();
+    let (take, put) = rustix::pipe::pipe().unwrap();
+    let (take, put) = (take.as_fd(), put.as_fd());
+    let new = |side, fd| CallerPipe::new(side, &Endpoint::probe(fd).unwrap());
+    for _ in 0..3 {
+        let mut one = new(Side::Sink, put).unwrap();
+        one.moved(default_capacity(), take, put);
+        assert_eq!(capacity(take), 2 * default_capacity());
+        assert!(new(Side::Source, take).is_none(), "another one adapts it");
+        one.give_back(take, put);
+        assert_eq!(capacity(take), default_capacity());
+    }
+}
