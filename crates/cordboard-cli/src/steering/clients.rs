@@ -1,11 +1,11 @@
 //! The connections to one control socket.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cordboard::cue::{Done, Record, Status};
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 use rustix::process::geteuid;
@@ -77,6 +77,30 @@ impl Clients {
         self.send(&Record::Done(done));
     }
 
+    /// Sends the records that wait, for at most this time: a client may read slowly, or not at
+    /// all.
+    pub fn flush(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        loop {
+            self.all.iter_mut().for_each(Client::send);
+            let full: Vec<_> = (self.all.iter())
+                .filter(|client| client.interest().1)
+                .map(|client| Arc::clone(&client.socket))
+                .collect();
+            let left = until.saturating_duration_since(Instant::now());
+            if full.is_empty() || left.is_zero() {
+                return;
+            }
+            let mut fds: Vec<PollFd<'_>> = (full.iter())
+                .map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT))
+                .collect();
+            match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Sends a record to all clients.
     pub fn send(&mut self, record: &Record) {
         for client in &mut self.all {
@@ -98,6 +122,36 @@ mod tests {
     use testkit::refuse::{apart, refuse};
 
     use super::*;
+
+    /// The end reaches a client that reads it later, and one that does not read delays it by
+    /// no more than the time.
+    #[test]
+    fn records_of_the_end_wait_for_slow_clients() {
+        use std::io::Read;
+        let (peer, ours) = UnixStream::pair().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
+        let mut clients = Clients::default();
+        clients.all.push(Client::new(ours.into()));
+        let record = Record::Started(1);
+        let mut sent = 0;
+        while !clients.all[0].interest().1 {
+            clients.send(&record);
+            sent += 1;
+        }
+        clients.flush(Duration::ZERO);
+        assert!(clients.all[0].interest().1);
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            (&peer).read_to_end(&mut all).unwrap();
+            all.len()
+        });
+        clients.flush(Duration::from_secs(3600));
+        assert!(!clients.all[0].interest().1);
+        drop(clients);
+        let mut one = Vec::new();
+        record.encode(&mut one);
+        assert_eq!(reader.join().unwrap(), sent * one.len());
+    }
 
     #[test]
     fn a_listener_rests_without_a_descriptor_for_its_connection() {

@@ -15,6 +15,7 @@ use rustix::process::umask;
 use super::client::Steered as _;
 use super::clients::Clients;
 use super::live::Live;
+use crate::bounded_write::GRACE;
 use crate::endpoint::{self, SocketFile};
 use crate::flags::Label;
 use crate::problem::Problem;
@@ -82,6 +83,7 @@ impl Steering {
     pub fn end(&self, report: &Report) {
         if let Ok(mut clients) = self.clients.lock() {
             clients.end(self.live.status(), Done::of(1, report));
+            clients.flush(GRACE);
         }
     }
 }
