@@ -26,7 +26,12 @@ pub(super) const BLOCKED_AFTER: Duration = Duration::from_millis(20);
 pub(super) const DISK: usize = MAIN + 1;
 
 /// The reactor for direct copies and its thread, if it has been started.
-pub(super) type Disk = Option<(Arc<ReactorHandle>, Spawned)>;
+#[derive(Default)]
+pub(super) struct Disk {
+    /// Stays after the thread was joined: a late `Stop` still reaches it.
+    pub(super) handle: Option<Arc<ReactorHandle>>,
+    pub(super) thread: Option<Spawned>,
+}
 
 /// The state of one engine.
 pub(super) struct Core {
@@ -45,6 +50,10 @@ pub(super) struct Core {
     inheritable: Arc<Inheritable>,
     numbers: Numbers,
     /// Transfers whose end has not been reported.
+    ///
+    /// This and `stopping` are sequentially consistent. With a weaker order, the
+    /// thread that ends the last transfer may not see that the engine stops, while
+    /// the reactor that has been told to stop still sees that transfer.
     active: AtomicUsize,
     stopping: AtomicBool,
     /// The host has closed its descriptors.
@@ -61,7 +70,7 @@ impl Core {
             main: ReactorHandle::new(MAIN, ThreadKind::Reactor)?,
             served_by: ServedBy::new(),
             watchdogs: Mutex::new(Vec::new()),
-            disk: Mutex::new(None),
+            disk: Mutex::default(),
             pool: ThreadPool::new(number, workers),
             inheritable: Arc::default(),
             numbers: Numbers::default(),
@@ -107,7 +116,7 @@ impl Core {
 
     /// Returns the reactor for direct copies, if it has been started.
     pub(super) fn disk_reactor(&self) -> Option<Arc<ReactorHandle>> {
-        self.disk().as_ref().map(|(handle, _)| Arc::clone(handle))
+        self.disk().handle.clone()
     }
 
     /// Returns the reactor of this number.
@@ -147,8 +156,9 @@ impl Core {
         if self.is_inherited() {
             return;
         }
-        let disk = self.disk().take();
-        if let Some((_, thread)) = disk {
+        // A worker that has ended the last transfer may still have to send `Stop`.
+        let disk = self.disk().thread.take();
+        if let Some(thread) = disk {
             thread.join();
         }
         self.pool.close();
@@ -159,7 +169,7 @@ impl Core {
     pub(super) fn forget(&self) {
         // A lock that was held at the fork is never released.
         if let Ok(mut disk) = self.disk.try_lock() {
-            std::mem::forget(disk.take());
+            std::mem::forget(std::mem::take(&mut *disk));
         }
         if let Ok(mut watchdogs) = self.watchdogs.try_lock() {
             std::mem::forget(std::mem::take(&mut *watchdogs));
@@ -194,12 +204,12 @@ impl Core {
 
     /// Returns whether any transfer's end has not been reported.
     pub(super) fn is_active(&self) -> bool {
-        self.active.load(Ordering::Acquire) > 0
+        self.active.load(Ordering::SeqCst) > 0
     }
 
     /// Requests the end of all transfers.
     pub(super) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.store(true, Ordering::SeqCst);
         self.send_stop();
     }
 
@@ -212,7 +222,7 @@ impl Core {
 
     /// Returns whether the engine shuts down and no transfer is left.
     pub(super) fn is_done(&self) -> bool {
-        self.is_stopping() && self.active.load(Ordering::Acquire) == 0
+        self.is_stopping() && !self.is_active()
     }
 
     /// Settles a transfer, after the operations in flight have completed.
@@ -289,16 +299,16 @@ impl EngineForJob for Core {
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.stopping.load(Ordering::SeqCst)
     }
 
     fn job_started(&self) {
-        self.active.fetch_add(1, Ordering::AcqRel);
+        self.active.fetch_add(1, Ordering::SeqCst);
     }
 
     fn job_ended(&self, id: u64) {
         self.numbers.give_back(id);
-        if self.active.fetch_sub(1, Ordering::AcqRel) == 1 && self.is_stopping() {
+        if self.active.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_stopping() {
             self.send_stop();
         }
     }

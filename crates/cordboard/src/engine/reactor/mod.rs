@@ -5,6 +5,8 @@ mod run;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod thread_tests;
 mod turn;
 
 pub(super) use event_loop::EventLoop;

@@ -139,15 +139,15 @@ impl EventLoop {
 
 /// Returns the reactor for direct copies, and starts it if necessary; `None` if no
 /// descriptors or no thread are available.
-fn open_disk_reactor(core: &Arc<Core>) -> Option<Arc<ReactorHandle>> {
+pub(super) fn open_disk_reactor(core: &Arc<Core>) -> Option<Arc<ReactorHandle>> {
     let mut disk = core.disk();
-    if disk.is_none() {
+    if disk.handle.is_none() {
         let handle = ReactorHandle::new(DISK, ThreadKind::Disk).ok()?;
         let event_loop = EventLoop::new(core, &handle);
         let reactor = event_loop.begin().ok()?;
         let body = move || event_loop.run(reactor);
         let thread = threads::start(c"cordboard-disk", core.number, body).ok()?;
-        *disk = Some((handle, thread));
+        (disk.handle, disk.thread) = (Some(handle), Some(thread));
     }
-    disk.as_ref().map(|(handle, _)| Arc::clone(handle))
+    disk.handle.clone()
 }
