@@ -41,7 +41,8 @@ pub(super) struct Core {
     /// The current thread of the main reactor. The engine's other threads share its
     /// descriptor table, since it or one of them starts them.
     served_by: ServedBy,
-    /// Watchdog threads, including those that have taken over.
+    /// Watchdog threads, including those that have taken over, and threads for direct
+    /// copies that have given up.
     watchdogs: Mutex<Vec<Spawned>>,
     /// For transfers whose steps must all run on one thread, and may wait for a
     /// disk.
@@ -207,6 +208,26 @@ impl Core {
         self.active.load(Ordering::SeqCst) > 0
     }
 
+    /// Makes direct copies use another reactor from now on, or the main one: the
+    /// thread of this one has given up. `join` still waits for that thread.
+    pub(super) fn retire_disk_reactor(&self, given_up: &Arc<ReactorHandle>) {
+        let mut disk = self.disk();
+        let is_it = |handle: &mut Arc<ReactorHandle>| Arc::ptr_eq(handle, given_up);
+        let thread = match disk.handle.take_if(is_it) {
+            Some(_) => disk.thread.take(),
+            None => None,
+        };
+        drop(disk);
+        self.keep(thread);
+    }
+
+    /// Keeps a thread for `join`, and forgets those that have ended.
+    pub(super) fn keep(&self, thread: Option<Spawned>) {
+        let mut watchdogs = self.watchdogs();
+        watchdogs.retain(|thread| !thread.is_finished());
+        watchdogs.extend(thread);
+    }
+
     /// Requests the end of all transfers.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
@@ -230,7 +251,7 @@ impl Core {
         if self.lost.load(Ordering::Acquire) {
             return job.end_without_close();
         }
-        if job.transfer.completions().is_some() {
+        if job.has_completions() {
             // With the eventfd closed, nothing reports their completion.
             if self.is_lost() {
                 return job.end_without_close();

@@ -201,6 +201,11 @@ impl Job {
         ends
     }
 
+    /// Returns whether the kernel reports completions of it to one thread only.
+    pub(super) fn has_completions(&self) -> bool {
+        self.transfer.completions().is_some()
+    }
+
     /// Makes this poller, and its reactor, wait for the job from now on.
     pub(super) fn move_to(&mut self, poller: &Arc<Poller>) {
         if !Arc::ptr_eq(&self.poller, poller) {

@@ -60,14 +60,15 @@ impl EventLoop {
 
     /// Runs `f`, which may block this thread, while the watchdog can take the
     /// reactor over. `Err`: another thread has taken over. `stays`: no other thread
-    /// may, because a ring belongs to its thread.
+    /// may, because a ring belongs to its thread. No other thread may either while the
+    /// ring of another transfer does.
     pub(super) fn with_takeover<T>(
         &self,
         reactor: Box<Reactor>,
         stays: bool,
         f: impl FnOnce() -> T,
     ) -> Result<WithReactor<T>, T> {
-        if stays || self.thread_kind() == ThreadKind::Disk {
+        if stays || reactor.is_bound() || self.thread_kind() == ThreadKind::Disk {
             return Ok((reactor, f()));
         }
         self.handle.takeover().step(reactor, f)

@@ -81,7 +81,7 @@ impl Cycle for EventLoop {
     }
 
     fn turn(&self, mut reactor: Box<Reactor>) -> Option<Box<Reactor>> {
-        match reactor.jobs.dequeue() {
+        match reactor.dequeue() {
             Some(job) => self.turn_of(reactor, job),
             None => Some(reactor),
         }

@@ -21,6 +21,9 @@ pub(in crate::engine) struct Reactor {
     pub(super) inbox: Arc<Inbox<Message>>,
     takeover: Arc<Takeover<Box<Reactor>>>,
     pub(super) jobs: Table<Job>,
+    /// The number of these transfers that have completions, which the kernel reports to
+    /// this thread only.
+    bound: usize,
     pub(super) timers: Timers,
 }
 
@@ -35,6 +38,7 @@ impl Reactor {
             inbox: Arc::clone(inbox),
             takeover: Arc::clone(takeover),
             jobs: Table::default(),
+            bound: 0,
             timers: Timers::default(),
         }
     }
@@ -46,8 +50,33 @@ impl Reactor {
         self.timers.forget(job.id(), &mut job.timer);
         match job.wait {
             Some(wait) => self.park(job, wait),
-            None => self.jobs.enqueue(job),
+            None => self.enqueue(job),
         }
+    }
+
+    /// Returns whether another thread must not take over.
+    pub(super) fn is_bound(&self) -> bool {
+        self.bound > 0
+    }
+
+    /// Inserts a transfer at the end of the queue.
+    pub(super) fn enqueue(&mut self, job: Box<Job>) {
+        self.bound += usize::from(job.has_completions());
+        self.jobs.enqueue(job);
+    }
+
+    /// Removes the first transfer of the queue.
+    pub(super) fn dequeue(&mut self) -> Option<Box<Job>> {
+        let job = self.jobs.dequeue()?;
+        // Only a step changes that.
+        self.bound -= usize::from(job.has_completions());
+        Some(job)
+    }
+
+    /// Inserts a transfer that sleeps even if it was cancelled.
+    pub(super) fn put(&mut self, job: Box<Job>) {
+        self.bound += usize::from(job.has_completions());
+        self.jobs.put(job);
     }
 
     /// Puts a transfer from another thread to sleep, unless it is ready.
@@ -55,7 +84,7 @@ impl Reactor {
         match poll_before_sleep(&mut job, &wait) {
             Some(wakeup) => {
                 job.wakeup = wakeup;
-                self.jobs.enqueue(job);
+                self.enqueue(job);
             }
             None => self.sleep(job, wait),
         }
@@ -63,10 +92,11 @@ impl Reactor {
 
     pub(super) fn sleep(&mut self, mut job: Box<Job>, wait: Wait) {
         if job.ends_if_descriptors_are_replaced(&wait) {
-            return self.jobs.enqueue(job);
+            return self.enqueue(job);
         }
         self.arm_timer(&mut job, &wait);
         self.register(&mut job, &wait);
+        self.bound += usize::from(job.has_completions());
         self.jobs.sleep(job);
     }
 

@@ -1,14 +1,49 @@
 //! The threads of an engine: their start, their wake-ups and their end.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use testkit::child;
 use testkit::locked::{sleeps_in, threads};
+use testkit::{child, watchdog};
 
+use super::EventLoop;
 use super::turn::open_disk_reactor;
-use crate::engine::core::Core;
-use crate::engine::job::EngineForJob;
+use crate::engine::core::{Core, DISK, Disk};
+use crate::engine::handle::ReactorHandle;
+use crate::engine::job::{EngineForJob, Job};
+use crate::engine::message::Message;
+use crate::engine::table::Scheduled;
+use crate::engine::{Backend, Engine, Options};
+use crate::request::{DataPath, Direct, Request};
 use crate::sys;
+use crate::transfer::{ThreadKind, Transfer};
+
+/// An engine whose threads the test runs.
+fn engine_of(core: &Arc<Core>) -> Engine {
+    let shut = sys::Event::new();
+    shut.happen();
+    Engine {
+        core: Arc::clone(core),
+        backend: Backend::Auto,
+        reactor: Mutex::new(None),
+        shut,
+    }
+}
+
+fn engine() -> Engine {
+    Engine::new(Options::default()).unwrap()
+}
+
+/// Starts a transfer, and returns the job that the reactor would get.
+fn job_of(engine: &Engine, transfer: Transfer<'static>) -> Box<Job> {
+    engine.core.set_thread();
+    engine.start(transfer).unwrap().detach();
+    let mut messages = Vec::new();
+    engine.core.inbox().take(&mut messages);
+    match messages.pop() {
+        Some(Message::Run(job)) => job,
+        _ => panic!("no transfer"),
+    }
+}
 
 /// Waits until a thread of this name sleeps without a descriptor.
 fn until_idle(name: &str) {
@@ -41,4 +76,69 @@ fn a_late_end_stops_the_thread_of_direct_copies() {
         joined.join();
         core.is_done()
     }));
+}
+
+/// The thread of direct copies has given up: the next copy runs on the main thread, and
+/// the one after that has a new thread.
+#[test]
+fn a_direct_copy_survives_the_thread_of_direct_copies() {
+    let name = "a_direct_copy_survives_the_thread_of_direct_copies";
+    let _dog = watchdog::watch(name);
+    let engine = engine();
+    let handle = ReactorHandle::new(DISK, ThreadKind::Disk).unwrap();
+    drop(handle.inbox().close());
+    *engine.core.disk() = Disk {
+        handle: Some(Arc::clone(&handle)),
+        thread: Some(sys::spawn(c"cordboard-test", || {}).unwrap()),
+    };
+    for _ in 0..2 {
+        let files = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
+        files[0].set_len(1 << 20).unwrap();
+        let [source, sink] = files.map(Into::into);
+        let request = Request {
+            direct: Direct::Always,
+            ..Request::default()
+        };
+        let transfer = Transfer::owning(source, sink, request).unwrap();
+        let report = engine.start(transfer).unwrap().wait().report;
+        assert_eq!((report.errno, report.written), (None, 1 << 20));
+        if report.path.first() != Some(&DataPath::Direct) {
+            return testkit::skip::report(name, "no direct I/O here");
+        }
+        let disk = engine.core.disk_reactor();
+        assert!(disk.is_none_or(|disk| !Arc::ptr_eq(&disk, &handle)));
+    }
+    assert!(engine.core.disk_reactor().is_some());
+}
+
+/// Counts the transfers that have completions as they come and go.
+#[test]
+fn a_reactor_with_a_ring_is_bound_to_its_thread() {
+    let name = "a_reactor_with_a_ring_is_bound_to_its_thread";
+    let core = Arc::new(Core::new(1).unwrap());
+    let engine = engine_of(&core);
+    let event_loop = EventLoop::new(&core, core.main());
+    let mut reactor = event_loop.begin().unwrap();
+    let files = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
+    files[0].set_len(64 << 20).unwrap();
+    let [source, sink] = files.map(Into::into);
+    let request = Request {
+        direct: Direct::Always,
+        ..Request::default()
+    };
+    let mut job = job_of(&engine, Transfer::owning(source, sink, request).unwrap());
+    job.transfer.runs_on = ThreadKind::Disk;
+    let id = job.id();
+    job.advance();
+    if !job.has_completions() {
+        return testkit::skip::report(name, "no direct I/O here");
+    }
+    assert!(!reactor.is_bound());
+    reactor.put(job);
+    assert!(reactor.is_bound());
+    reactor.jobs.schedule(id);
+    let job = reactor.dequeue().unwrap();
+    assert!(!reactor.is_bound());
+    drop(reactor);
+    core.settle(job);
 }

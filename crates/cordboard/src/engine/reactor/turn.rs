@@ -6,7 +6,7 @@ use super::event_loop::EventLoop;
 use super::state::Reactor;
 use crate::engine::core::{Core, DISK};
 use crate::engine::handle::ReactorHandle;
-use crate::engine::job::Job;
+use crate::engine::job::{EngineForJob as _, Job};
 use crate::engine::message::Message;
 use crate::engine::table::Scheduled as _;
 use crate::engine::workers::{Task, poll_before_sleep};
@@ -29,7 +29,7 @@ impl EventLoop {
             let steps = job.wait.is_none();
             let thread_kind = job.transfer.thread_kind();
             // The kernel reports completions to one thread only.
-            let movable = job.transfer.completions().is_none();
+            let movable = !job.has_completions();
             if steps && movable {
                 if matches!(thread_kind, ThreadKind::Worker | ThreadKind::Anywhere) {
                     reactor.timers.forget(id, &mut job.timer);
@@ -56,7 +56,7 @@ impl EventLoop {
                 }
             };
             match next {
-                Next::Step if steps => reactor.jobs.enqueue(job),
+                Next::Step if steps => reactor.enqueue(job),
                 Next::Step | Next::Elsewhere => continue,
                 Next::Wait(wait) => return self.put_to_sleep(reactor, job, wait),
                 Next::End(turn) => {
@@ -87,10 +87,19 @@ impl EventLoop {
         };
         reactor.timers.forget(job.id(), &mut job.timer);
         job.move_to(handle.poller());
-        if let Err(Message::Run(job)) = handle.inbox().push(Message::Run(job)) {
+        let Err(Message::Run(mut job)) = handle.inbox().push(Message::Run(job)) else {
+            return None;
+        };
+        let ends = self.core.is_lost() || self.core.is_stopping();
+        if ends || thread_kind != ThreadKind::Disk {
             job.finish();
+            return None;
         }
-        None
+        // The thread for direct copies has given up, and the engine continues.
+        self.core.retire_disk_reactor(&handle);
+        job.move_to(self.handle.poller());
+        job.transfer.runs_on = thread_kind;
+        Some(job)
     }
 
     /// Puts a transfer to sleep after a step. Releasing its idle resources may
@@ -104,7 +113,7 @@ impl EventLoop {
         job.wait = Some(wait);
         if let Some(wakeup) = poll_before_sleep(&mut job, &wait) {
             job.wakeup = wakeup;
-            reactor.jobs.enqueue(job);
+            reactor.enqueue(job);
             return Some(reactor);
         }
         let stays = job.transfer.thread_kind() == ThreadKind::Disk;
@@ -124,12 +133,12 @@ impl EventLoop {
     fn end(&self, mut reactor: Box<Reactor>, mut job: Box<Job>) -> Option<Box<Reactor>> {
         reactor.timers.forget(job.id(), &mut job.timer);
         // Only this thread may reap operations in flight.
-        if job.transfer.completions().is_some() && job.transfer.reap_completions() {
+        if job.has_completions() && job.transfer.reap_completions() {
             let wait = Wait::completions(&job.transfer);
             job.wait = Some(wait);
             reactor.arm_timer(&mut job, &wait);
             reactor.register(&mut job, &wait);
-            reactor.jobs.put(job);
+            reactor.put(job);
             return Some(reactor);
         }
         let settled = self.with_takeover(reactor, false, || self.core.settle(job));
