@@ -100,7 +100,7 @@ impl Core {
         self.served_by.thread()
     }
 
-    pub(super) fn watchdogs(&self) -> MutexGuard<'_, Vec<Spawned>> {
+    fn watchdogs(&self) -> MutexGuard<'_, Vec<Spawned>> {
         self.watchdogs
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -26,18 +26,28 @@ pub(super) const EVENTS: usize = 256;
 /// The longest sleep with transfers under way before the thread checks that its
 /// descriptors are still its own.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The same for the thread for direct copies, which has no watchdog. A block
-/// normally completes sooner.
-const DISK: Duration = Duration::from_secs(1);
+/// The same for a thread without a watchdog: that for direct copies, of which a block
+/// normally completes sooner, and one whose watchdog could not be started.
+const UNWATCHED: Duration = Duration::from_secs(1);
+/// The time after which a watchdog that could not be started is tried again.
+const WATCHDOG_RETRY: Duration = Duration::from_secs(1);
 
 impl EventLoop {
     /// Runs until the engine has shut down, or another thread has taken over.
-    pub(in crate::engine) fn run(&self, reactor: Box<Reactor>) {
+    pub(in crate::engine) fn run(&self, mut reactor: Box<Reactor>) {
         if self.thread_kind() == ThreadKind::Reactor {
-            start_watchdog(&self.core);
+            self.start_watchdog(&mut reactor);
         }
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         cycle::run(self, reactor, &mut events);
+    }
+
+    /// Starts a watchdog. If no thread can be started, another try follows.
+    pub(super) fn start_watchdog(&self, reactor: &mut Reactor) {
+        reactor.next_watchdog = match start_watchdog(&self.core) {
+            Ok(()) => None,
+            Err(_) => Some(self.core.clock().now() + WATCHDOG_RETRY),
+        };
     }
 }
 
@@ -73,7 +83,11 @@ impl Cycle for EventLoop {
         if self.thread_kind() == ThreadKind::Disk {
             sys::keep_an_arena(!reactor.jobs.is_empty());
         }
-        reactor.expire_timers(self.core.clock().now());
+        let now = self.core.clock().now();
+        reactor.expire_timers(now);
+        if reactor.next_watchdog.is_some_and(|at| at <= now) {
+            self.start_watchdog(reactor);
+        }
     }
 
     fn queued(&self, reactor: &Box<Reactor>) -> usize {
@@ -96,7 +110,8 @@ impl Cycle for EventLoop {
         let timer = reactor.timers.next().map(|at| at.saturating_sub(now));
         // If the host closes the eventfd nothing else may wake it.
         let disk = self.thread_kind() == ThreadKind::Disk && !reactor.jobs.is_empty();
-        let most = if disk { DISK } else { LONGEST };
+        let is_unwatched = disk || reactor.next_watchdog.is_some();
+        let most = if is_unwatched { UNWATCHED } else { LONGEST };
         let check = self.core.is_active().then_some(most);
         timer.into_iter().chain(check).min()
     }
@@ -163,9 +178,8 @@ impl Cycle for EventLoop {
 }
 
 /// Starts the watchdog, which takes over when the main thread is blocked in a step,
-/// or sleeps and can no longer be woken. If no thread can be started, there is no
-/// watchdog.
-fn start_watchdog(core: &Arc<Core>) {
+/// or sleeps and can no longer be woken.
+fn start_watchdog(core: &Arc<Core>) -> Result<(), Errno> {
     let body = {
         let core = Arc::clone(core);
         move || {
@@ -187,9 +201,7 @@ fn start_watchdog(core: &Arc<Core>) {
             }
         }
     };
-    if let Ok(thread) = threads::start(c"cordboard-watch", core.number, body) {
-        let mut watchdogs = core.watchdogs();
-        watchdogs.retain(|thread| !thread.is_finished());
-        watchdogs.push(thread);
-    }
+    let thread = threads::start(c"cordboard-watch", core.number, body)?;
+    core.keep(Some(thread));
+    Ok(())
 }

@@ -25,6 +25,9 @@ pub(in crate::engine) struct Reactor {
     /// this thread only.
     bound: usize,
     pub(super) timers: Timers,
+    /// When to try again to start the watchdog. `None`: it has been started, or the
+    /// thread has none.
+    pub(super) next_watchdog: Option<Duration>,
 }
 
 impl Reactor {
@@ -40,6 +43,7 @@ impl Reactor {
             jobs: Table::default(),
             bound: 0,
             timers: Timers::default(),
+            next_watchdog: None,
         }
     }
 

@@ -1,13 +1,16 @@
 //! The threads of an engine: their start, their wake-ups and their end.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use testkit::locked::{sleeps_in, threads};
+use testkit::refuse::{apart, refuse};
 use testkit::{child, watchdog};
 
 use super::EventLoop;
 use super::turn::open_disk_reactor;
 use crate::engine::core::{Core, DISK, Disk};
+use crate::engine::cycle::Cycle;
 use crate::engine::handle::ReactorHandle;
 use crate::engine::job::{EngineForJob, Job};
 use crate::engine::message::Message;
@@ -109,6 +112,31 @@ fn a_direct_copy_survives_the_thread_of_direct_copies() {
         assert!(disk.is_none_or(|disk| !Arc::ptr_eq(&disk, &handle)));
     }
     assert!(engine.core.disk_reactor().is_some());
+}
+
+/// The limit of threads is reached when the engine begins, and not later.
+#[test]
+fn a_watchdog_that_cannot_be_started_is_tried_again() {
+    let core = Arc::new(Core::new(1).unwrap());
+    core.set_thread();
+    let event_loop = EventLoop::new(&core, core.main());
+    let mut reactor = event_loop.begin().unwrap();
+    apart(|| {
+        refuse(&[libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN);
+        event_loop.start_watchdog(&mut reactor);
+    });
+    let next = reactor.next_watchdog.unwrap();
+    let now = sys::monotonic();
+    assert!(next <= now + Duration::from_secs(1));
+    reactor.next_watchdog = Some(Duration::MAX);
+    event_loop.prepare(&mut reactor);
+    assert_eq!(reactor.next_watchdog, Some(Duration::MAX), "not yet");
+    reactor.next_watchdog = Some(now);
+    event_loop.prepare(&mut reactor);
+    assert_eq!(reactor.next_watchdog, None);
+    drop(reactor);
+    core.stop();
+    core.join();
 }
 
 /// Counts the transfers that have completions as they come and go.
