@@ -15,6 +15,8 @@ pub(crate) type Errno = std::convert::Infallible;
 #[derive(Debug)]
 pub(crate) struct EventFd {
     signalled: Mutex<bool>,
+    /// The host has closed it.
+    closed: AtomicBool,
     changed: sync::Condvar,
 }
 
@@ -22,6 +24,7 @@ impl EventFd {
     pub(crate) fn new() -> Result<EventFd, Errno> {
         Ok(EventFd {
             signalled: Mutex::new(false),
+            closed: AtomicBool::new(false),
             changed: sync::Condvar::new(),
         })
     }
@@ -31,7 +34,11 @@ impl EventFd {
     }
 
     pub(crate) fn is_still_open(&self) -> bool {
-        true
+        !self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn signal_unchecked(&self) -> bool {

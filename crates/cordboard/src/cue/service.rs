@@ -34,8 +34,8 @@ fn event(id: u64, port: u32) -> EventData {
 fn connection(event: u64) -> (u64, u32) {
     (event & ((1 << PORT) - 1), (event >> PORT) as u32)
 }
-/// The longest sleep while there are control descriptors: the host may have closed the
-/// descriptors of this thread, and nothing else would wake it then.
+/// The longest sleep: the host may have closed the descriptors of this thread, and nothing
+/// else would wake it then. A thread without control descriptors would never end.
 const LONGEST: Duration = Duration::from_secs(60);
 
 static SERVING: PerProcess<Serving> = PerProcess::new();
@@ -119,7 +119,7 @@ impl Service {
         self.registry.served_by.begin();
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         loop {
-            let timeout = self.timeout(sys::monotonic());
+            let timeout = Some(self.timeout(sys::monotonic()));
             let fetched = transfer::fetch(self.epoll.0.as_fd(), &mut events, timeout);
             // A number may refer to another file by now.
             if !self.registry.is_usable() {
@@ -147,11 +147,10 @@ impl Service {
         }
     }
 
-    fn timeout(&self, now: Duration) -> Option<Duration> {
+    fn timeout(&self, now: Duration) -> Duration {
         let timers = self.streams.values().filter_map(|stream| stream.timer(now));
         let next = timers.min().map(|at| at.saturating_sub(now));
-        let check = (!self.streams.is_empty()).then_some(LONGEST);
-        next.into_iter().chain(check).min()
+        next.unwrap_or(LONGEST).min(LONGEST)
     }
 
     fn handle_message(&mut self, message: Message) {
@@ -374,6 +373,13 @@ mod tests {
             matches!(next.receive(), Ok(Some(Record::Status(_))))
         });
         assert!(fine);
+    }
+
+    /// The host may close the descriptors while there is no control descriptor.
+    #[test]
+    fn a_thread_without_control_descriptors_checks_its_own() {
+        let service = Service::new(&Arc::new(Registry::new().unwrap())).unwrap();
+        assert_eq!(service.timeout(sys::monotonic()), LONGEST);
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub(crate) trait Cycle {
     /// Fails if this thread can no longer use its descriptors.
     fn check(&self) -> Result<(), Errno>;
 
+    /// As [`Cycle::check`], but does not rely on an earlier check.
+    fn check_now(&self) -> Result<(), Errno>;
+
     /// Waits for events.
     fn fetch<'a>(
         &self,
@@ -130,8 +133,11 @@ pub(crate) fn wait<C: Cycle>(
         cycle.fetch(events, timeout)
     } else if cycle.waits_for_messages_only(&state) {
         // A condition variable, not a descriptor: the host cannot close it.
-        cycle.inbox().wait(timeout);
-        return Some((state, cycle.check()));
+        let result = match cycle.inbox().wait(timeout) {
+            true => cycle.check_now(),
+            false => cycle.check(),
+        };
+        return Some((state, result));
     } else {
         let takeover = cycle.takeover();
         let (back, ready) = takeover.sleep(state, move || cycle.fetch(events, timeout))?;

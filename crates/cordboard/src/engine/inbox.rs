@@ -22,6 +22,8 @@ struct Queue<T> {
     asleep: bool,
     /// The reader waits for messages only.
     waits: bool,
+    /// A sender has found the eventfd closed: the reader checks its descriptors.
+    recheck: bool,
     closed: bool,
 }
 
@@ -35,6 +37,7 @@ impl<T> Inbox<T> {
                 items: Vec::new(),
                 asleep: false,
                 waits: false,
+                recheck: false,
                 closed: false,
             }),
             eventfd: Arc::new(EventFd::distinct()?),
@@ -52,7 +55,14 @@ impl<T> Inbox<T> {
     /// closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut queue = self.lock();
-        if queue.closed || !self.eventfd.is_still_open() {
+        if queue.closed {
+            return Err(item);
+        }
+        if !self.eventfd.is_still_open() {
+            queue.recheck = true;
+            if std::mem::take(&mut queue.waits) {
+                self.arrived.notify_one();
+            }
             return Err(item);
         }
         queue.items.push(item);
@@ -77,10 +87,11 @@ impl<T> Inbox<T> {
     }
 
     /// Sleeps until a message arrives, for at most `most`. The wakeup does not
-    /// depend on the eventfd, which may be closed by then.
-    pub(crate) fn wait(&self, most: Option<Duration>) {
+    /// depend on the eventfd, which may be closed by then. Returns true if a sender has
+    /// found it closed. That sender may have another descriptor table.
+    pub(crate) fn wait(&self, most: Option<Duration>) -> bool {
         let mut queue = self.lock();
-        while queue.items.is_empty() && !queue.closed {
+        while queue.items.is_empty() && !queue.closed && !queue.recheck {
             (queue.asleep, queue.waits) = (false, true);
             let (timed_out, woken) = match most {
                 None => (false, self.arrived.wait(queue).map_err(|e| e.into_inner())),
@@ -95,6 +106,7 @@ impl<T> Inbox<T> {
             }
         }
         queue.waits = false;
+        std::mem::take(&mut queue.recheck)
     }
 
     /// Closes the queue and returns the remaining messages.

@@ -172,7 +172,7 @@ impl Engine {
             return Ok(Err((Errno::ECHILD, Box::new(transfer))));
         }
         if self.core.is_stopping() {
-            return Ok(Err((self.stop_errno(), Box::new(transfer))));
+            return self.returned(transfer);
         }
         // Before anything is duplicated: only this thread could close the copies.
         if self.core.has_other_descriptors() {
@@ -180,7 +180,7 @@ impl Engine {
             // have forked: that is the error to report.
             return match (self.core.is_inherited(), self.core.is_stopping()) {
                 (true, _) => Ok(Err((Errno::ECHILD, Box::new(transfer)))),
-                (_, true) => Ok(Err((self.stop_errno(), Box::new(transfer)))),
+                (_, true) => self.returned(transfer),
                 _ => Err(Refusal::OtherDescriptors),
             };
         }
@@ -213,11 +213,30 @@ impl Engine {
         };
         match self.core.inbox().push(Message::Run(Box::new(job))) {
             Ok(()) => Ok(Ok(Running::new(shared))),
-            Err(Message::Run(job)) => Ok(Err((self.stop_errno(), Box::new(job.transfer)))),
+            Err(Message::Run(job)) => {
+                let Job { transfer, wake, .. } = *job;
+                if self.stop_errno() == Errno::EBADF {
+                    // The number may refer to another file by now.
+                    std::mem::forget(wake);
+                }
+                self.returned(transfer)
+            }
             Err(_) => Err(Refusal::NoEngine {
                 errno: Errno::ESHUTDOWN,
             }),
         }
+    }
+
+    /// Returns a transfer that cannot be started here. Refuses it if the host has closed
+    /// its descriptors together with the engine's. Its numbers are not closed then, since
+    /// they may refer to other files.
+    fn returned(&self, transfer: Transfer<'static>) -> Result<Started, Refusal> {
+        let errno = self.stop_errno();
+        if errno == Errno::EBADF && !transfer.has_its_descriptors() {
+            transfer.drop_without_close();
+            return Err(Refusal::NoEngine { errno });
+        }
+        Ok(Err((errno, Box::new(transfer))))
     }
 
     /// Returns why no transfer can be started any more.

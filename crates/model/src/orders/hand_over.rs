@@ -122,8 +122,8 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
                     inbox.eventfd().wait();
                     inbox.eventfd().clear();
                 }
-                (true, 3) => inbox.wait(Some(Duration::MAX)),
-                (true, _) => inbox.wait(None),
+                (true, 3) => assert!(!inbox.wait(Some(Duration::MAX))),
+                (true, _) => assert!(!inbox.wait(None)),
             }
             all.append(&mut some);
         }
@@ -132,6 +132,26 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
         }
         let of = |sender| all.iter().copied().filter(move |m| m / 10 == sender);
         assert!(of(0).eq([0, 1]) && of(1).eq([10, 11]), "{all:?}");
+    });
+}
+
+/// The host closes the eventfd. The next message does not arrive, but ends the sleep of a
+/// reader that waits for messages only.
+#[test]
+fn a_closed_eventfd_wakes_a_reader_that_waits_for_messages_only() {
+    in_every_order(|| {
+        let inbox = Arc::new(Inbox::<u32>::new().unwrap());
+        let sender = {
+            let inbox = Arc::clone(&inbox);
+            thread::spawn(move || {
+                inbox.eventfd().close();
+                assert_eq!(inbox.push(1), Err(1));
+            })
+        };
+        let mut some = Vec::new();
+        inbox.take(&mut some);
+        assert!(some.is_empty() && inbox.wait(None));
+        sender.join().unwrap();
     });
 }
 

@@ -247,6 +247,10 @@ impl Cycle for Thread<'_> {
         Ok(())
     }
 
+    fn check_now(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
     fn fetch(&self, (): &mut (), timeout: Option<Duration>) -> Result<(), Errno> {
         if timeout.is_none() {
             self.engine.inbox.eventfd().wait();

@@ -127,6 +127,14 @@ impl Cycle for EventLoop {
         is_intact.then_some(()).ok_or(Errno::EBADF)
     }
 
+    fn check_now(&self) -> Result<(), Errno> {
+        let is_intact = match self.thread_kind() {
+            ThreadKind::Reactor => !self.core.is_lost_now(),
+            _ => self.handle.poller().is_open(self.core.clock().now()),
+        };
+        is_intact.then_some(()).ok_or(Errno::EBADF)
+    }
+
     fn fetch<'a>(
         &self,
         events: &'a mut [MaybeUninit<Event>; EVENTS],

@@ -1,5 +1,8 @@
 //! The threads of an engine: their start, their wake-ups and their end.
 
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,14 +11,16 @@ use testkit::refuse::{apart, refuse};
 use testkit::{child, watchdog};
 
 use super::EventLoop;
+use super::run::EVENTS;
 use super::turn::open_disk_reactor;
 use crate::engine::core::{Core, DISK, Disk};
-use crate::engine::cycle::Cycle;
+use crate::engine::cycle::{self, Cycle};
 use crate::engine::handle::ReactorHandle;
 use crate::engine::job::{EngineForJob, Job};
 use crate::engine::message::Message;
 use crate::engine::table::Scheduled;
 use crate::engine::{Backend, Engine, Options};
+use crate::errno::Errno;
 use crate::request::{DataPath, Direct, Request};
 use crate::sys;
 use crate::transfer::{ThreadKind, Transfer};
@@ -45,6 +50,20 @@ fn job_of(engine: &Engine, transfer: Transfer<'static>) -> Box<Job> {
     match messages.pop() {
         Some(Message::Run(job)) => job,
         _ => panic!("no transfer"),
+    }
+}
+
+/// A transfer from a silent pipe to a socket, and the other ends.
+fn silent() -> (Transfer<'static>, std::io::PipeWriter, UnixStream) {
+    let (source, feed) = std::io::pipe().unwrap();
+    let (end, sink) = UnixStream::pair().unwrap();
+    let transfer = Transfer::owning(source.into(), sink.into(), Request::default()).unwrap();
+    (transfer, feed, end)
+}
+
+fn until_gone(name: &str) {
+    while !threads(name).is_empty() {
+        std::thread::yield_now();
     }
 }
 
@@ -137,6 +156,49 @@ fn a_watchdog_that_cannot_be_started_is_tried_again() {
     drop(reactor);
     core.stop();
     core.join();
+}
+
+/// All threads of an idle engine end after the host has closed their descriptors, once
+/// another thread calls the engine.
+#[test]
+fn idle_threads_end_after_their_descriptors_are_closed() {
+    assert!(child::in_a_child(|| {
+        child::ends_soon();
+        let engine = engine();
+        open_disk_reactor(&engine.core).unwrap();
+        until_idle("cordboard");
+        until_idle("cordboard-disk");
+        child::close_from(3);
+        let (transfer, feed, end) = silent();
+        let failure = engine.start(transfer).unwrap_err();
+        for name in ["cordboard", "cordboard-disk", "cordboard-watch"] {
+            until_gone(name);
+        }
+        std::mem::forget((engine, feed, end));
+        failure.report.errno == Some(Errno::EBADF)
+    }));
+}
+
+/// A message to an idle thread comes from a thread with another descriptor table, in
+/// which the engine has no descriptors.
+#[test]
+fn a_thread_with_its_own_descriptors_does_not_end_the_engine() {
+    let _dog = watchdog::watch("a_thread_with_its_own_descriptors_does_not_end_the_engine");
+    let core = Arc::new(Core::new(1).unwrap());
+    apart(|| {
+        child::own_descriptors();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        for number in core.inbox().eventfd().numbers() {
+            child::replace(number, null.as_fd());
+        }
+        assert!(core.inbox().push(Message::Stop).is_err());
+    });
+    let event_loop = EventLoop::new(&core, core.main());
+    let reactor = event_loop.begin().unwrap();
+    let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+    let (_, checked) = cycle::wait(&event_loop, reactor, None, &mut events).unwrap();
+    assert_eq!(checked, Ok(()));
+    assert!(!core.inbox().wait(Some(Duration::ZERO)), "told once");
 }
 
 /// Counts the transfers that have completions as they come and go.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-use cordboard::Errno;
+use cordboard::{Engine, Errno, Refusal};
 use testkit::child;
 
 use super::{asleep, numbers};
@@ -120,6 +120,46 @@ fn what_is_the_transfers_file_again_stays_open() {
         }
     }
     assert!(closed.is_empty(), "{closed:?}");
+}
+
+/// The host closes everything after it has prepared a transfer and before it starts it,
+/// and then has files of its own under the transfer's numbers.
+#[test]
+fn a_transfer_that_was_prepared_before_is_refused() {
+    let name = "a_transfer_that_was_prepared_before_is_refused";
+    let _dog = watchdog(name);
+    if !common::alone!() {
+        return;
+    }
+    for has_own_engine in [false, true] {
+        assert!(child::in_a_child(|| {
+            let (ends, _, rest) = pipes();
+            // The engine of the process.
+            let running = cordboard::start(&ends[0], &ends[1], any()).unwrap();
+            let engine = has_own_engine.then(|| Engine::new(Default::default()).unwrap());
+            let own = ends.each_ref().map(|end| end.as_raw_fd());
+            let [source, sink] = ends;
+            let transfer = cordboard::Transfer::owning(source, sink, any()).unwrap();
+            let null = File::open("/dev/null").unwrap();
+            child::copy_to(null.as_raw_fd(), 0, false);
+            std::mem::forget((null, rest));
+            child::close_from(3);
+            for number in own {
+                child::copy_to(0, number, true);
+            }
+            let started = match &engine {
+                Some(engine) => engine.start(transfer),
+                None => transfer.start(),
+            };
+            let errno = Errno::EBADF;
+            let refused = started.err().and_then(|failure| failure.refusal);
+            std::mem::forget((running, engine));
+            let stays = own
+                .iter()
+                .all(|number| child::inode(*number) == child::inode(0));
+            refused == Some(Refusal::NoEngine { errno }) && stays
+        }));
+    }
 }
 
 /// The host closes only a transfer's two descriptors, of a running engine, and opens
