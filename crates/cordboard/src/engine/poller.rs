@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -29,6 +29,8 @@ pub(super) struct Poller {
     pub(super) thread_kind: ThreadKind,
     /// The time of the last check of the eventfd, in milliseconds.
     last_check: AtomicU64,
+    /// The eventfd cannot be cleared, so only its next signal is an event.
+    is_uncleared: AtomicBool,
 }
 
 impl Poller {
@@ -45,12 +47,24 @@ impl Poller {
             reactor,
             thread_kind,
             last_check: AtomicU64::new(u64::MAX),
+            is_uncleared: AtomicBool::new(false),
         })
     }
 
-    /// Clears the eventfd; called before the messages are read.
+    /// Clears the eventfd; called before the messages are read. If a filter refuses
+    /// that, the eventfd stays readable, and an event each time would keep the thread
+    /// busy.
     pub(super) fn clear_wake(&self) {
-        let _ = self.wake.clear();
+        // A second registration would report the known state again.
+        if self.wake.clear().is_err() && !self.is_uncleared.swap(true, Ordering::Relaxed) {
+            let _ = self.register_wake();
+        }
+    }
+
+    fn register_wake(&self) -> rustix::io::Result<()> {
+        let mut flags = EventFlags::IN;
+        flags.set(EventFlags::ET, self.is_uncleared.load(Ordering::Relaxed));
+        epoll::modify(self.epoll(), &self.wake, WAKE, flags)
     }
 
     pub(super) fn epoll(&self) -> BorrowedFd<'_> {
@@ -96,9 +110,8 @@ impl Poller {
     /// nothing.
     pub(super) fn is_intact(&self) -> bool {
         use rustix::io::Errno as Refused;
-        let wake = &self.wake;
-        wake.is_here()
-            && match epoll::modify(self.epoll(), wake, WAKE, EventFlags::IN) {
+        self.wake.is_here()
+            && match self.register_wake() {
                 Ok(()) => true,
                 Err(Refused::NOENT | Refused::INVAL | Refused::BADF) => false,
                 // From a seccomp filter, which says nothing about the descriptor.

@@ -126,6 +126,9 @@ impl Reactor {
     pub(super) fn register(&mut self, job: &mut Job, wait: &Wait) {
         let interest = wait.interest(&job.transfer);
         let (ready, watch) = (interest.ready.is_some(), interest.watch.is_some());
+        // A transfer that is ending ignores the wakeup. One that cannot clear it has
+        // none any more, but still has its copy.
+        let wakes = interest.wake.is_some() && job.ending.is_none();
         let main = match wait.target {
             WaitFor::Side(Side::Source) => Role::Source,
             WaitFor::Side(Side::Sink) => Role::Sink,
@@ -147,8 +150,6 @@ impl Reactor {
         if watch && job.register(Role::Sink).is_err() {
             self.poll_by_timer(job);
         }
-        // A transfer that is ending ignores the wakeup.
-        let wakes = job.wake.is_some() && job.ending.is_none();
         if wakes && job.register(Role::Wake).is_err() {
             self.poll_by_timer(job);
         }

@@ -23,7 +23,7 @@ use crate::engine::{Backend, Engine, Options};
 use crate::errno::Errno;
 use crate::request::{DataPath, Direct, Request};
 use crate::sys;
-use crate::transfer::{ThreadKind, Transfer};
+use crate::transfer::{Control, ThreadKind, Transfer, Wait, WaitFor};
 
 /// An engine whose threads the test runs.
 fn engine_of(core: &Arc<Core>) -> Engine {
@@ -199,6 +199,68 @@ fn a_thread_with_its_own_descriptors_does_not_end_the_engine() {
     let (_, checked) = cycle::wait(&event_loop, reactor, None, &mut events).unwrap();
     assert_eq!(checked, Ok(()));
     assert!(!core.inbox().wait(Some(Duration::ZERO)), "told once");
+}
+
+/// A filter that the host installs later refuses to read what wakes the thread.
+#[test]
+fn a_wakeup_that_cannot_be_cleared_is_no_event_again() {
+    apart(|| {
+        let core = Core::new(1).unwrap();
+        let (poller, eventfd) = (core.main().poller(), core.inbox().eventfd());
+        refuse(&[libc::SYS_read, libc::SYS_readv], libc::EPERM);
+        // At most one more event for each registration.
+        let until_quiet = || {
+            let mut events = [MaybeUninit::uninit()];
+            let mut fetch = || {
+                poller
+                    .fetch(&mut events, Some(Duration::ZERO))
+                    .map(<[_]>::len)
+            };
+            (0..9)
+                .take_while(|_| fetch() == Ok(1))
+                .inspect(|_| poller.clear_wake())
+                .count()
+        };
+        assert!(eventfd.signal());
+        assert!((1..=2).contains(&until_quiet()));
+        assert!(eventfd.signal());
+        assert_eq!(until_quiet(), 1);
+        assert!(poller.is_intact());
+        assert!(until_quiet() <= 1);
+    });
+}
+
+/// The same of the wakeup of a transfer's control.
+#[test]
+fn a_control_that_cannot_be_cleared_wakes_no_transfer_again() {
+    apart(|| {
+        let core = Arc::new(Core::new(1).unwrap());
+        let engine = engine_of(&core);
+        let event_loop = EventLoop::new(&core, core.main());
+        let mut reactor = event_loop.begin().unwrap();
+        let control = Control::new().unwrap();
+        let (transfer, _feed, _end) = silent();
+        let mut job = job_of(&engine, transfer.control(&control));
+        let wait = Wait {
+            target: WaitFor::Side(crate::endpoint::Side::Source),
+            timeout: None,
+        };
+        job.wait = Some(wait);
+        reactor.sleep(job, wait);
+        refuse(&[libc::SYS_read, libc::SYS_readv], libc::EPERM);
+        control.wake();
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        let mut turns = 0;
+        for _ in 0..20 {
+            let waited = cycle::wait(&event_loop, reactor, Some(Duration::ZERO), &mut events);
+            reactor = waited.unwrap().0;
+            for _ in 0..event_loop.queued(&reactor) {
+                reactor = event_loop.turn(reactor).unwrap();
+                turns += 1;
+            }
+        }
+        assert!((1..=4).contains(&turns), "{turns}");
+    });
 }
 
 /// Counts the transfers that have completions as they come and go.
