@@ -98,13 +98,15 @@ pub(super) fn poll_before_sleep(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
 /// Polls without sleeping. A worker that waits for the sink may spin for a short
 /// time before it returns the transfer.
 fn poll_now(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
-    let WaitFor::Side(side) = wait.target else {
-        return None;
+    let side = match wait.target {
+        WaitFor::Side(side) => Some(side),
+        WaitFor::Resume | WaitFor::Grant if wait.interest(&job.transfer).watch.is_some() => None,
+        _ => return None,
     };
     let mut clock = job.reporter.engine.clock();
     let transfer = &mut job.transfer;
     let patient = transfer.runs_on == ThreadKind::Worker
-        && side == Side::Sink
+        && side == Some(Side::Sink)
         && transfer.spin.should_spin(&transfer.flow);
     let wakeup = if patient {
         let wakeup = clock.spin(&wait.interest(transfer), SPIN_TIME).ok()?;

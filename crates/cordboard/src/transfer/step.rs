@@ -306,17 +306,17 @@ impl Transfer<'_> {
     /// A step does not use a blocking descriptor before `poll(2)` has found it
     /// ready.
     pub(crate) fn step_checked_readiness(&self, wait: &Wait) -> bool {
+        // If the descriptor shows a persistent error, a change may have been
+        // reported while no thread waited for it.
+        if wait.interest(self).edge_triggered != [false; 2] {
+            return false;
+        }
         let end = match wait.target {
             WaitFor::Side(side) => self.flow.end(side),
             WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume | WaitFor::Grant => {
                 return true;
             }
         };
-        // If the descriptor shows a persistent error, a change may have been
-        // reported while no thread waited for it.
-        if wait.interest(self).edge_triggered != [false; 2] {
-            return false;
-        }
         end.ready.never_waits || (end.kind().is_pipe() && self.is_spliced())
     }
 

@@ -19,6 +19,7 @@ use crate::engine::handle::ReactorHandle;
 use crate::engine::job::{EngineForJob, Job};
 use crate::engine::message::Message;
 use crate::engine::table::Scheduled;
+use crate::engine::workers::poll_before_sleep;
 use crate::engine::{Backend, Engine, Options};
 use crate::errno::Errno;
 use crate::request::{DataPath, Direct, Request};
@@ -261,6 +262,25 @@ fn a_control_that_cannot_be_cleared_wakes_no_transfer_again() {
         }
         assert!((1..=4).contains(&turns), "{turns}");
     });
+}
+
+/// The sink shows an error that persists, and hangs up while no thread waits for it.
+#[test]
+fn a_hang_up_before_a_pause_is_noticed() {
+    let engine = engine_of(&Arc::new(Core::new(1).unwrap()));
+    for target in [WaitFor::Resume, WaitFor::Grant] {
+        let (transfer, _feed, end) = silent();
+        let mut job = job_of(&engine, transfer);
+        let wait = Wait {
+            target,
+            timeout: None,
+        };
+        assert_eq!(poll_before_sleep(&mut job, &wait), None);
+        job.transfer.flow.sink.ready.error_persists = true;
+        assert_eq!(poll_before_sleep(&mut job, &wait), None);
+        drop(end);
+        assert!(poll_before_sleep(&mut job, &wait).unwrap().hang_up);
+    }
 }
 
 /// Counts the transfers that have completions as they come and go.
