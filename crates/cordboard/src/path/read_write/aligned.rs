@@ -96,7 +96,9 @@ pub(super) fn write(
         false => Ok(sys::pwrite(fd, part, offset)?),
     })?;
     if facts.appends() {
-        rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0))?;
+        // The result is ignored: the bytes are written and count, and the next write
+        // appends wherever the position is.
+        let _ = rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0));
     } else {
         flow.was_written(Some(offset), n as u64);
     }

@@ -6,7 +6,8 @@ use std::io::{Seek, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use cordboard::DataPath::ReadWrite;
-use testkit::{midst, skip};
+use rustix::fs::OFlags;
+use testkit::{midst, refuse, skip};
 
 use super::{bytes_of, counts, moved};
 use crate::common::{only, watchdog};
@@ -30,6 +31,31 @@ fn pipe_with(byte: u8, bytes: usize) -> File {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     File::from(writer).write_all(&vec![byte; bytes]).unwrap();
     reader.into()
+}
+
+/// The position cannot be moved after a tail was appended: the bytes are written once,
+/// and count.
+#[test]
+fn an_appended_tail_counts_though_the_position_stays() {
+    let _watchdog = watchdog("an_appended_tail_counts_though_the_position_stays");
+    for errno in [libc::EINTR, libc::EPERM] {
+        let Some(sink) = direct(0, 0) else {
+            return skip::here("no direct I/O here");
+        };
+        rustix::fs::fcntl_setfl(&sink, OFlags::DIRECT | OFlags::APPEND).unwrap();
+        let whence = if cfg!(target_pointer_width = "64") {
+            2
+        } else {
+            4
+        };
+        refuse::apart(|| {
+            refuse::refuse_where(refuse::SEEK, whence, libc::SEEK_END as u32, errno);
+            for bytes in [5000, 100] {
+                assert_eq!(move_all(&pipe_with(1, bytes), &sink), bytes as u64);
+            }
+        });
+        assert_eq!(sink.metadata().unwrap().len(), 5100, "{errno}");
+    }
 }
 
 #[test]
