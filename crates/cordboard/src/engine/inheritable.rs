@@ -2,7 +2,7 @@
 //! `fork(2)`. The child inherits them, and until it closes them a reader in another
 //! process sees no end of file. It closes them at its first call of the library.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::endpoint::Endpoint;
@@ -10,11 +10,16 @@ use crate::map::Map;
 use crate::sys::{self, Identity};
 use crate::transfer::Transfer;
 
+/// In place of the number of a descriptor that is not to be closed.
+const NONE: RawFd = -1;
+
 /// A descriptor and the identity of its file. Contains no `Option`, to save the tag:
 /// an idle engine may have tens of thousands of these.
 struct Inherited {
-    /// Negative: the descriptor is not to be closed.
+    /// Or [`NONE`].
     number: RawFd,
+    /// A second description of the same pipe, or [`NONE`].
+    second: RawFd,
     id: Identity,
 }
 
@@ -39,8 +44,13 @@ impl Inheritable {
             return;
         };
         let pairs = std::mem::take(&mut *all).into_values();
-        for Inherited { number, id } in pairs.flatten().filter(Inherited::is_listed) {
-            sys::close_inherited_fd(number, id);
+        for Inherited { number, second, id } in pairs.flatten() {
+            for number in [number, second]
+                .into_iter()
+                .filter(|number| *number != NONE)
+            {
+                sys::close_inherited_fd(number, id);
+            }
         }
     }
 }
@@ -50,6 +60,8 @@ impl Inheritable {
 pub(super) struct InheritableEntry {
     inheritable: Arc<Inheritable>,
     id: u64,
+    /// The second descriptions that are listed.
+    seconds: [RawFd; 2],
 }
 
 impl InheritableEntry {
@@ -66,6 +78,20 @@ impl InheritableEntry {
         InheritableEntry {
             inheritable: Arc::clone(inheritable),
             id,
+            seconds: [NONE; 2],
+        }
+    }
+
+    /// Lists the second descriptions of the transfer's pipes in place of those before.
+    pub(super) fn set_seconds(&mut self, seconds: [Option<BorrowedFd<'_>>; 2]) {
+        let seconds = seconds.map(|fd| fd.map_or(NONE, |fd| fd.as_raw_fd()));
+        if std::mem::replace(&mut self.seconds, seconds) == seconds {
+            return;
+        }
+        if let Some(pair) = self.inheritable.lock().get_mut(&self.id) {
+            for (listed, second) in pair.iter_mut().zip(seconds) {
+                listed.second = second;
+            }
         }
     }
 }
@@ -76,17 +102,19 @@ impl Inherited {
         match end.facts().id.filter(|_| waited_for) {
             Some(id) => Inherited {
                 number: end.fd().as_raw_fd(),
+                second: NONE,
                 id: (id.device, id.inode),
             },
             None => Inherited {
-                number: -1,
+                number: NONE,
+                second: NONE,
                 id: (0, 0),
             },
         }
     }
 
     fn is_listed(&self) -> bool {
-        self.number >= 0
+        self.number != NONE
     }
 }
 

@@ -124,6 +124,8 @@ impl Job {
                 (poll.flatten()).unwrap_or_else(|| stepper.step(transfer, cancelled, &mut clock))
             }
         });
+        self.inheritable
+            .set_seconds(self.transfer.second_descriptions());
         self.reporter.shared.live.update(&self.transfer);
         next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
     }
@@ -132,7 +134,11 @@ impl Job {
     /// descriptors by number.
     pub(super) fn release_idle(&mut self) {
         if !self.reporter.engine.is_lost() {
+            // Before they are closed: their numbers may be reused from then on.
+            self.inheritable.set_seconds([None; 2]);
             self.transfer.release_idle();
+            self.inheritable
+                .set_seconds(self.transfer.second_descriptions());
         }
     }
 

@@ -7,6 +7,8 @@
 //! before the source is read: at most one buffer is held on each side of the
 //! chain, and one behind each stage.
 
+use std::os::fd::BorrowedFd;
+
 use super::read_write::{SinkWriter, SourceReader};
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -193,6 +195,10 @@ impl Step for Staged {
     }
 
     /// Returns all remaining output.
+    fn second_descriptions(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [self.reader.second(), self.writer.second()]
+    }
+
     fn strand(&mut self) -> Option<Stranded> {
         let mut all = self.made.bytes().to_vec();
         while !self.chain.done() {

@@ -77,6 +77,12 @@ pub(crate) trait Step {
     /// goes idle with nothing held.
     fn rest(&mut self) {}
 
+    /// Returns the second descriptions of the source and of the sink that are open, if
+    /// these are pipes.
+    fn second_descriptions(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [None; 2]
+    }
+
     /// Waits until the kernel has completed everything of this transfer: only
     /// then are the counts of held, written and read final. Called once, before
     /// the counts are closed.

@@ -14,7 +14,7 @@
 //!   again just before the call. Only this method has the race.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
 use rustix::fs::OFlags;
@@ -50,6 +50,11 @@ impl NoWait {
     /// Whether calls need no `poll(2)` before them.
     pub(crate) fn covers(&self) -> bool {
         self.method != Method::Poll
+    }
+
+    /// Returns the second description, if it is open.
+    pub(crate) fn second(&self) -> Option<BorrowedFd<'_>> {
+        self.reopened.as_ref().map(AsFd::as_fd)
     }
 
     /// Closes the second description. The next call opens it again.
@@ -168,8 +173,6 @@ pub(crate) fn is_ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
     use crate::pipe::{PacketReader, ReadMode, default_capacity};
 

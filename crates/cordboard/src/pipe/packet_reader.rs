@@ -80,6 +80,11 @@ impl PacketReader {
         }
     }
 
+    /// Returns the second description of the pipe, if it is open.
+    pub(crate) fn second(&self) -> Option<BorrowedFd<'_>> {
+        self.nowait.second()
+    }
+
     /// Takes the bytes that the last read has removed from the pipe and could not
     /// return. They follow the returned bytes, and no more can be read.
     pub(crate) fn unreadable(&mut self) -> Option<Unreadable> {

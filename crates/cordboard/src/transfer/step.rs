@@ -179,6 +179,11 @@ impl Transfer<'_> {
         (self.current.as_ref()).and_then(|(_, path)| path.completions())
     }
 
+    /// Returns the other descriptions of its pipes that the current path has opened.
+    pub(crate) fn second_descriptions(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        (self.current.as_ref()).map_or([None; 2], |(_, path)| path.second_descriptions())
+    }
+
     pub(super) fn completion_poll_interval(&self) -> Option<Duration> {
         (self.current.as_ref()).and_then(|(_, path)| path.poll_interval())
     }

@@ -13,6 +13,8 @@ mod fill;
 mod one;
 mod size;
 
+use std::os::fd::BorrowedFd;
+
 pub(super) use ends::{Credentials, has_ended, is_end};
 pub(super) use one::{One, receive_one};
 pub(super) use size::{largest, longest, size_for};
@@ -253,6 +255,10 @@ impl Step for Datagram {
 
     fn knows_the_end(&self) -> bool {
         true
+    }
+
+    fn second_descriptions(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [self.packet_reader.second(), self.nowait.second()]
     }
 
     fn strand(&mut self) -> Option<Stranded> {

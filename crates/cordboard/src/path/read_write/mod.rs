@@ -9,6 +9,8 @@ mod sink_writer;
 mod source_reader;
 mod zeros;
 
+use std::os::fd::BorrowedFd;
+
 pub(super) use sink_writer::SinkWriter;
 pub(super) use source_reader::SourceReader;
 
@@ -391,6 +393,10 @@ impl Step for ReadWrite {
 
     fn knows_the_end(&self) -> bool {
         true
+    }
+
+    fn second_descriptions(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        [self.reader.second(), self.writer.second()]
     }
 
     fn strand(&mut self) -> Option<Stranded> {

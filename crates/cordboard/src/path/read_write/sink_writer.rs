@@ -1,6 +1,6 @@
 //! One write.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
@@ -27,6 +27,11 @@ impl SinkWriter {
             buffered_fd: None,
             terminal: Terminal::default(),
         }
+    }
+
+    /// Returns the second description of a pipe, if it is open.
+    pub(in crate::path) fn second(&self) -> Option<BorrowedFd<'_>> {
+        self.nowait.second()
     }
 
     /// The number of bytes that a write should be a multiple of.

@@ -1,6 +1,6 @@
 //! One read of a source that is not a datagram socket.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::aligned;
 use super::numbers::CounterReader;
@@ -34,6 +34,11 @@ pub(in crate::path) struct SourceReader {
 }
 
 impl SourceReader {
+    /// Returns the second description of a pipe, if it is open.
+    pub(in crate::path) fn second(&self) -> Option<BorrowedFd<'_>> {
+        self.packet_reader.second()
+    }
+
     /// Reads up to the rest of the request into `room`, and counts the bytes.
     pub(in crate::path) fn read(
         &mut self,

@@ -145,6 +145,40 @@ fn a_child_keeps_no_end_of_its_parents_transfers() {
     }
 }
 
+/// A FIFO is written through another description, which no `write(2)` waits on. It is
+/// open while the transfer waits with bytes in hand.
+#[test]
+fn a_child_keeps_no_second_description_of_a_pipe() {
+    let _dog = watchdog("a_child_keeps_no_second_description_of_a_pipe");
+    if !common::alone!() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("fifo");
+    let (at, mode) = (rustix::fs::CWD, 0o600.into());
+    rustix::fs::mknodat(at, &name, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let mut options = File::options();
+    // As with O_NONBLOCK, the open does not wait.
+    let end = options.read(true).write(true).open(&name).unwrap();
+    let sink = File::options().write(true).open(&name).unwrap();
+    let inode = rustix::fs::fstat(&end).unwrap().st_ino;
+    let zeros = File::open("/dev/zero").unwrap();
+    let transfer = Transfer::owning(zeros.into(), sink.into(), only(&[DataPath::ReadWrite]));
+    let running = transfer.unwrap().start().unwrap();
+    // The FIFO is full.
+    while running.status().in_transit() == 0 || running.status().written < 0x1_0000 {
+        std::thread::yield_now();
+    }
+    if numbers_of(inode).len() != 3 {
+        return testkit::skip::here("the FIFO cannot be opened again");
+    }
+    assert!(in_a_child(|| {
+        running.status().ended && numbers_of(inode).len() == 1
+    }));
+    running.cancel();
+    assert_eq!(running.wait().report.ended, Ended::Cancelled);
+}
+
 /// A child that is forked during the sync at the end, which may take long.
 #[test]
 fn a_child_keeps_no_end_of_a_transfer_that_is_being_synced() {
