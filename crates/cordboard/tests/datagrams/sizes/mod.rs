@@ -431,7 +431,7 @@ fn nothing_is_received_behind_the_size() {
         for datagram in [&b"one"[..], b"two", b"", b"four"] {
             put(&feed, datagram);
         }
-        let report = run(&source, &file_with(b""), request()).report;
+        let report = run(&source, file_with(b""), request()).report;
         assert_eq!((report.ended, report.written), (Ended::Size, 6), "{sort:?}");
         assert_eq!(all(&source), [&b""[..], b"four"], "{sort:?}");
     }

@@ -240,7 +240,10 @@ fn what_is_read_back_is_progress() {
         cordboard::DataPath::CopyFileRange,
     ] {
         let mut job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
-        job.request.switches = Some(cordboard::Switches::only(&[path]));
+        job.request.switches = Some(cordboard::Switches::only(&[
+            path,
+            cordboard::DataPath::ReadWrite,
+        ]));
         job.staging.verify = true;
         let places = (&Place::top(&source), &Place::top(&sink));
         let outcome = &mut Outcome::default();
