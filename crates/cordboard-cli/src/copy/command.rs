@@ -46,7 +46,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let several = sources.len() > 1;
     let (sources, repeated) = without_repeated(sources);
     let part = flags.range.size.is_some() || flags.range.offset.is_some();
-    if (part || flags.writing.sink_offset.is_some()) && (sources.len() > 1 || flags.recursive) {
+    if (part || flags.writing.sink_offset.is_some()) && (several || flags.recursive) {
         let text = "--size, --offset and --sink-offset need a single file";
         return Err(Problem::usage("", text));
     }
