@@ -183,7 +183,9 @@ impl Direct {
         account(flow, self.uncounted)?;
         let bytes = std::mem::take(&mut self.uncounted);
         self.counted += bytes;
-        self.is_filled_to(self.counted);
+        if bytes > 0 {
+            self.is_filled_to(self.counted);
+        }
         Ok(bytes)
     }
 
@@ -231,7 +233,10 @@ impl Direct {
         }
         self.next = (from, to);
         self.counted = to;
-        self.is_filled_to(to);
+        // Bytes or holes before it. Otherwise it may be past the sink's end.
+        if flow.written() > 0 {
+            self.is_filled_to(to);
+        }
         self.until = from + whole;
         Ok(true)
     }

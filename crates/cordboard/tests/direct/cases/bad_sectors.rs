@@ -55,6 +55,22 @@ fn a_source_is_read_up_to_its_bad_sector() {
         assert!(common::content(&sink) == data[..report.written as usize]);
         assert_eq!(report.written, keep as u64);
     }
+    // A sink that gets no byte keeps its length.
+    image.set_len(0).unwrap();
+    cold(&source);
+    common::rewind(&source);
+    let sink = tempfile::tempfile().unwrap();
+    let request = Request {
+        sink_offset: Some(8 << 20),
+        ..direct()
+    };
+    let report = run(&source, &sink, request).report;
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Error, 0),
+        "{report:?}"
+    );
+    assert_eq!(sink.metadata().unwrap().len(), 0);
 }
 
 /// A loop device whose file has space up to the middle of a block: the counted bytes
