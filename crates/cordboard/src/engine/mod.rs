@@ -215,7 +215,7 @@ impl Engine {
             Ok(()) => Ok(Ok(Running::new(shared))),
             Err(Message::Run(job)) => {
                 let Job { transfer, wake, .. } = *job;
-                if self.stop_errno() == Errno::EBADF {
+                if self.stop_errno() == Errno::EBADF && !transfer.has_its_descriptors() {
                     // The number may refer to another file by now.
                     std::mem::forget(wake);
                 }
