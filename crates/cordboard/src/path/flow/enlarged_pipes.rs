@@ -9,6 +9,9 @@ pub(crate) struct EnlargedPipes {
     pub(in crate::path) ends: [Option<Box<CallerPipe>>; 2],
     /// Enough may go through them to be worth enlarging.
     pub(in crate::path) worth_it: bool,
+    /// The calls of [`of`](EnlargedPipes::of) before a pipe is looked at again that is large
+    /// already, or that another transfer adapts.
+    skips: [u8; 2],
 }
 
 impl EnlargedPipes {
@@ -29,9 +32,17 @@ impl EnlargedPipes {
         side: Side,
         endpoint: &Endpoint<'_>,
     ) -> Option<&mut CallerPipe> {
-        let pipe = &mut self.ends[usize::from(side == Side::Sink)];
+        let end = usize::from(side == Side::Sink);
+        let (pipe, skips) = (&mut self.ends[end], &mut self.skips[end]);
         if pipe.is_none() && endpoint.kind().is_pipe() {
+            if *skips > 0 {
+                *skips -= 1;
+                return None;
+            }
             *pipe = CallerPipe::new(side, endpoint).map(Box::new);
+            if pipe.is_none() {
+                *skips = u8::MAX;
+            }
         }
         pipe.as_deref_mut()
     }
