@@ -186,9 +186,8 @@ fn transfer(
         }
     }
     let fan = prepare(&request)?;
-    let totals = fds.iter().map(|fd| request::total(*fd, &request));
     // Each may be as long as a size permits.
-    let mut totals = totals;
+    let mut totals = fds.iter().map(|fd| request::total(*fd, &request));
     let total = totals.try_fold(0u64, |sum, total| Some(sum.saturating_add(total?)));
     let on_screen = fds.iter().any(is_on) || is_on(sink);
     // The transfer to the sink runs on another thread, which no signal interrupts.

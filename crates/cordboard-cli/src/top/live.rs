@@ -35,14 +35,17 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
     let start = Instant::now();
     let mut due = Duration::ZERO;
     let mut typed_at = Duration::ZERO;
+    let mut left_out = None;
     loop {
         let now = start.elapsed();
         if now >= due {
             due = now + EVERY;
             fleet.scan().map_err(unreadable)?;
             fleet.ask();
-            let left_out = fleet.left_out().map(|left_out| left_out.to_string());
-            keys.message = keys.message.take().or(left_out);
+            if fleet.left_out() != left_out {
+                left_out = fleet.left_out();
+                keys.message = left_out.map(|left_out| left_out.to_string());
+            }
         }
         if let Some(message) = fleet.receive(now) {
             keys.message = Some(message);

@@ -83,6 +83,10 @@ fn what_cannot_be_played_is_refused_before_anything_moves() {
 /// Two descriptors with one position would take each other's bytes.
 #[test]
 fn one_position_is_not_both_sources() {
+    let file = tempfile::tempfile().unwrap();
+    if !cordboard::endpoint::same_description(&file, file.try_clone().unwrap()) {
+        return testkit::skip::here("no call compares descriptions here");
+    }
     let film = Film::new(3 * FRAME);
     let script = r#"exec "$0" play - fd:3 --fps 25 --frame 10 --audio-to /dev/null \
         --video-to /dev/null 3<&0"#;

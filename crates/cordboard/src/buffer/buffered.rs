@@ -70,7 +70,9 @@ impl<'a> Buffered<'a> {
         if pair::relation(&source, &sink) != Relation::Strangers {
             return Err(Refused(Refusal::Overlap));
         }
-        if source.kind().is_datagram() && sink.facts().preserves_boundaries() {
+        if source.kind().is_datagram()
+            && (sink.kind().is_datagram() || sink.facts().is_packet_pipe())
+        {
             let kind = source.kind();
             return Err(Refused(Refusal::BufferedMessages { kind }));
         }

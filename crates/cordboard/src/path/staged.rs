@@ -194,11 +194,11 @@ impl Step for Staged {
         self.failed
     }
 
-    /// Returns all remaining output.
     fn second_descriptions(&self) -> [Option<BorrowedFd<'_>>; 2] {
         [self.reader.second(), self.writer.second()]
     }
 
+    /// Returns all remaining output.
     fn strand(&mut self) -> Option<Stranded> {
         let mut all = self.made.bytes().to_vec();
         while !self.chain.done() {

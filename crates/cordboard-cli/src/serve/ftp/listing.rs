@@ -215,6 +215,9 @@ fn machine(about: &About, writes: bool) -> String {
         (_, _, true) => ("OS.unix=special", "df"),
         (_, _, false) => ("OS.unix=special", ""),
     };
+    if about.is_unknown() {
+        return format!("type={kind};perm={permissions}; ");
+    }
     let size = match about.is_dir() {
         true => String::new(),
         false => format!("size={};", about.length),

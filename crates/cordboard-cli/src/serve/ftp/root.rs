@@ -324,8 +324,7 @@ impl Root {
             match about {
                 Ok(about) => each(name.as_bytes(), &about),
                 Err(error) if is_removed(&error) => {}
-                // The mount of a FUSE server of another user: not even root may access it.
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {
+                Err(error) if is_mount_without_access(&error) => {
                     each(name.as_bytes(), &About::UNKNOWN);
                 }
                 // A client that mirrors the directory deletes what is not listed.
@@ -433,6 +432,15 @@ fn leads_nowhere(error: &io::Error) -> bool {
         ),
         None => error.kind() == io::ErrorKind::PermissionDenied,
     }
+}
+
+/// Returns whether the file may be the mount of a FUSE server: one of another user, which not
+/// even root may access, or one that has ended.
+fn is_mount_without_access(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::ACCESS | Errno::NOTCONN)
+    )
 }
 
 /// Returns whether the file was removed since its name was read. Network file systems report

@@ -161,12 +161,13 @@ fn a_child_keeps_no_second_description_of_a_pipe() {
     // As with O_NONBLOCK, the open does not wait.
     let end = options.read(true).write(true).open(&name).unwrap();
     let sink = File::options().write(true).open(&name).unwrap();
+    let most = rustix::pipe::fcntl_getpipe_size(&end).unwrap() as u64;
     let inode = rustix::fs::fstat(&end).unwrap().st_ino;
     let zeros = File::open("/dev/zero").unwrap();
     let transfer = Transfer::owning(zeros.into(), sink.into(), only(&[DataPath::ReadWrite]));
     let running = transfer.unwrap().start().unwrap();
     // The FIFO is full.
-    while running.status().in_transit() == 0 || running.status().written < 0x1_0000 {
+    while running.status().in_transit() == 0 || running.status().written < most {
         std::thread::yield_now();
     }
     if numbers_of(inode).len() != 3 {

@@ -8,8 +8,8 @@ use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
 
 use super::uploads::FileId;
 
-/// The metadata of a file. Those of `cap-std` convert each time: they panic for one of `i64::MIN`
-/// seconds, which some file systems store.
+/// The metadata of a file. The type of `cap-std` converts the times, and panics at a time of
+/// `i64::MIN` seconds, which some file systems store.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     kind: FileType,
@@ -24,7 +24,7 @@ pub struct About {
 }
 
 impl About {
-    /// Those of a file of which only the name is known. It is listed as a special file.
+    /// The metadata of a file of which only the name is known. It is listed as a special file.
     pub const UNKNOWN: About = About {
         kind: FileType::Unknown,
         mode: 0,
@@ -48,6 +48,11 @@ impl About {
             name,
             AtFlags::SYMLINK_NOFOLLOW,
         )?))
+    }
+
+    /// Whether only the name is known.
+    pub fn is_unknown(&self) -> bool {
+        self.kind == FileType::Unknown
     }
 
     pub fn is_dir(&self) -> bool {
