@@ -162,13 +162,3 @@ pub fn private_mounts() -> io::Result<()> {
     rustix::mount::mount_change("/", Flags::PRIVATE | Flags::REC)?;
     Ok(())
 }
-
-/// Gives this thread a new network namespace, without an address. The other
-/// threads keep theirs. `unshare(2)`, root only.
-pub fn private_network() -> io::Result<()> {
-    // SAFETY: CLONE_NEWNET changes no memory of this process.
-    if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}

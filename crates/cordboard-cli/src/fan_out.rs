@@ -65,8 +65,9 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         Err(problem) => return Err(leaving(problem, sinks)),
     };
     session.set_sinks(sinks.iter().zip(&outcome.sinks).map(line).collect());
-    session.add(&total(&outcome, elapsed));
-    report(session, &source, &sinks, &outcome);
+    let total = total(&outcome, elapsed);
+    session.add(&total);
+    report(session, (&source, &total), &sinks, &outcome);
     remove_empty(&sinks, &outcome);
     if outcome.ended == Ended::Cancelled {
         check_stop()?;
@@ -258,11 +259,15 @@ fn lost(bytes: u64) -> String {
 }
 
 /// Prints what is wrong with the source and with each sink.
-fn report(session: &mut Session, source: &Opened, sinks: &[Opened], outcome: &FanOutOutcome) {
+fn report(
+    session: &mut Session,
+    (source, total): (&Opened, &Report),
+    sinks: &[Opened],
+    outcome: &FanOutOutcome,
+) {
     if outcome.ended == Ended::Error && outcome.failed_sink.is_none() {
         let action = Action::transfer(source.as_fd());
-        let failed = total(outcome, Duration::ZERO);
-        let problem = transfer_failed(source.shown.clone(), &failed, action);
+        let problem = transfer_failed(source.shown.clone(), total, action);
         session.problem(&problem);
     } else if outcome.ended == Ended::Error && outcome.source.stranded > 0 {
         session.print(&format_args!(

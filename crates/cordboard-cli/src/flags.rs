@@ -403,3 +403,18 @@ pub struct Common {
     #[arg(long)]
     pub json: bool,
 }
+
+#[cfg(test)]
+impl Common {
+    /// The flags of a command with these stages that shows nothing.
+    pub fn silent(stages: Stages) -> Common {
+        Common {
+            paths: Paths::default(),
+            stages,
+            pacing: Pacing::default(),
+            control: None,
+            progress: ProgressMode::Never,
+            json: false,
+        }
+    }
+}

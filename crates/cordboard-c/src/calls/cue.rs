@@ -161,8 +161,8 @@ struct Exchange {
 
 /// A transfer whose end is awaited.
 struct Awaited {
-    /// The first word of the command that starts it.
-    word: u32,
+    /// The command that starts it.
+    command: Command,
     number: Number,
     done: Option<Done>,
 }
@@ -220,7 +220,7 @@ impl Exchange {
         Command::Status.encode(&mut self.unsent);
         command.encode(&mut self.unsent);
         self.awaited = Some(Awaited {
-            word: first_word(command),
+            command,
             number: Number::Unknown,
             done: None,
         });
@@ -312,9 +312,10 @@ impl Exchange {
                 }
             }
             // Of a command of another thread: those of this call are confirmed before.
-            Record::Refused { word, .. }
-                if (self.awaited.as_ref())
-                    .is_some_and(|awaited| self.is_marked || word != awaited.word) => {}
+            Record::Refused { errno, .. }
+                if (self.awaited.as_ref()).is_some_and(|awaited| {
+                    self.is_marked || record != Record::refused(awaited.command, errno)
+                }) => {}
             Record::Refused { errno, .. } => {
                 self.refused.get_or_insert(errno);
             }
@@ -327,12 +328,6 @@ impl Exchange {
         }
         Ok(())
     }
-}
-
-fn first_word(command: Command) -> u32 {
-    let mut bytes = Vec::new();
-    command.encode(&mut bytes);
-    bytes.first_chunk().copied().map_or(0, u32::from_le_bytes)
 }
 
 fn errno_of(error: std::io::Error) -> Errno {
@@ -396,10 +391,7 @@ mod tests {
 
     #[test]
     fn refusals_of_commands_of_other_threads_do_not_count() {
-        let refused = |command| Record::Refused {
-            word: first_word(command),
-            errno: Errno::EPERM,
-        };
+        let refused = |command| Record::refused(command, Errno::EPERM);
         let (theirs, own) = (refused(Command::Pause), refused(Command::Write(6)));
         let status = Record::Status(Status::idle());
         for (last, errno) in [(None, None), (Some(own), Some(Errno::EPERM))] {

@@ -7,7 +7,7 @@ use super::outcome::{FanOutOutcome, SinkEnded, SinkReport};
 use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest::Rest;
-use crate::compose::{self, Channel, Intake, bytes_of, content};
+use crate::compose::{self, Channel, Intake, bytes_of, content, length_of};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome};
 
@@ -170,7 +170,7 @@ fn returned(source: Outcome, given: u64, left: Vec<Vec<u8>>, messages: bool) -> 
     }
     report.written -= missing;
     report.stranded += missing;
-    let is_whole = left.iter().map(Vec::len).sum::<usize>() as u64 == missing;
+    let is_whole = length_of(&left) == missing;
     let mut all = left;
     if is_whole {
         all.extend(bytes_of(stranded));
@@ -241,8 +241,7 @@ fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>], messages: bo
 /// transfer to the sink, which were `expected` in number.
 fn readable(passed: Vec<Vec<u8>>, expected: u64, mut rest: Rest, left: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut all = passed;
-    let got: u64 = all.iter().map(|bytes| bytes.len() as u64).sum();
-    if got < expected || rest.load().is_err() {
+    if length_of(&all) < expected || rest.load().is_err() {
         return all;
     }
     if let Rest::Bytes(bytes, from) = rest {

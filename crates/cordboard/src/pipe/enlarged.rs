@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::budget::Share;
 use super::capacity::{capacity, default_capacity};
-use crate::sys::{Identity, Lock, PerProcess, Thread, at, identity};
+use crate::sys::{Identity, Lock, PerProcess, at, identity};
 use crate::threads;
 
 /// How long an unreachable pipe still counts.
@@ -163,9 +163,7 @@ impl Table {
         self.count.store(all.pipes.len(), Ordering::Relaxed);
         let ids: Vec<Identity> = all.pipes.iter().map(|(large, _)| large.id).collect();
         drop(all);
-        // The pool's threads have the first thread's descriptor table.
-        let others = Thread::first().shares_descriptors() == Some(false);
-        if ids.is_empty() || others || self.trying.swap(true, Ordering::AcqRel) {
+        if ids.is_empty() || self.trying.swap(true, Ordering::AcqRel) {
             return;
         }
         let try_all = move || {

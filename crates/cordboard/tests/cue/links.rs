@@ -151,7 +151,7 @@ fn a_process_in_another_network_namespace_steers_a_transfer() {
 fn a_process_on_another_network_steers_a_transfer() {
     let name = "a_process_on_another_network_steers_a_transfer";
     let _dog = watchdog(name);
-    let (ours, theirs) = match testkit::veth::connection() {
+    let (ours, theirs) = match testkit::veth::Veth::new(1500).and_then(|veth| veth.connection()) {
         Ok(both) => both,
         Err(error) => {
             return testkit::skip::report(name, &format!("no veth pair here: {error}"));

@@ -380,7 +380,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::flags::{Common, Paths, ProgressMode, Stages};
+    use crate::flags::{Common, Stages};
 
     /// Returns the number of threads started, and whether an engine was made,
     /// for files of these numbers and sizes.
@@ -391,14 +391,7 @@ mod tests {
     fn with(stages: Stages, files: &[(usize, u64)], only: bool) -> (usize, bool) {
         let packs = stages.transform();
         let dir = tempfile::tempdir().unwrap();
-        let common = Common {
-            pacing: crate::flags::Pacing::default(),
-            control: None,
-            paths: Paths::default(),
-            stages,
-            progress: ProgressMode::Never,
-            json: false,
-        };
+        let common = Common::silent(stages);
         let mut session = Session::begin(&common, "copied");
         let job = Job {
             staging: session.staging().clone(),

@@ -136,18 +136,11 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::{Common, Pacing, Paths, ProgressMode, Stages};
+    use crate::flags::{Common, Stages};
 
     #[test]
     fn messages_behind_a_long_file_are_reported_once_too_many_wait() {
-        let common = Common {
-            pacing: Pacing::default(),
-            control: None,
-            paths: Paths::default(),
-            stages: Stages::default(),
-            progress: ProgressMode::Never,
-            json: false,
-        };
+        let common = Common::silent(Stages::default());
         let mut session = Session::begin(&common, "copied");
         let mut ledger = Ledger::default();
         let long = ledger.begin();

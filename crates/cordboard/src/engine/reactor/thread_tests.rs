@@ -283,7 +283,7 @@ fn a_hang_up_before_a_pause_is_noticed() {
     }
 }
 
-/// Counts the transfers that have completions as they come and go.
+/// A reactor counts the transfers with completions that it has.
 #[test]
 fn a_reactor_with_a_ring_is_bound_to_its_thread() {
     let name = "a_reactor_with_a_ring_is_bound_to_its_thread";

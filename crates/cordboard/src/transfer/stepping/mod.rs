@@ -198,8 +198,8 @@ impl<'a> Stepping<'a> {
                 }
                 Err(errno) => return Some(Next::End(Turn::Failed(wait.side(), Some(errno)))),
             };
-            let is_over = end.is_some_and(|end| self.poll.now() >= end);
-            let is_over = is_over || self.step_fd.lacks_events();
+            let is_over =
+                self.step_fd.lacks_events() || end.is_some_and(|end| self.poll.now() >= end);
             if wakeup == Wakeup::default() && !is_over {
                 self.wait = Some((wait, end));
                 return None;

@@ -8,7 +8,7 @@ use super::Workers;
 use crate::copy::job::{Job, Moment};
 use crate::copy::parallel::batch::{Batch, Item};
 use crate::copy::parallel::dispatch::Dispatch;
-use crate::flags::{Common, Paths, ProgressMode, Stages};
+use crate::flags::{Common, Stages};
 use crate::session::Session;
 
 /// The size of a file that the engine takes.
@@ -88,14 +88,7 @@ fn a_panic_is_a_failure_of_its_file_and_of_the_command() {
     let _hangs = testkit::watchdog::watch("a_panic_is_a_failure_of_its_file_and_of_the_command");
     for slots in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
-        let common = Common {
-            pacing: crate::flags::Pacing::default(),
-            control: None,
-            paths: Paths::default(),
-            stages: Stages::default(),
-            progress: ProgressMode::Never,
-            json: false,
-        };
+        let common = Common::silent(Stages::default());
         let mut session = Session::begin(&common, "copied");
         session.count_files(true);
         let job = faulty(session.control());
