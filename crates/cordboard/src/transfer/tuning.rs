@@ -7,6 +7,7 @@ use super::Transfer;
 use super::control::Control;
 use super::wait::Clock;
 use super::ways::{PIECES, Tuning, Ways};
+use crate::endpoint::Kind;
 use crate::path;
 use crate::plan::slower_calls_cost;
 use crate::report::{Chosen, PathUse};
@@ -53,13 +54,10 @@ impl Transfer<'_> {
             paths,
             // Smaller pieces are slower.
             only_largest: slower_calls_cost(self.flow.source.kind(), &self.request),
+            has_tcp: [self.flow.source.kind(), self.flow.sink.kind()].contains(&Kind::Tcp),
         };
         let here = ways.arm(*current, Ways::piece_of(step.piece()?))?;
-        let schedule = self.control.as_ref().map(Control::schedule);
-        let goal = match schedule {
-            Some(Schedule::Auto(Aim::Background)) => Goal::Time,
-            _ => Goal::Rate,
-        };
+        let goal = self.goal();
         let key = Key {
             kinds: [self.flow.source.kind(), self.flow.sink.kind()],
             is_in_memory: (self.flow.source.facts().filesystem).is_some_and(|fs| fs.is_in_memory()),
@@ -78,7 +76,15 @@ impl Transfer<'_> {
         })
     }
 
+    fn goal(&self) -> Goal {
+        match self.control.as_ref().map(Control::schedule) {
+            Some(Schedule::Auto(Aim::Background)) => Goal::Time,
+            _ => Goal::Rate,
+        }
+    }
+
     fn measure(&mut self, now: Duration) {
+        let goal = self.goal();
         let written = self.flow.written();
         let shares_thread = self.flow.mode.shares_thread();
         let is_paced = self.flow.allowance.is_paced();
@@ -102,10 +108,18 @@ impl Transfer<'_> {
             tuning.changes = true;
             return;
         }
+        if tuning.key.goal != goal {
+            // A command has changed the schedule.
+            tuning.key.goal = goal;
+            let best = tuning.controller.best();
+            tuning.controller = Controller::new(&tuning.ways, best, goal);
+            tuning.changes = best != arm;
+            return;
+        }
         // Under a schedule the rate does not depend on the path, but the processor time does.
         let is_limited = is_paced && tuning.key.goal == Goal::Rate;
         if is_limited || now.saturating_sub(before) > PAUSE {
-            tuning.controller.interrupt();
+            tuning.changes = tuning.controller.interrupt(&tuning.ways);
             return;
         }
         // The thread of an engine also runs other transfers.
@@ -130,8 +144,11 @@ impl Transfer<'_> {
             && self.request.tune != Some(Tune::EachStep)
         {
             let best = tuning.controller.best();
-            let piece = PIECES[Ways::piece(best)];
-            self.used.found_best(tuning.ways.path(best), piece);
+            let (path, piece) = (tuning.ways.path(best), Ways::piece(best));
+            self.used.found_best(path, PIECES[piece]);
+            if tuning.controller.is_settled() {
+                Found { path, piece }.remember(tuning.key, tuning.last.0);
+            }
         }
         self.used.take(self.flow.read())
     }

@@ -10,7 +10,9 @@ use crate::tune::{Arm, Arms, Controller, Key};
 pub(super) const PIECES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// The largest send buffer and receive buffer of a TCP connection, by default
 /// (`tcp_wmem`, `tcp_rmem` in tcp(7)).
-const SOCKET_BUFFERS: u64 = 10 << 20;
+const TCP_BUFFERS: u64 = 10 << 20;
+/// More than the buffers of a UNIX socket and of a pipe, by default.
+const OTHER_BUFFERS: u64 = 1 << 20;
 
 /// The state of a transfer that measures.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(super) struct Ways {
     pub(super) paths: Vec<(DataPath, bool)>,
     /// Only the largest piece of each path is measured.
     pub(super) only_largest: bool,
+    /// One side is a TCP connection.
+    pub(super) has_tcp: bool,
 }
 
 impl Ways {
@@ -69,15 +73,19 @@ impl Arms for Ways {
         self.paths.len() * PIECES.len()
     }
 
-    /// Another path with the same piece, or the next piece of the same path. Of the largest
-    /// pieces alone, every other one.
+    /// Another path with the same piece or the largest one, or the next piece of the same path.
+    /// Of the largest pieces alone, every other one.
     fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
         if self.only_largest {
             return from != to;
         }
         let off = Ways::piece(from).abs_diff(Ways::piece(to));
         let same_path = from / PIECES.len() == to / PIECES.len();
-        if same_path { off == 1 } else { off == 0 }
+        if same_path {
+            off == 1
+        } else {
+            off == 0 || Ways::piece(to) == PIECES.len() - 1
+        }
     }
 
     fn is_possible(&self, arm: Arm) -> bool {
@@ -88,7 +96,15 @@ impl Arms for Ways {
     /// Returns the size of the buffers of the sockets: a faster path first fills the buffers
     /// that a slower one has left empty.
     fn in_flight(&self, _: Arm) -> u64 {
-        SOCKET_BUFFERS
+        match self.has_tcp {
+            true => TCP_BUFFERS,
+            false => OTHER_BUFFERS,
+        }
+    }
+
+    /// A step writes all bytes that it has read.
+    fn least(&self, _: Arm) -> u64 {
+        0
     }
 }
 
@@ -101,13 +117,15 @@ mod tests {
         let ways = Ways {
             paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
             only_largest: false,
+            has_tcp: true,
         };
         assert_eq!(ways.len(), 10);
         let arm = |path, piece| ways.arm(path, piece).unwrap();
         let from = arm(DataPath::Splice, 3);
         assert!(ways.is_neighbour(from, arm(DataPath::Splice, 4)));
         assert!(ways.is_neighbour(from, arm(DataPath::ReadWrite, 3)));
-        assert!(!ways.is_neighbour(from, arm(DataPath::ReadWrite, 4)));
+        assert!(ways.is_neighbour(from, arm(DataPath::ReadWrite, 4)));
+        assert!(!ways.is_neighbour(from, arm(DataPath::ReadWrite, 2)));
         assert!(!ways.is_neighbour(from, arm(DataPath::Splice, 1)));
         assert_eq!(ways.path(arm(DataPath::ReadWrite, 0)), DataPath::ReadWrite);
         assert_eq!(ways.arm(DataPath::Sendfile, 0), None);
@@ -125,6 +143,7 @@ mod tests {
         let ways = Ways {
             paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
             only_largest: true,
+            has_tcp: true,
         };
         let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));
         assert!(possible.eq([4, 9]));
@@ -136,6 +155,7 @@ mod tests {
         let mut ways = Ways {
             paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
             only_largest: false,
+            has_tcp: true,
         };
         ways.refuse(DataPath::Splice);
         let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));

@@ -23,6 +23,11 @@ pub(crate) trait Arms {
         0
     }
 
+    /// Returns the least number of bytes of a measurement: several blocks may arrive together.
+    fn least(&self, arm: Arm) -> u64 {
+        self.in_flight(arm)
+    }
+
     /// Returns the setting with about half of the bytes in flight, or the same one if
     /// there is none.
     fn shrink(&self, arm: Arm) -> Arm {

@@ -1,10 +1,11 @@
 //! Hill climbing between settings, by measurements that vary.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::arms::{Arm, Arms};
 use super::record::{MEMORY, Record};
-use super::window::{Sample, Window};
+use super::window::{Extent, Sample, Window, per_mebibyte};
 
 /// A smaller gain of the rate is ignored, even without variation, in 1/1024.
 const MARGIN: u64 = 31;
@@ -41,7 +42,7 @@ const WORTH_A_STEP: u64 = 320;
 /// The loss through measurements that is accepted at any time, in bytes.
 const FREE: u64 = 64 << 20;
 /// The loss that is accepted in addition, as a divisor of the bytes moved.
-const PER_LOSS: u64 = 64;
+const PER_LOSS: u64 = 128;
 /// After a change of the conditions, [`FREE`] bytes may be lost again, if at least this number
 /// of bytes was moved since the last time, and as many as before the last time.
 const REFILL: [u64; 2] = [512 << 20, 4 << 30];
@@ -79,6 +80,11 @@ pub(crate) struct Controller {
     /// faster, than its mean.
     slow: u32,
     fast: u32,
+    /// The setting whose last sample differed much from its mean, and its record before. It is
+    /// measured again.
+    doubted: Option<(Arm, Record)>,
+    /// The number of windows discarded since the last complete one.
+    interruptions: u32,
     /// The number of windows with the best setting since no other setting was promising.
     rested: u32,
     /// The number of probes since the best setting has changed.
@@ -108,6 +114,8 @@ impl Controller {
             other: None,
             slow: 0,
             fast: 0,
+            doubted: None,
+            interruptions: 0,
             rested: 0,
             probes: 0,
             moved: 0,
@@ -127,7 +135,6 @@ impl Controller {
     }
 
     /// Returns whether no other setting is to be measured for now.
-    #[cfg(test)]
     pub(crate) fn is_settled(&self) -> bool {
         self.rested > 0
     }
@@ -142,17 +149,24 @@ impl Controller {
         bytes: u64,
     ) -> bool {
         let is_other = self.current != self.best;
-        let known = (is_other && self.level.is_measured()).then(|| self.level.rate());
-        let in_flight = arms.in_flight(self.current);
-        let sample = (self.window).add(now, spent, bytes, in_flight, known, self.doublings);
-        let Some(sample) = sample else {
+        let extent = Extent {
+            least: arms.least(self.current),
+            known: self.known_rate().filter(|_| is_other),
+            doublings: self.doublings,
+        };
+        let Some(sample) = self.window.add(now, spent, bytes, extent) else {
             return false;
         };
+        self.interruptions = 0;
         self.moved = self.moved.saturating_add(sample.bytes);
+        let sample = match self.goal {
+            Goal::Rate => sample,
+            Goal::Time => sample.inverted(),
+        };
         if is_other {
             self.other = Some((self.current, sample));
         } else {
-            self.compare(sample, in_flight);
+            self.compare(sample);
             self.follow(sample);
             let others = (0..self.records.len()).filter(|arm| self.is_better(*arm));
             if let Some(arm) = others.max_by_key(|arm| self.records[*arm].rate()) {
@@ -163,9 +177,23 @@ impl Controller {
         self.change_to(arms, next)
     }
 
-    /// Discards the running window, in which the peer was idle.
-    pub(crate) fn interrupt(&mut self) {
-        self.window.restart();
+    /// Discards the running window, in which the peer was idle or a schedule limited the rate.
+    /// If this happens again before a window is complete, the best setting is used: otherwise a
+    /// slow one could stay. Returns whether the setting to use has changed.
+    pub(crate) fn interrupt(&mut self, arms: &dyn Arms) -> bool {
+        // The buffers behind the transfer may be empty now, as after a change.
+        self.window = Window::after(arms.in_flight(self.current));
+        self.interruptions = self.interruptions.saturating_add(1);
+        self.interruptions > 1 && self.change_to(arms, self.best)
+    }
+
+    /// Returns the rate of the best setting, if it was measured.
+    fn known_rate(&self) -> Option<u64> {
+        let level = self.level.is_measured().then_some(self.level)?;
+        Some(match self.goal {
+            Goal::Rate => level.rate(),
+            Goal::Time => per_mebibyte(level.cost()),
+        })
     }
 
     /// Changes to the best possible setting, because the current one is not possible, and
@@ -199,7 +227,7 @@ impl Controller {
     /// Compares the setting that was measured between the last window of the best one and this
     /// one, `after`, with the mean of both. So a change that affects all settings is not
     /// mistaken for a difference between them.
-    fn compare(&mut self, after: Sample, in_flight: u64) {
+    fn compare(&mut self, after: Sample) {
         let before = self.before.replace(after).unwrap_or(after);
         let Some((arm, sample)) = self.other.take() else {
             return;
@@ -212,7 +240,7 @@ impl Controller {
             false => (before.rate.min(after.rate), before.cost.max(after.cost)),
         };
         let more = excess(usual, sample.rate) + excess(sample.cost, price);
-        let lost = u128::from(sample.bytes.saturating_add(in_flight)) * more / 1024;
+        let lost = u128::from(sample.bytes) * more / 1024;
         self.lost = (self.lost).saturating_add(u64::try_from(lost).unwrap_or(u64::MAX));
         if !is_steady {
             return;
@@ -223,12 +251,19 @@ impl Controller {
             cost: scaled(sample.cost, best.cost(), cost),
             ..sample
         };
-        let record = &mut self.records[arm];
-        let has_changed = record.is_measured() && is_other_rate(record, relative.rate);
-        record.add(relative);
-        if has_changed {
-            self.forget();
+        let record = self.records[arm];
+        let doubted = self.doubted.take().filter(|(doubted, _)| *doubted == arm);
+        let before = doubted.map_or(record, |(_, record)| record);
+        if before.is_measured() && is_other_rate(&before, relative.rate) {
+            // A disturbance makes one window slower, but not the next one of the same setting.
+            let is_first = before == record && relative.rate < record.rate();
+            match is_first {
+                true => self.doubted = Some((arm, record)),
+                false => self.forget(),
+            }
+            self.records[arm].doubt();
         }
+        self.records[arm].add(relative);
     }
 
     /// Follows the rate of the best setting. If it has changed, all others are to be measured
@@ -287,7 +322,7 @@ impl Controller {
     fn search(&mut self) {
         (self.level, self.first_level) = (Record::default(), None);
         (self.rested, self.probes) = (0, 0);
-        (self.slow, self.fast) = (0, 0);
+        (self.slow, self.fast, self.doubted) = (0, 0, None);
     }
 
     /// Returns whether a setting is better than the best one, by more than both vary.
@@ -306,17 +341,8 @@ impl Controller {
         let has_cost = a.samples() >= 2 && a.cost() > 0;
         let limit = b.cost() / 1024 * (1024 - CHEAPER);
         let is_cheaper = has_cost && a.cost().saturating_add(a.cost_error()) < limit;
-        match self.goal {
-            Goal::Rate => {
-                let slack = (b.rate() / 1024 * SAME_RATE).max(a.error() / 2);
-                let same = a.rate().saturating_add(slack) >= b.rate();
-                is_faster || (is_cheaper && same)
-            }
-            Goal::Time => {
-                let same = a.cost() <= b.cost() / 1024 * (1024 + CHEAPER / 2);
-                is_cheaper || (is_faster && same)
-            }
-        }
+        let slack = (b.rate() / 1024 * SAME_RATE).max(a.error() / 2);
+        is_faster || (is_cheaper && a.rate().saturating_add(slack) >= b.rate())
     }
 
     /// Returns whether another sample could show that a setting is better than the best.
@@ -332,17 +358,25 @@ impl Controller {
             false => 1024 + MARGIN + price(record, best),
         });
         let is_fast_enough = self.at_best(arm) > goal;
-        !record.is_measured()
-            || is_fast_enough
-            || (self.goal == Goal::Time && may_be_cheaper && record.samples() < 2)
+        !record.is_measured() || is_fast_enough
     }
 
-    /// Returns whether a setting is one change away from one that is not much slower than
-    /// the best one. It may be better than both.
-    fn is_near_a_good_one(&self, arms: &dyn Arms, arm: Arm) -> bool {
+    /// Returns whether a setting is better than the best one by its few samples.
+    fn seems_better(&self, arm: Arm) -> bool {
+        let (record, best) = (&self.records[arm], &self.records[self.best]);
+        let gain = (best.rate() / 1024).saturating_mul(MARGIN + price(record, best));
+        (1..TRIES).contains(&record.samples()) && record.rate() > best.rate().saturating_add(gain)
+    }
+
+    /// Returns the rate of the fastest setting that is one change away, if it is not much slower
+    /// than the best one. The setting may be better than both.
+    fn rate_nearby(&self, arms: &dyn Arms, arm: Arm) -> Option<u64> {
         let enough = self.records[self.best].rate() / 1024 * (1024 - WORTH_A_STEP);
         (0..arms.len())
-            .any(|from| self.records[from].rate() >= enough && arms.is_neighbour(from, arm))
+            .filter(|from| arms.is_neighbour(*from, arm))
+            .map(|from| self.records[from].rate())
+            .filter(|rate| *rate >= enough.max(1))
+            .max()
     }
 
     /// Returns an upper bound of the rate of a setting, by its measurements.
@@ -357,8 +391,8 @@ impl Controller {
             // The variation follows from at least two samples.
             return self.best;
         }
-        let rate = self.level.rate();
-        while !is_soon_done(arms, self.best, rate) {
+        let speed = self.known_rate().unwrap_or(0);
+        while !is_soon_done(arms, self.best, speed) {
             let smaller = arms.shrink(self.best);
             if !self.records[smaller].is_measured() {
                 self.records[smaller] = self.records[self.best];
@@ -369,6 +403,13 @@ impl Controller {
         if self.other.is_some() {
             return self.best;
         }
+        let is_candidate = |arm: &Arm| {
+            *arm != self.best && arms.is_possible(*arm) && is_soon_done(arms, *arm, speed)
+        };
+        let all: Vec<Arm> = (0..arms.len()).filter(is_candidate).collect();
+        if let Some(arm) = self.to_confirm(&all) {
+            return arm;
+        }
         if self.lost > FREE + self.moved / PER_LOSS {
             return self.best;
         }
@@ -378,17 +419,16 @@ impl Controller {
             self.rested += 1;
             return self.best;
         }
-        let candidates: Vec<Arm> = (0..arms.len())
-            .filter(|arm| *arm != self.best && arms.is_possible(*arm))
-            .filter(|arm| is_soon_done(arms, *arm, rate))
-            .filter(|arm| self.is_near_a_good_one(arms, *arm))
+        let candidates: Vec<(Arm, u64)> = (all.into_iter())
+            .filter_map(|arm| Some((arm, self.rate_nearby(arms, arm)?)))
             .collect();
-        let promising = candidates.iter().filter(|arm| self.is_promising(**arm));
-        let promising = promising.max_by_key(|arm| match self.records[**arm].is_measured() {
-            true => (0, self.at_best(**arm), arms.len() - **arm),
-            false => (1, 0, arms.len() - **arm),
-        });
-        if let Some(arm) = promising {
+        let promising = candidates.iter().filter(|(arm, _)| self.is_promising(*arm));
+        let promising =
+            promising.max_by_key(|(arm, nearby)| match self.records[*arm].is_measured() {
+                true => (0, self.at_best(*arm), Reverse(*arm)),
+                false => (1, *nearby, Reverse(*arm)),
+            });
+        if let Some((arm, _)) = promising {
             self.rested = 0;
             return *arm;
         }
@@ -397,10 +437,23 @@ impl Controller {
             return self.best;
         }
         self.rested = 0;
-        let arm = candidates[self.probes % candidates.len()];
+        let (arm, _) = candidates[self.probes % candidates.len()];
         self.probes += 1;
         self.records[arm].doubt();
         arm
+    }
+
+    /// Returns a measured setting of which another sample is needed, whatever it costs: one that
+    /// was much slower than before, or that seems to be better than the best one.
+    fn to_confirm(&mut self, candidates: &[Arm]) -> Option<Arm> {
+        let doubted = self.doubted.map(|(arm, _)| arm);
+        if let Some(arm) = doubted.filter(|arm| candidates.contains(arm)) {
+            return Some(arm);
+        }
+        let better = candidates.iter().filter(|arm| self.seems_better(**arm));
+        let fastest = *better.max_by_key(|arm| self.records[**arm].rate())?;
+        self.rested = 0;
+        Some(fastest)
     }
 
     fn change_to(&mut self, arms: &dyn Arms, arm: Arm) -> bool {
@@ -409,7 +462,7 @@ impl Controller {
         }
         // Neither the blocks submitted before nor the time in which the device adjusts count
         // for the new setting.
-        let skip = arms.in_flight(self.current).max(arms.in_flight(arm));
+        let skip = arms.in_flight(self.current);
         self.window = Window::after(skip);
         self.current = arm;
         true

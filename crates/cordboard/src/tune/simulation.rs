@@ -41,11 +41,20 @@ impl Arms for Paths {
     fn is_neighbour(&self, from: Arm, to: Arm) -> bool {
         let same_path = from / self.blocks == to / self.blocks;
         let off = (from % self.blocks).abs_diff(to % self.blocks);
-        if same_path { off == 1 } else { off == 0 }
+        let is_largest = to % self.blocks == self.blocks - 1;
+        if same_path {
+            off == 1
+        } else {
+            off == 0 || is_largest
+        }
     }
 
     fn in_flight(&self, _: Arm) -> u64 {
         self.in_flight
+    }
+
+    fn least(&self, _: Arm) -> u64 {
+        0
     }
 }
 
@@ -151,7 +160,7 @@ pub(super) fn run(
         if peer.burst.is_some_and(|burst| at >= rested + burst) {
             rested = at;
             now += Duration::from_millis(50);
-            controller.interrupt();
+            controller.interrupt(arms);
         }
         let before = controller.best();
         controller.learn(arms, now, &mut || spent, chunk);

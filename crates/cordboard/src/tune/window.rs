@@ -9,6 +9,14 @@ const SHORTEST: Duration = Duration::from_millis(4);
 /// The length after which a window ends with fewer bytes, on a slow device.
 const LONGEST: Duration = Duration::from_millis(500);
 
+/// A window of a setting other than the best one ends after this many quarters of the time that
+/// the best one takes.
+const ENOUGH: u64 = 5;
+/// The bytes before a window end after this many quarters of the time of the best setting, if
+/// they have taken as many times [`SLOWER`] quarters of it.
+const LOOK: u64 = 1;
+const SLOWER: u64 = 5;
+
 /// The result of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
@@ -16,7 +24,19 @@ pub(super) struct Sample {
     pub(super) rate: u64,
     /// Nanoseconds of processor time per mebibyte; 0 if it was not measured.
     pub(super) cost: u64,
+    /// The bytes moved, with those before the window.
     pub(super) bytes: u64,
+}
+
+impl Sample {
+    /// Exchanges time and processor time.
+    pub(super) fn inverted(self) -> Sample {
+        Sample {
+            rate: per_mebibyte(self.cost),
+            cost: per_mebibyte(self.rate),
+            ..self
+        }
+    }
 }
 
 /// The running measurement.
@@ -24,6 +44,9 @@ pub(super) struct Sample {
 pub(super) struct Window {
     /// The number of bytes before the window starts. They are of the previous setting.
     skip: u64,
+    /// The number of those that have arrived, and the time of the first one.
+    skipped: u64,
+    skipped_since: Option<Duration>,
     /// The time of the start, and the processor time that was used until then.
     since: Option<(Duration, Duration)>,
     bytes: u64,
@@ -38,30 +61,34 @@ impl Window {
         }
     }
 
-    /// Discards the bytes and the time so far.
-    pub(super) fn restart(&mut self) {
-        (self.since, self.bytes) = (None, 0);
-    }
-
     /// Records that `bytes` have arrived by `now`. Returns the sample of a complete window.
     ///
-    /// * `spent` returns the processor time since a fixed moment. It is called only at the
-    ///   start and the end of a window.
-    /// * `in_flight`: the least number of bytes of a window.
-    /// * `known`: the rate of the best setting. A window that is much slower ends early.
-    /// * `doublings`: how often the length of a window is doubled, because the rates vary.
+    /// `spent` returns the processor time since a fixed moment. It is called only at the start
+    /// and the end of a window.
     pub(super) fn add(
         &mut self,
         now: Duration,
         spent: &mut dyn FnMut() -> Duration,
         bytes: u64,
-        in_flight: u64,
-        known: Option<u64>,
-        doublings: u32,
+        extent: Extent,
     ) -> Option<Sample> {
-        let (wanted, shortest) = (BYTES << doublings, SHORTEST * (1 << doublings));
+        let least = extent.least;
+        let wanted = (BYTES << extent.doublings).max(least);
+        let shortest = SHORTEST * (1 << extent.doublings);
         if self.skip > 0 {
+            let since = *self.skipped_since.get_or_insert(now);
+            let whole = self.skip.saturating_add(self.skipped);
             self.skip = self.skip.saturating_sub(bytes);
+            self.skipped = self.skipped.saturating_add(bytes);
+            let elapsed = now.saturating_sub(since);
+            let is_slower = extent.is_slower(elapsed, self.skipped, SLOWER);
+            // Only a faster setting finds buffers that the previous one has left empty.
+            if is_slower && extent.is_slower(elapsed, whole, LOOK) {
+                self.skip = 0;
+            }
+            if self.skip == 0 {
+                self.since = Some((now, spent()));
+            }
             return None;
         }
         let Some((since, spent_before)) = self.since else {
@@ -70,12 +97,12 @@ impl Window {
         };
         self.bytes += bytes;
         let elapsed = now.saturating_sub(since);
-        let enough = if self.bytes >= wanted.max(in_flight) {
+        let enough = if self.bytes >= wanted {
             elapsed >= shortest
         } else {
+            let is_slower = elapsed >= shortest && extent.is_slower(elapsed, wanted, ENOUGH);
             // Several blocks of a slow device may have arrived together at the end.
-            self.bytes >= in_flight
-                && (elapsed >= LONGEST || is_much_slower(elapsed, known, wanted, shortest))
+            self.bytes >= least && (elapsed >= LONGEST || is_slower)
         };
         // Without elapsed time there is no rate.
         if !enough || elapsed.is_zero() {
@@ -84,20 +111,37 @@ impl Window {
         let spent = spent();
         let sample = Sample {
             rate: per(self.bytes, elapsed, 1_000_000_000),
-            cost: per_mebibyte(spent.saturating_sub(spent_before), self.bytes),
-            bytes: self.bytes,
+            cost: cost(spent.saturating_sub(spent_before), self.bytes),
+            bytes: self.bytes.saturating_add(self.skipped),
         };
+        self.skipped = 0;
         (self.since, self.bytes) = (Some((now, spent)), 0);
         Some(sample)
     }
 }
 
-/// Returns whether a window already takes at least twice the time of one at a known rate.
-fn is_much_slower(elapsed: Duration, known: Option<u64>, wanted: u64, shortest: Duration) -> bool {
-    known.is_some_and(|rate| {
-        elapsed >= shortest
-            && u128::from(rate) * elapsed.as_nanos() >= u128::from(wanted) * 2_000_000_000
-    })
+/// The length of a window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Extent {
+    /// The least number of bytes.
+    pub(super) least: u64,
+    /// The rate of the best setting, if the window is of another one. It ends early if it is
+    /// much slower.
+    pub(super) known: Option<u64>,
+    /// How often the length is doubled, because the rates vary.
+    pub(super) doublings: u32,
+}
+
+impl Extent {
+    /// Returns whether `elapsed` is at least this many quarters of the time of these bytes at
+    /// the known rate.
+    fn is_slower(&self, elapsed: Duration, bytes: u64, quarters: u64) -> bool {
+        let Some(rate) = self.known else {
+            return false;
+        };
+        let time = u128::from(bytes) * u128::from(quarters) * 250_000_000;
+        u128::from(rate) * elapsed.as_nanos() >= time
+    }
 }
 
 /// Returns `bytes * unit / elapsed`, where `elapsed` is not 0; at least 1.
@@ -106,9 +150,15 @@ fn per(bytes: u64, elapsed: Duration, unit: u128) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX).max(1)
 }
 
-fn per_mebibyte(spent: Duration, bytes: u64) -> u64 {
+/// Returns the nanoseconds of each mebibyte.
+fn cost(spent: Duration, bytes: u64) -> u64 {
     let cost = spent.as_nanos() * (1 << 20) / u128::from(bytes.max(1));
     u64::try_from(cost).unwrap_or(u64::MAX)
+}
+
+/// Returns the nanoseconds of a mebibyte at this rate, or the rate of these nanoseconds.
+pub(super) fn per_mebibyte(other: u64) -> u64 {
+    (1_000_000_000 << 20) / other.max(1)
 }
 
 #[cfg(test)]
@@ -118,74 +168,95 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// Adds bytes at a time in milliseconds, with a thousandth of it spent.
-    fn add(
-        window: &mut Window,
-        millis: u64,
-        bytes: u64,
-        in_flight: u64,
-        known: Option<u64>,
-    ) -> Option<Sample> {
+    fn add(window: &mut Window, millis: u64, bytes: u64, extent: Extent) -> Option<Sample> {
         let mut spent = || Duration::from_micros(millis);
-        let now = Duration::from_millis(millis);
-        window.add(now, &mut spent, bytes, in_flight, known, 0)
+        window.add(Duration::from_millis(millis), &mut spent, bytes, extent)
     }
+
+    const PLAIN: Extent = Extent {
+        least: 0,
+        known: None,
+        doublings: 0,
+    };
 
     #[test]
     fn a_window_has_bytes_and_time() {
         let mut window = Window::after(MIB);
-        assert_eq!(add(&mut window, 0, MIB, 0, None), None);
         // The bytes of the previous setting have arrived: time starts.
-        assert_eq!(add(&mut window, 10, MIB, 0, None), None);
-        assert_eq!(add(&mut window, 12, 16 * MIB, 0, None), None);
-        let sample = add(&mut window, 20, 4 * MIB, 0, None).unwrap();
+        assert_eq!(add(&mut window, 10, MIB, PLAIN), None);
+        assert_eq!(add(&mut window, 12, 16 * MIB, PLAIN), None);
+        let sample = add(&mut window, 20, 4 * MIB, PLAIN).unwrap();
         assert_eq!(sample.rate, 20 * MIB * 100);
-        assert_eq!(sample.cost, 500);
+        assert_eq!((sample.cost, sample.bytes), (500, 21 * MIB));
         // The next one begins where this one ended.
-        let next = add(&mut window, 30, 16 * MIB, 0, None).unwrap();
-        assert_eq!(next.rate, 16 * MIB * 100);
+        let next = add(&mut window, 30, 16 * MIB, PLAIN).unwrap();
+        assert_eq!((next.rate, next.bytes), (16 * MIB * 100, 16 * MIB));
     }
 
     #[test]
     fn a_slow_device_ends_a_window_by_time() {
         let mut window = Window::after(0);
-        add(&mut window, 0, MIB, 0, None);
-        assert_eq!(add(&mut window, 499, 1000, 0, None), None);
-        assert_eq!(add(&mut window, 500, 1000, 4000, None), None);
-        assert_eq!(add(&mut window, 501, 2000, 4000, None).unwrap().rate, 7984);
+        let least = Extent {
+            least: 4000,
+            ..PLAIN
+        };
+        add(&mut window, 0, MIB, PLAIN);
+        assert_eq!(add(&mut window, 499, 1000, PLAIN), None);
+        assert_eq!(add(&mut window, 500, 1000, least), None);
+        assert_eq!(add(&mut window, 501, 2000, least).unwrap().rate, 7984);
+    }
+
+    /// The best setting takes 7.8 ms for the bytes of a window.
+    const KNOWN: Extent = Extent {
+        known: Some(1 << 30),
+        ..PLAIN
+    };
+
+    #[test]
+    fn a_window_that_is_slower_than_the_best_ends_early() {
+        let mut window = Window::after(0);
+        add(&mut window, 0, MIB, KNOWN);
+        assert_eq!(add(&mut window, 9, MIB, KNOWN), None);
+        assert!(add(&mut window, 10, MIB, KNOWN).is_some());
+    }
+
+    /// The best setting takes 15.6 ms for the bytes before the window.
+    #[test]
+    fn a_slower_setting_skips_fewer_bytes() {
+        let mut window = Window::after(16 * MIB);
+        add(&mut window, 0, MIB, KNOWN);
+        // The same rate as the best one, and then slower.
+        assert_eq!(add(&mut window, 5, 4 * MIB, KNOWN), None);
+        assert_eq!(add(&mut window, 8, MIB, KNOWN), None);
+        // The window starts, and ends early.
+        assert_eq!(add(&mut window, 17, MIB, KNOWN), None);
+        let sample = add(&mut window, 18, MIB, KNOWN).unwrap();
+        assert_eq!((sample.rate, sample.bytes), (200 * MIB, 8 * MIB));
     }
 
     #[test]
-    fn a_window_that_is_much_slower_than_the_best_ends_early() {
-        let known = Some(1 << 30);
-        let mut window = Window::after(0);
-        add(&mut window, 0, MIB, 0, known);
-        assert_eq!(add(&mut window, 12, MIB, 0, known), None);
-        assert!(add(&mut window, 16, MIB, 0, known).is_some());
+    fn time_and_processor_time_are_exchanged() {
+        let sample = Sample {
+            rate: 500 * MIB,
+            cost: 1_000_000,
+            bytes: MIB,
+        };
+        let inverted = sample.inverted();
+        assert_eq!((inverted.rate, inverted.cost), (1000 * MIB, 2_000_000));
+        assert_eq!(inverted.inverted(), sample);
     }
 
     #[test]
     fn a_window_can_be_longer() {
         let mut window = Window::after(0);
-        let mut spent = || Duration::ZERO;
-        let mut add = |millis, bytes| {
-            let now = Duration::from_millis(millis);
-            window.add(now, &mut spent, bytes, 0, None, 2)
+        let longer = Extent {
+            doublings: 2,
+            ..PLAIN
         };
-        add(0, MIB);
-        assert_eq!(add(20, 31 * MIB), None);
-        assert!(add(21, MIB).is_some());
-        assert_eq!(add(30, 64 * MIB), None);
-        assert!(add(37, MIB).is_some());
-    }
-
-    #[test]
-    fn a_restart_discards_what_was_measured() {
-        let mut window = Window::after(0);
-        add(&mut window, 0, MIB, 0, None);
-        add(&mut window, 1, 8 * MIB, 0, None);
-        window.restart();
-        assert_eq!(add(&mut window, 900, MIB, 0, None), None);
-        let sample = add(&mut window, 910, 16 * MIB, 0, None).unwrap();
-        assert_eq!(sample.rate, 1600 * MIB);
+        add(&mut window, 0, MIB, longer);
+        assert_eq!(add(&mut window, 20, 31 * MIB, longer), None);
+        assert!(add(&mut window, 21, MIB, longer).is_some());
+        assert_eq!(add(&mut window, 30, 64 * MIB, longer), None);
+        assert!(add(&mut window, 37, MIB, longer).is_some());
     }
 }
