@@ -65,6 +65,7 @@ A number of bytes may have a unit: K, M, G, T (powers of 1024) or kB, MB, GB, TB
 (powers of 1000), as in 1.5G.
 CORDBOARD_ROUTE and CORDBOARD_WITHOUT have the meaning of --route and --without.
 CORDBOARD_TUNE=off keeps long transfers with sockets to their first path.
+CORDBOARD_TUNE=processor prefers the path that takes the least processor time.
 CORDBOARD_ENGINE=epoll makes background transfers do without io_uring(7).
 CORDBOARD_ENGINE=io_uring makes them require it.";
 

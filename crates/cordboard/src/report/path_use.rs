@@ -12,6 +12,9 @@ named! {
     pub enum Chosen {
         /// It was the first of the route.
         First = "first",
+        /// An earlier transfer of this process has found that it is the best between these kinds
+        /// of source and sink ([`Tune`](crate::Tune)). It was the first one.
+        Remembered = "remembered",
         /// The paths before it in the route declined:
         /// [`Report::declined`](super::Report::declined).
         Next = "next",
@@ -23,7 +26,8 @@ named! {
     }
     /// All values.
     ALL
-    /// Returns the word of the JSON line: `first`, `next`, `measured`, `best`.
+    /// Returns the word of the JSON line: `first`, `remembered`, `next`, `measured`,
+    /// `best`.
     name
 }
 

@@ -161,7 +161,7 @@ pub enum Refusal {
     /// `CORDBOARD_ENGINE` contains a word that is not an engine.
     #[error("{0}")]
     BadBackend(#[from] crate::request::BadBackend),
-    /// `CORDBOARD_TUNE` is neither `on` nor `off`.
+    /// `CORDBOARD_TUNE` is neither `on`, `processor` nor `off`.
     #[error(transparent)]
     BadTune(#[from] crate::request::BadTune),
     /// An engine duplicates the descriptors, and no number was free. Owned descriptors

@@ -10,13 +10,21 @@ use std::str::FromStr;
 /// [`Request::block`](super::Request::block), with a stage, or with
 /// [`Switches`](super::Switches) that leave one path. It does not measure from a TCP connection
 /// by `splice(2)` either: a slower call permanently enlarges the receive buffer. While a
-/// schedule limits the rate, it measures only for [`Aim::Background`](super::Aim::Background).
+/// schedule limits the rate, it measures only for [`Aim::Background`](super::Aim::Background) and
+/// [`Tune::Processor`].
+///
+/// The process remembers for five minutes what was found for the kinds of source and sink. The
+/// next transfer between them, of any length, begins with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Tune {
-    /// The transfer measures.
+    /// The transfer measures, and uses the fastest setting; of equally fast ones, the one that
+    /// takes less processor time.
     #[default]
     On,
+    /// The transfer measures, and uses the setting that takes the least processor time; of equal
+    /// ones, the fastest.
+    Processor,
     /// The transfer uses the first path of its route.
     Off,
     /// The transfer does not measure, and changes the path and the size after each step. For
@@ -26,8 +34,8 @@ pub enum Tune {
 }
 
 impl Tune {
-    /// Reads `CORDBOARD_TUNE`: `off` is [`Tune::Off`]; `on`, empty and unset are
-    /// [`Tune::On`].
+    /// Reads `CORDBOARD_TUNE`: `off` is [`Tune::Off`], `processor` is [`Tune::Processor`];
+    /// `on`, empty and unset are [`Tune::On`].
     ///
     /// # Errors
     ///
@@ -42,7 +50,7 @@ impl Tune {
 
 /// A word that is neither `on` nor `off`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("CORDBOARD_TUNE: `{0}` is unknown: use on or off")]
+#[error("CORDBOARD_TUNE: `{0}` is unknown: use on, processor or off")]
 pub struct BadTune(pub String);
 
 impl FromStr for Tune {
@@ -51,6 +59,7 @@ impl FromStr for Tune {
     fn from_str(word: &str) -> Result<Tune, BadTune> {
         match word.trim().to_ascii_lowercase().as_str() {
             "" | "on" => Ok(Tune::On),
+            "processor" => Ok(Tune::Processor),
             "off" => Ok(Tune::Off),
             _ => Err(BadTune(word.to_owned())),
         }
@@ -65,6 +74,7 @@ mod tests {
     fn words() {
         assert_eq!("OFF ".parse(), Ok(Tune::Off));
         assert_eq!("on".parse(), Ok(Tune::On));
+        assert_eq!("processor".parse(), Ok(Tune::Processor));
         assert_eq!("".parse(), Ok(Tune::On));
         let bad = "never".parse::<Tune>().unwrap_err();
         assert!(bad.to_string().contains("`never`"), "{bad}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::thread_kind::ThreadKind;
 use super::turn::{Turn, Wait, WaitFor};
+use super::ways::PIECES;
 use super::{Control, Transfer};
 use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
@@ -239,10 +240,15 @@ impl Transfer<'_> {
             self.next += 1;
             self.flow.set_has_next(self.next < self.route.choices.len());
             match (path::row(choice.path).start)(&mut self.flow) {
-                Ok(path) => {
+                Ok(mut path) => {
+                    let recalled = self.recalled.filter(|found| found.path == choice.path);
+                    if let Some(found) = recalled {
+                        path.set_piece(PIECES[found.piece]);
+                    }
                     self.current = Some((choice.path, path));
                     self.used.enter(match self.next {
                         _ if self.tuning.is_some() => Chosen::Measured,
+                        1 if recalled.is_some() => Chosen::Remembered,
                         1 => Chosen::First,
                         _ => Chosen::Next,
                     });

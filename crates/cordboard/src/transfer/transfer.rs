@@ -18,6 +18,7 @@ use crate::plan::{self, Decided, Route};
 use crate::report::{Dropped, Failure, Refusal};
 use crate::request::{Backend, DataPath, Declined, Request, Sparse, Tune};
 use crate::sys::{duplicate, lend};
+use crate::tune::Found;
 
 /// One transfer.
 ///
@@ -76,6 +77,8 @@ pub struct Transfer<'a> {
     pub(super) turn: Option<u64>,
     /// It measures other paths and sizes once it has moved enough bytes.
     pub(super) tunes: bool,
+    /// The path that an earlier transfer has found, which is then the first of the route.
+    pub(super) recalled: Option<Found>,
     /// The state of the measurements, once they have begun.
     pub(super) tuning: Option<Box<Tuning>>,
     pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
@@ -205,12 +208,15 @@ impl<'a> Transfer<'a> {
             control: None,
             turn: None,
             tunes: false,
+            recalled: None,
             tuning: None,
             observer: None,
             owned: None,
             reopened: Vec::new(),
         };
         transfer.tunes = tune != Tune::Off && transfer.route.measures;
+        transfer.request.tune = Some(tune);
+        transfer.recall();
         Ok(transfer)
     }
 

@@ -12,7 +12,7 @@ use crate::path;
 use crate::plan::slower_calls_cost;
 use crate::report::{Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Tune};
-use crate::sys::thread_time;
+use crate::sys::{monotonic, thread_time};
 use crate::tune::{Controller, Found, Goal, Key};
 
 /// The number of bytes after which a transfer begins to measure.
@@ -57,17 +57,12 @@ impl Transfer<'_> {
             has_tcp: [self.flow.source.kind(), self.flow.sink.kind()].contains(&Kind::Tcp),
         };
         let here = ways.arm(*current, Ways::piece_of(step.piece()?))?;
-        let goal = self.goal();
-        let key = Key {
-            kinds: [self.flow.source.kind(), self.flow.sink.kind()],
-            is_in_memory: (self.flow.source.facts().filesystem).is_some_and(|fs| fs.is_in_memory()),
-            goal,
-        };
+        let key = self.key();
         let known = Found::recall(&key, now);
         let known = known.and_then(|found| ways.arm(found.path, found.piece));
         let start = known.unwrap_or(here);
         Some(Tuning {
-            controller: Controller::new(&ways, start, goal),
+            controller: Controller::new(&ways, start, key.goal),
             ways,
             key,
             last: (now, self.flow.written()),
@@ -76,8 +71,36 @@ impl Transfer<'_> {
         })
     }
 
+    /// Begins with the path and the size of calls that an earlier transfer has found.
+    pub(super) fn recall(&mut self) {
+        if !self.tunes || self.request.tune == Some(Tune::EachStep) {
+            return;
+        }
+        let Some(found) = Found::recall(&self.key(), monotonic()) else {
+            return;
+        };
+        let choices = &mut self.route.choices;
+        let Some(index) = choices.iter().position(|choice| choice.path == found.path) else {
+            return;
+        };
+        // Paths before the first one that is measured do not take a stream.
+        let choice = choices.remove(index);
+        choices.insert(0, choice);
+        self.recalled = Some(found);
+    }
+
+    pub(super) fn key(&self) -> Key {
+        let source = &self.flow.source;
+        Key {
+            kinds: [source.kind(), self.flow.sink.kind()],
+            is_in_memory: (source.facts().filesystem).is_some_and(|fs| fs.is_in_memory()),
+            goal: self.goal(),
+        }
+    }
+
     fn goal(&self) -> Goal {
         match self.control.as_ref().map(Control::schedule) {
+            _ if self.request.tune == Some(Tune::Processor) => Goal::Time,
             Some(Schedule::Auto(Aim::Background)) => Goal::Time,
             _ => Goal::Rate,
         }

@@ -15,6 +15,7 @@ use super::turn::{Next, Turn};
 use super::{Poll, ThreadKind, Transfer};
 use crate::request::{Backend, DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
+use crate::tune::Found;
 use crate::{Chosen, Ended, Outcome};
 
 const MIB: usize = 1 << 20;
@@ -72,6 +73,49 @@ fn only_streams_with_a_choice_are_measured() {
     for request in [off, block, one_path] {
         assert!(!tunes(&file, &socket, request));
     }
+}
+
+/// The next transfer between two kinds begins with what was found. The key is that of a goal which
+/// no other test of this process has.
+#[test]
+fn what_was_found_is_the_first_choice_of_the_next() {
+    let request = || Request {
+        tune: Some(Tune::Processor),
+        ..request()
+    };
+    if missing(
+        "what_was_found_is_the_first_choice_of_the_next",
+        &[Need::Splice],
+    ) {
+        return;
+    }
+    let file = file_with(&noise(MIB));
+    let first_of = |transfer: &Transfer<'_>| transfer.route.choices[0].path;
+    let (sink, peer) = UnixStream::pair().unwrap();
+    sink.set_nonblocking(true).unwrap();
+    let mut transfer = Transfer::new(file.as_fd(), sink.as_fd(), request()).unwrap();
+    let (before, key) = (first_of(&transfer), transfer.key());
+    let other = match before {
+        DataPath::Splice => DataPath::ReadWrite,
+        _ => DataPath::Splice,
+    };
+    let found = Found {
+        path: other,
+        piece: 0,
+    };
+    found.remember(key, crate::sys::monotonic());
+    let got = reader(peer);
+    transfer = Transfer::new(file.as_fd(), sink.as_fd(), request()).unwrap();
+    assert_eq!(first_of(&transfer), other);
+    while !matches!(transfer.step(), Turn::Done(_)) {
+        let (_, step) = transfer.current.as_ref().unwrap();
+        assert_eq!(step.piece(), Some(64 << 10));
+    }
+    let used = transfer.by_path();
+    assert_eq!((used[0].path, used[0].chosen), (other, Chosen::Remembered));
+    drop(transfer);
+    drop(sink);
+    assert!(got.join().unwrap() == noise(MIB));
 }
 
 /// Takes steps until the end. Returns whether the transfer measured after each of these

@@ -4,16 +4,11 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::arms::{Arm, Arms};
-use super::record::{MEMORY, Record};
+use super::record::{CHANGED, CHEAPER, MEMORY, Record};
 use super::window::{Extent, Sample, Window, per_mebibyte};
 
 /// A smaller gain of the rate is ignored, even without variation, in 1/1024.
 const MARGIN: u64 = 31;
-/// At the same rate, a setting that uses this much less processor time is better, in 1/1024.
-const CHEAPER: u64 = 154;
-/// The processor time beyond [`CHEAPER`], divided by this, is the additional rate that a
-/// setting needs.
-const PER_COST: u64 = 4;
 /// A rate that is lower by at most this counts as the same, in 1/1024. It is less than
 /// [`MARGIN`], so that two settings are never each better than the other.
 const SAME_RATE: u64 = 15;
@@ -28,9 +23,6 @@ const UNSTEADY: u64 = 340;
 /// The number of windows with the best setting between two probes of another one. It grows
 /// after each 8 probes that have not found a better one.
 const BETWEEN_PROBES: [u32; 4] = [64, 96, 128, 192];
-/// A rate that differs from the mean of its setting by more than this, in 1/1024, in addition
-/// to twice the usual distance, is a change.
-const CHANGED: u64 = 128;
 /// After this number of consecutive changes of the best setting, or one of another setting,
 /// all settings are measured again.
 const IN_A_ROW: u32 = 3;
@@ -254,7 +246,7 @@ impl Controller {
         let record = self.records[arm];
         let doubted = self.doubted.take().filter(|(doubted, _)| *doubted == arm);
         let before = doubted.map_or(record, |(_, record)| record);
-        if before.is_measured() && is_other_rate(&before, relative.rate) {
+        if before.is_measured() && before.differs(relative.rate) {
             // A disturbance makes one window slower, but not the next one of the same setting.
             let is_first = before == record && relative.rate < record.rate();
             match is_first {
@@ -271,7 +263,7 @@ impl Controller {
     fn follow(&mut self, sample: Sample) {
         let level = &self.level;
         if level.samples() >= 2 {
-            let is_other = is_other_rate(level, sample.rate);
+            let is_other = level.differs(sample.rate);
             let is_slow = is_other && sample.rate < level.rate();
             let is_fast = is_other && sample.rate > level.rate();
             self.slow = if is_slow { self.slow + 1 } else { 0 };
@@ -332,7 +324,7 @@ impl Controller {
             return false;
         }
         let errors = a.error() / 2 * ERRORS;
-        let price = price(a, b);
+        let price = a.price(b);
         let gain = (b.rate() / 1024).saturating_mul(MARGIN + price);
         let margin = gain.max(errors);
         // One sample may be lucky, so it does not justify more processor time.
@@ -355,7 +347,7 @@ impl Controller {
         let may_be_cheaper = record.cost() < best.cost() / 1024 * (1024 - CHEAPER);
         let goal = (best.rate() / 1024).saturating_mul(match may_be_cheaper {
             true => 1024 - SAME_RATE,
-            false => 1024 + MARGIN + price(record, best),
+            false => 1024 + MARGIN + record.price(best),
         });
         let is_fast_enough = self.at_best(arm) > goal;
         !record.is_measured() || is_fast_enough
@@ -364,7 +356,7 @@ impl Controller {
     /// Returns whether a setting is better than the best one by its few samples.
     fn seems_better(&self, arm: Arm) -> bool {
         let (record, best) = (&self.records[arm], &self.records[self.best]);
-        let gain = (best.rate() / 1024).saturating_mul(MARGIN + price(record, best));
+        let gain = (best.rate() / 1024).saturating_mul(MARGIN + record.price(best));
         (1..TRIES).contains(&record.samples()) && record.rate() > best.rate().saturating_add(gain)
     }
 
@@ -469,12 +461,6 @@ impl Controller {
     }
 }
 
-/// Returns whether a rate differs from the mean of a setting by more than usual.
-fn is_other_rate(record: &Record, rate: u64) -> bool {
-    let usual = record.rate() / 1024 * CHANGED + record.distance().saturating_mul(2);
-    rate.abs_diff(record.rate()) > usual
-}
-
 /// Returns `value * by / of`; `value` if `of` is 0.
 fn scaled(value: u64, by: u64, of: u64) -> u64 {
     if of == 0 {
@@ -490,19 +476,6 @@ fn excess(more: u64, least: u64) -> u128 {
         0 => 0,
         _ => u128::from(more.saturating_sub(least)) * 1024 / u128::from(least),
     }
-}
-
-/// Returns how much faster than `other` a setting must be because it uses more processor
-/// time, in 1/1024.
-fn price(one: &Record, other: &Record) -> u64 {
-    let (cost, least) = (u128::from(one.cost()), u128::from(other.cost()));
-    if least == 0 {
-        return 0;
-    }
-    let more = (cost * 1024 / least).saturating_sub(u128::from(1024 + CHEAPER));
-    u64::try_from(more / u128::from(PER_COST))
-        .unwrap_or(u64::MAX)
-        .min(1024)
 }
 
 /// Returns whether a device of this rate completes the bytes in flight within a second,

@@ -7,6 +7,15 @@ pub(super) const MEMORY: u64 = 8;
 /// The assumed variation of a setting with one sample, in 1/1024 of its rate.
 const ASSUMED: u64 = 102;
 
+/// At the same rate, a setting that uses this much less processor time is better, in 1/1024.
+pub(super) const CHEAPER: u64 = 154;
+/// The processor time beyond [`CHEAPER`], divided by this, is the additional rate that a
+/// setting needs.
+const PER_COST: u64 = 4;
+/// A rate that differs from the mean of its setting by more than this, in 1/1024, in addition
+/// to twice the usual distance, is a change.
+pub(super) const CHANGED: u64 = 128;
+
 /// The mean of the samples of one setting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Record {
@@ -49,11 +58,6 @@ impl Record {
         self.cost
     }
 
-    /// Returns the usual distance of a sample from the mean, in bytes per second.
-    pub(super) fn distance(&self) -> u64 {
-        self.distance
-    }
-
     /// Returns the standard error of the mean, in bytes per second. It falls with the number
     /// of samples.
     pub(super) fn error(&self) -> u64 {
@@ -70,6 +74,25 @@ impl Record {
         const ROOTS: [u64; MEMORY as usize + 1] = [256, 256, 181, 148, 128, 114, 105, 97, 91];
         // The mean distance of a normal distribution is 0.8 of its deviation.
         distance.saturating_mul(ROOTS[self.samples as usize]) / 205
+    }
+
+    /// Returns whether a rate differs from the mean by more than usual.
+    pub(super) fn differs(&self, rate: u64) -> bool {
+        let usual = self.rate / 1024 * CHANGED + self.distance.saturating_mul(2);
+        rate.abs_diff(self.rate) > usual
+    }
+
+    /// Returns how much faster than `other` this setting must be because it uses more processor
+    /// time, in 1/1024.
+    pub(super) fn price(&self, other: &Record) -> u64 {
+        let (cost, least) = (u128::from(self.cost), u128::from(other.cost));
+        if least == 0 {
+            return 0;
+        }
+        let more = (cost * 1024 / least).saturating_sub(u128::from(1024 + CHEAPER));
+        u64::try_from(more / u128::from(PER_COST))
+            .unwrap_or(u64::MAX)
+            .min(1024)
     }
 
     /// Reduces the weight of the mean to that of one sample.
