@@ -48,7 +48,7 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
             .collect();
         let line = serde_json::json!({
             "source": sides[0].json, "sink": sides[1].json,
-            "paths": paths, "excluded": route.excluded, "measured": measured,
+            "paths": paths, "prior": route.prior, "excluded": route.excluded, "measured": measured,
         });
         return Ok(format!("{}\n", one_line_json(&line.to_string())));
     }
@@ -57,6 +57,7 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     for (i, choice) in route.choices.iter().enumerate() {
         let _ = writeln!(out, "  {}. {}: {}", i + 1, choice.path, choice.why);
     }
+    let _ = writeln!(out, "reason of the order: {}", route.prior);
     if !measured.is_empty() {
         let list = measured.join(", ");
         let _ = writeln!(out, "measured after 8 MiB, the fastest is used: {list}");

@@ -23,6 +23,7 @@ fn the_kinds_the_facts_and_the_paths() {
     assert!(text_.contains("new: regular file"), "{text_}");
     assert!(text_.contains("to be created"), "{text_}");
     assert!(text_.contains("\n  1. "), "{text_}");
+    assert!(text_.contains("\nreason of the order: "), "{text_}");
     assert!(text_.contains("paths not attempted:\n"), "{text_}");
     // Nothing was created.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -2,6 +2,7 @@
 //! and by which route.
 
 mod overlap;
+mod prior;
 mod refuse;
 mod route;
 mod staged;

@@ -3,7 +3,8 @@
 //! A pure function of facts that touches no descriptor, so tests can try every
 //! pair of kinds under every set of capabilities.
 
-use crate::endpoint::{CloneAbility, Facts, Kind};
+use super::prior;
+use crate::endpoint::{Facts, Kind};
 use crate::pair::{Capabilities, Pair};
 use crate::path;
 use crate::request::{DataPath, Declined, Direct, Request, Switches, Tune, Why};
@@ -27,6 +28,8 @@ pub struct Route {
     /// The excluded paths and the reasons, in the order in which they would
     /// have been tried.
     pub excluded: Vec<Declined>,
+    /// Why the paths are tried in this order.
+    pub prior: &'static str,
     pub(crate) order: [DataPath; PATHS],
     /// A long transfer measures the paths.
     pub(crate) measures: bool,
@@ -58,13 +61,6 @@ impl Route {
     }
 }
 
-/// Up to this size, read/write takes fewer calls than any other path, and the
-/// bytes stay in the CPU cache.
-const TINY: u64 = 64 << 10;
-/// Up to this size, read/write is faster even than sharing blocks on xfs, and
-/// uses hardly more space.
-const VERY_TINY: u64 = 16 << 10;
-
 /// Returns the requested direct I/O mode. Switches that force the direct path
 /// request it too.
 pub(super) fn direct_mode(request: &Request, switches: Switches) -> Direct {
@@ -80,7 +76,8 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
         direct_io: direct_mode(pair.request, switches),
         ..*pair
     };
-    let order = preference(pair);
+    let prior = prior::prior(pair);
+    let order = order(prior.first);
     let answers = order.map(|path| {
         if !switches.allows(path) {
             Err(Why::from("turned off"))
@@ -95,6 +92,7 @@ pub fn route(pair: &Pair<'_>, can: &Capabilities, switches: Switches) -> Route {
     let mut route = Route {
         choices: Vec::with_capacity(chosen),
         excluded: Vec::with_capacity(PATHS - chosen),
+        prior: prior.evidence,
         order,
         measures: false,
     };
@@ -165,53 +163,6 @@ fn order(first: &[DataPath]) -> [DataPath; PATHS] {
         (first_rank, rank(&usual, *path).unwrap_or(usual.len()))
     });
     all
-}
-
-/// All paths in order of preference.
-fn preference(pair: &Pair<'_>) -> [DataPath; PATHS] {
-    use DataPath::{Clone, CopyFileRange, Datagram, Direct, ReadWrite, Sendfile, Splice};
-    let (source, sink) = (pair.source, pair.sink);
-    if source.kind.is_datagram() || sink.kind.is_datagram() {
-        return order(&[Datagram, ReadWrite]);
-    }
-    if source.kind.is_cached() && sink.kind.is_cached() {
-        // copy_file_range comes before read/write on a file system that can share
-        // blocks, or copy on its server. On others it is no faster than a buffer in
-        // the CPU cache, which writes longer runs of pages at once.
-        let fs = sink.filesystem;
-        let helps = fs.is_none_or(|fs| fs.clone_ability() == CloneAbility::Perhaps);
-        let up_to = |n| pair.known().is_some_and(|known| known <= n);
-        return if pair.direct_io == crate::request::Direct::Always {
-            order(&[Direct, Clone, ReadWrite, CopyFileRange, Sendfile])
-        } else if fs.is_some_and(|fs| fs.writes_small_files_faster()) && up_to(VERY_TINY) {
-            order(&[ReadWrite, Clone, Direct, CopyFileRange, Sendfile])
-        } else if helps && !up_to(TINY) && sink.kind.is_file() {
-            order(&[Clone, Direct, CopyFileRange, ReadWrite, Sendfile])
-        } else {
-            order(&[Clone, Direct, ReadWrite, CopyFileRange, Sendfile])
-        };
-    }
-    match (source.kind, sink.kind) {
-        // The sink discards: no byte needs to be touched.
-        (Kind::File | Kind::Memfd | Kind::BlockDevice, Kind::CharDevice) => {
-            order(&[Sendfile, Splice])
-        }
-        // The reader of a UNIX socket copies from a disk file's pages more
-        // slowly than from freshly copied ones (0.85 measured; 1.3 if the file
-        // is in memory).
-        (Kind::File | Kind::BlockDevice, Kind::UnixStream)
-            if !source.filesystem.is_some_and(|fs| fs.is_in_memory()) =>
-        {
-            order(&[ReadWrite, Splice])
-        }
-        // Pages spliced from a UNIX socket make short TCP segments.
-        (Kind::UnixStream, Kind::Tcp) => order(&[ReadWrite, Splice]),
-        // The driver generates bytes on demand. A buffer that stays in the CPU
-        // cache is filled faster than fresh pages, unless the sink is a pipe,
-        // which takes pages.
-        (Kind::CharDevice, sink) if !sink.is_pipe() => order(&[ReadWrite, Splice]),
-        _ => order(&[]),
-    }
 }
 
 #[cfg(test)]
