@@ -1,11 +1,15 @@
 //! Errors that affect all files: no space at the sink, or a read-only file
 //! system. The first is reported, and the rest of the files are left out. An
-//! error of another file system below the destination affects only that one.
+//! error of a part of the destination affects only that part: of another mount
+//! below it, or of a directory with a quota.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use cordboard::{Errno, Side};
-use rustix::fs::{AtFlags, CWD, FileType, statat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, StatVfs, StatVfsMountFlags, statat, statvfs,
+};
 
 use crate::copy::job::Job;
 use crate::copy::outcome::Message;
@@ -13,7 +17,7 @@ use crate::copy::place::Place;
 use crate::directory::parent;
 use crate::files::kind;
 use crate::problem::Problem;
-use crate::signals;
+use crate::signals::{self, retry};
 
 impl Job {
     /// Checked before each file: returns the message of a file that is left
@@ -37,33 +41,23 @@ impl Job {
     }
 
     /// Marks an error of this file, or of this directory, as one that does not
-    /// affect all files, if the file is a device or on another file system than
-    /// the destination, also by a symlink.
-    pub fn of_one_device(&self, mut problem: Problem, to: &Place<'_>) -> Problem {
-        problem.is_local = affects_all_files(&problem) && self.is_elsewhere(to);
+    /// affect all files: the file is a device or on another file system than the
+    /// destination, also by a symlink, or the destination takes other files.
+    pub fn of_one_part(&self, mut problem: Problem, to: &Place<'_>) -> Problem {
+        if affects_all_files(&problem) {
+            let destination = self.destination_directory();
+            problem.is_local =
+                is_elsewhere(to, &destination) || takes_files(&destination, &problem);
+        }
         problem
     }
 
-    fn is_elsewhere(&self, to: &Place<'_>) -> bool {
-        let itself = statat(to.directory, to.name, AtFlags::empty());
-        let is_plain = |stat| matches!(kind(stat), FileType::RegularFile | FileType::Directory);
-        if itself.as_ref().is_ok_and(|stat| !is_plain(stat)) {
-            return true;
+    /// The last operand, or its directory.
+    fn destination_directory(&self) -> PathBuf {
+        match statat(CWD, &self.destination, AtFlags::empty()) {
+            Ok(stat) if kind(&stat) == FileType::Directory => self.destination.clone(),
+            _ => parent(&self.destination),
         }
-        let destination = match statat(CWD, &self.destination, AtFlags::empty()) {
-            Ok(stat) if kind(&stat) == FileType::Directory => Ok(stat),
-            _ => statat(CWD, parent(&self.destination), AtFlags::empty()),
-        };
-        let above = match to.name.parent().filter(|path| !path.as_os_str().is_empty()) {
-            Some(path) => statat(to.directory, path, AtFlags::empty()),
-            None => statat(to.directory, c"", AtFlags::EMPTY_PATH),
-        };
-        let there = match to.stat().is_ok_and(|stat| kind(&stat) == FileType::Symlink) {
-            true => itself,
-            // Some file systems have other numbers for files than for directories.
-            false => above,
-        };
-        matches!((destination, there), (Ok(one), Ok(other)) if one.st_dev != other.st_dev)
     }
 
     /// Records an error, and returns its message.
@@ -76,16 +70,81 @@ impl Job {
 
     /// As [`Job::failed`], for an error of this file.
     pub fn failed_at(&self, problem: Problem, to: &Place<'_>) -> Message {
-        self.failed(self.of_one_device(problem, to))
+        self.failed(self.of_one_part(problem, to))
     }
 }
+
+fn is_elsewhere(to: &Place<'_>, destination: &Path) -> bool {
+    let itself = statat(to.directory, to.name, AtFlags::empty());
+    let is_plain = |stat| matches!(kind(stat), FileType::RegularFile | FileType::Directory);
+    if itself.as_ref().is_ok_and(|stat| !is_plain(stat)) {
+        return true;
+    }
+    let above = match to.name.parent().filter(|path| !path.as_os_str().is_empty()) {
+        Some(path) => statat(to.directory, path, AtFlags::empty()),
+        None => statat(to.directory, c"", AtFlags::EMPTY_PATH),
+    };
+    let there = match to.stat().is_ok_and(|stat| kind(&stat) == FileType::Symlink) {
+        true => itself,
+        // Some file systems have other numbers for files than for directories.
+        false => above,
+    };
+    let destination = statat(CWD, destination, AtFlags::empty());
+    matches!((destination, there), (Ok(one), Ok(other)) if one.st_dev != other.st_dev)
+}
+
+/// Whether the destination takes files in spite of this problem, which is then
+/// one of another mount of the same file system, of one file, or of the quota of
+/// a directory. Their device numbers are equal.
+fn takes_files(destination: &Path, problem: &Problem) -> bool {
+    let now = retry(|| statvfs(destination));
+    let read_only = problem.errno == Some(Errno::EROFS);
+    if !read_only && now.as_ref().is_ok_and(is_full) {
+        return false;
+    }
+    match write_unnamed(destination) {
+        Ok(()) => true,
+        Err(errno) if LACK.contains(&errno.into()) => false,
+        // The file system has no unnamed files (`EOPNOTSUPP`, open(2)), or the
+        // process may not create one there. The flag is that of the mount
+        // (`calculate_f_flags`, fs/statfs.c).
+        Err(_) => {
+            !(read_only && now.is_ok_and(|now| now.f_flag.contains(StatVfsMountFlags::RDONLY)))
+        }
+    }
+}
+
+/// Whether hardly anything can be created there. On xfs, a new name needs up to
+/// some dozen blocks, also where a page can still be written.
+fn is_full(now: &StatVfs) -> bool {
+    const LEAST: u64 = 1 << 20;
+    // Some file systems do not report their size, or do not count files.
+    let little = now.f_bavail.saturating_mul(now.f_frsize) < LEAST;
+    now.f_blocks > 0 && little || now.f_files > 0 && now.f_favail == 0
+}
+
+/// Writes a page to a file without a name, which vanishes with its descriptor.
+fn write_unnamed(directory: &Path) -> Result<(), rustix::io::Errno> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(CWD, directory, flags, Mode::from_raw_mode(0o600));
+    let unnamed = retry(open)?;
+    // Some file systems store no blocks for zeros.
+    let page = [1; 4096];
+    match retry(|| rustix::io::write(&unnamed, &page))? {
+        4096 => Ok(()),
+        // Less is written if no more fits (write(2)).
+        _ => Err(rustix::io::Errno::NOSPC),
+    }
+}
+
+/// The errnos of a file system without space, and of one that is read-only.
+const LACK: [Errno; 3] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
 
 /// Whether an error affects all files of the destination.
 ///
 /// `EIO` does not: it may be one bad block, or one file of a server.
 pub fn affects_all_files(problem: &Problem) -> bool {
-    let full = [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS];
     !problem.is_local
         && problem.side == Some(Side::Sink)
-        && problem.errno.is_some_and(|e| full.contains(&e))
+        && problem.errno.is_some_and(|e| LACK.contains(&e))
 }

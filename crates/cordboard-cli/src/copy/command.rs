@@ -10,7 +10,6 @@ use cordboard::{Errno, Side};
 use rustix::fs::FileType;
 
 use super::job::Job;
-use super::outcome::Outcome;
 use super::overwrite::{Sources, Written};
 use super::parallel::{Dispatch, Item, slots};
 use super::refusals::{just_copied, not_copyable};
@@ -138,7 +137,8 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
                     true => Given::Above,
                     false => Given::Name,
                 };
-                operand(&mut dispatch, source, target, given)
+                let done = operand(&mut dispatch, source, target.clone(), given);
+                done.map_err(|problem| dispatch.job().of_one_part(problem, &Place::top(&target)))
             }
         };
         if let Err(problem) = done {
@@ -270,14 +270,13 @@ fn operand(
                 .help("to copy it with its contents, use cordboard copy -r"))
         }
         FileType::Symlink if recursive => {
-            let (from, to) = (Place::top(&source), Place::top(&target));
-            let mut outcome = Outcome::default();
-            let done = dispatch.job().link(&from, &to, &mut outcome);
-            let done = done.and_then(|()| match dispatch.job().sync {
+            let sync = dispatch.job().sync;
+            let places = (&Place::top(&source), &Place::top(&target));
+            dispatch.symlink(places, || match sync {
                 true => sync_parent(&target, None),
                 false => Ok(()),
             });
-            dispatch.symlink(done, outcome)
+            Ok(())
         }
         FileType::BlockDevice | FileType::CharacterDevice if !recursive => {
             dispatch.job().accepts(&source, &stat)?;

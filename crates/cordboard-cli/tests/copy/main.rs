@@ -11,6 +11,7 @@ mod devices;
 #[cfg(target_feature = "crt-static")]
 mod empty_root;
 mod failing_lookups;
+mod failing_parts;
 mod few_descriptors;
 mod files;
 mod filtered_calls;

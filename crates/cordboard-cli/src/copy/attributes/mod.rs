@@ -9,4 +9,4 @@ mod value;
 
 pub use extended::{CopyResult, Node, copy_extended, report_missing};
 pub use owner::owner;
-pub use problems::{owner_not_kept, refused};
+pub use problems::{owner_not_kept, refused, unread};

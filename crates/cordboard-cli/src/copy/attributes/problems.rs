@@ -7,11 +7,15 @@ use crate::copy::outcome::Message;
 use crate::copy::place::Place;
 use crate::problem::Problem;
 
-/// An attribute that could not be set.
+/// An attribute that could not be set. Lack of space for attributes, or the quota
+/// of the new owner, concerns this file only.
 pub fn refused(to: &Place<'_>, what: &str, errno: Errno) -> Problem {
     let errno = cordboard::Errno::from(errno);
     let text = format!("{errno} setting the {what}; the contents are complete");
-    Problem::refused(to.shown(), Side::Sink, errno, text)
+    Problem {
+        is_local: true,
+        ..Problem::refused(to.shown(), Side::Sink, errno, text)
+    }
 }
 
 /// An owner that was not kept. Users cannot set it. Root probably does not expect

@@ -130,7 +130,7 @@ impl Job {
                 if let Some(hint) = report.and_then(|report| past_largest_offset(report, first)) {
                     problem = problem.help(hint);
                 }
-                problem = self.of_one_device(problem, to);
+                problem = self.of_one_part(problem, to);
                 // Lack of space for attributes concerns one file only.
                 again = !complete && self.is_repeated(&problem);
                 // The total is unknown if stages change the bytes.

@@ -17,6 +17,7 @@ use crate::copy::abort::affects_all_files;
 use crate::copy::job::Job;
 use crate::copy::one_file::{CopyObserver, OpenError, OpenMode};
 use crate::copy::outcome::{Message, Outcome};
+use crate::copy::place::Place;
 use crate::problem::Problem;
 use crate::session::Session;
 use crate::signals::stop;
@@ -158,13 +159,30 @@ impl<'s> Dispatch<'s> {
         self.report_messages(vec![message]);
     }
 
-    /// Reports the outcome of a symlink, which the walk has made itself.
-    pub fn symlink(&mut self, done: Result<(), Problem>, outcome: Outcome) -> Result<(), Problem> {
-        let well = self.report_messages(outcome.messages);
-        done?;
+    /// Makes a symlink, and reports the outcome. `then` follows if it was made.
+    pub fn symlink(
+        &mut self,
+        (from, to): (&Place<'_>, &Place<'_>),
+        then: impl FnOnce() -> Result<(), Problem>,
+    ) {
+        let pool = Arc::clone(&self.pool);
+        let mut outcome = Outcome::default();
+        let mut release = || {
+            let busy = self.is_busy();
+            if busy {
+                self.drain();
+            }
+            busy
+        };
+        let done = pool.job.link(from, to, &mut release, &mut outcome);
+        let done = done.and_then(|()| then());
+        let made = done.is_ok();
+        let failed = done.err().map(|problem| pool.job.failed_at(problem, to));
+        outcome.messages.extend(failed);
+        // It is one file, whatever the number of its messages.
+        let well = self.report_messages(outcome.messages) && made;
         self.session.count(u64::from(well), 0);
         self.others += u64::from(well);
-        Ok(())
     }
 
     /// Whether the rest is left out, since nothing more can be written.

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::copy::attributes::{CopyResult, Node, copy_extended, report_missing};
-use crate::copy::attributes::{owner, owner_not_kept};
+use crate::copy::attributes::{owner, owner_not_kept, refused, unread};
 use crate::copy::job::Job;
 use crate::copy::outcome::Outcome;
 use crate::copy::place::Place;
@@ -24,11 +24,13 @@ use crate::signals::retry;
 
 impl Job {
     /// Makes the same symlink. An existing one is replaced if its target
-    /// differs, unless this command has made it.
+    /// differs, unless this command has made it. `release` waits for files under
+    /// way, which release descriptors; `false`: there are none.
     pub fn link(
         &self,
         from: &Place<'_>,
         to: &Place<'_>,
+        release: &mut dyn FnMut() -> bool,
         outcome: &mut Outcome,
     ) -> Result<(), Problem> {
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Action::Open);
@@ -42,7 +44,7 @@ impl Job {
                 return Err(appeared_meanwhile(from, to));
             }
             // While it is open, no other file can get its inode number.
-            let old = self.by_name(to).map_err(writing)?;
+            let old = self.by_name(to, release).map_err(writing)?;
             let there = retry(|| cordboard::fstat(&old)).map_err(writing)?;
             if (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino) {
                 let text = format!("is the same symlink as the source, {from}");
@@ -86,7 +88,7 @@ impl Job {
         }
         // The name may refer to another file from here on: all calls use the
         // descriptor.
-        let link = self.by_name(to).map_err(writing)?;
+        let link = self.by_name(to, release).map_err(writing)?;
         let there = retry(|| cordboard::fstat(&link)).map_err(writing)?;
         if kind(&there) != FileType::Symlink {
             return Err(replaced(to));
@@ -95,32 +97,37 @@ impl Job {
             self.written.add(&there);
         }
         if self.preserve {
-            let kept = self.keep_extended(from, link.as_fd(), to, outcome);
-            kept.map_err(|(side, errno)| match side {
-                Side::Source => reading(errno),
-                Side::Sink => writing(errno),
-            })?;
-            preserve(link.as_fd(), &stat, to, outcome).map_err(writing)?;
+            let kept = self.keep_extended(from, (to, link.as_fd()), release, outcome);
+            let kept = kept.map_err(|(side, errno)| match side {
+                Side::Source => unread(from, to, ATTRIBUTES, errno),
+                Side::Sink => refused(to, ATTRIBUTES, errno),
+            });
+            // As for files: the first problem is reported.
+            return kept.and(preserve(link.as_fd(), &stat, to, outcome));
         }
         Ok(())
     }
 
     /// Opens an `O_PATH` descriptor. A symlink is not followed.
-    fn by_name(&self, at: &Place<'_>) -> Result<OwnedFd, Errno> {
+    fn by_name(&self, at: &Place<'_>, release: &mut dyn FnMut() -> bool) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(at.directory, at.name, flags, Mode::empty());
-        self.spares.retry_without_spares(|| retry(open))
+        match self.spares.retry_without_spares(|| retry(open)) {
+            Err(Errno::MFILE | Errno::NFILE) if release() => retry(open),
+            done => done,
+        }
     }
 
     /// `-p`: copies the extended attributes. A symlink has none of `user`.
     fn keep_extended(
         &self,
         from: &Place<'_>,
-        link: BorrowedFd<'_>,
-        to: &Place<'_>,
+        (to, link): (&Place<'_>, BorrowedFd<'_>),
+        release: &mut dyn FnMut() -> bool,
         outcome: &mut Outcome,
     ) -> CopyResult {
-        let source = self.by_name(from).map_err(|e| (Side::Source, e))?;
+        let source = self.by_name(from, release);
+        let source = source.map_err(|e| (Side::Source, e))?;
         let copied = copy_extended(Node::Link(source.as_fd()), Node::Link(link), to, outcome);
         match copied {
             // No procfs.
@@ -133,27 +140,30 @@ impl Job {
     }
 }
 
-/// `-p`: sets the owner and the times of a symlink, which has no mode.
+const ATTRIBUTES: &str = "extended attributes";
+
+/// `-p`: sets the owner and the times of a symlink, which has no mode. Neither
+/// affects the other.
 fn preserve(
     link: BorrowedFd<'_>,
     stat: &Stat,
     to: &Place<'_>,
     outcome: &mut Outcome,
-) -> Result<(), Errno> {
+) -> Result<(), Problem> {
     let (uid, gid) = owner(stat);
     // Since Linux 2.6.39 (openat(2), `O_PATH`).
     let own = |uid| retry(|| rustix::fs::chownat(link, c"", uid, gid, AtFlags::EMPTY_PATH));
-    match own(uid) {
-        Ok(()) => {}
-        // As for files: `preserve.rs`.
-        Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::INVAL)) => {
-            outcome.add(owner_not_kept(to, errno));
-            let _ = own(None);
+    let mut owned = Ok(());
+    if let Err(errno) = own(uid) {
+        let _ = own(None);
+        match errno {
+            // As for files: `preserve.rs`.
+            Errno::PERM | Errno::ACCESS | Errno::INVAL => outcome.add(owner_not_kept(to, errno)),
+            errno => owned = Err(refused(to, "owner", errno)),
         }
-        Err(errno) => return Err(errno),
     }
     let times = times(stat);
-    match retry(|| rustix::fs::utimensat(link, c"", &times, AtFlags::EMPTY_PATH)) {
+    let touched = match retry(|| rustix::fs::utimensat(link, c"", &times, AtFlags::EMPTY_PATH)) {
         // Since Linux 5.8 (`do_utimes_path`, fs/utimes.c). Before, a file that
         // has replaced the symlink gets these times, and nothing else.
         Err(Errno::INVAL) => {
@@ -161,7 +171,8 @@ fn preserve(
             retry(|| rustix::fs::utimensat(to.directory, to.name, &times, flags))
         }
         done => done,
-    }
+    };
+    owned.and(touched.map_err(|errno| refused(to, "times", errno)))
 }
 
 /// Replaces an existing symlink, which the caller holds open. The inner error is

@@ -168,7 +168,7 @@ impl Walk {
         let made = self.make(dispatch, (target, target_name), &stat, follow);
         let made = made.map_err(|problem| {
             let to = Place::below(target, &self.to, target_name);
-            dispatch.job().of_one_device(problem, &to)
+            dispatch.job().of_one_part(problem, &to)
         });
         if let (Err(problem), false) = (&made, entries.is_empty()) {
             dispatch.not_made(problem);
@@ -334,9 +334,8 @@ impl Walk {
                 Ok(())
             }
             FileType::Symlink => {
-                let mut outcome = Outcome::default();
-                let done = dispatch.job().link(&from, &to, &mut outcome);
-                dispatch.symlink(done, outcome)
+                dispatch.symlink((&from, &to), || Ok(()));
+                Ok(())
             }
             FileType::Directory => self.down(dispatch, name, collides),
             other => Err(not_copyable(&from.path(), other, true)),
