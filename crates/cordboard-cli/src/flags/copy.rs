@@ -37,7 +37,9 @@ pub struct Copy {
     /// warning reports such an extended attribute, and an owner that root may
     /// not set. As with cp -p, none reports another owner or a group, nor the
     /// set-id and sticky bits, which are dropped with it. A directory keeps its
-    /// sticky bit
+    /// sticky bit. An existing DST that more users may access than SRC is
+    /// restricted to its owner first, and stays so if the copy fails. The
+    /// attributes of a device or a FIFO are not changed
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device if possible, and compare it.

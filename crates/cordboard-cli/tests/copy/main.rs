@@ -27,6 +27,7 @@ mod sink_offset;
 mod sums;
 mod trees;
 mod verify;
+mod wide_modes;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -95,6 +95,11 @@ fn remove_list(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
     remove_attribute(sink, ACCESS).map_err(|errno| (LIST, errno))
 }
 
+/// Whether a file has a list.
+pub fn has_list(file: BorrowedFd<'_>) -> bool {
+    probe(file, ACCESS).is_ok()
+}
+
 fn probe(sink: BorrowedFd<'_>, name: &CStr) -> Result<usize, Errno> {
     let mut nothing = [0u8; 0];
     retry(|| rustix::fs::fgetxattr(sink, name, &mut nothing[..]))

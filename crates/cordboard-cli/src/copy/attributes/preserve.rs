@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::acl;
 use super::extended::{CopyResult, Node, copy_extended};
+use super::narrow::shut_before_owner;
 use super::owner::owner;
 use super::problems::{owner_not_kept, refused, unread};
 use crate::copy::job::Job;
@@ -22,11 +23,12 @@ use crate::signals::retry;
 
 impl Job {
     /// Gives `sink` the attributes of `source`. `stat` was taken before the
-    /// source was read.
+    /// source was read. `created`: this command has made the sink, with a mode
+    /// for its owner alone.
     pub fn preserve(
         &self,
         (from, source): (&Place<'_>, BorrowedFd<'_>),
-        (to, sink): (&Place<'_>, BorrowedFd<'_>),
+        (to, sink, created): (&Place<'_>, BorrowedFd<'_>, bool),
         stat: &Stat,
         outcome: &mut Outcome,
     ) -> Result<(), Problem> {
@@ -45,23 +47,34 @@ impl Job {
         let (uid, gid) = owner(stat);
         let mut mode = stat.st_mode & 0o7777;
         let directory = kind(stat) == FileType::Directory;
-        if let Err(errno) = retry(|| rustix::fs::fchown(sink, uid, gid)) {
+        let shut = match created {
+            true => Ok(()),
+            false => {
+                retry(|| cordboard::fstat(sink)).and_then(|now| shut_before_owner(sink, &now, stat))
+            }
+        };
+        let owned = shut.and_then(|()| retry(|| rustix::fs::fchown(sink, uid, gid)));
+        if let Err(errno) = owned {
             // The process may set the group to one of its own (chown(2)).
+            if shut.is_ok() {
+                let _ = retry(|| rustix::fs::fchown(sink, None, gid));
+            }
             // Set-id bits must not apply to another owner. The sticky bit of a directory only
             // restricts.
-            let _ = retry(|| rustix::fs::fchown(sink, None, gid));
             let kept = if directory { 0o1777 } else { 0o777 };
             let special = mode & !kept;
             mode &= kept;
             match errno {
                 // Only root changes owners (EPERM; EACCES: of some CIFS servers), and
                 // only to those known to its user namespace (EINVAL, user_namespaces(7)).
+                // EPERM of a change of mode: another user owns the file (chmod(2)).
                 Errno::PERM | Errno::ACCESS | Errno::INVAL => {
                     outcome.add(owner_not_kept(to, errno));
                     if special != 0 {
                         outcome.add(Message::Unkept);
                     }
                 }
+                errno if shut.is_err() => done("mode", Err(setting(errno))),
                 errno => done("owner", Err(setting(errno))),
             }
         }

@@ -166,7 +166,14 @@ impl Job {
             return Ok(());
         }
         let (source, sink) = opened.ends();
-        let kept = self.preserve((from, source), (to, sink), &opened.stat, outcome);
+        // Those of a device or a FIFO belong to the system, and not to the bytes.
+        let kept = match opened.sink.is_file {
+            true => {
+                let sink = (to, sink, opened.sink.created);
+                self.preserve((from, source), sink, &opened.stat, outcome)
+            }
+            false => Ok(()),
+        };
         // Whatever happened to the attributes, the contents go to the disk.
         if self.sync {
             interruptible(|| rustix::fs::fsync(sink))?
@@ -310,6 +317,7 @@ mod tests {
             let sink_file = SinkFile {
                 fd: file.into(),
                 created: false,
+                is_file: true,
                 before: 0,
                 start: 0,
             };
@@ -342,6 +350,7 @@ mod tests {
             let sink_file = SinkFile {
                 fd: file.into(),
                 created: false,
+                is_file: true,
                 before,
                 start,
             };

@@ -50,6 +50,8 @@ pub struct SinkFile {
     pub fd: OwnedFd,
     /// It did not exist before.
     pub created: bool,
+    /// It is a regular file, and not a device or a FIFO.
+    pub is_file: bool,
     /// Bytes that it had, and keeps: `--append`, `--sink-offset`.
     pub before: u64,
     /// The offset of the first byte that is written.

@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use super::lease::{clear_nonblock, open_past_lease};
 use super::mode::{OpenError, OpenMode};
 use super::opened::SinkFile;
+use crate::copy::attributes::shut_before_contents;
 use crate::copy::job::Job;
 use crate::copy::outcome::Outcome;
 use crate::copy::place::Place;
@@ -75,6 +76,7 @@ impl Job {
                     return Ok(SinkFile {
                         fd,
                         created: true,
+                        is_file: true,
                         before: 0,
                         start: self.request.sink_offset.unwrap_or(0),
                     });
@@ -233,6 +235,9 @@ impl Job {
             // search for files of the source is incomplete.
             check_stop()?;
         }
+        if file && self.preserve {
+            shut_before_contents(fd.as_fd(), &stat, from);
+        }
         if file && !self.append && !in_place {
             endpoint::truncate(fd.as_fd(), stat.st_size == 0)
                 .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Truncate))?;
@@ -245,6 +250,7 @@ impl Job {
         Ok(SinkFile {
             fd,
             created: false,
+            is_file: file,
             before,
             start: self.request.sink_offset.unwrap_or(before),
         })

@@ -45,7 +45,7 @@ impl Job {
             done = open.and_then(|open| {
                 let sink = open.as_ref().unwrap_or(sink);
                 let from = (&Place::top(from), source.as_fd());
-                self.preserve(from, (&place, sink.as_fd()), stat, outcome)
+                self.preserve(from, (&place, sink.as_fd(), owner.is_some()), stat, outcome)
             });
         } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
             let failed = |e| refused(&Place::top(to), "mode", e);
