@@ -168,3 +168,39 @@ fn what_there_is_no_room_for_ends_no_tree() {
         assert_eq!(std::os::unix::fs::MetadataExt::mtime(&time), 1);
     }
 }
+
+/// As on vfat for a user who does not own the mount (`EPERM`), or on a server of FUSE. `cp -r`
+/// changes no mode there either.
+#[test]
+fn without_p_a_mode_that_cannot_be_changed_fails_no_copy() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("d")).unwrap();
+    file(&dir, "tree/d/f", b"contents");
+    chmod(&tree.join("d"), 0o555);
+    for (number, errno) in [
+        libc::EPERM,
+        libc::EACCES,
+        libc::EROFS,
+        libc::ENOSYS,
+        libc::EOPNOTSUPP,
+        libc::EIO,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let to = dir.path().join(number.to_string());
+        let run = apart(|| {
+            refuse(&[libc::SYS_fchmod], errno);
+            run(cordboard().args(["copy", "-r"]).args([&tree, &to]))
+        });
+        assert_eq!(read(to.join("d/f")), b"contents");
+        // The call was made and refused.
+        assert_eq!(mode(&to.join("d")) & 0o700, 0o700);
+        match errno {
+            libc::EIO => run.fails(1, &["d: ", "(EIO) setting the mode"]),
+            _ => run.ok(),
+        };
+    }
+    chmod(&tree.join("d"), 0o755);
+}

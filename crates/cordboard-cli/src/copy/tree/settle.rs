@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use cordboard::Side;
 use rustix::fs::Mode;
+use rustix::io::Errno;
 
 use super::level::{Left, Level};
 use crate::copy::attributes::refused;
@@ -51,7 +52,10 @@ impl Job {
             let failed = |e| refused(&Place::top(to), "mode", e);
             let now = retry(|| cordboard::fstat(sink)).map_err(failed)?;
             let mode = now.st_mode & 0o7077 | bits;
-            retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))).map_err(failed)?;
+            match retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))) {
+                Err(errno) if !is_fixed(errno) => return Err(failed(errno)),
+                _ => {}
+            }
         }
         if self.sync {
             let synced = sync_directory(sink.as_fd(), None)?
@@ -60,4 +64,17 @@ impl Job {
         }
         done
     }
+}
+
+/// Whether modes cannot be changed there. The copy is complete, since without -p
+/// no mode is promised: only the owner has more access than at the source.
+///
+/// `EPERM`: the mount assigns another owner, as that of vfat does
+/// (`setattr_prepare`, fs/attr.c). `EACCES`, `EROFS`: of a server. `ENOSYS`: of a
+/// server of FUSE, as `EOPNOTSUPP`; or a filter refuses the call.
+fn is_fixed(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::NOSYS | Errno::OPNOTSUPP
+    )
 }
