@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::common::*;
 use crate::{chmod, mode};
@@ -314,4 +314,55 @@ fn a_symlink_that_cannot_be_replaced_stays() {
     run.fails(1, &["m/l: No space left on device (ENOSPC)"]);
     assert_eq!(kept.unwrap(), Path::new("short"));
     assert_eq!(left, 2, "a private name");
+}
+
+/// A directory whose files have all ended gets its attributes, although the signal
+/// ends the copy of a file elsewhere.
+#[test]
+fn an_interrupt_leaves_no_complete_directory_shut() {
+    let dir = dir();
+    let [from, to] = ["tree", "copy"].map(|name| dir.path().join(name));
+    for name in ["a", "b", "huge"] {
+        std::fs::create_dir_all(from.join(name)).unwrap();
+        chmod(&from.join(name), 0o755);
+    }
+    chmod(&from, 0o755);
+    for name in ["a", "b"] {
+        std::fs::write(from.join(name).join("f"), name).unwrap();
+    }
+    let huge = std::fs::File::create(from.join("huge/f")).unwrap();
+    huge.set_len(1 << 40).unwrap();
+    // In small steps, so that the disk does not fill up.
+    let child = cordboard()
+        .args(["copy", "-rp", "--json", "--jobs", "2"])
+        .args([
+            "--route",
+            "read/write",
+            "--sparse",
+            "never",
+            "--block",
+            "512",
+        ])
+        .args([&from, &to])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let length = |name: &str| to.join(name).metadata().map_or(0, |file| file.len());
+    until("all files", || {
+        (length("a/f") == 1 && length("b/f") == 1 && length("huge/f") > 0).then_some(())
+    });
+    // The walk has ended if its thread only waits for the engine.
+    let mut times = 0;
+    until("the end of the walk", || {
+        times = if sleeping(child.id()) { times + 1 } else { 0 };
+        (times == 20).then_some(())
+    });
+    signal(child.id(), rustix::process::Signal::INT);
+    let run = end(child);
+    assert_eq!(run.code(), 130, "{}", run.stderr());
+    let files = serde_json::json!({"copied": 2, "failed": 0, "left_out": true});
+    assert_eq!(run.json()["files"], files, "{}", run.stderr());
+    for (name, bits) in [("", 0o755), ("a", 0o755), ("b", 0o755), ("huge", 0o700)] {
+        assert_eq!(mode(&to.join(name)), bits, "{name}");
+    }
 }

@@ -3,25 +3,36 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::ledger::BatchTotals;
-use crate::copy::outcome::Outcome;
+use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
 
 /// The number of files of a full batch: enough that handing over costs little
 /// compared with copying, and few enough that each thread soon gets one.
 pub const FULL: usize = 32;
 
-/// The number of batches of one directory that are under way.
+/// The batches of one directory that are under way.
 #[derive(Debug, Clone, Default)]
-pub struct Pending(Arc<AtomicUsize>);
+pub struct Pending(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    under_way: AtomicUsize,
+    is_cut: AtomicBool,
+}
 
 impl Pending {
     /// Whether there are none.
     pub fn is_none(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0
+        self.0.under_way.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether a file of those that have ended was left out, or not completed.
+    pub fn is_cut(&self) -> bool {
+        self.0.is_cut.load(Ordering::Relaxed)
     }
 }
 
@@ -72,7 +83,11 @@ impl Batch {
     /// A batch with no file started.
     pub fn new(number: u64, directory: Option<Directory>, items: Vec<Item>) -> Batch {
         if let Some(directory) = &directory {
-            directory.pending.0.fetch_add(1, Ordering::Relaxed);
+            directory
+                .pending
+                .0
+                .under_way
+                .fetch_add(1, Ordering::Relaxed);
         }
         Batch {
             number,
@@ -118,12 +133,21 @@ impl Batch {
     #[must_use]
     pub fn ended(&self, index: usize, outcome: Outcome) -> Option<BatchTotals> {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        if outcome.messages.iter().any(Message::is_left_out)
+            && let Some(directory) = &self.directory
+        {
+            directory.pending.0.is_cut.store(true, Ordering::Relaxed);
+        }
         totals.add(index, outcome);
         if self.left.fetch_sub(1, Ordering::Relaxed) > 1 {
             return None;
         }
         if let Some(directory) = &self.directory {
-            directory.pending.0.fetch_sub(1, Ordering::Release);
+            directory
+                .pending
+                .0
+                .under_way
+                .fetch_sub(1, Ordering::Release);
         }
         Some(std::mem::take(&mut totals))
     }

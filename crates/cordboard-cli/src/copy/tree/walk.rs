@@ -203,10 +203,11 @@ impl Walk {
         Ok(created)
     }
 
-    /// Whether there is work besides what was handed over.
+    /// Whether there is work besides what was handed over, and the directories
+    /// that were left.
     fn has_more(&self, job: &Job) -> bool {
         let more = |level: &Level| level.entries.len() > 0 || job.settles(level);
-        !self.left.is_empty() || self.levels.iter().any(more)
+        self.levels.iter().any(more)
     }
 
     /// Leaves a directory whose entries were all started.
@@ -246,7 +247,8 @@ impl Walk {
     }
 
     /// Settles directories in which all files have ended, and waits for the
-    /// others until no more than `most` are left.
+    /// others until no more than `most` are left. After a signal to stop, those
+    /// that the signal has left incomplete are not settled.
     fn settle_left(&mut self, dispatch: &mut Dispatch<'_>, most: usize) {
         while let Some(left) = self.left.front() {
             if !left.level.pending.is_none() {
@@ -255,13 +257,13 @@ impl Walk {
                 }
                 dispatch.until(|| left.level.pending.is_none());
             }
-            if dispatch.stopped(|_| true) {
-                return;
+            let is_cut = left.level.pending.is_cut();
+            if !(dispatch.stopped(|_| is_cut) && is_cut) {
+                let mut outcome = Outcome::default();
+                let done = dispatch.job().settle_directory(left, &mut outcome);
+                outcome.messages.extend(done.err().map(Message::Problem));
+                dispatch.report_messages(outcome.messages);
             }
-            let mut outcome = Outcome::default();
-            let done = dispatch.job().settle_directory(left, &mut outcome);
-            outcome.messages.extend(done.err().map(Message::Problem));
-            dispatch.report_messages(outcome.messages);
             self.left.pop_front();
         }
     }
