@@ -67,7 +67,7 @@ fn no_depth_takes_more_descriptors() {
     for levels in [1, 8, 60] {
         let at = dir.path().join(format!("tree{levels}"));
         tree(&at, levels);
-        let flags = [&["-r"][..], &["-rp"], &["-rj4"], &["-r", "--verify"]];
+        let flags = [&["-r"][..], &["-rp"], &["-r", "--verify"]];
         for (number, flags) in flags.into_iter().enumerate() {
             let to = dir.path().join(format!("copy{levels}-{number}"));
             let copy = |limit| run(with(limit).args(flags).arg("--json").args([&at, &to]));
@@ -99,12 +99,50 @@ fn any_number_of_descriptors_is_enough() {
     for i in 0..100 {
         std::fs::write(at.join(format!("many{i}")), bytes(i)).unwrap();
     }
-    for limit in (least..40).chain((40..200).step_by(16)) {
+    // -p opens both sides of a symlink too.
+    for (number, limit) in (least..40).chain((40..200).step_by(16)).enumerate() {
         let to = dir.path().join(format!("copy{limit}"));
-        run(with(limit).args(["-r", "-j64"]).args([&at, &to])).ok();
+        let flags = ["-r", "-rp"][number % 2];
+        run(with(limit).args([flags, "-j64"]).args([&at, &to])).ok();
         same(&at, &to, LEVELS);
         for i in 0..100 {
             assert!(read(to.join(format!("many{i}"))) == bytes(i), "{limit} {i}");
         }
+    }
+}
+
+/// Descriptors of the parent leave fewer than the limit permits.
+#[test]
+fn inherited_descriptors_are_not_counted_on() {
+    use std::os::unix::process::CommandExt;
+    const LEVELS: usize = 24;
+    const INHERITED: i32 = 200;
+    let (dir, least) = (dir(), least());
+    let at = dir.path().join("tree");
+    tree(&at, LEVELS);
+    // Symlinks and files, all of which are under way at once.
+    for i in 0..100 {
+        std::fs::write(at.join(format!("many{i}")), bytes(i)).unwrap();
+        let below = at.join(format!("d{i}"));
+        std::fs::create_dir(&below).unwrap();
+        std::os::unix::fs::symlink("f", below.join("l")).unwrap();
+        std::fs::write(below.join("f"), bytes(60_000)).unwrap();
+    }
+    for more in (0..16).step_by(3) {
+        let to = dir.path().join(format!("copy{more}"));
+        let mut command = with(INHERITED as usize + least + more);
+        // SAFETY: dup2(2) is async-signal-safe. The standard descriptors are in place, and
+        // execve(2) closes the others.
+        unsafe {
+            command.pre_exec(|| {
+                for number in 10..10 + INHERITED {
+                    let _ = libc::dup2(0, number);
+                }
+                Ok(())
+            });
+        }
+        let run = run(command.args(["-rp", "-j64"]).args([&at, &to]));
+        assert_eq!((run.code(), run.stderr()), (0, String::new()), "{more}");
+        same(&at, &to, LEVELS);
     }
 }

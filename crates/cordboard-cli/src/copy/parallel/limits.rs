@@ -45,11 +45,21 @@ pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
     /// The kernel's default (`INR_OPEN_CUR`), if a filter refuses the call.
     const USUAL: u64 = 1024;
     let limit = sys::most_descriptors().unwrap_or(USUAL);
+    let limit = limit.saturating_sub(inherited_descriptors());
     let addresses = sys::addresses_left();
     if addresses.is_some() {
         sys::share_one_heap();
     }
     within(wanted, limit, recursive).min(with_addresses(addresses))
+}
+
+/// Returns the number of open descriptors that [`OTHER_DESCRIPTORS`] does not
+/// include; 0 without procfs.
+fn inherited_descriptors() -> u64 {
+    // The standard ones, that of the control, and the listing itself.
+    const OWN: u64 = 5;
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |listed| listed.count() as u64);
+    open.saturating_sub(OWN)
 }
 
 fn with_addresses(left: Option<u64>) -> usize {

@@ -10,6 +10,7 @@ use super::level::{Left, Level};
 use crate::copy::attributes::refused;
 use crate::copy::job::Job;
 use crate::copy::outcome::Outcome;
+use crate::copy::parallel::Dispatch;
 use crate::copy::place::Place;
 use crate::directory::{grant_owner_access, is_path_only, sync_directory};
 use crate::problem::Action;
@@ -21,49 +22,48 @@ impl Job {
     pub(super) fn settles(&self, level: &Level) -> bool {
         self.preserve || self.sync || level.owner.is_some_and(|bits| bits != 0o700)
     }
+}
 
-    /// Settles a directory: its mode, with -p its other attributes, and the
-    /// disk.
-    pub(super) fn settle_directory(
-        &self,
-        left: &Left,
-        outcome: &mut Outcome,
-    ) -> Result<(), Problem> {
-        let Left { source, sink, .. } = left;
-        let [from, to] = &left.names;
-        let Level { stat, owner, .. } = &left.level;
-        let mut done = Ok(());
-        if self.preserve {
-            let place = Place::top(to);
-            // Attributes cannot be set by an `O_PATH` descriptor.
-            let open = match is_path_only(sink.as_fd()) {
-                true => (self
-                    .spares
-                    .retry_without_spares(|| grant_owner_access(sink.as_fd())))
+/// Settles a directory: its mode, with -p its other attributes, and the
+/// disk.
+pub(super) fn settle_directory(
+    dispatch: &mut Dispatch<'_>,
+    left: &Left,
+    outcome: &mut Outcome,
+) -> Result<(), Problem> {
+    let Left { source, sink, .. } = left;
+    let [from, to] = &left.names;
+    let Level { stat, owner, .. } = &left.level;
+    let mut done = Ok(());
+    if dispatch.job().preserve {
+        let place = Place::top(to);
+        // Attributes cannot be set by an `O_PATH` descriptor.
+        let open = match is_path_only(sink.as_fd()) {
+            true => (dispatch.retry_when_idle(|| grant_owner_access(sink.as_fd())))
                 .map_err(|e| refused(&place, "mode", e)),
-                false => Ok(None),
-            };
-            done = open.and_then(|open| {
-                let sink = open.as_ref().unwrap_or(sink);
-                let from = (&Place::top(from), source.as_fd());
-                self.preserve(from, (&place, sink.as_fd(), owner.is_some()), stat, outcome)
-            });
-        } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
-            let failed = |e| refused(&Place::top(to), "mode", e);
-            let now = retry(|| cordboard::fstat(sink)).map_err(failed)?;
-            let mode = now.st_mode & 0o7077 | bits;
-            match retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))) {
-                Err(errno) if !is_fixed(errno) => return Err(failed(errno)),
-                _ => {}
-            }
+            false => Ok(None),
+        };
+        done = open.and_then(|open| {
+            let sink = open.as_ref().unwrap_or(sink);
+            let from = (&Place::top(from), source.as_fd());
+            let sink = (&place, sink.as_fd(), owner.is_some());
+            dispatch.job().preserve(from, sink, stat, outcome)
+        });
+    } else if let Some(bits) = owner.filter(|bits| *bits != 0o700) {
+        let failed = |e| refused(&Place::top(to), "mode", e);
+        let now = retry(|| cordboard::fstat(sink)).map_err(failed)?;
+        let mode = now.st_mode & 0o7077 | bits;
+        match retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode))) {
+            Err(errno) if !is_fixed(errno) => return Err(failed(errno)),
+            _ => {}
         }
-        if self.sync {
-            let synced = sync_directory(sink.as_fd(), None)?
-                .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Action::Sync));
-            done = done.and(synced);
-        }
-        done
     }
+    if dispatch.job().sync {
+        let synced = sync_directory(sink.as_fd(), None)?
+            .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Action::Sync));
+        done = done.and(synced);
+    }
+    done
 }
 
 /// Whether modes cannot be changed there. The copy is complete, since without -p

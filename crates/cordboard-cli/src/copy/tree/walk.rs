@@ -13,6 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, Stat};
 
 use super::level::{Left, Level};
 use super::name_collisions::NameCollisions;
+use super::settle::settle_directory;
 use crate::copy::directories::Chain;
 use crate::copy::directories::list;
 use crate::copy::job::Job;
@@ -217,9 +218,10 @@ impl Walk {
         let level = self.levels.pop();
         // Before settling, which may remove this process's own permissions.
         let (source, sink) = (self.source.leave(), self.sink.leave());
-        if self.here().is_err() && dispatch.is_busy() {
-            // Files under way will release descriptors.
+        if self.here().is_err() && (dispatch.is_busy() || !self.left.is_empty()) {
+            // Files under way will release descriptors, and so will directories.
             dispatch.drain();
+            self.settle_left(dispatch, 0);
             self.source.find();
             self.sink.find();
         }
@@ -260,7 +262,7 @@ impl Walk {
             let is_cut = left.level.pending.is_cut();
             if !(dispatch.stopped(|_| is_cut) && is_cut) {
                 let mut outcome = Outcome::default();
-                let done = dispatch.job().settle_directory(left, &mut outcome);
+                let done = settle_directory(dispatch, left, &mut outcome);
                 outcome.messages.extend(done.err().map(Message::Problem));
                 dispatch.report_messages(outcome.messages);
             }
