@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::common::*;
 use crate::{chmod, mode, mortal};
@@ -57,30 +57,6 @@ fn p_keeps_mode_times_and_attributes() {
         let new = one.metadata().unwrap();
         assert_eq!((new.uid(), new.gid()), (1234, 4321));
     }
-}
-
-/// Until a directory has its final owner, only the copying user has access.
-#[test]
-fn p_shuts_directories_until_they_are_settled() {
-    let dir = dir();
-    let tree = dir.path().join("tree");
-    std::fs::create_dir(&tree).unwrap();
-    std::fs::write(tree.join("f"), bytes(4 << 20)).unwrap();
-    chmod(&tree, 0o777);
-    let copy = dir.path().join("copy");
-    let child = cordboard()
-        .args(["copy", "-rp", "--route", "read/write", "--block", "1"])
-        .args([&tree, &copy])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    until("a byte of the file", || {
-        let made = copy.join("f").metadata().ok()?;
-        (made.len() > 0).then_some(())
-    });
-    assert_eq!(mode(&copy), 0o700);
-    signal(child.id(), rustix::process::Signal::INT);
-    assert_eq!(end(child).code(), 130);
 }
 
 #[test]

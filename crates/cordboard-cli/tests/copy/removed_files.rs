@@ -57,9 +57,9 @@ fn a_file_with_the_inode_of_a_symlink_is_not_taken_for_it() {
     };
     let held = stall.reached();
     std::fs::remove_file(&link).unwrap();
-    if !reused(known) {
-        std::fs::write(&own, b"theirs").unwrap();
-    }
+    // The command holds the symlink open: its inode cannot be used again.
+    assert!(!reused(known));
+    std::fs::write(&own, b"theirs").unwrap();
     std::fs::rename(&own, &link).unwrap();
     held.release();
     end(child).fails(1, &["into/link: was replaced by another process"]);

@@ -4,10 +4,12 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, renameat_with};
 use testkit::ends::Ends;
+use testkit::stall::{Call, Stall};
 
 use crate::common::*;
 use crate::few_descriptors::{least, with};
@@ -211,7 +213,73 @@ fn other_files(name: &Path, points_to: &Path) {
 
 /// Swaps two files at a name.
 fn other_directory(name: &Path, other: &Path) {
-    let _ = renameat_with(CWD, name, CWD, other, RenameFlags::EXCHANGE);
+    renameat_with(CWD, name, CWD, other, RenameFlags::EXCHANGE).unwrap();
+}
+
+/// Whether names can be exchanged here (`RENAME_EXCHANGE`): `EINVAL` of a file
+/// system without that, `ENOSYS` or `EPERM` of a filter.
+fn exchanges(dir: &TempDir) -> bool {
+    let [one, other] = ["precious", "outside"].map(|name| dir.path().join(name));
+    for _ in 0..2 {
+        if let Err(errno) = renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE) {
+            testkit::skip::here(format!("names cannot be exchanged here: {errno}"));
+            return false;
+        }
+    }
+    true
+}
+
+/// A name is looked up first and opened then. Between the two, at an open of
+/// `opened`, another file gets the name `swapped`.
+#[test]
+fn what_comes_to_a_name_between_its_lookup_and_its_open_leads_nowhere() {
+    let cases: [(&str, usize, &str, &str, &str); 5] = [
+        ("tree", 0, "tree", "evil", "(ENOTDIR) opening the source"),
+        ("d", 0, "tree/d", "evil", "(ENOTDIR) opening the source"),
+        (
+            "d",
+            1,
+            "into/tree/d",
+            "evil",
+            "exists and is not a directory",
+        ),
+        ("f", 0, "tree/f", "link", "(ELOOP) opening the source"),
+        // The first one would create it.
+        ("f", 2, "into/tree/f", "link", "is a symlink"),
+    ];
+    for (opened, before, swapped, by, says) in cases {
+        let dir = places();
+        let at = |name: &str| dir.path().join(name);
+        if !exchanges(&dir) {
+            return;
+        }
+        // Only one of the names occurs.
+        std::fs::remove_file(at("tree/d/f")).unwrap();
+        std::fs::create_dir_all(at("into/tree/d")).unwrap();
+        file(&dir, "into/tree/f", b"old");
+        symlink(at("outside"), at("evil")).unwrap();
+        symlink(at("precious"), at("link")).unwrap();
+        let mut command = cordboard();
+        command.args(["copy", "-rp", "--jobs", "1"]);
+        command.args(["tree", "into"].map(at));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let count = AtomicUsize::new(0);
+        let started = Stall::spawn(&mut command, move |call, path| {
+            call == Call::Open
+                && Path::new(path).file_name() == Some(opened.as_ref())
+                && count.fetch_add(1, Ordering::Relaxed) == before
+        });
+        let (child, stall) = match started {
+            Ok(started) => started,
+            Err(error) => return testkit::skip::here(testkit::stall::why(&error)),
+        };
+        let held = stall.reached();
+        other_directory(&at(swapped), &at(by));
+        held.release();
+        end(child).fails(1, &[swapped, says]);
+        other_directory(&at(swapped), &at(by));
+        untouched(&dir);
+    }
 }
 
 const ROUNDS: usize = 40;
@@ -220,6 +288,9 @@ const ROUNDS: usize = 40;
 fn what_comes_to_the_sinks_names_meanwhile_leads_nowhere() {
     let dir = places();
     let at = |name: &str| dir.path().join(name);
+    if !exchanges(&dir) {
+        return;
+    }
     for i in 0..40 {
         file(&dir, &format!("tree/d/{i}"), b"another");
     }
@@ -248,6 +319,9 @@ fn what_comes_to_the_sinks_names_meanwhile_leads_nowhere() {
 fn what_comes_to_the_sources_names_meanwhile_leads_nowhere() {
     let dir = places();
     let at = |name: &str| dir.path().join(name);
+    if !exchanges(&dir) {
+        return;
+    }
     file(&dir, "outside/secret", b"secret");
     symlink(at("outside"), at("evil")).unwrap();
     let change = |dir: &Path| {
@@ -274,6 +348,9 @@ fn what_comes_to_the_sources_names_meanwhile_leads_nowhere() {
 fn what_comes_to_the_name_of_the_tree_meanwhile_is_no_other_tree() {
     let dir = places();
     let at = |name: &str| dir.path().join(name);
+    if !exchanges(&dir) {
+        return;
+    }
     file(&dir, "outside/secret", b"secret");
     symlink(at("outside"), at("evil")).unwrap();
     let change = |dir: &Path| other_directory(&dir.join("tree"), &dir.join("evil"));
@@ -367,8 +444,8 @@ fn a_lease_is_waited_for() {
         let child = cordboard()
             .args(["copy", "-r", jobs])
             .args([at("tree/."), at("into")])
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut held: Vec<_> = leases.into_iter().zip(kinds).collect();

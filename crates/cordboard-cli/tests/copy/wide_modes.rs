@@ -1,4 +1,4 @@
-//! `-p` onto files that more users may access than their sources.
+//! `-p`: no other user has access to a copy before its source permits it.
 
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
@@ -23,6 +23,32 @@ fn copying(source: &Path, sink: &Path) -> Child {
         (0 < length && length < 1 << 22).then_some(())
     });
     child
+}
+
+/// Until a directory, or a new file, has its final owner, only the copying user has access.
+#[test]
+fn p_shuts_directories_until_they_are_settled() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("f"), bytes(4 << 20)).unwrap();
+    chmod(&tree.join("f"), 0o666);
+    chmod(&tree, 0o777);
+    let copy = dir.path().join("copy");
+    let child = cordboard()
+        .args(["copy", "-rp", "--route", "read/write", "--block", "1"])
+        .args([&tree, &copy])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("a byte of the file", || {
+        let made = copy.join("f").metadata().ok()?;
+        (made.len() > 0).then_some(())
+    });
+    assert_eq!(mode(&copy), 0o700);
+    assert_eq!(mode(&copy.join("f")), 0o600);
+    signal(child.id(), rustix::process::Signal::INT);
+    assert_eq!(end(child).code(), 130);
 }
 
 /// Copies one 4 MiB file to another with these modes, and returns the mode of the
