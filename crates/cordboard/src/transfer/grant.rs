@@ -28,6 +28,11 @@ impl Transfer<'_> {
         if self.flow.allowance.is_over() {
             return None;
         }
+        // A paused transfer that asks for bytes would delay those that share with it.
+        if control.is_paused() {
+            self.flow.allowance.add_grant(0);
+            return None;
+        }
         let now = clock.now();
         if control.needs_load(now) {
             let devices = [Side::Source, Side::Sink].map(|side| self.device(side));

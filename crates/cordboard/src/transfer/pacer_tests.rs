@@ -1,11 +1,12 @@
 //! Schedules with an injected clock: never more than they permit, and no less than the
 //! wakeups allow.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::auto::Step;
+use super::auto::{SHARES_OF_TESTS, Step};
 use super::need::Need;
 use super::pacer::Pacers;
 use crate::request::{Aim, Schedule};
@@ -127,10 +128,12 @@ fn no_time_is_granted_twice() {
     assert_eq!(pacers.grant(20 * MS, any()), Ok(10_000));
 }
 
-/// Two shares, of which one has a limit: it does not delay the other one. The shares are those
-/// of the process: no other unit test may have any.
+/// Two shares, of which one has a limit: it does not delay the other one.
 #[test]
 fn the_limit_of_one_share_is_not_that_of_the_others() {
+    let _shares = SHARES_OF_TESTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let share = || of(Schedule::Auto(Aim::share(1).unwrap()));
     let (mut limited, mut free) = (share(), share());
     limited.limit(Schedule::rate(1_000_000), 4096);

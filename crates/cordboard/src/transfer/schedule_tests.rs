@@ -6,16 +6,19 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::auto::SHARES_OF_TESTS;
 use super::poll::Poll;
+use super::stepper::Stepper;
 use super::test_files::{file_with, is_missing, paths_between_files};
+use super::turn::Next;
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Observer, Progress, Transfer, drive};
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
-use crate::request::{DataPath, Request, Schedule, Size, Switches};
+use crate::request::{Aim, DataPath, Request, Schedule, Size, Switches};
 use testkit::pattern::noise;
 
 const RATE: u64 = 10 << 20;
@@ -280,6 +283,54 @@ fn a_dead_sink_ends_a_wait_for_the_schedule() {
     assert_eq!(report.errno, Some(Errno::EPIPE), "{report:?}");
     assert_eq!(report.read, 0);
     assert!(took <= Duration::from_millis(20), "{took:?}");
+}
+
+/// A paused transfer takes a step at each wakeup. The others do not wait for it.
+#[test]
+fn a_paused_share_delays_no_other() {
+    let _shares = SHARES_OF_TESTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let null = std::fs::File::options().write(true).open("/dev/null");
+    let null = null.unwrap();
+    let share = || paced(Schedule::Auto(Aim::share(1).unwrap()));
+    let (pausing, other) = (share(), share());
+    let of = |control: &Control| {
+        let request = Request {
+            switches: Some(Switches::only(&[DataPath::ReadWrite])),
+            ..Request::default()
+        };
+        let transfer = Transfer::new(zero.as_fd(), null.as_fd(), request).unwrap();
+        (transfer.control(control), Stepper::begin(Duration::ZERO))
+    };
+    let (mut still, mut moving) = (of(&pausing), of(&other));
+    let mut waiter = Paced {
+        poll: Poll::new(),
+        now: Duration::ZERO,
+        rests: Box::new(|_| {}),
+    };
+    let ms = Duration::from_millis(1);
+    // Both are active.
+    for (transfer, stepper) in [&mut still, &mut moving] {
+        assert!(matches!(
+            stepper.step(transfer, false, &mut waiter),
+            Next::Step
+        ));
+    }
+    pausing.pause();
+    let before = [still.0.counts(), moving.0.counts()];
+    for n in 0..1000 {
+        if n % 5 == 0 {
+            let next = still.1.step(&mut still.0, false, &mut waiter);
+            assert!(matches!(next, Next::Wait(_)));
+        }
+        moving.1.step(&mut moving.0, false, &mut waiter);
+        waiter.now += ms;
+    }
+    assert_eq!(still.0.counts(), before[0]);
+    let moved = moving.0.counts().0 - before[1].0;
+    assert!(moved > 100 << 20, "{moved}");
 }
 
 /// Two transfers that share a handle share its rate.

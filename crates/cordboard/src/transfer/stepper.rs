@@ -88,7 +88,8 @@ impl Stepper {
         transfer.return_grant();
         if let Some(before) = meter {
             let is_refused = matches!(turn, Turn::HeldBack) && self.next_grant.is_some();
-            let waits = (!is_refused).then_some(matches!(turn, Turn::Blocked(_)));
+            let waits = matches!(turn, Turn::Blocked(_)) || transfer.is_paused();
+            let waits = (!is_refused).then_some(waits);
             transfer.stop_meter(before, waits, waiter);
         }
         match turn {

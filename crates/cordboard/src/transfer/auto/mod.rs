@@ -16,13 +16,17 @@ use background::Background;
 pub(super) use load::Load;
 use share::Sharer;
 
+/// Held by each unit test that uses the shares of the process.
+#[cfg(test)]
+pub(super) static SHARES_OF_TESTS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// The cost of a step, and whether a wait follows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     /// Processor time of the thread.
     pub(crate) spent: Duration,
-    /// The transfer waits for its source or its sink. `None`: its schedule has refused a
-    /// grant.
+    /// The transfer waits for its source or its sink, or is paused. `None`: its schedule has
+    /// refused a grant.
     pub(crate) waits: Option<bool>,
 }
 

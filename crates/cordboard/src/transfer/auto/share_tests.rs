@@ -105,6 +105,29 @@ fn a_transfer_with_a_slow_end_delays_no_other() {
     );
 }
 
+/// It is woken again and again, and finds its source empty.
+#[test]
+fn a_transfer_that_returns_each_grant_delays_no_other() {
+    let mut shares = Shares::default();
+    let mut members = vec![
+        member(&mut shares, 1, 128 << 10, None),
+        member(&mut shares, 1, 0, Some(5 * MS)),
+    ];
+    compete(
+        &mut shares,
+        &mut members,
+        1 << 30,
+        Duration::ZERO,
+        1000 * MS,
+    );
+    assert_eq!(members[1].taken, 0);
+    assert!(
+        members[0].taken > (1 << 30) * 9 / 10,
+        "{}",
+        members[0].taken
+    );
+}
+
 #[test]
 fn a_later_transfer_gets_its_share_and_no_more() {
     let mut shares = Shares::default();
