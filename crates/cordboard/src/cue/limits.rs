@@ -9,8 +9,28 @@ use super::protocol::{Command, Limit};
 use crate::errno::Errno;
 use crate::request::Size;
 
+/// The commands that a limit allows: bit `n` is that of code `n`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mask(u32);
+
+impl Default for Mask {
+    fn default() -> Mask {
+        Mask(u32::MAX)
+    }
+}
+
+impl Mask {
+    pub(super) fn tighten(&mut self, allowed: u32) {
+        self.0 &= allowed;
+    }
+
+    fn permits(self, command: Command) -> bool {
+        self.0 & command.bit() != 0
+    }
+}
+
 /// The limits of one control descriptor. Each can only be tightened.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Limits {
     /// Bytes that further transfers may take; `None`: no limit.
     bytes: Option<u64>,
@@ -18,8 +38,8 @@ pub(super) struct Limits {
     /// are not returned after it.
     changes: u32,
     range: Option<(u64, u64)>,
-    /// Bit `n`: the command of code `n` is allowed.
-    commands: u32,
+    /// The mask that the owner has set, which applies to all connections.
+    commands: Mask,
     /// No transfer runs after this time.
     until: Option<Duration>,
 }
@@ -34,18 +54,6 @@ pub(super) struct Reserved {
     change: u32,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            bytes: None,
-            changes: 0,
-            range: None,
-            commands: u32::MAX,
-            until: None,
-        }
-    }
-}
-
 impl Limits {
     /// Tightens a limit. Limits of schedules are not stored here.
     pub(super) fn tighten(&mut self, limit: Limit, now: Duration) {
@@ -58,7 +66,7 @@ impl Limits {
                 let (first, last) = self.range.unwrap_or((0, u64::MAX));
                 self.range = Some((start.max(first), end.min(last)));
             }
-            Limit::Commands(allowed) => self.commands &= allowed,
+            Limit::Commands(allowed) => self.commands.tighten(allowed),
             Limit::Time(millis) => {
                 let until = now.saturating_add(Duration::from_millis(u64::from(millis)));
                 self.until = Some(self.until.map_or(until, |before| before.min(until)));
@@ -67,14 +75,14 @@ impl Limits {
         }
     }
 
-    /// Fails with `EPERM` if the command is not allowed. A command that limits is
-    /// always allowed unless its bit is not set.
-    pub(super) fn check(&self, command: Command, now: Duration) -> Result<(), Errno> {
+    /// Fails with `EPERM` if the command is not allowed on a connection with this mask. A
+    /// command that limits is always allowed unless its bit is not set.
+    pub(super) fn check(&self, command: Command, mask: Mask, now: Duration) -> Result<(), Errno> {
         let starts = matches!(command, Command::Write(_) | Command::WriteToEnd);
         let is_late = starts && self.is_over(now);
-        match self.commands & command.bit() == 0 || is_late {
-            true => Err(Errno::EPERM),
-            false => Ok(()),
+        match self.commands.permits(command) && mask.permits(command) && !is_late {
+            true => Ok(()),
+            false => Err(Errno::EPERM),
         }
     }
 
@@ -299,7 +307,7 @@ mod tests {
                 let rest: u64 = running.iter().map(Running::rest).sum();
                 prop_assert!(rest <= bytes);
                 prop_assert!(limits.bytes.is_none_or(|left| left <= bytes - rest));
-                prop_assert!(limits.commands & !commands == 0);
+                prop_assert!(limits.commands.0 & !commands == 0);
                 prop_assert!(limits.until.unwrap_or(Duration::MAX) <= until);
                 for offset in [0, 10, 500, 999] {
                     if limits.within_range(Some(offset), Size::Bytes(1)).is_ok() {

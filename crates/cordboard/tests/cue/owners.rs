@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use cordboard::cue::{Command, Cue, Record, State};
+use cordboard::cue::{Command, Cue, Limit, Record, State};
 use cordboard::{Ended, Errno};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::pattern::noise;
@@ -82,6 +82,41 @@ fn a_peer_that_reads_nothing_does_not_hold_up_the_owner() {
         send(&linked.cue, &[Command::Progress(0), Command::Status]);
         assert!(matches!(next(&mut linked.cue), Record::Status(_)));
     }
+}
+
+/// A peer forbids itself all commands. A mask of the owner applies to both.
+#[test]
+fn a_peer_cannot_forbid_commands_of_the_owner() {
+    let _dog = watchdog("a_peer_cannot_forbid_commands_of_the_owner");
+    let mut linked = Linked::new();
+    let mut answers = Answers::new(linked.peer.try_clone().unwrap());
+    let forbid = |mask| Command::Limit(Limit::Commands(mask));
+    let refused = |command| Record::refused(command, Errno::EPERM);
+    let mut answer = |commands: &[Command]| {
+        linked.peer.write_all(&bytes_of(commands)).unwrap();
+        answers.next().unwrap()
+    };
+    send(&linked.cue, &[forbid(!Command::Rate(1).bit())]);
+    status(&mut linked.cue);
+    let rate = Command::Rate(7);
+    assert_eq!(answer(&[rate]), refused(rate));
+    assert_eq!(answer(&[Command::WriteToEnd]), Record::Started(1));
+    let status_of_peer = answer(&[forbid(0), Command::Status]);
+    assert_eq!(status_of_peer, refused(Command::Status));
+    send(&linked.cue, &[rate, Command::Pause]);
+    assert_eq!(next(&mut linked.cue), refused(rate));
+    assert_eq!(status(&mut linked.cue).state, State::Paused);
+    send(&linked.cue, &[Command::Cancel]);
+    let Some(Record::Done(done)) = answers.next() else {
+        panic!("not done");
+    };
+    assert_eq!(done.ended, Ended::Cancelled);
+    // Another link has no mask yet.
+    let (mut peer, ours) = UnixStream::pair().unwrap();
+    let link = Cue::new(&ours, &linked.cue).unwrap();
+    send(&link, &[Command::WriteToEnd]);
+    peer.write_all(&bytes_of(&[Command::Status])).unwrap();
+    Answers::new(&peer).until(is_status);
 }
 
 /// Offsets and blocks apply to the transfers of the side that has sent them, and so do the

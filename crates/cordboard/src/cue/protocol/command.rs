@@ -73,7 +73,8 @@ pub enum Limit {
         /// The rest in milliseconds.
         rest: u32,
     },
-    /// Only commands whose bit is set are allowed: bit `n` is that of code `n`.
+    /// Only commands whose bit is set are allowed: bit `n` is that of code `n`. If the peer
+    /// of a link has sent it, it applies to the commands of this peer only.
     Commands(u32),
     /// All transfers end after this many milliseconds, and no other one starts.
     Time(u32),

@@ -36,7 +36,7 @@ impl Stream {
             match next {
                 Some((word, found)) => {
                     let done = found.map_err(|_| Errno::EINVAL).and_then(|command| {
-                        self.limits.check(command, now)?;
+                        self.limits.check(command, self.ports[at].mask, now)?;
                         self.execute(at, command, now)
                     });
                     if let Err(errno) = done {
@@ -73,7 +73,9 @@ impl Stream {
         while let Some((command, length)) = self.ports[port].commands.peek(at) {
             match command {
                 Ok(Command::Cancel) => {
-                    return self.limits.check(Command::Cancel, Duration::ZERO).is_ok();
+                    let mask = self.ports[port].mask;
+                    let allowed = self.limits.check(Command::Cancel, mask, Duration::ZERO);
+                    return allowed.is_ok();
                 }
                 Ok(Command::Limit(_)) => return false,
                 _ => at += length,
@@ -111,6 +113,10 @@ impl Stream {
             Command::Limit(Limit::Rate(rate)) => self.limit(at, Schedule::rate(rate))?,
             Command::Limit(Limit::Schedule { count, rest }) => {
                 self.limit(at, Schedule::blocks(count, millis(rest)))?;
+            }
+            // Otherwise the peer of a link could lock out the owner.
+            Command::Limit(Limit::Commands(allowed)) if port.number != 0 => {
+                port.mask.tighten(allowed);
             }
             Command::Limit(limit) => self.tighten(limit, now),
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
 
+use crate::cue::limits::Mask;
 use crate::cue::output::Output;
 use crate::cue::protocol::Commands;
 use crate::cue::registry::Socket;
@@ -20,6 +21,9 @@ pub(in crate::cue) struct Port {
     socket: WithEnd<Socket>,
     pub(super) commands: Commands,
     pub(super) output: Output,
+    /// The commands that are allowed here, of those that the owner allows. The owner's own
+    /// connection has no mask of its own.
+    pub(super) mask: Mask,
     /// Set by commands for the next transfer.
     pub(super) source_offset: Option<u64>,
     pub(super) sink_offset: Option<u64>,
@@ -42,6 +46,7 @@ impl Port {
             socket,
             commands: Commands::default(),
             output: Output::default(),
+            mask: Mask::default(),
             source_offset: None,
             sink_offset: None,
             block: None,
