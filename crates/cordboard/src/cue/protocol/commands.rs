@@ -83,9 +83,10 @@ impl Commands {
 
     /// Removes the first command that takes effect at once, behind commands that start
     /// transfers or set up the next one. Also returns its first word. No command overtakes a
-    /// limit of commands, which may forbid it, or a cancellation, which keeps its place: it
-    /// also ends the transfers before it. A status does not overtake a bad word, whose refusal
-    /// shows to which commands the status belongs.
+    /// limit of commands, which may forbid it. A limit of the schedule does not overtake a
+    /// block, which is its unit. A status does not overtake a bad word, whose refusal
+    /// shows to which commands the status belongs. The caller has carried out a cancellation
+    /// before, if it is allowed, because it also ends the transfers before it.
     pub(in crate::cue) fn take_ahead(&mut self) -> Option<(u32, Command)> {
         let (mut at, mut block_changes, mut has_bad) = (0, false, false);
         while let Some((found, length)) = self.peek(at) {
@@ -95,9 +96,8 @@ impl Commands {
                 Err(_) => has_bad = true,
                 Ok(Command::Status) if has_bad => {}
                 Ok(Command::Block(_)) => block_changes = true,
-                Ok(Command::Cancel | Command::Limit(Limit::Commands(_))) => return None,
-                // Its blocks have the length that was set before it.
-                Ok(Command::Limit(Limit::Schedule { .. })) if block_changes => return None,
+                Ok(Command::Limit(Limit::Commands(_))) => return None,
+                Ok(Command::Limit(Limit::Schedule { .. })) if block_changes => {}
                 Ok(command) => {
                     let word = self.word(at);
                     self.bytes.drain(at..at + length);
@@ -264,19 +264,25 @@ mod tests {
         use Command::{Block, Cancel, Pause, Rate, Resume, SourceOffset, Write};
         let writes = [Write(1), SourceOffset(3), Write(1)];
         let mut decoder = with(&[&writes[..], &[Pause, Write(2), Resume, Rate(7)]].concat());
-        let ahead = std::iter::from_fn(|| decoder.take_ahead().map(|(_, command)| command));
-        assert_eq!(ahead.collect::<Vec<_>>(), [Pause, Resume, Rate(7)]);
+        let all = std::iter::from_fn(|| decoder.take_ahead().map(|(_, command)| command));
+        assert_eq!(all.collect::<Vec<_>>(), [Pause, Resume, Rate(7)]);
         let rest = std::iter::from_fn(|| decoder.next().map(Result::unwrap));
         let left = [&writes[..], &[Write(2)]].concat();
         assert_eq!(rest.collect::<Vec<_>>(), left);
-        // A cancellation also ends the transfers before it: it keeps its place.
-        assert_eq!(with(&[Write(1), Cancel, Pause]).take_ahead(), None);
+        let ahead = |commands: &[Command]| {
+            let taken = with(commands).take_ahead();
+            taken.map(|(_, command)| command)
+        };
+        // One that is forbidden: it is refused.
+        assert_eq!(ahead(&[Write(1), Cancel, Pause]), Some(Cancel));
         let commands = Command::Limit(Limit::Commands(1));
-        assert_eq!(with(&[Write(1), commands, Pause]).take_ahead(), None);
+        assert_eq!(ahead(&[Write(1), commands, Pause]), None);
         let schedule = Command::Limit(Limit::Schedule { count: 1, rest: 2 });
-        let ahead = with(&[Write(1), schedule]).take_ahead();
-        assert_eq!(ahead.map(|(_, command)| command), Some(schedule));
-        assert_eq!(with(&[Write(1), Block(9), schedule]).take_ahead(), None);
+        assert_eq!(ahead(&[Write(1), schedule]), Some(schedule));
+        // Its blocks have the length that was set before it.
+        assert_eq!(ahead(&[Write(1), Block(9), schedule]), None);
+        let behind = [Write(1), Block(9), schedule, schedule, Resume];
+        assert_eq!(ahead(&behind), Some(Resume));
     }
 
     #[test]

@@ -19,12 +19,14 @@ const SHORTEST: Duration = Duration::from_millis(10);
 impl Stream {
     pub(super) fn carry_out(&mut self, at: usize, now: Duration) {
         loop {
-            if self.queue.len() >= QUEUE && self.cancel_is_ahead(at) {
-                self.cancel();
-            }
             self.start_next();
             if self.ports[at].output.is_full() {
                 return;
+            }
+            if self.is_held(at) && self.cancel_is_ahead(at) {
+                self.ports[at].has_cancelled = true;
+                self.cancel();
+                continue;
             }
             let next = match self.is_held(at) {
                 true => {
@@ -36,6 +38,10 @@ impl Stream {
             match next {
                 Some((word, found)) => {
                     let done = found.map_err(|_| Errno::EINVAL).and_then(|command| {
+                        let port = &mut self.ports[at];
+                        if command == Command::Cancel && std::mem::take(&mut port.has_cancelled) {
+                            return Ok(());
+                        }
                         self.limits.check(command, self.ports[at].mask, now)?;
                         self.execute(at, command, now)
                     });
@@ -61,13 +67,14 @@ impl Stream {
 
     /// Returns whether the next command starts a transfer, which has no room in the queue.
     fn is_held(&self, at: usize) -> bool {
-        let next = self.ports[at].commands.peek(0);
+        let port = &self.ports[at];
+        let next = port.commands.peek(0);
         let starts = matches!(next, Some((Ok(Command::Write(_) | Command::WriteToEnd), _)));
-        starts && self.queue.len() >= QUEUE
+        starts && self.queue.len() >= QUEUE && !port.has_cancelled
     }
 
-    /// Returns whether a cancellation has arrived after commands that cannot be carried out
-    /// yet, without a limit before it that might forbid it.
+    /// Returns whether an allowed cancellation has arrived after commands that cannot be
+    /// carried out yet, without a limit of commands before it, which might forbid it.
     fn cancel_is_ahead(&self, port: usize) -> bool {
         let mut at = 0;
         while let Some((command, length)) = self.ports[port].commands.peek(at) {
@@ -77,7 +84,7 @@ impl Stream {
                     let allowed = self.limits.check(Command::Cancel, mask, Duration::ZERO);
                     return allowed.is_ok();
                 }
-                Ok(Command::Limit(_)) => return false,
+                Ok(Command::Limit(Limit::Commands(_))) => return false,
                 _ => at += length,
             }
         }

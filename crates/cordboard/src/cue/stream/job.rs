@@ -12,6 +12,8 @@ use crate::sys::Lock;
 /// A transfer that was commanded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
+    /// Counts the commanded transfers of the control descriptor, from 1.
+    pub(super) number: u32,
     /// The connection that has commanded it.
     pub(super) port: u32,
     /// The size that was commanded.
@@ -37,7 +39,6 @@ pub(super) struct Starting {
 pub(super) struct Active {
     /// `None` while it is being made.
     pub(super) running: Option<Running>,
-    pub(super) number: u32,
     pub(super) job: Job,
     /// It writes what an earlier transfer has left over, and the job follows.
     pub(super) is_rest: bool,

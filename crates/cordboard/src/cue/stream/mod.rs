@@ -44,6 +44,7 @@ pub(super) struct Stream {
     may_wait: bool,
     queue: VecDeque<Job>,
     active: Option<Active>,
+    /// The number of the transfer that was commanded last.
     transfers: u32,
     moved: Moved,
     limits: Limits,
@@ -263,7 +264,7 @@ impl Stream {
                 (false, Some(_)) => State::Running,
                 (false, None) => State::Idle,
             },
-            transfer: (self.active.as_ref()).map_or(self.transfers, |active| active.number),
+            transfer: (self.active.as_ref()).map_or(self.transfers, |active| active.job.number),
             queued: u32::try_from(self.queue.len()).unwrap_or(u32::MAX),
             path: now.and_then(|(path, _)| path),
             read: moved.read,

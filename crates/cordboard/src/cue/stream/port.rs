@@ -30,6 +30,9 @@ pub(in crate::cue) struct Port {
     pub(super) block: Option<NonZeroUsize>,
     /// The interval of progress, and the time of the next report.
     pub(super) progress: Option<(Duration, Duration)>,
+    /// The first cancellation that has arrived was carried out ahead of the commands before it,
+    /// which are still here. The transfers that they command are cancelled too, but no others.
+    pub(super) has_cancelled: bool,
     /// No more commands arrive.
     pub(super) is_closed: bool,
     /// No process has the other end.
@@ -51,6 +54,7 @@ impl Port {
             sink_offset: None,
             block: None,
             progress: None,
+            has_cancelled: false,
             is_closed: false,
             is_hung_up: false,
             is_left: false,

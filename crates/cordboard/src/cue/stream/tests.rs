@@ -2,16 +2,19 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use super::execute::millis;
 use super::*;
 use crate::cue::Cue;
-use crate::cue::protocol::{Command, Commands, Limit};
+use crate::cue::protocol::{Command, Commands, Limit, Records};
 use crate::cue::registry::{Message, Registry};
 use crate::errno::Errno;
+use crate::report::Ended;
+use crate::request::Schedule;
 
 /// A record, which is skipped without an answer.
 const RECORD: u32 = 0x5200_0000;
@@ -132,4 +135,131 @@ fn a_port_without_a_reader_has_no_timer() {
         }
         assert_eq!(stream.timer(now), None, "{hangs_up}");
     }
+}
+
+/// Carries out all that can be carried out now.
+fn settle(stream: &mut Stream) {
+    let now = Duration::ZERO;
+    stream.advance(|| now);
+    while stream.timer(now) == Some(now) {
+        stream.advance(|| now);
+    }
+}
+
+/// Sends these commands, of which each is carried out before the next one.
+fn command(cue: &Cue, stream: &mut Stream, commands: &[Command]) {
+    for command in commands {
+        cue.send(*command).unwrap();
+        settle(stream);
+    }
+}
+
+/// Adds the connection of a link, whose peer has these commands in the decoder and reads no
+/// records. Returns the other end.
+fn attach_full(stream: &mut Stream, commands: &[Command]) -> UnixStream {
+    let (peer, ours) = UnixStream::pair().unwrap();
+    peer.set_nonblocking(true).unwrap();
+    while send(&ours, &[0; 4096], SendFlags::DONTWAIT).is_ok() {}
+    let socket = Socket::new(&stream.held.registry, ours.into());
+    stream.attach(1, 1, socket);
+    let port = stream.port_mut(1).unwrap();
+    let mut bytes = Vec::new();
+    commands.iter().for_each(|one| one.encode(&mut bytes));
+    assert_eq!(port.commands.push(&bytes), bytes.len());
+    peer
+}
+
+/// Reads all that has arrived, and returns the number of transfers that were cancelled.
+fn cancelled(mut socket: impl std::io::Read) -> usize {
+    let mut records = Records::default();
+    let mut bytes = [0; 4096];
+    while let Ok(n @ 1..) = socket.read(&mut bytes) {
+        records.push(&bytes[..n]);
+    }
+    let is_it =
+        |record: &Record| matches!(record, Record::Done(done) if done.ended == Ended::Cancelled);
+    std::iter::from_fn(|| records.next()).filter(is_it).count()
+}
+
+/// A peer has commanded a cancellation and reads no records. It takes effect once, when the
+/// peer has read them.
+#[test]
+fn a_cancellation_takes_effect_once() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let (cue, mut stream) = serve(source.as_fd(), sink.as_fd());
+    let peer = attach_full(&mut stream, &[Command::Status, Command::Cancel]);
+    let port = stream.port_mut(1).unwrap();
+    while !port.output.is_full() {
+        port.output.put(&Record::Status(Status::idle()));
+    }
+    let writes = [&[Command::Pause], &[Command::Write(1); 34][..]].concat();
+    command(&cue, &mut stream, &writes);
+    assert_eq!(stream.queue.len(), 32);
+    let owner = UnixStream::from(cue.as_fd().try_clone_to_owned().unwrap());
+    owner.set_nonblocking(true).unwrap();
+    assert_eq!(cancelled(&owner), 0);
+    cancelled(&peer);
+    settle(&mut stream);
+    assert_eq!(cancelled(&owner), 32);
+    // The last of them had no room before.
+    assert_eq!(stream.queue.len(), 1);
+    command(&cue, &mut stream, &[Command::Write(1); 40]);
+    assert_eq!((stream.queue.len(), cancelled(&owner)), (32, 0));
+}
+
+/// It has overtaken transfers of the peer, whose records have no room.
+#[test]
+fn a_cancellation_that_overtakes_takes_effect_once() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let (cue, mut stream) = serve(source.as_fd(), sink.as_fd());
+    let writes = [&[Command::Pause], &[Command::Write(1); 33][..]].concat();
+    command(&cue, &mut stream, &writes);
+    let behind = [&[Command::Write(1); 40][..], &[Command::Cancel]].concat();
+    let peer = attach_full(&mut stream, &behind);
+    settle(&mut stream);
+    let owner = UnixStream::from(cue.as_fd().try_clone_to_owned().unwrap());
+    owner.set_nonblocking(true).unwrap();
+    assert_eq!((stream.queue.len(), cancelled(&owner)), (0, 32));
+    command(&cue, &mut stream, &[Command::Write(1); 33]);
+    assert_eq!((stream.queue.len(), cancelled(&owner)), (32, 0));
+    let mut all = 0;
+    while stream.port_mut(1).unwrap().commands.peek(0).is_some() {
+        all += cancelled(&peer);
+        settle(&mut stream);
+    }
+    // Those of the owner that came later stay.
+    assert_eq!((all + cancelled(&peer), stream.queue.len()), (40, 32));
+    assert_eq!(cancelled(&owner), 0);
+}
+
+/// A cancellation that a limit forbids holds up no command behind it.
+#[test]
+fn a_forbidden_cancellation_is_overtaken() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let (cue, mut stream) = serve(source.as_fd(), sink.as_fd());
+    let allowed = Command::Limit(Limit::Commands(!Command::Cancel.bit()));
+    let first = [allowed, Command::Pause];
+    let last = [Command::Cancel, Command::Resume];
+    let all = [&first[..], &[Command::Write(1); 34], &last].concat();
+    command(&cue, &mut stream, &all);
+    assert_eq!(stream.queue.len(), 32);
+    assert!(!stream.held.control.is_paused());
+}
+
+/// The limit keeps its place behind the block, which is its unit.
+#[test]
+fn a_cancellation_overtakes_a_limit_of_the_schedule() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let (cue, mut stream) = serve(source.as_fd(), sink.as_fd());
+    let limit = Command::Limit(Limit::Schedule { count: 1, rest: 9 });
+    let last = [Command::Block(9), limit, Command::Cancel];
+    let all = [&[Command::Write(1); 34][..], &last].concat();
+    command(&cue, &mut stream, &all);
+    assert!(stream.queue.is_empty());
+    let limit = Schedule::blocks(1, millis(9));
+    assert_eq!(stream.held.control.schedule_limits().1, limit);
 }

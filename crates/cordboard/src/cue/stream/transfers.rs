@@ -21,8 +21,10 @@ type Start = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
 impl Stream {
     pub(super) fn enqueue(&mut self, at: usize, size: Size) -> Result<(), Errno> {
         let (allowed, reserved) = self.limits.reserve(size)?;
+        self.transfers = self.transfers.wrapping_add(1);
         let port = &mut self.ports[at];
-        self.queue.push_back(Job {
+        let job = Job {
+            number: self.transfers,
             port: port.number,
             commanded: size,
             size: Some(allowed),
@@ -30,7 +32,11 @@ impl Stream {
             sink_offset: port.sink_offset.take(),
             block: port.block,
             reserved,
-        });
+        };
+        match port.has_cancelled {
+            true => self.skip(job, Ended::Cancelled, None),
+            false => self.queue.push_back(job),
+        }
         Ok(())
     }
 
@@ -47,10 +53,9 @@ impl Stream {
     /// Reports a transfer that has not begun.
     pub(super) fn skip(&mut self, job: Job, ended: Ended, failed: Option<(Side, Errno)>) {
         self.limits.release(job.reserved, 0);
-        self.transfers = self.transfers.wrapping_add(1);
         let mut report = Report::nothing(failed.map(|f| f.0), failed.map(|f| f.1));
         report.ended = ended;
-        let done = Done::of(self.transfers, &report);
+        let done = Done::of(job.number, &report);
         self.put(job.port, &Record::Done(done));
     }
 
@@ -65,10 +70,9 @@ impl Stream {
                     continue;
                 }
             };
-            self.transfers = self.transfers.wrapping_add(1);
             self.moved = Moved::default();
-            self.put(job.port, &Record::Started(self.transfers));
-            self.begin(job, self.transfers, 0);
+            self.put(job.port, &Record::Started(job.number));
+            self.begin(job, 0);
         }
     }
 
@@ -113,7 +117,7 @@ impl Stream {
     }
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
-    fn begin(&mut self, job: Job, number: u32, rest: u64) {
+    fn begin(&mut self, job: Job, rest: u64) {
         self.places_before[1] = self.sink_place;
         // The rest of an earlier transfer continues where that one has ended.
         if self.held.rest.is_empty() {
@@ -122,11 +126,10 @@ impl Stream {
         let shared = Arc::new(Lock::new(Starting::default()));
         let start = match self.prepare(&job, &shared) {
             Ok(start) => start,
-            Err(failure) => return self.refused(job, number, *failure.report, rest),
+            Err(failure) => return self.refused(job, *failure.report, rest),
         };
         self.active = Some(Active {
             running: None,
-            number,
             job,
             is_rest: !self.held.rest.is_empty(),
             rest,
@@ -206,19 +209,19 @@ impl Stream {
             }
             (None, Err(failure)) => (*failure.report, true),
         };
-        let (job, number, rest) = (active.job, active.number, active.rest);
+        let (job, rest) = (active.job, active.rest);
         self.active = None;
         match is_refused {
-            true => self.refused(job, number, report, rest),
-            false => self.finish(job, number, report, rest),
+            true => self.refused(job, report, rest),
+            false => self.finish(job, report, rest),
         }
     }
 
     /// The transfer was not started. Its offsets, which may be the reason, do not hold for the
     /// next one.
-    fn refused(&mut self, job: Job, number: u32, report: Report, rest: u64) {
+    fn refused(&mut self, job: Job, report: Report, rest: u64) {
         [self.source_place, self.sink_place] = self.places_before;
-        self.finish(job, number, report, rest);
+        self.finish(job, report, rest);
     }
 
     /// All records of a link are returned.
@@ -232,7 +235,6 @@ impl Stream {
     pub(in crate::cue) fn ended(&mut self) {
         let Some(Active {
             running: Some(running),
-            number,
             job,
             is_rest,
             mut rest,
@@ -257,22 +259,22 @@ impl Stream {
             self.held.rest.keep(outcome.stranded, self.has_messages);
             (report.read, report.written) = (0, 0);
             if report.ended != Ended::Eof {
-                return self.finish(job, number, report, rest);
+                return self.finish(job, report, rest);
             }
             if is_cancelled {
                 report.ended = Ended::Cancelled;
-                return self.finish(job, number, report, rest);
+                return self.finish(job, report, rest);
             }
-            return self.begin(job, number, rest);
+            return self.begin(job, rest);
         }
         self.held.rest.keep(outcome.stranded, self.has_messages);
         if let Some(place) = &mut self.source_place {
             *place += report.read;
         }
-        self.finish(job, number, report, rest);
+        self.finish(job, report, rest);
     }
 
-    fn finish(&mut self, job: Job, number: u32, mut report: Report, rest: u64) {
+    fn finish(&mut self, job: Job, mut report: Report, rest: u64) {
         self.limits.release(job.reserved, report.read);
         report.written += rest;
         self.moved = Moved {
@@ -283,7 +285,7 @@ impl Stream {
         if let Some(link) = &mut self.link {
             link.is_intact = matches!(report.ended, Ended::Eof | Ended::Size);
         }
-        let done = Done::of(number, &report);
+        let done = Done::of(job.number, &report);
         self.put(job.port, &Record::Done(done));
     }
 }
