@@ -37,6 +37,8 @@ pub enum Need {
     JoinedDatagrams,
     /// Sockets that return a digest (`AF_ALG`), since Linux 2.6.38.
     HashSockets,
+    /// UNIX sockets that accept no descriptors (`SO_PASSRIGHTS`), since Linux 6.16.
+    PassRights,
     /// SCTP over the loopback device.
     Sctp,
     /// ICMP sockets, and a network namespace for them.
@@ -63,6 +65,7 @@ impl Need {
                 "the loopback device joins no datagrams here (since Linux 5.11)"
             }
             Need::HashSockets => "no AF_ALG with SHA-256 here",
+            Need::PassRights => "no SO_PASSRIGHTS here (since Linux 6.16)",
             Need::Sctp => "no SCTP here",
             Need::Ping => "ICMP sockets in a network namespace need root",
         }
@@ -84,6 +87,7 @@ impl Need {
             Need::ZeroPages => zero_pages(),
             Need::JoinedDatagrams => joined_datagrams(),
             Need::HashSockets => made(crate::sockets::sha256()),
+            Need::PassRights => pass_rights(),
             Need::Sctp => made(crate::sockets::sctp()),
             Need::Ping => made(crate::sockets::ping()),
             Need::Eventfd => {
@@ -131,8 +135,11 @@ fn statx() -> Result<(), Errno> {
 }
 
 fn made<T>(done: std::io::Result<T>) -> Result<(), Errno> {
-    done.map(drop)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    made_of(done).map(drop)
+}
+
+fn made_of<T>(done: std::io::Result<T>) -> Result<T, Errno> {
+    done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Closes the range of the highest number only, which no process can have.
@@ -182,6 +189,16 @@ fn joined_datagrams() -> Result<(), Errno> {
         Ok(3) => Ok(()),
         _ => Err(Errno::OPNOTSUPP),
     }
+}
+
+fn pass_rights() -> Result<(), Errno> {
+    use std::os::fd::AsRawFd;
+    const SO_PASSRIGHTS: usize = 83;
+    let (socket, _other) = made_of(std::os::unix::net::UnixStream::pair())?;
+    let (fd, value) = (socket.as_raw_fd() as usize, 0i32);
+    let (level, at) = (libc::SOL_SOCKET as usize, &raw const value as usize);
+    let arguments = [fd, level, SO_PASSRIGHTS, at, size_of::<i32>()];
+    call(libc::SYS_setsockopt, arguments).map(drop)
 }
 
 fn sendfile() -> Result<(), Errno> {
@@ -280,6 +297,7 @@ mod tests {
             (Need::ZeroPages, libc::SYS_splice),
             (Need::JoinedDatagrams, libc::SYS_setsockopt),
             (Need::HashSockets, libc::SYS_socket),
+            (Need::PassRights, libc::SYS_setsockopt),
             (Need::Sctp, libc::SYS_socket),
             (Need::Ping, libc::SYS_socket),
         ] {

@@ -5,15 +5,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::net::sockopt::socket_linger;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::sockopt::{socket_domain, socket_linger};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, recv, shutdown};
 
 use super::stranded::Rest;
 use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::report::Failure;
-use crate::sys::{EventFd, Identity, Lock, ServedBy, Stamp, WithEnd, close, identity};
+use crate::sys::{
+    EventFd, Identity, Lock, ServedBy, Stamp, WithEnd, accept_no_descriptors, close, identity,
+    recv_with_descriptors,
+};
 use crate::threads;
 use crate::transfer::Control;
 
@@ -46,6 +49,8 @@ pub(super) struct Socket {
     /// The process that made it.
     home: Stamp,
     fd: OwnedFd,
+    /// A peer may pass descriptors, whose close may wait.
+    takes_descriptors: bool,
 }
 
 impl Socket {
@@ -53,6 +58,7 @@ impl Socket {
         let socket = Socket {
             registry: Arc::clone(registry),
             home: Stamp::here(),
+            takes_descriptors: accept_no_descriptors(fd.as_fd()).is_err(),
             fd,
         };
         WithEnd::new(socket, Socket::end)
@@ -63,13 +69,38 @@ impl Socket {
         self.home.is_here()
     }
 
+    /// Receives bytes without a wait. Descriptors that a peer has passed are closed on another
+    /// thread: the close of a pipe may wait for its lock, that of a connection for its peer.
+    pub(super) fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        let flags = RecvFlags::DONTWAIT;
+        if self.takes_descriptors {
+            match recv_with_descriptors(self.fd.as_fd(), into, flags) {
+                Ok((bytes, passed)) => {
+                    if !passed.is_empty() {
+                        let registry = Arc::clone(&self.registry);
+                        threads::call(move || passed.into_iter().for_each(|fd| registry.close(fd)));
+                    }
+                    return Ok(bytes);
+                }
+                Err(errno) if errno.is_refusal() => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(recv(self.fd.as_fd(), into, flags)?.1)
+    }
+
     /// Closes it, unless the host has closed the descriptors. A child of `fork(2)` may have a
     /// copy, and its parent still uses it.
     fn end(self) {
         if self.home.is_here() && self.registry.has_descriptors() {
             let _ = shutdown(&self.fd, Shutdown::Both);
         }
-        self.registry.close(self.fd);
+        let Socket { registry, fd, .. } = self;
+        match self.takes_descriptors {
+            // Unread messages may have some.
+            true => threads::call(move || registry.close(fd)),
+            false => registry.close(fd),
+        }
     }
 }
 
@@ -109,7 +140,7 @@ impl Held {
     ///
     /// The source and the sink are closed on another thread if that may wait: the close of a
     /// connection for its peer (`SO_LINGER`), that of a pipe for its lock, that of a file for
-    /// its server.
+    /// its server. A UNIX socket may hold descriptors that its peer has passed.
     fn end(self) {
         let Held {
             registry,
@@ -124,7 +155,10 @@ impl Held {
         }
         drop(control);
         // The pool may begin late, and a peer may wait for the end of a connection.
-        let at_once = |fd: &OwnedFd| socket_linger(fd).is_ok_and(|time| time.is_none());
+        let at_once = |fd: &OwnedFd| {
+            socket_linger(fd).is_ok_and(|time| time.is_none())
+                && socket_domain(fd).is_ok_and(|domain| domain != AddressFamily::UNIX)
+        };
         let (now, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(at_once);
         now.into_iter().for_each(|fd| registry.close(fd));
         threads::call(move || {

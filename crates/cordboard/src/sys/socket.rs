@@ -1,9 +1,11 @@
 //! Queries of sockets, and credentials of senders.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::cmsg_space;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 
 use super::again::again;
 use super::last_errno::last_errno;
@@ -125,6 +127,42 @@ pub(crate) fn pass_credentials(fd: BorrowedFd<'_>, on: bool) -> Result<bool, Err
         set_option(fd, level, name, on.into())?;
     }
     Ok(before)
+}
+
+/// Has this UNIX socket accept no descriptors: the send of one fails with `EPERM`
+/// (`SO_PASSRIGHTS`, since Linux 6.16; `unix_stream_sendmsg`, net/unix/af_unix.c).
+///
+/// # Errors
+///
+/// `ENOPROTOOPT`: an earlier kernel. Another errno of a seccomp filter.
+pub(crate) fn accept_no_descriptors(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // include/uapi/asm-generic/socket.h; parisc and sparc have another number.
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    match cfg!(any(target_arch = "sparc", target_arch = "sparc64")) {
+        true => Err(Errno::ENOPROTOOPT),
+        false => set_option(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, 0),
+    }
+}
+
+/// `recvmsg(2)`. Also returns the descriptors that were passed, which the kernel would close
+/// on the calling thread, and that may wait.
+pub(crate) fn recv_with_descriptors(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    // SCM_MAX_FD, include/net/scm.h.
+    const MOST: usize = 253;
+    let mut space = [const { MaybeUninit::uninit() }; cmsg_space!(ScmRights(MOST))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let mut parts = [IoSliceMut::new(into)];
+    let bytes = rustix::net::recvmsg(fd, &mut parts, &mut ancillary, flags)?.bytes;
+    let passed = ancillary.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(passed) => passed.collect(),
+        _ => Vec::new(),
+    });
+    Ok((bytes, passed.collect()))
 }
 
 /// Returns the largest payload, in bytes, that a connected datagram socket sends

@@ -15,7 +15,7 @@ use super::common::{alone, watchdog};
 use super::steps::{done, file_with, next, send, status};
 
 /// A file is moved to a pipe by a new control descriptor.
-fn works() -> bool {
+pub fn works() -> bool {
     let source = file_with(b"number, please");
     let (mut end, sink) = std::io::pipe().unwrap();
     let mut cue = Cue::new(&source, &sink).unwrap();

@@ -11,6 +11,7 @@ mod links;
 mod local;
 mod many;
 mod owners;
+mod passed;
 mod random;
 mod steered;
 mod steps;

@@ -4,12 +4,11 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, recv};
-
 use crate::cue::limits::Mask;
 use crate::cue::output::Output;
 use crate::cue::protocol::Commands;
 use crate::cue::registry::Socket;
+use crate::errno::Errno;
 use crate::sys::WithEnd;
 
 /// One connection: the commands that arrive there, and the records that go back.
@@ -120,14 +119,14 @@ impl Port {
             return false;
         }
         let mut bytes = [0; Commands::ROOM];
-        match recv(&*self.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
-            Ok((_, n @ 1..)) => {
+        match self.socket.receive(&mut bytes[..room]) {
+            Ok(n @ 1..) => {
                 self.commands.push(&bytes[..n]);
                 true
             }
-            Err(rustix::io::Errno::AGAIN) => false,
-            Err(rustix::io::Errno::INTR) => true,
-            Ok((_, 0)) | Err(_) => {
+            Err(Errno::EAGAIN) => false,
+            Err(Errno::EINTR) => true,
+            Ok(0) | Err(_) => {
                 self.is_closed = true;
                 true
             }
