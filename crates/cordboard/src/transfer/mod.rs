@@ -16,6 +16,8 @@ mod need;
 mod own;
 mod pacer;
 #[cfg(test)]
+mod pacer_change_tests;
+#[cfg(test)]
 mod pacer_tests;
 #[cfg(test)]
 mod pause_tests;

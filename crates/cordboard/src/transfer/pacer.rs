@@ -148,23 +148,76 @@ struct Pacer {
     next: Option<Schedule>,
     /// The length of its blocks, if it is not that of the request.
     block: Option<u64>,
-    state: State,
+    /// `None`: nothing was requested under a schedule.
+    counts: Option<Counts>,
     auto: Option<Box<Auto>>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-enum State {
-    /// Nothing has been granted under this schedule.
-    #[default]
-    Fresh,
-    /// Of a rate: the credit at a moment. Negative after a record that was longer
-    /// than its grant.
-    Credit { at: Duration, credit: i128 },
-    /// Of blocks: bytes of the burst that are left. Negative as above.
-    Burst { left: i128 },
-    /// Of blocks: the burst is used up, and the next one may begin at `until`. It has at
-    /// most `left` bytes: those taken beyond earlier bursts are subtracted.
-    Rest { until: Duration, left: i128 },
+/// What rates and blocks may grant. One of both changes, and the other one is kept for a change
+/// of the schedule. No time counts for both: a grant of a rate begins a new rest, and a grant of
+/// a burst takes all credit.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    /// The moment of `credit`.
+    at: Duration,
+    /// Of rates. Negative after a record that was longer than its grant.
+    credit: i128,
+    burst: Burst,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Burst {
+    /// Bytes of the burst that are left. Negative as above.
+    Left(i128),
+    /// The burst is used up, and the rest has begun. `debt`: 0, or the negative number of
+    /// bytes that were taken beyond earlier bursts.
+    Rest { since: Duration, debt: i128 },
+}
+
+impl Counts {
+    /// Nothing was granted before this moment.
+    fn new(now: Duration) -> Counts {
+        Counts {
+            at: now,
+            credit: 0,
+            burst: Burst::Rest {
+                since: now,
+                debt: 0,
+            },
+        }
+    }
+
+    /// Adds the bytes of this rate up to now.
+    fn accrue(&mut self, rate: u128, now: Duration) {
+        // Threads that share the schedule read the clock before they lock it.
+        let now = now.max(self.at);
+        let passed = (now - self.at).as_nanos();
+        self.credit = (self.credit).saturating_add_unsigned(rate.saturating_mul(passed));
+        self.at = now;
+    }
+
+    /// Of blocks to a rate: what was taken beyond the bursts is a debt of the rate.
+    fn begin_rate(&mut self, rate: u128, now: Duration) {
+        self.at = now.max(self.at);
+        let (ahead, bytes) = match self.burst {
+            Burst::Left(left) => (Duration::ZERO, left.min(0)),
+            Burst::Rest { since, debt } => (since.saturating_sub(self.at), debt),
+        };
+        let ahead = i128::try_from(rate.saturating_mul(ahead.as_nanos())).unwrap_or(i128::MAX);
+        let debt = bytes.saturating_mul(SECOND as i128).saturating_sub(ahead);
+        if debt < 0 {
+            self.credit = debt;
+        }
+    }
+
+    /// Of a rate to blocks: the rest begins once a debt of the rate is paid.
+    fn end_rate(&mut self, rate: u128) {
+        let debt = self.credit.min(0).unsigned_abs().div_ceil(rate.max(1));
+        if let (1.., Burst::Rest { since, .. }) = (debt, &mut self.burst) {
+            let time = Duration::from_nanos(u64::try_from(debt).unwrap_or(u64::MAX));
+            *since = (*since).max(self.at.saturating_add(time));
+        }
+    }
 }
 
 impl Pacer {
@@ -173,43 +226,54 @@ impl Pacer {
     }
 
     /// Changes the schedule. No change grants anything at once: otherwise a sequence of
-    /// changes would be faster than any of the schedules.
-    fn change(&mut self, schedule: Schedule, now: Duration) {
+    /// changes would be faster than any of the schedules. None takes away what was counted:
+    /// otherwise frequent changes would grant nothing.
+    fn change(&mut self, schedule: Schedule, now: Duration, need: Need) {
         if schedule == self.schedule {
             return;
+        }
+        let before = self.rate();
+        if let (Some(rate), Some(counts)) = (before, &mut self.counts) {
+            counts.accrue(rate, now);
         }
         self.schedule = schedule;
         self.auto = match schedule {
             Schedule::Auto(aim) => Auto::new(aim),
             _ => None,
         };
-        self.state = match (schedule, self.state) {
-            (_, State::Fresh) => State::Fresh,
-            // A background schedule is a rate.
-            (Schedule::Rate(_) | Schedule::Auto(Aim::Background), state) => State::Credit {
-                at: now,
-                credit: match state {
-                    State::Credit { credit, .. } => credit.min(0),
-                    _ => 0,
-                },
-            },
-            (Schedule::Unlimited | Schedule::Auto(_), _) => State::Fresh,
-            // The burst that is left, up to the length of the new one.
-            (Schedule::Blocks { .. }, state @ State::Burst { .. }) => state,
-            (Schedule::Blocks { .. }, State::Rest { until, left }) => State::Rest {
-                until: until.min(now.saturating_add(self.rest())),
-                left,
-            },
-            (Schedule::Blocks { .. }, State::Credit { .. }) => State::Rest {
-                until: now.saturating_add(self.rest()),
-                left: i128::MAX,
-            },
+        let rate = self.rate();
+        let Some(counts) = &mut self.counts else {
+            return;
         };
+        match (before, rate) {
+            (Some(before), Some(rate)) => {
+                counts.credit = counts.credit.min(most_credit(before.min(rate), need));
+            }
+            (Some(before), None) => {
+                counts.credit = counts.credit.min(most_credit(before, need));
+                counts.end_rate(before);
+            }
+            (None, Some(rate)) => counts.begin_rate(rate, now),
+            (None, None) => {}
+        }
+        if rate.is_none() && !matches!(schedule, Schedule::Blocks { .. }) {
+            self.counts = None;
+        }
+    }
+
+    /// Returns the rate, if the schedule has one.
+    fn rate(&self) -> Option<u128> {
+        match (self.schedule, &self.auto) {
+            (Schedule::Rate(rate), _) => Some(u128::from(rate.get())),
+            // A background schedule is a rate.
+            (_, Some(auto)) => auto.rate().map(u128::from),
+            _ => None,
+        }
     }
 
     fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
         if let Some(schedule) = self.next.take() {
-            self.change(schedule, now);
+            self.change(schedule, now, need);
         }
         match self.schedule {
             Schedule::Unlimited => Ok(u64::MAX),
@@ -238,66 +302,58 @@ impl Pacer {
         answer
     }
 
-    fn grant_of_rate(
-        &mut self,
-        rate: u128,
-        mut now: Duration,
-        need: Need,
-    ) -> Result<u64, Duration> {
-        let piece = u64::try_from(bytes_in(rate, PIECE)).unwrap_or(u64::MAX);
-        let piece = piece.max(need.unit).min(need.most).max(1);
-        let credit = match self.state {
-            State::Credit { at, credit } => {
-                // Threads that share the schedule read the clock before they lock it.
-                now = now.max(at);
-                let passed = (now - at).as_nanos();
-                credit.saturating_add_unsigned(rate.saturating_mul(passed))
-            }
-            _ => 0,
-        };
-        let most = bytes_in(rate, BURST).max(u128::from(piece)) * SECOND;
-        let credit = credit.min(i128::try_from(most).unwrap_or(i128::MAX));
-        let wanted = i128::from(piece) * SECOND as i128;
-        if credit < wanted {
-            self.state = State::Credit { at: now, credit };
-            let missing = (wanted - credit) as u128;
+    fn grant_of_rate(&mut self, rate: u128, now: Duration, need: Need) -> Result<u64, Duration> {
+        let counts = self.counts.get_or_insert_with(|| Counts::new(now));
+        counts.accrue(rate, now);
+        counts.credit = counts.credit.min(most_credit(rate, need));
+        let wanted = i128::from(piece(rate, need)) * SECOND as i128;
+        if counts.credit < wanted {
+            let missing = (wanted - counts.credit) as u128;
             let nanos = u64::try_from(missing.div_ceil(rate)).unwrap_or(u64::MAX);
             return Err(Duration::from_nanos(nanos));
         }
-        let granted = (credit as u128 / SECOND).min(u128::from(need.most)) as u64;
-        self.state = State::Credit {
-            at: now,
-            credit: credit - i128::from(granted) * SECOND as i128,
-        };
+        let granted = (counts.credit as u128 / SECOND).min(u128::from(need.most)) as u64;
+        counts.credit -= i128::from(granted) * SECOND as i128;
+        counts.burst = Counts::new(counts.at).burst;
         Ok(granted)
     }
 
     fn grant_of_burst(&mut self, burst: i128, now: Duration, need: Need) -> Result<u64, Duration> {
-        let left = match self.state {
-            State::Burst { left } => left.min(burst),
-            State::Rest { until, .. } if now < until => return Err(until - now),
-            State::Rest { left, .. } => left.min(burst),
-            _ => burst,
-        };
+        let rest = self.rest();
+        let counts = self.counts.get_or_insert_with(|| Counts {
+            burst: Burst::Left(burst),
+            ..Counts::new(now)
+        });
         // A path whose unit is longer than a burst gets the burst, and declines.
         let unit = i128::from(need.unit.min(need.most)).clamp(1, burst);
+        // Bytes beyond the burst cost further rests.
+        let rests = |debt: i128| {
+            let missing = unit.saturating_sub(debt);
+            u32::try_from((missing + burst - 1) / burst).unwrap_or(u32::MAX)
+        };
+        let left = match counts.burst {
+            Burst::Left(left) => left.min(burst),
+            Burst::Rest { since, debt } => {
+                let until = since.saturating_add(rest.saturating_mul(rests(debt)));
+                if now < until {
+                    return Err(until - now);
+                }
+                let all = burst.saturating_mul(i128::from(rests(debt)));
+                debt.saturating_add(all).min(burst)
+            }
+        };
         // Less than the path can move, unless more comes back from other transfers,
         // counts as used up.
         if left < unit && need.in_flight == 0 {
-            // Bytes beyond the burst cost further rests.
-            let missing = unit.saturating_sub(left.min(0));
-            let rests = u32::try_from((missing + burst - 1) / burst).unwrap_or(u32::MAX);
-            let until = now.saturating_add(self.rest().saturating_mul(rests));
-            let left = left
-                .min(0)
-                .saturating_add(burst.saturating_mul(i128::from(rests)));
-            self.state = State::Rest { until, left };
-            return Err(until - now);
+            let debt = left.min(0);
+            counts.burst = Burst::Rest { since: now, debt };
+            return Err(rest.saturating_mul(rests(debt)));
         }
         let granted = left.clamp(0, i128::from(need.most)) as u64;
-        self.state = State::Burst {
-            left: left - i128::from(granted),
-        };
+        counts.burst = Burst::Left(left - i128::from(granted));
+        if granted > 0 {
+            counts.credit = 0;
+        }
         Ok(granted)
     }
 
@@ -312,16 +368,31 @@ impl Pacer {
         if let Some(auto) = &mut self.auto {
             auto.give_back(unused, overdrawn);
         }
+        let has_rate = self.rate().is_some();
+        let Some(counts) = &mut self.counts else {
+            return;
+        };
         let bytes = i128::from(unused) - i128::from(overdrawn);
-        match &mut self.state {
-            State::Credit { credit, .. } => *credit += bytes * SECOND as i128,
-            State::Burst { left } => *left += bytes,
+        match &mut counts.burst {
+            _ if has_rate => counts.credit += bytes * SECOND as i128,
+            Burst::Left(left) => *left += bytes,
             // The burst was used up by another transfer, and its rest has begun. What is
             // unused is not granted again.
-            State::Rest { left, .. } => *left = left.saturating_sub_unsigned(overdrawn.into()),
-            State::Fresh => {}
+            Burst::Rest { debt, .. } => *debt = debt.saturating_sub_unsigned(overdrawn.into()),
         }
     }
+}
+
+/// Returns the number of bytes that a rate grants at once.
+fn piece(rate: u128, need: Need) -> u64 {
+    let piece = u64::try_from(bytes_in(rate, PIECE)).unwrap_or(u64::MAX);
+    piece.max(need.unit).min(need.most).max(1)
+}
+
+/// Returns the highest credit of a rate.
+fn most_credit(rate: u128, need: Need) -> i128 {
+    let most = bytes_in(rate, BURST).max(u128::from(piece(rate, need)));
+    i128::try_from(most.saturating_mul(SECOND)).unwrap_or(i128::MAX)
 }
 
 /// Returns a schedule that no more than either permits, if they are of one kind.

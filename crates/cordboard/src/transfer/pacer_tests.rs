@@ -11,9 +11,9 @@ use super::need::Need;
 use super::pacer::Pacers;
 use crate::request::{Aim, Schedule};
 
-const MS: Duration = Duration::from_millis(1);
+pub(super) const MS: Duration = Duration::from_millis(1);
 
-fn any() -> Need {
+pub(super) fn any() -> Need {
     Need {
         most: u64::MAX,
         unit: 1,
@@ -28,7 +28,7 @@ fn of(schedule: Schedule) -> Pacers {
     pacers
 }
 
-fn blocks(count: u32, rest: u64) -> Schedule {
+pub(super) fn blocks(count: u32, rest: u64) -> Schedule {
     Schedule::blocks(count, Duration::from_millis(rest))
 }
 
@@ -324,13 +324,6 @@ fn a_limit_holds_whatever_the_schedule() {
     assert_eq!(pacers.grant(Duration::ZERO, need), Err(16 * MS));
 }
 
-fn schedules() -> impl Strategy<Value = Schedule> {
-    prop_oneof![
-        (1..2_000_000u64).prop_map(Schedule::rate),
-        (1..6u32, 0..100u64).prop_map(|(count, rest)| blocks(count, rest)),
-    ]
-}
-
 proptest! {
     /// Whatever the transfers take, return and overdraw, and however late they are: at no
     /// moment more than the rate permits, apart from what was overdrawn.
@@ -352,53 +345,6 @@ proptest! {
             overdrawn = overdrawn.max(u128::from(over));
             let allowed = u128::from(rate) * now.as_nanos() / 1_000_000_000;
             prop_assert!(taken <= allowed + overdrawn, "{taken} of {allowed} at {now:?}");
-        }
-    }
-
-    /// Changes of the schedule are no way around it: under a limit nothing is faster
-    /// than the limit.
-    #[test]
-    fn no_sequence_of_changes_is_faster_than_the_limit(
-        limit in schedules(),
-        changes in prop::collection::vec((schedules(), 0..50_000u64), 1..100),
-    ) {
-        let mut pacers = Pacers::default();
-        pacers.limit(limit, 4096);
-        let (mut now, mut taken) = (Duration::ZERO, 0u128);
-        for (schedule, micros) in changes {
-            pacers.set(schedule);
-            now += Duration::from_micros(micros);
-            while let Ok(granted) = pacers.grant(now, any()) {
-                taken += u128::from(granted);
-            }
-            let allowed = match limit {
-                Schedule::Rate(rate) => u128::from(rate.get()) * now.as_nanos() / 1_000_000_000,
-                Schedule::Blocks { count, rest } => {
-                    let bursts = now.as_nanos() / rest.max(MS).as_nanos() + 1;
-                    u128::from(count.get()) * 4096 * bursts
-                }
-                Schedule::Unlimited | Schedule::Auto(_) => unreachable!(),
-            };
-            prop_assert!(taken <= allowed, "{taken} of {allowed} at {now:?}");
-        }
-    }
-
-    /// Several changes within one rest give no burst each.
-    #[test]
-    fn no_sequence_of_changes_is_faster_than_its_fastest_schedule(
-        changes in prop::collection::vec((1..5u32, 10..100u64, 0..5_000u64), 2..100),
-    ) {
-        let mut pacers = Pacers::default();
-        let (mut now, mut taken, mut bursts) = (Duration::ZERO, 0u64, 0u64);
-        for (count, rest, micros) in changes {
-            now += Duration::from_micros(micros);
-            pacers.set(blocks(count, rest));
-            while let Ok(granted) = pacers.grant(now, any()) {
-                taken += granted;
-                bursts += 1;
-            }
-            let most = now.as_millis() as u64 / 10 + 1;
-            prop_assert!(bursts <= most && taken <= most * 4 * 4096, "{bursts} of {most}");
         }
     }
 }

@@ -1,0 +1,168 @@
+//! Changes of the schedule with an injected clock: none is a way around the schedules, and none
+//! stops the transfer.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::pacer::Pacers;
+use super::pacer_tests::{MS, any, blocks};
+use crate::request::Schedule;
+
+/// Sets one schedule and the other in turn, every 5 ms for a second. Returns the granted bytes.
+fn alternate(schedules: [Schedule; 2], mut seen: impl FnMut(Duration, u64)) -> u64 {
+    let mut pacers = Pacers::default();
+    let (mut now, mut taken) = (Duration::ZERO, 0);
+    for turn in 0..200 {
+        pacers.set(schedules[turn % 2]);
+        while let Ok(granted) = pacers.grant(now, any()) {
+            taken += granted;
+        }
+        seen(now, taken);
+        now += 5 * MS;
+    }
+    taken
+}
+
+/// A client that follows a measurement sets the rate often.
+#[test]
+fn frequent_changes_of_a_rate_do_not_stop_it() {
+    let rates = [10_000_000, 11_000_000].map(Schedule::rate);
+    let taken = alternate(rates, |now, taken| {
+        assert!(u128::from(taken) <= 11 * now.as_micros(), "{taken}");
+    });
+    assert!(taken >= 9_000_000, "{taken}");
+    // The faster one has no piece within its 5 ms.
+    let rates = [1_000_000, 100_000_000].map(Schedule::rate);
+    let taken = alternate(rates, |_, _| {});
+    assert!(taken >= 1_000_000, "{taken}");
+}
+
+#[test]
+fn frequent_changes_between_a_rate_and_blocks_do_not_stop_them() {
+    // The rest of the blocks passes meanwhile, or enough for a piece of the rate.
+    for (rate, rest, least) in [(10, 20, 100_000), (1_000_000, 1000, 400_000)] {
+        let taken = alternate([Schedule::rate(rate), blocks(1, rest)], |_, _| {});
+        assert!(taken >= least, "{rate}, {rest} ms: {taken}");
+    }
+}
+
+/// The short rest of one schedule gives no long burst of another one.
+#[test]
+fn a_burst_is_as_long_as_those_of_its_own_schedule() {
+    let (mut pacers, mut bursts) = (Pacers::default(), 0);
+    for turn in 0..1000 {
+        for schedule in [blocks(5, 100), blocks(1, 1)] {
+            pacers.set(schedule);
+            while let Ok(granted) = pacers.grant(turn * MS, any()) {
+                bursts += granted / 4096;
+            }
+        }
+    }
+    assert!((1000..=1005).contains(&bursts), "{bursts}");
+}
+
+fn schedules() -> impl Strategy<Value = Schedule> {
+    prop_oneof![
+        (1..2_000_000u64).prop_map(Schedule::rate),
+        (1..6u32, 0..100u64).prop_map(|(count, rest)| blocks(count, rest)),
+    ]
+}
+
+proptest! {
+    /// Changes of the schedule are no way around it: under a limit nothing is faster
+    /// than the limit.
+    #[test]
+    fn no_sequence_of_changes_is_faster_than_the_limit(
+        limit in schedules(),
+        changes in prop::collection::vec((schedules(), 0..50_000u64), 1..100),
+    ) {
+        let mut pacers = Pacers::default();
+        pacers.limit(limit, 4096);
+        let (mut now, mut taken) = (Duration::ZERO, 0u128);
+        for (schedule, micros) in changes {
+            pacers.set(schedule);
+            now += Duration::from_micros(micros);
+            while let Ok(granted) = pacers.grant(now, any()) {
+                taken += u128::from(granted);
+            }
+            let allowed = match limit {
+                Schedule::Rate(rate) => u128::from(rate.get()) * now.as_nanos() / 1_000_000_000,
+                Schedule::Blocks { count, rest } => {
+                    let bursts = now.as_nanos() / rest.max(MS).as_nanos() + 1;
+                    u128::from(count.get()) * 4096 * bursts
+                }
+                Schedule::Unlimited | Schedule::Auto(_) => unreachable!(),
+            };
+            prop_assert!(taken <= allowed, "{taken} of {allowed} at {now:?}");
+        }
+    }
+
+    #[test]
+    fn no_sequence_of_rates_and_blocks_is_faster_than_the_fastest(
+        changes in prop::collection::vec((schedules(), 0..30_000u64, 0..9000u64), 1..100),
+    ) {
+        let speed = |schedule: &Schedule| match schedule {
+            Schedule::Rate(rate) => (u128::from(rate.get()), 0),
+            Schedule::Blocks { count, rest } => {
+                let burst = u128::from(count.get()) * 4096;
+                (burst * 1000 / rest.max(&MS).as_millis() + 1, burst)
+            }
+            Schedule::Unlimited | Schedule::Auto(_) => unreachable!(),
+        };
+        let speeds = changes.iter().map(|(schedule, ..)| speed(schedule));
+        let fastest = speeds.clone().map(|(speed, _)| speed).max().unwrap();
+        let burst = speeds.map(|(_, burst)| burst).max().unwrap();
+        let mut pacers = Pacers::default();
+        let (mut now, mut taken, mut longest) = (Duration::ZERO, 0, 0);
+        for (schedule, micros, over) in changes {
+            pacers.set(schedule);
+            while let Ok(granted) = pacers.grant(now, any()) {
+                taken += u128::from(granted + over);
+                pacers.give_back(0, over);
+                longest = longest.max(over);
+            }
+            let allowed = fastest * now.as_nanos() / 1_000_000_000 + burst + u128::from(longest);
+            prop_assert!(taken <= allowed, "{taken} of {allowed} at {now:?}");
+            now += Duration::from_micros(micros);
+        }
+    }
+
+    #[test]
+    fn no_sequence_of_rates_is_slower_than_the_slowest(
+        changes in prop::collection::vec((10_000..20_000_000u64, 0..30_000u64), 1..100),
+    ) {
+        let slowest = u128::from(changes.iter().map(|(rate, _)| *rate).min().unwrap());
+        let mut pacers = Pacers::default();
+        let (mut now, mut taken) = (Duration::ZERO, 0);
+        for (rate, micros) in changes {
+            pacers.set(Schedule::rate(rate));
+            while let Ok(granted) = pacers.grant(now, any()) {
+                taken += u128::from(granted);
+            }
+            // What has no grant yet is at most the credit that is kept.
+            let least = slowest * now.saturating_sub(70 * MS).as_nanos() / 1_000_000_000;
+            prop_assert!(taken >= least, "{taken} of {least} at {now:?}");
+            now += Duration::from_micros(micros);
+        }
+    }
+
+    /// Several changes within one rest give no burst each.
+    #[test]
+    fn no_sequence_of_changes_is_faster_than_its_fastest_schedule(
+        changes in prop::collection::vec((1..5u32, 10..100u64, 0..5_000u64), 2..100),
+    ) {
+        let mut pacers = Pacers::default();
+        let (mut now, mut taken, mut bursts) = (Duration::ZERO, 0u64, 0u64);
+        for (count, rest, micros) in changes {
+            now += Duration::from_micros(micros);
+            pacers.set(blocks(count, rest));
+            while let Ok(granted) = pacers.grant(now, any()) {
+                taken += granted;
+                bursts += 1;
+            }
+            let most = now.as_millis() as u64 / 10 + 1;
+            prop_assert!(bursts <= most && taken <= most * 4 * 4096, "{bursts} of {most}");
+        }
+    }
+}
