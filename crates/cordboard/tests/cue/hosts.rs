@@ -5,14 +5,14 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cordboard::cue::{Command, Cue, Record, State};
-use cordboard::{Ended, Errno};
+use cordboard::{Ended, Errno, Side};
 use testkit::child;
 use testkit::fuse::{Served, with_file};
 use testkit::locked::{Locked, held_up};
 use testkit::pattern::noise;
 
 use super::common::{alone, watchdog};
-use super::steps::{done, file_with, next, send, status};
+use super::steps::{bytes_of, done, file_with, next, send, status};
 
 /// A file is moved to a pipe by a new control descriptor.
 pub fn works() -> bool {
@@ -213,6 +213,40 @@ fn a_silent_server_holds_up_no_other() {
         assert_eq!(text, "number");
     });
     if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
+
+/// The source of a link is a file on such a server. It could not be answered.
+#[test]
+fn a_link_from_a_file_is_refused() {
+    let _dog = watchdog("a_link_from_a_file_is_refused");
+    let mute = AtomicBool::new(false);
+    let commands = bytes_of(&[Command::Write(1)]);
+    let served = Served {
+        holds: b"number, please",
+        claims: 14,
+        mute: Some(&mute),
+        ..Served::default()
+    };
+    let refuses = |file: &std::fs::File| {
+        let target = Cue::new(file_with(b"number, please"), file_with(b"")).unwrap();
+        let mut link = Cue::new(file, &target).unwrap();
+        mute.store(true, Ordering::Relaxed);
+        send(&link, &[Command::WriteToEnd]);
+        let Record::Done(done) = next(&mut link) else {
+            panic!("it has started");
+        };
+        assert_eq!(
+            (done.ended, done.errno),
+            (Ended::Error, Some(Errno::EINVAL))
+        );
+        assert_eq!(done.failed, Some(Side::Source));
+        assert!(works());
+        mute.store(false, Ordering::Relaxed);
+    };
+    refuses(&file_with(&commands));
+    if !with_file(served, |path| refuses(&std::fs::File::open(path).unwrap())) {
         testkit::skip::here("no FUSE here");
     }
 }

@@ -79,6 +79,10 @@ impl Stream {
     /// Returns the transfer with its offsets, if it stays in its range. A link then returns
     /// the records of its target.
     fn admit(&mut self, mut job: Job) -> Result<Job, (Job, (Side, Errno))> {
+        // Its records could not go back, and the queries before a transfer could wait.
+        if self.link.is_some() && (self.may_wait || self.source_ends) {
+            return Err((job, (Side::Source, Errno::EINVAL)));
+        }
         if let Err(errno) = self.place(&mut job) {
             return Err((job, (Side::Source, errno)));
         }
