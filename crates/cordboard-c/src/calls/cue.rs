@@ -179,19 +179,18 @@ enum Number {
 }
 
 impl Awaited {
-    /// Takes the status from just before the command that starts the transfer, which is at least
-    /// the next behind all that run and wait.
+    /// Takes the status from just before the command that starts the transfer. Transfers of
+    /// links may be commanded in between.
     fn number(&mut self, status: &Status) {
         if matches!(self.number, Number::Unknown) {
-            let before = status.transfer.wrapping_add(status.queued);
-            self.number = Number::Known(before.wrapping_add(1));
+            self.number = Number::Known(status.commanded.wrapping_add(1));
         }
     }
 
     fn end(&mut self, done: Done) {
         let is_this = match self.number {
             Number::Unknown => false,
-            // Numbers wrap. A cancel by another thread may skip some.
+            // Numbers wrap.
             Number::Known(number) => done.transfer.wrapping_sub(number) < u32::MAX / 2,
             Number::Any => true,
         };
@@ -376,7 +375,7 @@ mod tests {
     #[test]
     fn the_ends_of_other_transfers_do_not_count() {
         let mut status = Status::idle();
-        (status.transfer, status.queued) = (3, 1);
+        (status.transfer, status.queued, status.commanded) = (3, 1, 4);
         let early = Record::Status(Status::idle());
         let mut sent = bytes_of(&[MARK, early, MARK, Record::Status(status)]);
         for (transfer, ended) in [(4, 3), (5, 1), (6, 3)] {
@@ -387,6 +386,23 @@ mod tests {
         let mut command = Vec::new();
         Command::Write(6).encode(&mut command);
         assert!(carry_out(ours.as_fd(), &command).is_ok());
+    }
+
+    /// Transfers between the one that runs and those that wait were cancelled.
+    #[test]
+    fn the_number_of_a_transfer_is_that_of_its_command() {
+        let mut status = Status::idle();
+        (status.transfer, status.queued, status.commanded) = (1, 1, 5);
+        let mut sent = bytes_of(&[MARK, MARK, Record::Status(status)]);
+        for (transfer, ended) in [(5, 1), (6, 3)] {
+            sent.extend(done(transfer, ended));
+        }
+        let (ours, mut service) = UnixStream::pair().unwrap();
+        service.write_all(&sent).unwrap();
+        let mut command = Vec::new();
+        Command::Write(6).encode(&mut command);
+        let failed = carry_out(ours.as_fd(), &command).unwrap_err();
+        assert_eq!(failed.errno, Errno::ECANCELED);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub fn status(control: &Control) -> Status {
         true => State::Paused,
         false => State::Running,
     };
-    status.transfer = 1;
+    (status.transfer, status.commanded) = (1, 1);
     status.schedule = control.schedule();
     (status.rate_limit, status.blocks_limit) = control.schedule_limits();
     status

@@ -16,8 +16,8 @@ pub(super) const SORT: u8 = b'R';
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Record {
-    /// A transfer has started. The number counts the transfers of a control descriptor,
-    /// from 1.
+    /// A transfer has started. The number counts the commanded transfers of a control
+    /// descriptor, from 1.
     Started(u32),
     /// A transfer has ended.
     Done(Done),
@@ -79,7 +79,8 @@ pub enum State {
 pub struct Status {
     /// The state.
     pub state: State,
-    /// The number of the running transfer, or of the last one; 0 before the first.
+    /// The number of the running transfer, or of the last one; 0 before the first. Transfers
+    /// are counted in the order in which they were commanded.
     pub transfer: u32,
     /// The number of waiting transfers.
     pub queued: u32,
@@ -102,6 +103,9 @@ pub struct Status {
     pub left_out: u32,
     /// The total number of bytes to move, if it is known.
     pub total: Option<u64>,
+    /// The number of the transfer that was commanded last; 0 before the first. Of an earlier
+    /// version, the lowest number that it may have.
+    pub commanded: u32,
 }
 
 impl Record {
@@ -245,6 +249,7 @@ impl Status {
             blocks_limit: Schedule::Unlimited,
             left_out: 0,
             total: None,
+            commanded: 0,
         }
     }
 
@@ -287,17 +292,19 @@ impl Status {
         };
         put(bytes, count);
         put(bytes, rest);
+        put(bytes, self.commanded);
     }
 
     fn decode(words: &[u32]) -> Option<Status> {
+        let (transfer, queued) = (*words.get(1)?, *words.get(2)?);
         Some(Status {
             state: match words.first()? {
                 0 => State::Idle,
                 1 => State::Running,
                 _ => State::Paused,
             },
-            transfer: *words.get(1)?,
-            queued: *words.get(2)?,
+            transfer,
+            queued,
             path: path_of(*words.get(3)?),
             read: number(words.get(4..6)?)?,
             written: number(words.get(6..8)?)?,
@@ -320,6 +327,8 @@ impl Status {
                 }
                 _ => Schedule::Unlimited,
             },
+            // An earlier version does not send it.
+            commanded: (words.get(20).copied()).unwrap_or(transfer.wrapping_add(queued)),
         })
     }
 }

@@ -60,12 +60,14 @@ mod tests {
     fn a_status_without_limits_is_decoded() {
         let mut bytes = Vec::new();
         Record::Status(Status::idle()).encode(&mut bytes);
-        // The four words of the limits.
-        bytes.truncate(bytes.len() - 16);
-        bytes[2] -= 4;
-        let mut decoder = Records::default();
-        decoder.push(&bytes);
-        assert_eq!(decoder.next(), Some(Record::Status(Status::idle())));
+        // The number of the last transfer, and the four words of the limits.
+        for words in [1, 4] {
+            bytes.truncate(bytes.len() - 4 * words);
+            bytes[2] -= words as u8;
+            let mut decoder = Records::default();
+            decoder.push(&bytes);
+            assert_eq!(decoder.next(), Some(Record::Status(Status::idle())));
+        }
     }
 
     #[test]
@@ -99,6 +101,7 @@ mod tests {
                 blocks_limit: Schedule::blocks(7, Duration::from_millis(9)),
                 left_out: 9,
                 total: Some(1 << 41),
+                commanded: 17,
             })
         };
         let done = Record::Done(Done {

@@ -274,6 +274,7 @@ impl Stream {
             rate_limit,
             blocks_limit,
             left_out,
+            commanded: self.transfers,
             total: self
                 .active
                 .as_ref()

@@ -234,6 +234,27 @@ fn a_cancellation_that_overtakes_takes_effect_once() {
     assert_eq!(cancelled(&owner), 0);
 }
 
+/// Also of those that were cancelled before they started.
+#[test]
+fn the_status_has_the_number_of_the_last_command() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let (mut cue, mut stream) = serve(source.as_fd(), sink.as_fd());
+    let mut last = |commands: &[Command]| {
+        command(&cue, &mut stream, commands);
+        command(&cue, &mut stream, &[Command::Status]);
+        loop {
+            if let Some(Record::Status(status)) = cue.receive().unwrap() {
+                return (status.transfer, status.queued, status.commanded);
+            }
+        }
+    };
+    assert_eq!(last(&[]), (0, 0, 0));
+    assert_eq!(last(&[Command::Write(1); 3]), (1, 2, 3));
+    // The engine has not reported the end of the first one.
+    assert_eq!(last(&[Command::Cancel, Command::Write(1)]), (1, 1, 4));
+}
+
 /// A cancellation that a limit forbids holds up no command behind it.
 #[test]
 fn a_forbidden_cancellation_is_overtaken() {
