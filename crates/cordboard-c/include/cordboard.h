@@ -156,6 +156,43 @@
 // proportion to their weights.
 #define CORD_AIM_SHARE 2
 
+// The code of a record, in the lower 16 bits of its first word: a transfer has started.
+#define CORD_RECORD_STARTED 1
+
+// The code of a record: a transfer has ended.
+#define CORD_RECORD_DONE 2
+
+// The code of a record: the answer to `CORD_CUE_STATUS`, or a report of progress.
+#define CORD_RECORD_STATUS 3
+
+// The code of a record: a command was refused.
+#define CORD_RECORD_REFUSED 4
+
+// How a transfer ended, in a record `CORD_RECORD_DONE`: the source ended. These numbers are not
+// those of `CORD_ENDED_*`.
+#define CORD_DONE_EOF 0
+
+// In a record `CORD_RECORD_DONE`: the size was reached.
+#define CORD_DONE_SIZE 1
+
+// In a record `CORD_RECORD_DONE`: no byte had moved within the idle limit.
+#define CORD_DONE_IDLE 2
+
+// In a record `CORD_RECORD_DONE`: cancelled.
+#define CORD_DONE_CANCELLED 3
+
+// In a record `CORD_RECORD_DONE`: failed. The next two words are the side and the errno.
+#define CORD_DONE_ERROR 4
+
+// The state, in a record `CORD_RECORD_STATUS`: no transfer runs.
+#define CORD_STATE_IDLE 0
+
+// In a record `CORD_RECORD_STATUS`: a transfer runs.
+#define CORD_STATE_RUNNING 1
+
+// In a record `CORD_RECORD_STATUS`: paused, with or without a transfer.
+#define CORD_STATE_PAUSED 2
+
 // A handle of a transfer. It is a number and not a pointer: a handle that was
 // closed, or was never opened, is `EBADF`. A process does not use a number
 // twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.
@@ -618,6 +655,7 @@ int cord_step(cord_transfer transfer,
 // or more 32-bit little-endian words: `uint32_t go[] = {CORD_CUE_WRITE,
 // 4096000};` followed by write(2) transfers 4096000 bytes from `src` to `dst`.
 // docs/cue-protocol.md describes all commands and records.
+// CORD_RECORD_* are the codes of records.
 //
 // The call duplicates both descriptors. The control descriptor is a socket
 // with FD_CLOEXEC. It can be polled, duplicated, and passed to another
@@ -655,6 +693,7 @@ int cord_cue(int src, int dst);
 // peer of a socket has closed.
 // While 32 transfers of other threads wait, the call also waits until one of
 // them has started.
+// A signal does not interrupt the call: it continues after the handler.
 // If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
 // call returns once the first of these transfers has ended.
 //

@@ -132,6 +132,34 @@ pub const CORD_AIM_BACKGROUND: u32 = 1;
 /// proportion to their weights.
 pub const CORD_AIM_SHARE: u32 = 2;
 
+/// The code of a record, in the lower 16 bits of its first word: a transfer has started.
+pub const CORD_RECORD_STARTED: u32 = 1;
+/// The code of a record: a transfer has ended.
+pub const CORD_RECORD_DONE: u32 = 2;
+/// The code of a record: the answer to `CORD_CUE_STATUS`, or a report of progress.
+pub const CORD_RECORD_STATUS: u32 = 3;
+/// The code of a record: a command was refused.
+pub const CORD_RECORD_REFUSED: u32 = 4;
+
+/// How a transfer ended, in a record `CORD_RECORD_DONE`: the source ended. These numbers are not
+/// those of `CORD_ENDED_*`.
+pub const CORD_DONE_EOF: u32 = 0;
+/// In a record `CORD_RECORD_DONE`: the size was reached.
+pub const CORD_DONE_SIZE: u32 = 1;
+/// In a record `CORD_RECORD_DONE`: no byte had moved within the idle limit.
+pub const CORD_DONE_IDLE: u32 = 2;
+/// In a record `CORD_RECORD_DONE`: cancelled.
+pub const CORD_DONE_CANCELLED: u32 = 3;
+/// In a record `CORD_RECORD_DONE`: failed. The next two words are the side and the errno.
+pub const CORD_DONE_ERROR: u32 = 4;
+
+/// The state, in a record `CORD_RECORD_STATUS`: no transfer runs.
+pub const CORD_STATE_IDLE: u32 = 0;
+/// In a record `CORD_RECORD_STATUS`: a transfer runs.
+pub const CORD_STATE_RUNNING: u32 = 1;
+/// In a record `CORD_RECORD_STATUS`: paused, with or without a transfer.
+pub const CORD_STATE_PAUSED: u32 = 2;
+
 /// A transfer to run. `struct cord_request r = CORD_REQUEST_INIT(src, dst);`
 /// initialises a request for all bytes up to the end of the source, at the file
 /// offsets of both descriptors.

@@ -20,7 +20,8 @@
  *
  * Linux has its own splice(2), with six arguments, declared in <fcntl.h> under
  * _GNU_SOURCE. So these names are macros, and the system's headers are included
- * first; (splice)(...) calls the system's function. setitimer needs -std=gnu11
+ * first; (splice)(...) calls the system's function. An argument may have commas
+ * of its own, as in write(c, (int[]){WRITE, 6}, 8). setitimer needs -std=gnu11
  * or -D_GNU_SOURCE, which declare it. */
 #ifndef CORDBOARD_CLASSIC_H
 #define CORDBOARD_CLASSIC_H
@@ -40,7 +41,7 @@
 #define SPLICE_EOF CORD_EOF
 
 #undef splice
-#define splice(source, sink, size) cord_splice((source), (sink), (size))
+#define splice(...) cord_splice(__VA_ARGS__)
 
 static inline int cord_classic_fcntl(int fd, int cmd, uintptr_t argument)
 {
@@ -68,13 +69,18 @@ static inline int cord_classic_fcntl(int fd, int cmd, uintptr_t argument)
 #define WRITE ((int)CORD_CUE_WRITE)
 
 #undef cue
-#define cue(source, sink) cord_cue((source), (sink))
+#define cue(...) cord_cue(__VA_ARGS__)
 
 #undef write
-#define write(fd, bytes, count) cord_cue_write((fd), (bytes), (count))
+#define write(...) cord_cue_write(__VA_ARGS__)
+
+static inline int cord_classic_connect(int sd, const void *address,
+                                       socklen_t length)
+{
+    return connect(sd, (const struct sockaddr *)address, length);
+}
 
 #undef connect
-#define connect(sd, address, length)                                           \
-    (connect)((sd), (const struct sockaddr *)(address), (length))
+#define connect(...) cord_classic_connect(__VA_ARGS__)
 
 #endif /* CORDBOARD_CLASSIC_H */

@@ -22,6 +22,7 @@ use crate::sys;
 /// or more 32-bit little-endian words: `uint32_t go[] = {CORD_CUE_WRITE,
 /// 4096000};` followed by write(2) transfers 4096000 bytes from `src` to `dst`.
 /// docs/cue-protocol.md describes all commands and records.
+/// CORD_RECORD_* are the codes of records.
 ///
 /// The call duplicates both descriptors. The control descriptor is a socket
 /// with FD_CLOEXEC. It can be polled, duplicated, and passed to another
@@ -66,6 +67,7 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 /// peer of a socket has closed.
 /// While 32 transfers of other threads wait, the call also waits until one of
 /// them has started.
+/// A signal does not interrupt the call: it continues after the handler.
 /// If a limit forbids CORD_CUE_STATUS while other transfers run or wait, the
 /// call returns once the first of these transfers has ended.
 ///

@@ -19,8 +19,6 @@ static uint32_t record(int c, uint32_t words[32])
     return first & 0xffff;
 }
 
-enum { STARTED = 1, DONE = 2, STATUS = 3, REFUSED = 4 };
-
 static void with_write(void)
 {
     int from = make_file("number, please"), to = make_file("");
@@ -33,12 +31,13 @@ static void with_write(void)
     int done = 0, refused = 0;
     while (done < 2 || refused < 1) {
         switch (record(c, words)) {
-        case DONE:
+        case CORD_RECORD_DONE:
             done++;
             CHECK(words[0] == (uint32_t)done && words[3] == 0);
+            CHECK(words[1] == (done == 1 ? CORD_DONE_SIZE : CORD_DONE_EOF));
             CHECK(words[4] == (done == 1 ? 6 : 8) && words[5] == 0);
             break;
-        case REFUSED:
+        case CORD_RECORD_REFUSED:
             refused++;
             CHECK(words[0] == 0xffffffff && words[1] == EINVAL);
             break;
@@ -56,7 +55,13 @@ static void waits(void)
     int from = make_file("number, please"), to = make_file("");
     int c = cue(from, to);
     int go[] = {WRITE, 6, WRITE, 8};
-    CHECK(write(c, go, sizeof go) == (ssize_t)sizeof go);
+#ifdef __cplusplus
+    CHECK(write(c, go, 8) == 8);
+#else
+    /* An argument of a macro may have commas. */
+    CHECK(write(c, (int[]){WRITE, 6}, 8) == 8);
+#endif
+    CHECK(write(c, go + 2, 8) == 8);
     CHECK(lseek(to, 0, SEEK_SET) == 0);
     expect(to, "number, please");
     /* Half a command, none, and one that a limit forbids. */
@@ -79,6 +84,14 @@ static void waits(void)
     CHECK(close(c) == 0 && close(channel.in) == 0);
     /* Any other descriptor. */
     CHECK(write(to, "abc", 3) == 3);
+    int socket_of_none = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un none_here = {AF_UNIX, "/cordboard/none"};
+    CHECK(connect(socket_of_none, &none_here, sizeof none_here) == -1 && errno == ENOENT);
+#ifndef __cplusplus
+    CHECK(connect(socket_of_none, &(struct sockaddr_un){AF_UNIX, "/cordboard/none"},
+                  sizeof none_here) == -1);
+#endif
+    CHECK(close(socket_of_none) == 0);
     CHECK(cord_cue(from, -1) == -1 && errno == EBADF);
     CHECK(close(from) == 0 && close(to) == 0);
 }
@@ -126,6 +139,45 @@ static void many_answers(void)
     CHECK(close(c) == 0 && close(from) == 0 && close(to) == 0);
 }
 
+/* The states of the records, and the end of a transfer that is cancelled or fails. */
+static void states(void)
+{
+    struct channel in = make_pipe();
+    int c = cord_cue(in.out, in.in);
+    uint32_t words[32];
+    const uint32_t commands[][3] = {
+        {CORD_CUE_STATUS, CORD_STATE_IDLE, 0},
+        {CORD_CUE_PAUSE, CORD_STATE_PAUSED, CORD_CUE_STATUS},
+        {CORD_CUE_RESUME, CORD_STATE_IDLE, CORD_CUE_STATUS},
+    };
+    for (size_t i = 0; i < 3; i++) {
+        CHECK((write)(c, &commands[i][0], 4) == 4);
+        if (commands[i][2] != 0)
+            CHECK((write)(c, &commands[i][2], 4) == 4);
+        CHECK(record(c, words) == CORD_RECORD_STATUS);
+        CHECK(words[0] == commands[i][1]);
+    }
+    CHECK(close(c) == 0);
+    int to = make_file("");
+    c = cord_cue(in.out, to);
+    const uint32_t go[] = {CORD_CUE_WRITE, 1, CORD_CUE_STATUS}, end = CORD_CUE_CANCEL;
+    CHECK((write)(c, go, 12) == 12);
+    CHECK(record(c, words) == CORD_RECORD_STARTED);
+    CHECK(record(c, words) == CORD_RECORD_STATUS);
+    CHECK(words[0] == CORD_STATE_RUNNING);
+    CHECK((write)(c, &end, 4) == 4);
+    CHECK(record(c, words) == CORD_RECORD_DONE && words[1] == CORD_DONE_CANCELLED);
+    CHECK(close(c) == 0 && close(in.in) == 0 && close(in.out) == 0);
+    int none = open("/dev/full", O_WRONLY | O_CLOEXEC), from = make_file("abc");
+    CHECK(none >= 0);
+    c = cord_cue(from, none);
+    CHECK((write)(c, go, 8) == 8);
+    CHECK(record(c, words) == CORD_RECORD_STARTED);
+    CHECK(record(c, words) == CORD_RECORD_DONE && words[1] == CORD_DONE_ERROR);
+    CHECK(words[2] == CORD_SINK && words[3] == ENOSPC);
+    CHECK(close(c) == 0 && close(from) == 0 && close(none) == 0 && close(to) == 0);
+}
+
 /* A socket that is cued to a control descriptor: the peer steers. */
 static void remote(void)
 {
@@ -140,8 +192,8 @@ static void remote(void)
     CHECK(close(link) == 0 && close(c) == 0 && close(pair[0]) == 0);
     uint32_t go[] = {CORD_CUE_WRITE, 6}, words[32];
     CHECK((write)(pair[1], go, sizeof go) == (ssize_t)sizeof go);
-    CHECK(record(pair[1], words) == STARTED);
-    CHECK(record(pair[1], words) == DONE);
+    CHECK(record(pair[1], words) == CORD_RECORD_STARTED);
+    CHECK(record(pair[1], words) == CORD_RECORD_DONE);
     CHECK(words[4] == 6 && words[6] == 6);
     CHECK(close(pair[1]) == 0);
     CHECK(lseek(to, 0, SEEK_SET) == 0);
@@ -179,6 +231,7 @@ int main(void)
     waits();
     refused();
     many_answers();
+    states();
     remote();
     return 0;
 }
