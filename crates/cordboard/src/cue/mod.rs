@@ -4,7 +4,7 @@
 //! [`Cue::new`] returns a control descriptor. Commands are written to it, and records
 //! are read from it ([`Command`], [`Record`]). One thread of the process reads the
 //! commands of all control descriptors and starts transfers on the engine. It sleeps
-//! while nothing happens.
+//! while nothing happens, at most a minute at a time.
 //!
 //! A control descriptor is itself an endpoint. `Cue::new(socket, &cue)` passes the bytes
 //! from the socket to `cue` as commands, and returns the records of `cue` to the socket.
