@@ -3,14 +3,14 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, fstatfs};
 use rustix::net::socketpair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
 
 use super::protocol::{Command, Record, Records};
 use super::registry::{Held, Message, New, NewLink, Registry, Socket};
 use super::service::{existing, registry};
-use crate::endpoint::{Endpoint, Kind};
+use crate::endpoint::{Endpoint, Filesystem, Kind};
 use crate::errno::Errno;
 use crate::sys::{beyond, duplicate, fstat};
 use crate::transfer::Control;
@@ -181,11 +181,18 @@ fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
     Endpoint::probe(source).ok().map(|source| source.kind())
 }
 
-/// Returns whether this is a regular file. A query of one may wait for its server, or for
-/// the lock of its position, which a `read(2)` or `write(2)` of another process holds
-/// (`fdget_pos`, fs/file.c).
+/// Returns whether a query of this file may wait: for its server, also if it is the node of a
+/// FIFO or a device; or for the lock of its position, which a `read(2)` or `write(2)` of
+/// another process holds (`fdget_pos`, fs/file.c).
 fn may_wait(fd: BorrowedFd<'_>) -> bool {
-    fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+    // From linux/magic.h: pipes, files such as an eventfd, and two that have device nodes.
+    const KERNEL: &[u64] = &[0x5049_5045, 0x0904_1934, 0x0102_1994, 0x1cd1];
+    let kind = fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    match kind {
+        Ok(FileType::Socket) | Err(_) => false,
+        Ok(FileType::RegularFile | FileType::Directory) => true,
+        Ok(_) => !fstatfs(fd).is_ok_and(|found| KERNEL.contains(&Filesystem::of(&found).0)),
+    }
 }
 
 /// A descriptor that is, or is connected to, a control descriptor: one that another
@@ -208,5 +215,30 @@ impl From<Cue> for OwnedFd {
 impl AsFd for Cue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other kinds than a regular file may be on a server too.
+    #[test]
+    fn what_a_server_may_answer_is_known() {
+        let waits = |fd: &dyn AsFd| may_wait(fd.as_fd());
+        let open = |path| std::fs::File::open(path).unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(!waits(&reader) && !waits(&writer) && !waits(&socket));
+        let event = crate::sys::EventFd::new().unwrap();
+        assert!(!may_wait(event.as_fd()));
+        assert!(waits(&tempfile::tempfile().unwrap()) && waits(&open("/")));
+        // No list has this file system: it is the magic that counts, not the kind.
+        let link = rustix::fs::open(
+            "/proc/self/exe",
+            rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW,
+            rustix::fs::Mode::empty(),
+        );
+        assert!(waits(&link.unwrap()));
     }
 }
