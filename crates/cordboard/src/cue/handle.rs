@@ -110,7 +110,7 @@ impl Cue {
         let new = New {
             id,
             socket: Socket::new(registry, own),
-            held: Held::new(registry, ends, Control::new()?),
+            held: Held::new(registry, ends, Control::new()?.exclusive()),
             kind: kind_of(source),
             may_wait,
             link,

@@ -402,7 +402,7 @@ impl Running<'_> {
         let control = self.control.as_ref();
         if let Some(control) = control {
             timeouts.extend(match control.is_paused() {
-                true => Some(control.pause_interval()),
+                true => control.pause_interval(),
                 false => control.interval(),
             });
         }

@@ -31,6 +31,8 @@ pub struct Control {
     /// On the thread of the transfer, the wakeup's numbers refer to other files; or
     /// the wakeup cannot be cleared.
     cannot_wake: bool,
+    /// No two transfers use it at the same time.
+    is_exclusive: bool,
     listening: Listening,
 }
 
@@ -117,8 +119,16 @@ impl Control {
             }),
             interrupting: false,
             cannot_wake: false,
+            is_exclusive: false,
             listening: Listening::default(),
         }
+    }
+
+    /// Declares that no two transfers use this handle or a clone of it at the same time. A
+    /// paused one then sleeps until it is woken.
+    pub(crate) fn exclusive(mut self) -> Control {
+        self.is_exclusive = true;
+        self
     }
 
     /// Declares that the caller also interrupts the transfer's thread when it
@@ -298,13 +308,13 @@ impl Control {
 
     /// Returns the interval at which a paused transfer checks whether it was
     /// resumed: the wakeup may reach only one of several that share this handle.
-    /// Another one may share it later.
-    pub(crate) fn pause_interval(&self) -> Duration {
+    /// Another one may share it later. `None`: the handle is [exclusive](Control::exclusive).
+    pub(crate) fn pause_interval(&self) -> Option<Duration> {
         let shared = self.shared.listeners.load(Ordering::Relaxed) > 1;
         if shared || self.interval().is_some() {
-            POLL_INTERVAL
+            Some(POLL_INTERVAL)
         } else {
-            UNSHARED
+            (!self.is_exclusive).then_some(UNSHARED)
         }
     }
 

@@ -377,3 +377,20 @@ fn a_transfer_that_has_ended_shares_no_handle() {
     drop(third);
     assert_eq!(second.pause_interval(), alone);
 }
+
+/// A thousand paused control descriptors would cost a thousand wakeups a second.
+#[test]
+fn a_paused_transfer_with_an_exclusive_handle_sleeps_until_it_is_woken() {
+    let control = Control::new().unwrap().exclusive();
+    let mut other = control.clone();
+    other.listen();
+    assert_eq!(other.pause_interval(), None);
+    // Two transfers use it nevertheless, or nothing can wake it.
+    let mut third = control.clone();
+    third.listen();
+    assert!(third.pause_interval().is_some());
+    drop(third);
+    assert_eq!(other.pause_interval(), None);
+    let unwoken = Control::without_descriptor().exclusive();
+    assert!(unwoken.pause_interval().is_some());
+}

@@ -238,7 +238,7 @@ impl Stepper {
     ) -> Wait {
         if matches!(target, WaitFor::Resume | WaitFor::Grant) {
             let grant = self.next_grant.filter(|_| target == WaitFor::Grant);
-            let check = transfer.interval(|control| Some(control.pause_interval()));
+            let check = transfer.interval(Control::pause_interval);
             return Wait {
                 target,
                 timeout: check.into_iter().chain(grant).min(),
