@@ -19,6 +19,8 @@ pub(super) struct Output {
     sent: usize,
     /// No process can read the records any more.
     is_closed: bool,
+    /// The kernel had no memory at the last attempt. The socket counts as writable.
+    has_no_memory: bool,
     /// Reports of progress that were left out.
     left_out: u32,
 }
@@ -36,6 +38,11 @@ impl Output {
     /// Returns whether no process can read the records any more.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    /// Returns whether no event follows once records can be sent.
+    pub(super) fn has_no_memory(&self) -> bool {
+        self.has_no_memory
     }
 
     pub(super) fn put(&mut self, record: &Record) {
@@ -61,12 +68,18 @@ impl Output {
 
     /// Sends as many bytes as the socket accepts.
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>) {
+        self.has_no_memory = false;
         while self.sent < self.bytes.len() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             match send(socket, &self.bytes[self.sent..], flags) {
                 Ok(sent) => self.sent += sent,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => return,
+                Err(rustix::io::Errno::AGAIN) => return,
+                // `sock_alloc_send_pskb`, net/core/sock.c.
+                Err(rustix::io::Errno::NOBUFS) => {
+                    self.has_no_memory = true;
+                    return;
+                }
                 // EPIPE, ECONNRESET: no process has the other end.
                 Err(_) => return self.close(),
             }

@@ -30,6 +30,9 @@ use crate::sys::WithEnd;
 /// control descriptors before it reads more.
 const PIECES: usize = 4;
 
+/// The time after which records are sent again if the kernel had no memory.
+const RETRY: Duration = Duration::from_millis(10);
+
 /// One control descriptor.
 pub(super) struct Stream {
     pub(super) id: u64,
@@ -59,6 +62,8 @@ pub(super) struct Stream {
     is_expired: bool,
     /// There may be commands that have arrived and can be carried out now.
     is_unfinished: bool,
+    /// The time at which records are sent again.
+    retry: Option<Duration>,
 }
 
 impl Stream {
@@ -85,6 +90,7 @@ impl Stream {
             link: new.link.as_ref().map(|link| Link::to(link.target)),
             is_expired: false,
             is_unfinished: false,
+            retry: None,
         };
         (stream, new.link)
     }
@@ -152,7 +158,7 @@ impl Stream {
         let again = self.is_unfinished.then_some(now);
         let reports = self.ports.iter().filter_map(|port| port.progress);
         let reports = reports.filter(|_| self.active.is_some());
-        let times = again.into_iter().chain(until);
+        let times = again.into_iter().chain(until).chain(self.retry);
         times.chain(reports.map(|(_, next)| next)).min()
     }
 
@@ -171,6 +177,8 @@ impl Stream {
             }
         }
         self.is_unfinished = (0..PIECES).all(|_| self.advance_once(clock()));
+        let has_no_memory = self.ports.iter().any(|port| port.output.has_no_memory());
+        self.retry = has_no_memory.then(|| clock().saturating_add(RETRY));
     }
 
     /// Reads a piece of commands of each connection, carries out those that are whole, and

@@ -67,7 +67,8 @@ impl Port {
     /// Returns whether it waits for commands, and for room for records.
     pub(in crate::cue) fn interest(&self) -> (bool, bool) {
         let reads = !self.is_closed && self.commands.room() > 0;
-        (reads, !self.output.is_empty())
+        let writes = !self.output.is_empty() && !self.output.has_no_memory();
+        (reads, writes)
     }
 
     /// No process has the other end: records are no longer sent.

@@ -107,6 +107,26 @@ fn commands_behind_records_that_had_no_room_are_carried_out() {
     }
 }
 
+/// The socket counts as writable, and would be reported again and again.
+#[test]
+fn records_without_memory_are_sent_later() {
+    let (mut cue, mut stream) = served();
+    cue.send(Command::Status).unwrap();
+    let mut seen = None;
+    let serve = || {
+        settle(&mut stream);
+        seen = Some((stream.timer(Duration::ZERO), stream.ports[0].interest().1));
+    };
+    let none = |_| Some(libc::ENOBUFS);
+    if testkit::midst::refusing(&[libc::SYS_sendto], serve, none).is_none() {
+        return testkit::skip::here("no seccomp_unotify(2) here");
+    }
+    assert_eq!(seen, Some((Some(RETRY), false)));
+    stream.advance(|| RETRY);
+    assert_eq!(stream.timer(RETRY), None);
+    assert!(matches!(cue.receive(), Ok(Some(Record::Status(_)))));
+}
+
 /// No process reads the reports of progress any more.
 #[test]
 fn a_port_without_a_reader_has_no_timer() {
