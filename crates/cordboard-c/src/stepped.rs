@@ -2,10 +2,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use cordboard::{Control, Errno, Lock, Outcome, Progress, Report, Stepping, Transfer};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::{Timespec, nanosleep};
 
 use crate::error::Error;
 use crate::sys;
@@ -109,8 +109,13 @@ impl Stepped {
 
     /// Waits until another thread has called the functions.
     pub(crate) fn wait_for_calls(&self) {
+        const MOMENT: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 50_000,
+        };
         while !self.called.load(Ordering::Acquire) && self.home == std::process::id() {
-            std::thread::sleep(Duration::from_micros(50));
+            // `thread::sleep` would sleep without end while signals arrive all the time.
+            let _ = nanosleep(&MOMENT);
         }
     }
 

@@ -1,7 +1,8 @@
 //! A lock that does not deadlock in a child of `fork(2)`.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
+
+use rustix::thread::{Timespec, nanosleep};
 
 use super::process::Stamp;
 
@@ -33,7 +34,10 @@ impl<T> Lock<T> {
     /// Does not sleep in `futex(2)`: that sleep would continue in a child.
     pub fn lock(&self) -> Option<MutexGuard<'_, T>> {
         const AT_ONCE: u32 = 64;
-        const SOON: Duration = Duration::from_micros(50);
+        const SOON: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 50_000,
+        };
         let mut tries = 0;
         loop {
             if let Some(held) = self.try_lock() {
@@ -45,8 +49,11 @@ impl<T> Lock<T> {
             tries += 1;
             match tries < AT_ONCE {
                 true => std::thread::yield_now(),
-                // The holder may have a lower priority.
-                false => std::thread::sleep(SOON),
+                // The holder may have a lower priority. A signal ends the sleep: `thread::sleep`
+                // would sleep without end while signals arrive faster than it begins.
+                false => {
+                    let _ = nanosleep(&SOON);
+                }
             }
         }
     }
