@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use cordboard::Errno;
 use cordboard::cue::{Command, Cue, Limit, Record, Status};
-use rustix::net::sockopt;
 use rustix::process::geteuid;
 
 use super::show::{ended, is_status, json, name_of, text};
@@ -12,6 +11,7 @@ use crate::endpoint;
 use crate::flags::{CueAction, CueFlags, LimitAction};
 use crate::print;
 use crate::problem::Problem;
+use crate::sys;
 
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -116,14 +116,11 @@ fn closed(flags: &CueFlags, cue: &Cue) -> Problem {
     let errno = Errno::ECONNRESET;
     let text = format!("{errno}: the connection was closed without an answer");
     let problem = Problem::unsided(name, errno, text);
-    let user = geteuid();
-    match sockopt::socket_peercred(cue) {
-        Ok(peer) if !user.is_root() && peer.uid != user => {
-            let owner = peer.uid.as_raw();
-            problem.help(format!(
-                "the socket is one of user {owner}: only that user and root can steer the command"
-            ))
-        }
+    let user = geteuid().as_raw();
+    match sys::peer(cue) {
+        Ok(sys::Peer { uid: owner, .. }) if user != 0 && owner != user => problem.help(format!(
+            "the socket is one of user {owner}: only that user and root can steer the command"
+        )),
         _ => problem.help(
             "the command has just ended, or has 16 connections already, or the socket is not \
              one of --control",

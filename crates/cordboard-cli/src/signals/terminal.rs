@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, write};
-use rustix::process::getpgrp;
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{Action, OptionalActions, Termios, tcflow, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{Action, OptionalActions, Termios, tcflow, tcgetattr, tcsetattr};
 
 use crate::bounded_write::has_room;
 use crate::sys;
@@ -138,10 +137,7 @@ fn ends(signal: libc::c_int) -> bool {
 /// Whether this process may read the terminal. A terminal that does not control
 /// the job has no foreground.
 pub fn is_foreground() -> bool {
-    match tcgetpgrp(stdin()) {
-        Ok(group) => group == getpgrp(),
-        Err(_) => true,
-    }
+    sys::is_foreground(stdin())
 }
 
 /// Calls `set` if the process is in the foreground. In the background, setting the modes would

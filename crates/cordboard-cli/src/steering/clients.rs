@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use cordboard::cue::{Done, Record, Status};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with, sockopt};
+use rustix::net::{SocketFlags, accept_with};
 use rustix::process::geteuid;
 
 use super::client::{Client, Steered};
+use crate::sys;
 
 /// The maximum number of connections. A further one is closed at once.
 const MOST: usize = 16;
@@ -112,7 +113,7 @@ impl Clients {
 
 /// Returns whether the peer is the same user, or root.
 fn may_steer(socket: &OwnedFd) -> bool {
-    sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
+    sys::peer(socket).is_ok_and(|peer| peer.uid == 0 || peer.uid == geteuid().as_raw())
 }
 
 #[cfg(test)]

@@ -7,12 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 pub fn descriptor_flags(number: RawFd) -> Result<libc::c_int, rustix::io::Errno> {
     // SAFETY: F_GETFD takes any number, and changes nothing.
     match unsafe { libc::fcntl(number, libc::F_GETFD) } {
-        flags if flags < 0 => {
-            let errno = std::io::Error::last_os_error().raw_os_error();
-            Err(rustix::io::Errno::from_raw_os_error(
-                errno.unwrap_or(libc::EBADF),
-            ))
-        }
+        flags if flags < 0 => Err(super::last_errno()),
         flags => Ok(flags),
     }
 }

@@ -43,10 +43,7 @@ fn control(
 ) -> Result<libc::c_int, Errno> {
     // SAFETY: each of the three commands takes an integer, or nothing.
     match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
-        done if done < 0 => {
-            let errno = std::io::Error::last_os_error().raw_os_error();
-            Err(Errno::from_raw_os_error(errno.unwrap_or(libc::EINVAL)))
-        }
+        done if done < 0 => Err(super::last_errno()),
         done => Ok(done),
     }
 }

@@ -5,6 +5,7 @@ mod descriptors;
 mod lease;
 mod limits;
 mod loop_device;
+mod peer;
 mod process;
 mod signals;
 mod time;
@@ -13,9 +14,16 @@ pub use descriptors::{close, descriptor_flags, inherited, leave_descriptors, uns
 pub use lease::WriteLease;
 pub use limits::{addresses_left, most_descriptors, share_one_heap};
 pub use loop_device::backing_file;
-pub use process::{be_nice, exit_at_once, start_plain_thread};
+pub use peer::{Peer, peer};
+pub use process::{be_nice, exit_at_once, is_foreground, start_plain_thread};
 pub use signals::{
     Handler, blocks, handle, handle_unless_ignored, handle_with_origin, ignore, ignores,
     is_by_default, keeping_errno, pending_signals, raise_by_default, unblock, without_signals,
 };
 pub use time::{now, set_timer, timer_left};
+
+/// The errno of the call that has failed last on this thread.
+fn last_errno() -> rustix::io::Errno {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    rustix::io::Errno::from_raw_os_error(errno.unwrap_or(libc::EIO))
+}

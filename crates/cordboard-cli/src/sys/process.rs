@@ -1,6 +1,7 @@
-//! Threads, and the end of the process.
+//! Threads, the end of the process, and its job.
 
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Starts a detached thread with a small stack. It may use what a signal
 /// handler may use.
@@ -36,4 +37,18 @@ pub fn exit_at_once(status: libc::c_int) -> ! {
 pub fn be_nice(nice: i32) {
     let thread = rustix::thread::gettid();
     let _ = rustix::process::setpriority_process(Some(thread), nice);
+}
+
+/// Returns whether this process is in the foreground of a terminal. One that does not control
+/// this process has no foreground (`ENOTTY`, `ioctl_tty(2)`): `true`, as for other files.
+/// Async-signal-safe.
+///
+/// A group of another PID namespace has the number 0 (`pid_vnr`, kernel/pid.c), which rustix's
+/// `getpgrp` does not expect: the group of a process in a namespace may have been created
+/// outside of it.
+pub fn is_foreground(terminal: impl AsFd) -> bool {
+    // SAFETY: tcgetpgrp(3) takes an integer.
+    let foreground = unsafe { libc::tcgetpgrp(terminal.as_fd().as_raw_fd()) };
+    // SAFETY: getpgrp(2) has no argument, and always succeeds.
+    foreground < 0 || foreground == unsafe { libc::getpgrp() }
 }

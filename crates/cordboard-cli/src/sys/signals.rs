@@ -119,10 +119,7 @@ pub fn pending_signals(signals: &[libc::c_int]) -> Result<OwnedFd, rustix::io::E
     // SAFETY: signalfd(2) reads a set that is filled in.
     let number = unsafe { libc::signalfd(-1, &raw const set, flags) };
     if number < 0 {
-        let errno = std::io::Error::last_os_error().raw_os_error();
-        return Err(rustix::io::Errno::from_raw_os_error(
-            errno.unwrap_or(libc::EMFILE),
-        ));
+        return Err(super::last_errno());
     }
     // SAFETY: the call has returned it, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::Errno;
 use cordboard::cue::{Command, Done, Record, Records, Status};
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::geteuid;
 
 use crate::endpoint;
+use crate::sys;
 
 /// The number of bytes of waiting commands from which no further command is sent, because the
 /// peer does not read.
@@ -49,13 +50,12 @@ impl Peer {
 
     /// Returns whether the peer process belongs to this user.
     pub fn is_ours(&self) -> bool {
-        sockopt::socket_peercred(&self.socket).is_ok_and(|peer| peer.uid == geteuid())
+        sys::peer(&self.socket).is_ok_and(|peer| peer.uid == geteuid().as_raw())
     }
 
     /// Returns the number of the peer process. `None`: it is in another PID namespace.
     pub fn process(&self) -> Option<u32> {
-        let peer = sockopt::socket_peercred(&self.socket).ok()?;
-        u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+        sys::peer(&self.socket).ok()?.pid
     }
 
     /// Requests the status, unless the last request is still unanswered.
