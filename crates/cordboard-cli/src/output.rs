@@ -5,22 +5,23 @@
 //!
 //! Results wait for room until a signal to stop arrives, and after it only as
 //! long as the reader takes something within each second. Status lines do not
-//! wait.
+//! wait, and do not stop a job in the background.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cordboard::Errno as Named;
 use rustix::io::{Errno, write};
 use rustix::stdio::stderr;
+use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::bounded_write::{GRACE, has_room, pause, write_within};
 use crate::inherited::was_closed;
-use crate::signals;
+use crate::{signals, sys};
 
 /// How often a write is tried without room: only `EPIPE` reports that a full UNIX
 /// socket was shut down (`unix_poll`, net/unix/af_unix.c).
@@ -43,16 +44,87 @@ pub fn abandoned_by() -> Option<i32> {
     signals::stop().filter(|_| ABANDONED.load(Ordering::SeqCst) != 0)
 }
 
+/// The line at the end of standard error.
+pub static LAST_LINE: LastLine = LastLine::ended();
+
+/// The last line of an output, which may have no line feed yet: the next output ends it.
+#[derive(Debug)]
+pub struct LastLine(AtomicU8);
+
+impl LastLine {
+    const ENDED: u8 = 0;
+    const DRAWN: u8 = 1;
+    const PARTIAL: u8 = 2;
+
+    /// A whole line.
+    pub const fn ended() -> LastLine {
+        LastLine(AtomicU8::new(LastLine::ENDED))
+    }
+
+    /// It is drawn repeatedly, and is to be removed.
+    pub fn set_drawn(&self) {
+        self.0.store(LastLine::DRAWN, Ordering::Relaxed);
+    }
+
+    /// A part of it was written, and stays.
+    pub fn set_partial(&self) {
+        self.0.store(LastLine::PARTIAL, Ordering::Relaxed);
+    }
+
+    /// It is whole.
+    pub fn set_ended(&self) {
+        self.0.store(LastLine::ENDED, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes that end it on this output. In the background, the last line of the
+    /// terminal is one of another process.
+    pub fn end(&self, out: BorrowedFd<'_>) -> &'static str {
+        match self.0.load(Ordering::Relaxed) {
+            LastLine::DRAWN if sys::is_foreground(out) => "\r\x1b[K",
+            LastLine::PARTIAL => "\n",
+            _ => "",
+        }
+    }
+
+    /// As [`LastLine::end`], for an output that follows in any case.
+    fn take_end(&self, out: BorrowedFd<'_>) -> &'static str {
+        let end = self.end(out);
+        self.set_ended();
+        end
+    }
+
+    /// Writes text behind it, if there is room. Returns the number of bytes written, and
+    /// whether they are all.
+    pub fn write_status(&self, out: BorrowedFd<'_>, text: &str) -> (usize, bool) {
+        let text = self.end(out).to_owned() + text;
+        if text.is_empty() {
+            return (0, true);
+        }
+        let written = write_if_room(out, text.as_bytes());
+        let whole = written == text.len();
+        if whole {
+            self.set_ended();
+        }
+        (written, whole)
+    }
+
+    /// Ends it, and waits as for a result.
+    pub fn finish(&self, out: BorrowedFd<'_>) -> io::Result<()> {
+        write_all(out, self.take_end(out).as_bytes())
+    }
+}
+
 /// Prints a line on standard error. An error is ignored: there is nowhere to
 /// report it.
 pub fn print_line(line: impl fmt::Display) {
-    let _ = write_all(stderr(), format!("{line}\n").as_bytes());
+    let end = LAST_LINE.take_end(stderr());
+    let _ = write_all(stderr(), format!("{end}{line}\n").as_bytes());
 }
 
 /// Prints a status line on standard error if there is room. SIGALRM must
 /// interrupt the thread repeatedly meanwhile.
 pub fn print_status(line: impl fmt::Display) {
-    write_if_room(stderr(), format!("{line}\n").as_bytes());
+    LAST_LINE.write_status(stderr(), &format!("{line}\n"));
 }
 
 /// Writes to standard error what an option has requested. A failure counts as
@@ -61,7 +133,8 @@ pub fn print_result(bytes: &[u8]) -> Result<(), Named> {
     if was_closed(2) {
         return Err(Named::EBADF);
     }
-    let done = write_all(stderr(), bytes);
+    let done = LAST_LINE.finish(stderr());
+    let done = done.and_then(|()| write_all(stderr(), bytes));
     done.map_err(|error| errno_of(&error))
 }
 
@@ -142,13 +215,20 @@ pub fn write_all(out: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
 /// length. A terminal may have less room than the line needs, and another process
 /// may take the room: an interval timer of the caller then ends the write.
 pub fn write_if_room(out: BorrowedFd<'_>, bytes: &[u8]) -> usize {
-    if is_abandoned(out) {
+    if is_abandoned(out) || stops(out) {
         return 0;
     }
     match has_room(out, Some(Duration::ZERO)) {
         Ok(false) | Err(Errno::INTR) => 0,
         Ok(true) | Err(_) => write(out, bytes).unwrap_or(0),
     }
+}
+
+/// Returns whether the terminal stops this process, a job in the background, when it writes
+/// (`stty tostop`; `__tty_check_change`, drivers/tty/tty_jobctrl.c).
+fn stops(out: BorrowedFd<'_>) -> bool {
+    let tostop = || tcgetattr(out).is_ok_and(|it| it.local_modes.contains(LocalModes::TOSTOP));
+    !sys::is_foreground(out) && tostop() && !sys::ignores(libc::SIGTTOU)
 }
 
 /// [`write_all`] after a signal to stop.

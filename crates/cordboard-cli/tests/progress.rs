@@ -244,6 +244,35 @@ fn cat_counts_its_files() {
     cat.stop();
 }
 
+/// The wait for the next file begins behind the line of the one before.
+#[test]
+fn a_line_that_is_requested_during_a_wait_replaces_the_one_that_is_drawn() {
+    let folder = dir();
+    let from = file(&folder, "from", &bytes(10_000));
+    let waits = folder.path().join("waits");
+    let mut cat = drawing(
+        80,
+        cordboard()
+            .args(["cat", "--rate", "10000", from.to_str().unwrap()])
+            .arg(fifo(&waits)),
+    );
+    cat.line_with(&["  elapsed "]);
+    let pid = cat.child.id();
+    until("the end of the first file", || {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let mut files = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        (!files.any(|file| file == from)).then_some(())
+    });
+    signal(pid, Signal::USR1);
+    let says = "10000 bytes written: still waiting for an endpoint";
+    while !cat.screen.contains(says) {
+        assert!(more(&mut cat.master, &mut cat.screen), "{}", cat.screen);
+    }
+    let (before, _) = cat.screen.split_once(says).unwrap();
+    assert!(before.ends_with("\r\x1b[K"), "{before:?}");
+    cat.stop();
+}
+
 #[test]
 fn several_sinks_show_the_slowest() {
     let args = ["splice", "/dev/zero", "/dev/null", "-", "--size", "1G"];

@@ -9,15 +9,14 @@ use rustix::stdio::stderr;
 use rustix::termios::isatty;
 
 use super::style::Style;
-use crate::output;
-
-const WIPED: &str = "\r\x1b[K";
+use crate::output::{self, LAST_LINE, LastLine};
+use crate::sys;
 
 /// The line on the screen.
 #[derive(Debug)]
 pub struct Screen {
-    /// A line is drawn; of lines: the last one has no line feed yet.
-    on: bool,
+    /// The line that is drawn; of lines: the last one may be a part.
+    last: &'static LastLine,
     style: Style,
     out: BorrowedFd<'static>,
 }
@@ -26,7 +25,7 @@ impl Screen {
     /// On standard error.
     pub fn new(style: Style) -> Screen {
         Screen {
-            on: false,
+            last: &LAST_LINE,
             style,
             out: stderr(),
         }
@@ -36,13 +35,15 @@ impl Screen {
     #[cfg(test)]
     pub fn on(style: Style, out: BorrowedFd<'static>) -> Screen {
         Screen {
+            last: Box::leak(Box::new(LastLine::ended())),
+            style,
             out,
-            ..Screen::new(style)
         }
     }
 
     /// Draws a line in place of the one before, or prints it behind that. Clears it
-    /// if nothing fits, since the terminal has become narrower.
+    /// if nothing fits, since the terminal has become narrower. In the background, another
+    /// process has the terminal: nothing is drawn.
     pub fn draw(&mut self, line: &str) {
         if line.is_empty() {
             return self.print("");
@@ -50,40 +51,27 @@ impl Screen {
         if self.style == Style::Lines {
             return self.print(&format!("{line}\n"));
         }
+        if !sys::is_foreground(self.out) {
+            return self.last.set_ended();
+        }
         let line = format!("\r{line}\x1b[K");
-        self.on |= output::write_if_room(self.out, line.as_bytes()) > 0;
-    }
-
-    /// What ends the line on the screen.
-    fn end(&self) -> &'static str {
-        match self.style {
-            Style::Lines => "\n",
-            _ => WIPED,
+        if output::write_if_room(self.out, line.as_bytes()) > 0 {
+            self.last.set_drawn();
         }
     }
 
     /// Prints a status line in place of the line that is drawn.
     pub fn print(&mut self, line: &str) {
-        let line = match self.on {
-            true => self.end().to_owned() + line,
-            false if line.is_empty() => return,
-            false => line.to_owned(),
-        };
-        let written = output::write_if_room(self.out, line.as_bytes());
-        if written == line.len() {
-            self.on = false;
-        } else if self.style == Style::Lines {
-            // A part of a line.
-            self.on |= written > 0;
+        let (written, whole) = self.last.write_status(self.out, line);
+        if self.style == Style::Lines && written > 0 && !whole {
+            self.last.set_partial();
         }
     }
 
     /// Clears the line, so that a result can be printed, and waits as for a
     /// result. An error of the terminal does not stop the transfer.
     pub fn clear(&mut self) {
-        if std::mem::take(&mut self.on) {
-            let _ = output::write_all(self.out, self.end().as_bytes());
-        }
+        let _ = self.last.finish(self.out);
     }
 }
 
@@ -157,9 +145,9 @@ mod tests {
     #[test]
     fn a_line_begins_a_line() {
         let lines = written(Style::Lines, |screen| {
-            screen.on = true;
+            screen.last.set_partial();
             screen.draw("one");
-            screen.on = true;
+            screen.last.set_partial();
             screen.clear();
         });
         assert_eq!(lines, "\none\n\n|");

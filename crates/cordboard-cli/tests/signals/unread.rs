@@ -209,31 +209,114 @@ fn no_line_that_is_drawn_stops_the_film() {
 /// tostop`); one that was interrupted reports, and ends.
 #[test]
 fn a_job_in_the_background_is_not_stopped_by_its_report() {
-    use rustix::process::{WaitOptions, ioctl_tiocsctty, setsid, waitpid};
     for by in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let (_master, slave) = terminal_of(80);
-        let mut modes = rustix::termios::tcgetattr(&slave).unwrap();
-        modes.local_modes |= rustix::termios::LocalModes::TOSTOP;
-        let now = rustix::termios::OptionalActions::Now;
-        rustix::termios::tcsetattr(&slave, now, &modes).unwrap();
+        let (_master, slave) = terminal_of_a_job(true);
         let mut command = cordboard();
         command.args(["splice", "--json", "/nowhere", "-"]);
         command.stderr(slave.try_clone().unwrap()).process_group(0);
-        assert!(testkit::child::in_a_child(|| {
-            setsid().unwrap();
-            ioctl_tiocsctty(&slave).unwrap();
+        in_a_session(&slave, || {
             let job = command.spawn().unwrap().id();
-            let pid = rustix::process::Pid::from_raw(job as i32);
-            let next = || waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap().1;
-            let stopped = next().stopping_signal() == Some(Signal::TTOU.as_raw());
+            let stopped = next_of(job).stopping_signal() == Some(Signal::TTOU.as_raw());
             signal(job, by);
             signal(job, Signal::CONT);
-            let last = next();
+            let last = next_of(job);
             if last.stopped() {
                 signal(job, Signal::KILL);
             }
             stopped && last.exit_status() == Some(128 + by.as_raw())
-        }));
+        });
+    }
+}
+
+/// A terminal of a job in the background. `tostop`: the kernel stops the job when it writes.
+fn terminal_of_a_job(tostop: bool) -> (File, File) {
+    let (master, slave) = terminal_of(80);
+    let mut modes = rustix::termios::tcgetattr(&slave).unwrap();
+    (modes.local_modes).set(rustix::termios::LocalModes::TOSTOP, tostop);
+    let now = rustix::termios::OptionalActions::Now;
+    rustix::termios::tcsetattr(&slave, now, &modes).unwrap();
+    (master, slave)
+}
+
+/// Runs `what` in a process that leads the session of this terminal, and is in its foreground.
+fn in_a_session(slave: &File, what: impl FnOnce() -> bool) {
+    use rustix::process::{ioctl_tiocsctty, setsid};
+    assert!(testkit::child::in_a_child(|| {
+        setsid().unwrap();
+        ioctl_tiocsctty(slave).unwrap();
+        what()
+    }));
+}
+
+/// The next change of the state of this job.
+fn next_of(job: u32) -> rustix::process::WaitStatus {
+    use rustix::process::{Pid, WaitOptions, waitpid};
+    let pid = Pid::from_raw(job as i32);
+    waitpid(pid, WaitOptions::UNTRACED).unwrap().unwrap().1
+}
+
+/// What has arrived on the terminal until its last writer closes it.
+fn all_of(mut master: File) -> String {
+    let mut screen = String::new();
+    while more(&mut master, &mut screen) {}
+    screen
+}
+
+/// The terminal is one of the foreground, where another command may draw.
+#[test]
+fn a_job_in_the_background_draws_nothing() {
+    let dir = dir();
+    let path = file(&dir, "paced", &bytes(10_000));
+    for (tostop, background) in [(false, true), (true, true), (false, false)] {
+        let (master, slave) = terminal_of_a_job(tostop);
+        let mut command = cordboard();
+        command.arg("cat").arg(&path).args(["--rate", "10000"]);
+        command.stdout(Stdio::null()).env("TERM", "xterm");
+        command.stderr(slave.try_clone().unwrap());
+        if background {
+            command.process_group(0);
+        }
+        in_a_session(&slave, || {
+            let job = command.spawn().unwrap().id();
+            let last = next_of(job);
+            if last.stopped() {
+                signal(job, Signal::KILL);
+            }
+            last.exit_status() == Some(0)
+        });
+        drop((slave, command));
+        let screen = all_of(master);
+        assert_eq!(screen.contains("\x1b[K"), !background, "{screen:?}");
+    }
+}
+
+/// A line that is requested is printed in the background too, unless that would stop the job.
+#[test]
+fn a_job_in_the_background_answers_if_it_may_write() {
+    for tostop in [false, true] {
+        let (mut master, slave) = terminal_of_a_job(tostop);
+        let mut command = cordboard();
+        let args = ["splice", "/dev/zero", "/dev/null", "--rate", "1M"];
+        command.args(args).env("TERM", "xterm");
+        command.stderr(slave.try_clone().unwrap()).process_group(0);
+        in_a_session(&slave, || {
+            let job = command.spawn().unwrap().id();
+            until("its handlers", || handles(job, 14).then_some(()));
+            signal(job, Signal::USR1);
+            let mut screen = String::new();
+            until("the answer", || {
+                if rustix::io::ioctl_fionread(&master).unwrap() > 0 {
+                    more(&mut master, &mut screen);
+                }
+                (tostop || screen.contains(" written")).then_some(())
+            });
+            signal(job, Signal::INT);
+            let last = next_of(job);
+            if last.stopped() {
+                signal(job, Signal::KILL);
+            }
+            last.exit_status() == Some(130)
+        });
     }
 }
 
