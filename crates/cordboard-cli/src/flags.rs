@@ -102,7 +102,8 @@ const KEYS: &str = "\
 Keys: j and k or the arrows select a transfer, p pauses it, r resumes it, Space
 does either. + and - raise and lower its rate (1, 2, 5, 10 and so on), = or R
 types in a rate, 0 removes rate and schedule, a lets it use what other work leaves
-idle, c cancels it after a question. ? shows the keys, q quits.
+idle, c cancels it after a question. ? shows the keys, Ctrl-L draws the screen
+again, q quits.
 The commands are found in the directory cordboard of $XDG_RUNTIME_DIR, or of
 /run/user/UID, if that belongs to the user; otherwise in /tmp/cordboard-UID.";
 

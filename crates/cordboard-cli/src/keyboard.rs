@@ -12,6 +12,8 @@ pub enum Key {
     Down,
     Home,
     End,
+    /// Ctrl-L, which draws the screen again.
+    Redraw,
 }
 
 /// Decodes bytes that arrive in any pieces. The escape sequences of other keys are
@@ -19,8 +21,8 @@ pub enum Key {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Decoder {
     state: State,
-    /// The first digit of a sequence.
-    number: u8,
+    /// The first number of a sequence.
+    number: u16,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +31,12 @@ enum State {
     Plain,
     /// After ESC.
     Escape,
-    /// Inside a sequence, which ends with a byte from `@` on.
+    /// Inside a sequence, at its first number. It ends with a byte from `@` on.
     Sequence,
+    /// Behind the first number.
+    Rest,
+    /// After ESC [ [, which the Linux console sends for F1 to F5, with a letter.
+    Function,
 }
 
 impl Decoder {
@@ -46,12 +52,18 @@ impl Decoder {
             }
             // With Alt.
             (State::Escape, _) => self.state = State::Plain,
-            (State::Sequence, b'@'..=b'~') => {
+            (State::Sequence, b'[') => self.state = State::Function,
+            (State::Function, _) => self.state = State::Plain,
+            (State::Sequence | State::Rest, b'@'..=b'~') => {
                 self.state = State::Plain;
                 return named(byte, self.number);
             }
-            (State::Sequence, byte) if self.number == 0 => self.number = byte,
-            (State::Sequence, _) => {}
+            (State::Sequence, b'0'..=b'9') => {
+                let digit = u16::from(byte - b'0');
+                self.number = self.number.saturating_mul(10).saturating_add(digit);
+            }
+            (State::Sequence, _) => self.state = State::Rest,
+            (State::Rest, _) => {}
             (State::Plain, byte) => return plain(byte),
         }
         None
@@ -78,18 +90,19 @@ fn plain(byte: u8) -> Option<Key> {
     match byte {
         b'\r' | b'\n' => Some(Key::Enter),
         0x7f | 0x08 => Some(Key::Backspace),
+        0x0c => Some(Key::Redraw),
         b' '..=b'~' => Some(Key::Char(char::from(byte))),
         _ => None,
     }
 }
 
 /// The key of a sequence (`console_codes(4)`, and xterm's).
-fn named(end: u8, number: u8) -> Option<Key> {
+fn named(end: u8, number: u16) -> Option<Key> {
     match (end, number) {
         (b'A', _) => Some(Key::Up),
         (b'B', _) => Some(Key::Down),
-        (b'H', _) | (b'~', b'1' | b'7') => Some(Key::Home),
-        (b'F', _) | (b'~', b'4' | b'8') => Some(Key::End),
+        (b'H', _) | (b'~', 1 | 7) => Some(Key::Home),
+        (b'F', _) | (b'~', 4 | 8) => Some(Key::End),
         _ => None,
     }
 }
@@ -114,6 +127,13 @@ mod tests {
             Key::Char('z'),
         ];
         assert_eq!(keys, expected);
+        // F5, F6, F1, Home with Shift, and F1 of the Linux console.
+        let others = b"\x1b[15~\x1b[17~\x1b[11~\x1b[1;2H\x1b[[A\x0c\x1b[71~\x1b[70000~";
+        let keys: Vec<Key> = others
+            .iter()
+            .filter_map(|byte| decoder.key(*byte))
+            .collect();
+        assert_eq!(keys, [Key::Home, Key::Redraw]);
     }
 
     #[test]

@@ -72,6 +72,10 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
             Typed::Nothing => decoder.close().into_iter().collect(),
         };
         for key in pressed {
+            if key == Key::Redraw {
+                screen.forget();
+                continue;
+            }
             match keys.press(key, &fleet.rows()) {
                 Action::Quit => return Ok(()),
                 Action::Send(id, command) => fleet.send(id, command),

@@ -64,6 +64,11 @@ impl Screen {
         }
     }
 
+    /// Has all lines drawn again: another process may have written to the terminal.
+    pub fn forget(&mut self) {
+        self.size = None;
+    }
+
     /// Draws the lines that have changed; all of them after a change of the size, and
     /// after the process was stopped. In the background, the terminal belongs to another
     /// process.

@@ -194,7 +194,7 @@ fn bottom(rows: &[&Row], keys: &Keys, size: Size) -> String {
 }
 
 fn help(size: Size) -> Vec<Line> {
-    const LINES: [(&str, &str); 11] = [
+    const LINES: [(&str, &str); 12] = [
         ("j k arrows", "select a transfer"),
         ("p", "pause"),
         ("r", "resume"),
@@ -204,6 +204,7 @@ fn help(size: Size) -> Vec<Line> {
         ("0", "remove rate and schedule"),
         ("a", "use only idle resources"),
         ("c", "cancel, after a question"),
+        ("Ctrl-L", "draw the screen again"),
         ("q", "quit"),
         ("", "max: at most this rate"),
     ];

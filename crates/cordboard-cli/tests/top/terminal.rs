@@ -51,6 +51,22 @@ fn a_terminal_without_escape_sequences_gets_the_table() {
     tty.shows(&[&moving.child.id().to_string(), "/dev/zero -> /dev/null"]);
 }
 
+/// Otherwise only lines that change are drawn.
+#[test]
+fn the_screen_is_drawn_again_on_request() {
+    let home = Home::make();
+    let mut tty = Tty::start(home.cordboard().arg("top"), 8, 80);
+    tty.shows(&["No transfers are running."]);
+    tty.print("\x1b[5;1Hfrom another process");
+    tty.shows(&["from another process"]);
+    tty.press("\x0c");
+    tty.sees("the screen as before", |lines| {
+        lines[1] == "No transfers are running." && lines[4].is_empty()
+    });
+    tty.press("q");
+    assert_eq!(tty.ends().code(), Some(0));
+}
+
 #[test]
 fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     let home = Home::make();

@@ -88,6 +88,12 @@ impl Tty {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Writes to the terminal, as another process does.
+    pub fn print(&self, text: &str) {
+        let length = rustix::io::write(&self.slave, text.as_bytes()).unwrap();
+        assert_eq!(length, text.len());
+    }
+
     /// Changes the size of the terminal.
     pub fn resize(&self, rows: u16, columns: u16) {
         self.screen
