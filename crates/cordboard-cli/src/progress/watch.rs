@@ -95,11 +95,11 @@ impl Watch {
         self.buffered = Some((0, size));
     }
 
-    /// Counts the operands once it draws, and shows the files that have ended. Called before a
-    /// sink is open: see [`Scan::prepare`].
+    /// Shows the files that have ended, and counts the operands once their number may be shown,
+    /// here or by another process. Called before a sink is open: see [`Scan::prepare`].
     pub fn count(&mut self, operands: Operands) {
         self.files = Some(0);
-        if self.draws() {
+        if self.status_interval().is_some() {
             self.scan = Scan::prepare(operands);
         }
     }
@@ -126,7 +126,9 @@ impl Watch {
     pub fn mute(&mut self) {
         self.screen.print("");
         self.style = Style::Nothing;
-        self.scan = None;
+        if self.live.is_none() {
+            self.scan = None;
+        }
         if std::mem::take(&mut self.ticking) && signals::stop().is_none() {
             signals::draw_every(Duration::ZERO);
         }
@@ -135,6 +137,7 @@ impl Watch {
     /// Called before each transfer, with the bytes to move in all.
     pub fn begin(&mut self, total: Option<u64>) {
         let start = *self.start.get_or_insert_with(Instant::now);
+        self.live.iter().for_each(|live| live.begin(start));
         self.before = Before {
             read: self.latest_read,
             written: self.latest,
@@ -244,12 +247,10 @@ impl Watch {
                 false => {}
             }
         }
-        if !self.draws() || elapsed < QUIET {
+        if elapsed < QUIET {
             return;
         }
-        if let Some(scan) = &mut self.scan {
-            scan.begin();
-        }
+        self.scan.iter_mut().for_each(Scan::begin);
         let Some(drawn_at) = self.style.next(self.drawn_at, elapsed) else {
             return;
         };

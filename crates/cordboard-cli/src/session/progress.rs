@@ -14,17 +14,15 @@ impl Session {
         self.watch.begin(None);
     }
 
-    /// Counts these operands while the progress of their transfers is drawn.
+    /// Counts these operands while their transfers run, if the numbers may be shown.
     pub fn count_operands(&mut self, paths: Vec<PathBuf>, recursive: bool, most: Option<u64>) {
-        if self.watch.draws() {
-            self.watch.count(Operands {
-                paths,
-                recursive,
-                most,
-                // Stages change the number of bytes written.
-                bytes: !self.staging.stages.transform(),
-            });
-        }
+        self.watch.count(Operands {
+            paths,
+            recursive,
+            most,
+            // Stages change the number of bytes written.
+            bytes: !self.staging.stages.transform(),
+        });
     }
 
     /// Sets the number of files that have ended, for progress.

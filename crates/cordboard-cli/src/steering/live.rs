@@ -1,10 +1,10 @@
 //! The progress of the command, for another thread.
 
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
-use cordboard::cue::{Command, Status};
-use cordboard::{Control, DataPath, Errno};
+use cordboard::cue::{Command, Done, State, Status};
+use cordboard::{Control, DataPath, Errno, Report};
 
 use super::client::Steered;
 use super::control;
@@ -15,7 +15,8 @@ use crate::signals;
 #[derive(Debug)]
 pub struct Live {
     control: &'static Control,
-    start: Instant,
+    /// The start of the first transfer, after the wait for the endpoints.
+    start: OnceLock<Instant>,
     moved: Mutex<Moved>,
 }
 
@@ -29,11 +30,11 @@ struct Moved {
 }
 
 impl Live {
-    /// Creates the progress before any byte has moved.
+    /// Creates the progress before the first transfer.
     pub fn new(control: &'static Control) -> Live {
         Live {
             control,
-            start: Instant::now(),
+            start: OnceLock::new(),
             moved: Mutex::new(Moved {
                 path: None,
                 read: 0,
@@ -42,6 +43,11 @@ impl Live {
                 under_way: 0,
             }),
         }
+    }
+
+    /// Sets the start of the first transfer, unless it is set.
+    pub fn begin(&self, start: Instant) {
+        let _ = self.start.set(start);
     }
 
     /// Stores the progress. Costs a lock that no thread holds for long.
@@ -68,9 +74,13 @@ impl Live {
         self.control.is_paused()
     }
 
-    /// Returns the time since the start of the command.
-    pub fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+    /// Returns the last status, and the record of the end.
+    pub fn end(&self, report: &Report) -> (Status, Done) {
+        let (last, mut done) = (self.status(), Done::of(1, report));
+        // After the report is made, the sink may still be closed. An earlier status must not
+        // have a later time than the end.
+        done.elapsed = done.elapsed.max(last.elapsed);
+        (last, done)
     }
 }
 
@@ -83,8 +93,16 @@ impl Steered for Live {
         status.queued = moved.under_way.saturating_sub(1);
         status.path = moved.path;
         (status.read, status.written) = (moved.read, moved.written);
-        status.elapsed = self.elapsed();
         status.total = moved.total;
+        match self.start.get() {
+            Some(start) => status.elapsed = start.elapsed(),
+            None => {
+                status.transfer = 0;
+                if status.state == State::Running {
+                    status.state = State::Idle;
+                }
+            }
+        }
         status
     }
 
@@ -103,7 +121,28 @@ impl Steered for Live {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn the_time_begins_with_the_transfer_and_does_not_go_back() {
+        let control = Box::leak(Box::new(Control::without_descriptor()));
+        let live = Live::new(control);
+        let waiting = live.status();
+        assert_eq!(
+            (waiting.state, waiting.elapsed),
+            (State::Idle, Duration::ZERO)
+        );
+        control.pause();
+        assert_eq!(live.status().state, State::Paused);
+        control.resume();
+        live.begin(Instant::now());
+        let status = live.status();
+        assert_eq!(status.state, State::Running);
+        let (last, done) = live.end(&Report::default());
+        assert!(status.elapsed <= last.elapsed && last.elapsed <= done.elapsed);
+    }
 
     /// A second signal would end the process without its report.
     #[test]

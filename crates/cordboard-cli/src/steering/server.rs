@@ -7,12 +7,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cordboard::cue::Done;
 use cordboard::{Control, Report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::umask;
 
-use super::client::Steered as _;
 use super::clients::Clients;
 use super::live::Live;
 use crate::bounded_write::GRACE;
@@ -82,7 +80,8 @@ impl Steering {
     /// Reports the end of the command to all clients.
     pub fn end(&self, report: &Report) {
         if let Ok(mut clients) = self.clients.lock() {
-            clients.end(self.live.status(), Done::of(1, report));
+            let (last, done) = self.live.end(report);
+            clients.end(last, done);
             clients.flush(GRACE);
         }
     }

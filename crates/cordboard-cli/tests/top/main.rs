@@ -45,7 +45,7 @@ impl Home {
             .collect()
     }
 
-    /// Starts a transfer without an end, and waits until it is listed.
+    /// Starts a transfer without an end, and waits until it is listed and runs.
     pub fn moving(&self, socket: &str, args: &[&str]) -> Moving {
         let whole = || {
             self.entries()
@@ -65,7 +65,11 @@ impl Home {
             .spawn()
             .unwrap();
         until("an entry", || (whole() > before).then_some(()));
-        Moving { child, socket }
+        let moving = Moving { child, socket };
+        until("the start", || {
+            (moving.status()["state"] == "running").then_some(())
+        });
+        moving
     }
 }
 
