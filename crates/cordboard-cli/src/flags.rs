@@ -104,8 +104,8 @@ does either. + and - raise and lower its rate (1, 2, 5, 10 and so on), = or R
 types in a rate, 0 removes rate and schedule, a lets it use what other work leaves
 idle, c cancels it after a question. ? shows the keys, Ctrl-L draws the screen
 again, q quits.
-The commands are found in the directory cordboard of $XDG_RUNTIME_DIR, or of
-/run/user/UID, if that belongs to the user; otherwise in /tmp/cordboard-UID.";
+The commands are found in the directories cordboard of $XDG_RUNTIME_DIR and of
+/run/user/UID, if these belong to the user, and in /tmp/cordboard-UID.";
 
 /// Moves bytes unchanged between any two endpoints, by the fastest path that
 /// this kernel has for the pair, and reports exactly what was moved.

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cordboard::{Errno as Named, fstat};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdir, open, openat, stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdir, open, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 
+use super::Places;
 use super::entry::{Entry, Registered};
 use crate::problem::Problem;
 
@@ -28,30 +29,28 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory of this user; creates it if there is none.
+    /// Opens the directory for new entries of this user; creates it if there is none.
+    pub fn open() -> Result<Directory, Problem> {
+        Directory::at(Places::of_user().first())
+    }
+
+    /// Opens this directory; creates it if there is none.
+    pub fn at(path: PathBuf) -> Result<Directory, Problem> {
+        match mkdir(&path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Directory::existing(path),
+            Err(errno) => Err(failed(&path, errno, "creating")),
+        }
+    }
+
+    /// Opens this directory.
     ///
     /// A directory that belongs to another user, or to which others may write, is refused:
     /// another user could add entries, and this user would steer the wrong process.
-    pub fn open() -> Result<Directory, Problem> {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR");
-        Directory::at(place(runtime.as_deref()))
-    }
-
-    pub fn at(path: PathBuf) -> Result<Directory, Problem> {
-        let shown = path.to_string_lossy();
-        let failed = |errno: Errno, doing: &str| {
-            let errno = Named::from(errno);
-            Problem::unsided(&*shown, errno, format!("{errno} {doing}"))
-        };
-        match mkdir(&path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(failed(errno, "creating the directory of control sockets")),
-        }
+    pub(super) fn existing(path: PathBuf) -> Result<Directory, Problem> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = open(&path, flags, Mode::empty())
-            .map_err(|errno| failed(errno, "opening the directory of control sockets"))?;
-        let stat = fstat(&fd)
-            .map_err(|errno| failed(errno, "checking the directory of control sockets"))?;
+        let fd =
+            open(&path, flags, Mode::empty()).map_err(|errno| failed(&path, errno, "opening"))?;
+        let stat = fstat(&fd).map_err(|errno| failed(&path, errno, "checking"))?;
         let others = Mode::WGRP | Mode::WOTH;
         let refused = match () {
             () if stat.st_uid != geteuid().as_raw() => "belongs to another user",
@@ -60,7 +59,7 @@ impl Directory {
             }
             () => return Ok(Directory { fd, path }),
         };
-        let problem = Problem::unsided(&*shown, Named::EPERM, refused);
+        let problem = Problem::unsided(path.to_string_lossy(), Named::EPERM, refused);
         Err(problem.help("remove it, or set XDG_RUNTIME_DIR to a directory of your own"))
     }
 
@@ -101,10 +100,11 @@ impl Directory {
     ///
     /// Of several entries with the same socket, those of processes that were killed are
     /// removed.
-    pub fn entries(&self) -> Result<Vec<(OsString, Entry)>, Errno> {
+    pub fn entries(&self) -> Result<Vec<(OsString, Entry)>, Problem> {
+        let unreadable = |errno| failed(&self.path, errno, "reading");
         let mut all = Vec::new();
-        for item in Dir::read_from(&self.fd)? {
-            let item = item?;
+        for item in Dir::read_from(&self.fd).map_err(unreadable)? {
+            let item = item.map_err(unreadable)?;
             let name = OsStr::from_bytes(item.file_name().to_bytes());
             if !name.as_bytes().ends_with(SUFFIX.as_bytes()) {
                 continue;
@@ -157,23 +157,10 @@ impl Directory {
     }
 }
 
-/// Returns the path of the directory: in the runtime directory of the user, or in `/tmp`.
-///
-/// A runtime directory of another user is not used. `sudo` may keep the variable, and its
-/// owner could not use a directory that root has created there.
-fn place(runtime: Option<&OsStr>) -> PathBuf {
-    let user = geteuid().as_raw();
-    let is_ours = |path: &Path| stat(path).is_ok_and(|stat| stat.st_uid == user);
-    let of_login = PathBuf::from(format!("/run/user/{user}"));
-    let candidates = runtime.map(PathBuf::from).filter(|path| path.is_absolute());
-    let found = candidates
-        .into_iter()
-        .chain([of_login])
-        .find(|path| is_ours(path));
-    match found {
-        Some(path) => path.join("cordboard"),
-        None => PathBuf::from(format!("/tmp/cordboard-{user}")),
-    }
+fn failed(path: &Path, errno: impl Into<Named>, doing: &str) -> Problem {
+    let errno = errno.into();
+    let text = format!("{errno} {doing} the directory of control sockets");
+    Problem::unsided(path.to_string_lossy(), errno, text)
 }
 
 /// Whether there is a process with this number.
@@ -266,16 +253,5 @@ mod tests {
         std::fs::remove_dir(&path).unwrap();
         std::os::unix::fs::symlink(base.path(), &path).unwrap();
         assert!(Directory::at(path).is_err(), "a symlink");
-    }
-
-    #[test]
-    fn only_an_own_runtime_directory_counts() {
-        let base = tempfile::tempdir().unwrap();
-        let own = place(Some(base.path().as_os_str()));
-        assert_eq!(own, base.path().join("cordboard"));
-        for other in ["relative", "/nonexistent/there"] {
-            let path = place(Some(OsStr::new(other)));
-            assert!(!path.starts_with(other), "{path:?}");
-        }
     }
 }

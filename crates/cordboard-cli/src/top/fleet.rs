@@ -10,7 +10,8 @@ use cordboard::cue::Command;
 use super::peer::{Event, Peer};
 use super::row::{Id, Row};
 use crate::cue::name_of;
-use crate::registry::{Directory, Entry};
+use crate::problem::Problem;
+use crate::registry::{Directory, Entry, Opened, Places};
 
 /// The maximum number of connections.
 const MOST: usize = 500;
@@ -19,19 +20,21 @@ const AFTER: Duration = Duration::from_secs(3);
 
 /// The transfers.
 pub struct Fleet {
-    directory: Option<Directory>,
+    places: Option<Places>,
     members: Vec<Member>,
     next: Id,
     left_out: Option<LeftOut>,
 }
 
-/// Why commands of the directory are not shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why commands may not be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeftOut {
     /// No descriptor is available for their connections.
     Descriptors(Errno),
     /// There are more than the maximum number of connections.
     Most,
+    /// A directory cannot be used. Commands have no entries in it, unless it was changed since.
+    Directory(String),
 }
 
 impl std::fmt::Display for LeftOut {
@@ -39,9 +42,13 @@ impl std::fmt::Display for LeftOut {
         match self {
             LeftOut::Descriptors(errno) => write!(f, "some commands are not shown: {errno}"),
             LeftOut::Most => write!(f, "only {MOST} commands are shown"),
+            LeftOut::Directory(problem) => write!(f, "{problem}"),
         }
     }
 }
+
+/// An entry, with its name and its directory.
+type Found<'a> = (&'a Directory, OsString, Entry);
 
 struct Member {
     /// The name of its entry. `None`: the user has named the socket.
@@ -52,10 +59,10 @@ struct Member {
 }
 
 impl Fleet {
-    /// Creates the list of the commands in the directory.
-    pub fn of(directory: Directory) -> Fleet {
+    /// Creates the list of the commands in these directories.
+    pub fn of(places: Places) -> Fleet {
         Fleet {
-            directory: Some(directory),
+            places: Some(places),
             members: Vec::new(),
             next: 1,
             left_out: None,
@@ -65,7 +72,7 @@ impl Fleet {
     /// Creates the list of these control sockets.
     pub fn named(peers: Vec<(String, Peer)>) -> Fleet {
         let mut fleet = Fleet {
-            directory: None,
+            places: None,
             members: Vec::new(),
             next: 1,
             left_out: None,
@@ -86,21 +93,47 @@ impl Fleet {
         self.next += 1;
     }
 
-    /// Adds new commands, and removes the entries of processes that have ended.
-    pub fn scan(&mut self) -> Result<(), Errno> {
-        let Some(directory) = self.directory.take() else {
+    /// Adds new commands, and removes the entries of processes that have ended. Fails if no
+    /// directory can be used.
+    pub fn scan(&mut self) -> Result<(), Problem> {
+        let Some(places) = &self.places else {
             return Ok(());
         };
-        let entries = directory.entries();
+        let Opened {
+            directories,
+            mut problem,
+            is_first,
+        } = places.open();
+        let is_lost = directories.is_empty() && is_first;
+        let mut all = Vec::new();
+        for directory in &directories {
+            match directory.entries() {
+                Ok(entries) => {
+                    all.extend((entries.into_iter()).map(|(name, entry)| (directory, name, entry)))
+                }
+                Err(unreadable) => problem = problem.or(Some(unreadable)),
+            }
+        }
+        // A name begins with the time of the start.
+        all.sort_by(|a: &Found<'_>, b| a.1.cmp(&b.1));
         self.left_out = None;
-        let known = |members: &[Member], name: &OsString| {
-            members
-                .iter()
-                .any(|member| member.entry.as_ref() == Some(name))
+        self.add_new(&all);
+        let Some(problem) = problem else {
+            return Ok(());
         };
-        let all = entries.as_deref().unwrap_or_default();
-        for (name, entry) in all {
-            if known(&self.members, name) {
+        let left_out = match problem.errno {
+            Some(errno @ (Errno::EMFILE | Errno::ENFILE)) => LeftOut::Descriptors(errno),
+            _ if is_lost => return Err(problem),
+            _ => LeftOut::Directory(format!("{}: {}", problem.operand, problem.text)),
+        };
+        self.left_out.get_or_insert(left_out);
+        Ok(())
+    }
+
+    fn add_new(&mut self, all: &[Found<'_>]) {
+        for (directory, name, entry) in all {
+            let is_known = |member: &Member| member.entry.as_ref() == Some(name);
+            if self.members.iter().any(is_known) {
                 continue;
             }
             if self.members.len() >= MOST {
@@ -124,20 +157,11 @@ impl Fleet {
                 Ok(_) | Err(_) => {}
             }
         }
-        self.directory = Some(directory);
-        match entries {
-            Ok(_) => Ok(()),
-            Err(errno @ (rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)) => {
-                self.left_out = Some(LeftOut::Descriptors(errno.into()));
-                Ok(())
-            }
-            Err(errno) => Err(errno.into()),
-        }
     }
 
     /// Returns why the last scan left out commands, if it did.
-    pub fn left_out(&self) -> Option<LeftOut> {
-        self.left_out
+    pub fn left_out(&self) -> Option<&LeftOut> {
+        self.left_out.as_ref()
     }
 
     /// Requests the status of all transfers.
@@ -210,10 +234,10 @@ fn label_of(entry: &Entry) -> String {
 }
 
 /// Whether the process that listens has an entry of its own for this socket.
-fn is_of_another(peer: &Peer, entry: &Entry, all: &[(OsString, Entry)]) -> bool {
+fn is_of_another(peer: &Peer, entry: &Entry, all: &[Found<'_>]) -> bool {
     let pid = peer.process().filter(|pid| *pid != entry.pid);
     let is_its_own =
-        |pid| (all.iter()).any(|(_, other)| other.pid == pid && other.socket == entry.socket);
+        |pid| (all.iter()).any(|(_, _, other)| other.pid == pid && other.socket == entry.socket);
     pid.is_some_and(is_its_own)
 }
 
@@ -229,29 +253,73 @@ fn refusal(word: u32, errno: Errno) -> String {
 mod tests {
     use super::*;
 
-    /// The list stays, and says that it is not complete.
-    #[test]
-    fn a_command_without_a_descriptor_for_its_connection_is_left_out() {
-        let base = tempfile::tempdir().unwrap();
-        let directory = Directory::at(base.path().join("cordboard")).unwrap();
+    /// A socket that listens in this directory, and its entry in another.
+    fn entry(base: &std::path::Path) -> (std::os::unix::net::UnixListener, Entry) {
         let entry = Entry {
             pid: std::process::id(),
             command: "splice".to_owned(),
             label: "a -> b".to_owned(),
-            socket: base.path().join("s").into_os_string(),
+            socket: base.join("s").into_os_string(),
         };
-        let _listener = std::os::unix::net::UnixListener::bind(&entry.socket).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&entry.socket).unwrap();
+        (listener, entry)
+    }
+
+    /// The list stays, and says that it is not complete.
+    #[test]
+    fn a_command_without_a_descriptor_for_its_connection_is_left_out() {
+        let base = tempfile::tempdir().unwrap();
+        let places = Places::only(base.path());
+        let (_listener, entry) = entry(base.path());
+        let directory = Directory::at(places.first()).unwrap();
         let _registered = directory.register(&entry).unwrap();
-        let mut fleet = Fleet::of(directory);
-        testkit::refuse::apart(|| {
-            testkit::refuse::refuse(&[libc::SYS_socket], libc::EMFILE);
-            fleet.scan().unwrap();
-        });
-        let left_out = fleet.left_out().unwrap();
-        assert_eq!(left_out, LeftOut::Descriptors(Errno::EMFILE));
-        assert!(fleet.rows().is_empty());
+        let mut fleet = Fleet::of(places);
+        for call in [libc::SYS_socket, libc::SYS_openat] {
+            testkit::refuse::apart(|| {
+                testkit::refuse::refuse(&[call], libc::EMFILE);
+                fleet.scan().unwrap();
+            });
+            let left_out = fleet.left_out().unwrap();
+            assert_eq!(*left_out, LeftOut::Descriptors(Errno::EMFILE));
+            assert!(fleet.rows().is_empty());
+        }
         fleet.scan().unwrap();
         assert_eq!((fleet.left_out(), fleet.rows().len()), (None, 1));
+    }
+
+    /// A job of cron has no runtime directory.
+    #[test]
+    fn commands_of_all_directories_are_shown() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = tempfile::tempdir().unwrap();
+        let runtime = base.path().join("runtime");
+        let (_listener, entry) = entry(base.path());
+        let without = Places::among(None, &base.path().join("run"), base.path());
+        let last = Directory::at(without.first()).unwrap();
+        let registered = last.register(&entry).unwrap();
+        std::fs::create_dir(&runtime).unwrap();
+        let with = || {
+            let runtime = Some(runtime.clone().into());
+            Places::among(runtime, &base.path().join("run"), base.path())
+        };
+        for first_exists in [false, true] {
+            let mut fleet = Fleet::of(with());
+            fleet.scan().unwrap();
+            assert_eq!((fleet.left_out(), fleet.rows().len()), (None, 1));
+            assert_eq!(with().first().exists(), first_exists);
+            Directory::at(with().first()).unwrap();
+        }
+        // Another user has created it.
+        drop(registered);
+        std::fs::set_permissions(last.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        let mut fleet = Fleet::of(with());
+        fleet.scan().unwrap();
+        let left_out = fleet.left_out().unwrap().to_string();
+        assert!(
+            left_out.ends_with("other users may write to it"),
+            "{left_out}"
+        );
+        assert!(Fleet::of(without).scan().is_err());
     }
 
     #[test]

@@ -8,7 +8,6 @@ use rustix::stdio::stdin;
 
 use super::fleet::Fleet;
 use super::keys::{Action, Keys};
-use super::once::unreadable;
 use super::screen::Screen;
 use super::view::frame;
 use crate::keyboard::{Decoder, Key};
@@ -35,23 +34,19 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
     let start = Instant::now();
     let mut due = Duration::ZERO;
     let mut typed_at = Duration::ZERO;
-    let mut left_out = None;
     loop {
         let now = start.elapsed();
         if now >= due {
             due = now + EVERY;
-            fleet.scan().map_err(unreadable)?;
+            fleet.scan()?;
             fleet.ask();
-            if fleet.left_out() != left_out {
-                left_out = fleet.left_out();
-                keys.message = left_out.map(|left_out| left_out.to_string());
-            }
         }
         if let Some(message) = fleet.receive(now) {
             keys.message = Some(message);
         }
         let size = screen.size();
-        let lines = frame(&fleet.rows(), &mut keys, size);
+        let note = fleet.left_out().map(ToString::to_string);
+        let lines = frame(&fleet.rows(), &mut keys, note.as_deref(), size);
         screen.draw(size, lines).map_err(failed)?;
         let now = start.elapsed();
         let left = due.saturating_sub(now);

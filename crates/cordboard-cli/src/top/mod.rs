@@ -22,7 +22,7 @@ use crate::flags::TopFlags;
 use crate::output;
 use crate::print;
 use crate::problem::Problem;
-use crate::registry::Directory;
+use crate::registry::Places;
 use fleet::Fleet;
 use peer::Peer;
 
@@ -36,7 +36,7 @@ pub fn run(flags: &TopFlags) -> u8 {
 
 fn top(flags: &TopFlags) -> Result<(), Problem> {
     let fleet = match flags.controls.is_empty() {
-        true => Fleet::of(Directory::open()?),
+        true => Fleet::of(Places::of_user()),
         false => Fleet::named(named(flags)?),
     };
     let draws = isatty(stdin()) && isatty(stdout()) && !output::is_dumb();

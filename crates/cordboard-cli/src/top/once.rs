@@ -9,7 +9,7 @@ use super::has_utf_8;
 use super::row::Row;
 use super::text::{clean, width};
 use crate::cue;
-use crate::output::one_line_json;
+use crate::output::{one_line, one_line_json, print_line};
 use crate::print;
 use crate::problem::Problem;
 use crate::units;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Prints a line for each transfer.
 pub fn show(mut fleet: Fleet, json: bool) -> Result<(), Problem> {
-    fleet.scan().map_err(unreadable)?;
+    fleet.scan()?;
     fleet.ask();
     let until = Instant::now() + PATIENCE;
     loop {
@@ -42,10 +42,15 @@ pub fn show(mut fleet: Fleet, json: bool) -> Result<(), Problem> {
     print::print(text.as_bytes())?;
     match fleet.left_out() {
         None => Ok(()),
+        Some(LeftOut::Directory(problem)) => {
+            let line = format!("cordboard: warning: {problem}");
+            print_line(one_line(&line));
+            Ok(())
+        }
         Some(left_out) => {
             let errno = match left_out {
-                LeftOut::Descriptors(errno) => errno,
-                LeftOut::Most => cordboard::Errno::EMFILE,
+                LeftOut::Descriptors(errno) => *errno,
+                _ => cordboard::Errno::EMFILE,
             };
             Err(Problem::unsided("top", errno, left_out.to_string()))
         }
@@ -60,11 +65,6 @@ fn object(row: &Row) -> String {
     line["pid"] = row.pid.into();
     line["transfer"] = row.label.as_str().into();
     format!("{}\n", one_line_json(&line.to_string()))
-}
-
-pub fn unreadable(errno: cordboard::Errno) -> Problem {
-    let text = format!("{errno} reading the directory of control sockets");
-    Problem::unsided("top", errno, text)
 }
 
 /// Returns the table. The label, which may have any length, is the last column.

@@ -55,14 +55,15 @@ const KEYS: [(&str, &str); 10] = [
     ("j k", "select"),
 ];
 
-/// Returns all lines of the screen. The last one has the keys, a question or a message.
-pub fn frame(rows: &[&Row], keys: &mut Keys, size: Size) -> Vec<Line> {
+/// Returns all lines of the screen. The first one has the note, why the list is not complete,
+/// and the last one the keys, a question or a message.
+pub fn frame(rows: &[&Row], keys: &mut Keys, note: Option<&str>, size: Size) -> Vec<Line> {
     let selected = keys.select(rows).map(|row| row.id);
     let is_list = keys.mode != Mode::Help && !rows.is_empty();
     // The keys act on the selected transfer: its line is more important than the title.
     let has_title = size.rows != 2 || !is_list;
     let mut lines: Vec<Line> = Vec::new();
-    lines.extend(has_title.then(|| Line::plain(title(rows, size))));
+    lines.extend(has_title.then(|| Line::plain(title(rows, note, size))));
     let room = size.rows.saturating_sub(1 + lines.len());
     if keys.mode == Mode::Help {
         lines.extend(help(size).into_iter().take(room));
@@ -94,12 +95,25 @@ pub fn frame(rows: &[&Row], keys: &mut Keys, size: Size) -> Vec<Line> {
     lines
 }
 
-fn title(rows: &[&Row], size: Size) -> String {
+fn title(rows: &[&Row], note: Option<&str>, size: Size) -> String {
     let running = rows.iter().filter(|row| row.end.is_none()).count();
     let count = units::number_of(running as u64, "transfer");
     let rate = rows.iter().fold(0.0, |sum, row| sum + row.rate());
     let pieces = ["cordboard top".to_owned(), count, units::rate(rate)];
-    join(&pieces, 2, size.columns)
+    let Some(note) = note else {
+        return join(&pieces, 2, size.columns);
+    };
+    // The note has the room of the rate, and is shortened.
+    let front = join(&pieces[..2], 2, size.columns);
+    let note = clean(note, size.unicode);
+    let room = size.columns.saturating_sub(width(&front) + 2);
+    match room {
+        0 => front,
+        room => {
+            let note = fixed(&note, width(&note).min(room), size.unicode);
+            format!("{front}  {note}")
+        }
+    }
 }
 
 /// Returns the lines of one transfer.

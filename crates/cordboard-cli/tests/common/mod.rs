@@ -24,7 +24,7 @@ pub fn cordboard() -> Command {
         // The terminals of tests interpret escape sequences.
         .env_remove("TERM")
         // Entries of tests do not appear in the list of the user who runs them.
-        .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
+        .env("CORDBOARD_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null());
     command
 }

@@ -37,7 +37,9 @@ fn a_person_paces_and_cancels_a_download() {
     let server = Server::with("127.0.0.1:0", &["--rate", "1M"], home.path());
     let (mut client, mut data) = server.in_a_download();
     let mut tty = Tty::start(
-        cordboard().env("XDG_RUNTIME_DIR", home.path()).arg("top"),
+        cordboard()
+            .env("CORDBOARD_RUNTIME_DIR", home.path())
+            .arg("top"),
         12,
         80,
     );

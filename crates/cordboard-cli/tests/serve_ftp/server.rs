@@ -89,7 +89,7 @@ impl Server {
             .arg("--log")
             .arg(&log)
             .args(flags)
-            .env("XDG_RUNTIME_DIR", home)
+            .env("CORDBOARD_RUNTIME_DIR", home)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

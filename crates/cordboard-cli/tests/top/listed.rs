@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use super::common::{self, run, until};
 use super::{Home, Moving};
 
+const HEADER: &str = "PID  STATE  RATE  DONE  TIME  PATH  SCHEDULE  TRANSFER\n";
+
 fn once(home: &Home) -> String {
     let run = run(home.cordboard().arg("top"));
     assert_eq!((run.code(), run.stderr().as_str()), (0, ""));
@@ -14,8 +16,7 @@ fn once(home: &Home) -> String {
 #[test]
 fn a_table_for_scripts() {
     let home = Home::make();
-    let header = "PID  STATE  RATE  DONE  TIME  PATH  SCHEDULE  TRANSFER\n";
-    assert_eq!(once(&home), header);
+    assert_eq!(once(&home), HEADER);
     let moving = home.moving("one", &["--rate", "1M"]);
     let pid = moving.child.id().to_string();
     let table = once(&home);
@@ -118,9 +119,11 @@ fn all_commands_with_a_control_socket_are_listed() {
         drop(moving);
     }
     // Without one, a command writes no entry.
-    once(&home);
+    std::fs::remove_dir_all(home.list()).unwrap();
     let run = run(home.cordboard().args(["splice", name, "/dev/null"]));
-    assert_eq!((run.code(), home.entries()), (0, Vec::new()));
+    assert_eq!((run.code(), home.list().exists()), (0, false));
+    assert_eq!(once(&home), HEADER);
+    assert!(!home.list().exists(), "nor does top");
 }
 
 #[test]
@@ -130,19 +133,25 @@ fn a_directory_that_others_can_change_is_refused() {
     std::fs::set_permissions(home.list(), PermissionsExt::from_mode(0o777)).unwrap();
     let refused = run(home.cordboard().arg("top"));
     refused.fails(1, &["other users may write to it", "XDG_RUNTIME_DIR"]);
-    // The command itself runs all the same, and is steered.
+    // The command itself runs all the same, and is steered. Its entry would come before its
+    // first byte.
     let socket = home.path().join("s");
-    let paced = [
-        "splice",
-        "/dev/zero",
-        "/dev/null",
-        "--size",
-        "1K",
-        "--control",
-    ];
-    let moved = run(home.cordboard().args(paced).arg(&socket));
-    assert_eq!((moved.code(), moved.stderr().as_str()), (0, ""));
+    let child = home
+        .cordboard()
+        .args(["splice", "/dev/zero", "/dev/null", "--rate", "1M"])
+        .arg("--control")
+        .arg(&socket)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let moving = Moving { child, socket };
+    until("the socket", || moving.socket.exists().then_some(()));
+    until("progress", || {
+        (moving.status()["written"].as_u64() > Some(0)).then_some(())
+    });
     assert_eq!(home.entries(), [""; 0]);
+    moving.cue(&["cancel"]);
+    drop(moving);
     std::fs::remove_dir(home.list()).unwrap();
     std::os::unix::fs::symlink(home.path(), home.list()).unwrap();
     run(home.cordboard().arg("top")).fails(1, &["ENOTDIR"]);
@@ -153,6 +162,24 @@ fn a_directory_that_others_can_change_is_refused() {
     std::fs::create_dir(home.list()).unwrap();
     std::os::unix::fs::chown(home.list(), Some(1), Some(1)).unwrap();
     run(home.cordboard().arg("top")).fails(1, &["belongs to another user"]);
+}
+
+/// Other commands of the user may be in the list.
+#[test]
+fn the_runtime_directory_is_that_of_the_environment() {
+    let home = Home::make();
+    let in_runtime = |command: &mut std::process::Command| {
+        command.env_remove("CORDBOARD_RUNTIME_DIR");
+        command.env("XDG_RUNTIME_DIR", home.path());
+    };
+    let moving = home.moving_with("one", &["--rate", "1M"], in_runtime);
+    assert_eq!(home.entries().len(), 1);
+    let mut top = home.cordboard();
+    in_runtime(top.arg("top"));
+    let table = String::from_utf8(run(&mut top).stdout().to_vec()).unwrap();
+    let pid = moving.child.id().to_string();
+    let is_its = |line: &str| line.starts_with(&pid) && line.contains("running");
+    assert!(table.lines().any(is_its), "{table}");
 }
 
 #[test]

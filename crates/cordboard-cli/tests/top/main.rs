@@ -24,7 +24,7 @@ impl Home {
     /// `cordboard` with this runtime directory.
     pub fn cordboard(&self) -> Command {
         let mut command = cordboard();
-        command.env("XDG_RUNTIME_DIR", self.0.path());
+        command.env("CORDBOARD_RUNTIME_DIR", self.0.path());
         command
     }
 
@@ -47,6 +47,16 @@ impl Home {
 
     /// Starts a transfer without an end, and waits until it is listed and runs.
     pub fn moving(&self, socket: &str, args: &[&str]) -> Moving {
+        self.moving_with(socket, args, |_| ())
+    }
+
+    /// The same, of a command that is changed before.
+    pub fn moving_with(
+        &self,
+        socket: &str,
+        args: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Moving {
         let whole = || {
             self.entries()
                 .iter()
@@ -55,8 +65,9 @@ impl Home {
         };
         let before = whole();
         let socket = self.path().join(socket);
-        let child = self
-            .cordboard()
+        let mut command = self.cordboard();
+        change(&mut command);
+        let child = command
             .args(["splice", "/dev/zero", "/dev/null"])
             .args(args)
             .arg("--control")

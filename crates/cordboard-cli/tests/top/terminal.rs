@@ -100,7 +100,7 @@ fn shell(home: &Home) -> Tty {
         .args(["-i"])
         .env("PS1", "ready$ ")
         .env_remove("ENV")
-        .env("XDG_RUNTIME_DIR", home.path());
+        .env("CORDBOARD_RUNTIME_DIR", home.path());
     let tty = Tty::start(&mut shell, 12, 80);
     tty.shows(&["ready$"]);
     tty
@@ -149,7 +149,7 @@ fn a_job_that_is_started_in_the_background_comes_to_the_foreground() {
     let program = env!("CARGO_BIN_EXE_cordboard");
     tty.press(&format!("{program} top &\n"));
     // The shell's own report may have left the screen when it is looked at.
-    tty.press("j=$XDG_RUNTIME_DIR/jobs; until jobs > $j; grep -q Stopped $j; do :; done\n");
+    tty.press("j=$CORDBOARD_RUNTIME_DIR/jobs; until jobs > $j; grep -q Stopped $j; do :; done\n");
     tty.press("echo \"all\" jobs have stopped\n");
     tty.shows(&["all jobs have stopped"]);
     continues_in_the_foreground(tty);

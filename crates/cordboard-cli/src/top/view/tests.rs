@@ -40,7 +40,7 @@ fn rows() -> Vec<Row> {
 
 fn draw(rows: &[Row], keys: &mut Keys, size: Size) -> String {
     let rows: Vec<&Row> = rows.iter().collect();
-    let lines = frame(&rows, keys, size);
+    let lines = frame(&rows, keys, None, size);
     assert_eq!(lines.len(), size.rows);
     for line in &lines {
         assert!(width(&line.text) <= size.columns, "{line:?}");
@@ -135,7 +135,7 @@ fn questions_and_messages_are_at_the_bottom() {
     let all = rows();
     let refs: Vec<&Row> = all.iter().collect();
     let mut keys = Keys::default();
-    let last = |keys: &mut Keys, size: Size| frame(&refs, keys, size).pop().unwrap().text;
+    let last = |keys: &mut Keys, size: Size| frame(&refs, keys, None, size).pop().unwrap().text;
     keys.press(Key::Char('c'), &refs);
     assert_eq!(
         last(&mut keys, size(80, 9)),
@@ -161,6 +161,27 @@ fn questions_and_messages_are_at_the_bottom() {
     assert!(
         help.contains("\na           use only idle resources|\n"),
         "{help}"
+    );
+}
+
+/// A key removes a message, but not the note.
+#[test]
+fn the_title_says_that_the_list_is_not_complete() {
+    let all = rows();
+    let refs: Vec<&Row> = all.iter().collect();
+    let mut keys = Keys::default();
+    let mut title = |note, columns| {
+        keys.press(Key::Down, &refs);
+        let size = size(columns, 7);
+        frame(&refs, &mut keys, Some(note), size)[0].text.clone()
+    };
+    assert_eq!(
+        title("only 500 commands are shown", 80),
+        "cordboard top  2 transfers  only 500 commands are shown"
+    );
+    assert_eq!(
+        title("some commands are not shown: \x1b (EMFILE)", 40),
+        "cordboard top  2 transfers  some …MFILE)"
     );
 }
 
