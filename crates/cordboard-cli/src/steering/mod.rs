@@ -3,11 +3,13 @@
 
 mod client;
 mod clients;
+mod commanded;
 pub mod control;
 mod live;
 mod server;
 
 pub use client::Steered;
 pub use clients::Clients;
+pub use commanded::Commanded;
 pub use live::Live;
 pub use server::Steering;

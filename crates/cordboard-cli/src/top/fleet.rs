@@ -174,12 +174,15 @@ impl Fleet {
         }
     }
 
-    /// Sends a command, and requests the status after it.
+    /// Sends a command, and requests the status after it. The row has the effect at once, so
+    /// that the next key begins there.
     pub fn send(&mut self, id: Id, command: Command) {
-        let member = self.members.iter_mut().find(|member| member.row.id == id);
-        if let Some(peer) = member.and_then(|member| member.peer.as_mut()) {
-            peer.send(command);
-            peer.send(Command::Status);
+        let mut members = self.members.iter_mut();
+        if let Some(member) = members.find(|member| member.row.id == id)
+            && let Some(peer) = &mut member.peer
+            && let Some(answers) = peer.send(command)
+        {
+            member.row.sent(command, answers);
         }
     }
 

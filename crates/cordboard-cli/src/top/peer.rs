@@ -24,8 +24,8 @@ pub struct Peer {
     socket: OwnedFd,
     records: Records,
     output: Vec<u8>,
-    /// A status was requested, and has not arrived.
-    asked: bool,
+    /// The number of requests of the status without an answer.
+    expected: u32,
 }
 
 /// A record that has arrived, or the end of the connection.
@@ -44,7 +44,7 @@ impl Peer {
             socket: endpoint::connect_at_once(name)?,
             records: Records::default(),
             output: Vec::new(),
-            asked: false,
+            expected: 0,
         })
     }
 
@@ -60,17 +60,24 @@ impl Peer {
 
     /// Requests the status, unless the last request is still unanswered.
     pub fn ask(&mut self) {
-        if !std::mem::replace(&mut self.asked, true) {
-            self.send(Command::Status);
+        if self.expected == 0 {
+            self.expected = 1;
+            Command::Status.encode(&mut self.output);
+            self.flush();
         }
     }
 
-    /// Sends a command. The command is omitted if the peer does not read.
-    pub fn send(&mut self, command: Command) {
-        if self.output.len() < MOST {
-            command.encode(&mut self.output);
+    /// Sends a command, and a request of the status after it. Returns the number of the answers
+    /// until then. `None`: the command is omitted, because the peer does not read.
+    pub fn send(&mut self, command: Command) -> Option<u32> {
+        if self.output.len() >= MOST {
+            return None;
         }
+        command.encode(&mut self.output);
+        Command::Status.encode(&mut self.output);
+        self.expected += 1;
         self.flush();
+        Some(self.expected)
     }
 
     fn flush(&mut self) {
@@ -114,13 +121,14 @@ impl Peer {
     fn event(&mut self, record: Record) -> Option<Event> {
         match record {
             Record::Status(status) => {
-                self.asked = false;
+                self.expected = self.expected.saturating_sub(1);
                 Some(Event::Status(status))
             }
             Record::Done(done) => Some(Event::Done(done)),
             Record::Refused { word, errno } => {
                 // Otherwise no further status would be requested.
-                self.asked &= word as u16 != Command::Status.code();
+                let is_answer = word as u16 == Command::Status.code();
+                self.expected = self.expected.saturating_sub(u32::from(is_answer));
                 Some(Event::Refused(word, errno))
             }
             _ => None,

@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use cordboard::cue::{Done, State, Status};
+use cordboard::cue::{Command, Done, State, Status};
 use cordboard::{Ended, Errno, Schedule};
 
+use crate::steering::Commanded;
 use crate::units;
 
 /// The maximum number of samples: the columns of the widest graph.
@@ -33,6 +34,8 @@ pub struct Row {
     /// The times and byte counts of the status records of about the last [`WINDOW`].
     recent: VecDeque<(Duration, u64)>,
     unanswered: u32,
+    /// Commands whose effect no status record has yet, and the number of records until then.
+    commanded: (Commanded, u32),
 }
 
 /// The end of a transfer.
@@ -56,6 +59,7 @@ impl Row {
             samples: VecDeque::new(),
             recent: VecDeque::new(),
             unanswered: 0,
+            commanded: (Commanded::default(), 0),
         }
     }
 
@@ -64,9 +68,22 @@ impl Row {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
+    /// Adds the effect of a command. The status record of this number is the first one after it.
+    pub fn sent(&mut self, command: Command, records: u32) {
+        let (commanded, left) = &mut self.commanded;
+        commanded.add(command);
+        *left = records;
+        self.status = self.status.map(|status| commanded.applied_to(status));
+    }
+
     /// Stores a status record.
     pub fn update(&mut self, status: Status) {
         self.unanswered = 0;
+        self.commanded = match self.commanded {
+            (commanded, left @ 2..) => (commanded, left - 1),
+            _ => (Commanded::default(), 0),
+        };
+        let status = self.commanded.0.applied_to(status);
         let before = self.status.replace(status);
         let follows = |before: &Status| {
             before.transfer == status.transfer
@@ -140,7 +157,7 @@ impl Row {
 
     pub fn is_paused(&self) -> bool {
         self.status
-            .is_some_and(|status| status.state == State::Paused)
+            .is_some_and(|status| self.commanded.0.is_paused(&status))
     }
 
     /// Returns the rate of the last two seconds in bytes a second; 0 as soon as a pause has taken

@@ -26,10 +26,13 @@ fn a_person_watches_pauses_paces_and_cancels() {
     tty.shows(&["/dev/null", "running"]);
     tty.press("+");
     tty.shows(&["max 2.0 MiB/s"]);
-    tty.press("--");
-    until("a lower rate", || {
-        (moving.status()["schedule"]["rate"].as_u64() < Some(2 << 20)).then_some(())
-    });
+    // Each key begins where the last one has ended, also of those that arrive together.
+    for (keys, rate) in [("++", 10 << 20), ("---", 1 << 20)] {
+        tty.press(keys);
+        until("the rate", || {
+            (moving.status()["schedule"]["rate"] == rate).then_some(())
+        });
+    }
     tty.press("=64x\x7fK");
     tty.shows(&["rate of /dev/zero -> /dev/null: 64K_"]);
     tty.press("\r");

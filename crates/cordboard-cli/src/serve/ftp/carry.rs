@@ -13,11 +13,11 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::asked::{Asked, so_far};
 use super::lines::Lines;
-use super::listed::{self, Commanded, Listed, Seen};
+use super::listed::{self, Listed, Seen};
 use super::progress::{self, Progress};
 use super::server::Server;
 use crate::request;
-use crate::steering::control;
+use crate::steering::{Commanded, control};
 use crate::sys;
 
 /// How a transfer has ended.

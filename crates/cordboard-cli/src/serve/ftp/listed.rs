@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cordboard::cue::{Command, Done, Limit, Record, State, Status};
+use cordboard::cue::{Command, Done, Limit, Record, Status};
 use cordboard::{Control, Errno, Schedule};
 use rustix::event::PollFlags;
 
 use super::carry::Mover;
 use crate::registry::{Directory, Listening};
-use crate::steering::{Clients, Steered, control};
+use crate::steering::{Clients, Commanded, Steered, control};
 
 /// The age from which a transfer is listed. A shorter one ends before a user could see it, and
 /// its socket would take longer than a small file.
@@ -40,24 +40,6 @@ impl Seen {
     pub fn update(&mut self, status: Status) {
         self.last = status;
         self.reports += 1;
-    }
-}
-
-/// What the clients have commanded. Only they change it, so it holds although a report from
-/// before a command may arrive after it.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Commanded {
-    state: Option<State>,
-    schedule: Option<Schedule>,
-}
-
-impl Commanded {
-    /// Returns the status with these commands carried out.
-    pub fn applied_to(self, mut status: Status) -> Status {
-        let state = self.state.filter(|_| status.state != State::Idle);
-        status.state = state.unwrap_or(status.state);
-        status.schedule = self.schedule.unwrap_or(status.schedule);
-        status
     }
 }
 
@@ -102,7 +84,7 @@ impl Listed {
         (self.can_accept).then(|| self.listening.listener().as_fd())
     }
 
-    /// Carries out the commands of clients, and adds them to `commanded`.
+    /// Carries out the commands of clients, and adds them to `commanded`. Only they change it.
     pub fn advance(
         &mut self,
         mover: &Mover,
@@ -187,52 +169,21 @@ impl Steered for Transfer<'_> {
 
     /// Carries out a command. The next status has its effect.
     fn steer(&self, command: Command) -> Result<(), Errno> {
-        let mut commanded = self.commanded.get();
         match command {
-            Command::Pause => commanded.state = Some(State::Paused),
-            Command::Resume => commanded.state = Some(State::Running),
-            Command::Rate(rate) => commanded.schedule = Some(Schedule::rate(rate)),
-            Command::Schedule { count, rest } => {
-                let rest = Duration::from_millis(u64::from(rest));
-                commanded.schedule = Some(Schedule::blocks(count, rest));
-            }
-            Command::Auto(aim) => commanded.schedule = Some(Schedule::Auto(aim)),
-            Command::Cancel => {}
+            Command::Pause | Command::Resume | Command::Cancel => {}
+            Command::Rate(_) | Command::Schedule { .. } | Command::Auto(_) => {}
             Command::Limit(Limit::Rate(1..) | Limit::Schedule { count: 1.., .. }) => {}
             Command::Limit(Limit::Rate(_) | Limit::Schedule { .. }) => return Err(Errno::EINVAL),
             // The FTP client determines the bytes to move.
             _ => return Err(Errno::EOPNOTSUPP),
         }
         self.mover.steer(command)?;
+        let mut commanded = self.commanded.get();
+        commanded.add(command);
         self.commanded.set(commanded);
         if let Command::Limit(_) = command {
             control::apply(self.limits, command)?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_report_from_before_a_command_does_not_undo_it() {
-        let mut report = Status::idle();
-        report.state = State::Running;
-        report.schedule = Schedule::rate(1);
-        let none = Commanded::default();
-        assert_eq!(none.applied_to(report), report);
-        let commanded = Commanded {
-            state: Some(State::Paused),
-            schedule: Some(Schedule::rate(2)),
-        };
-        let shown = commanded.applied_to(report);
-        assert_eq!(
-            (shown.state, shown.schedule),
-            (State::Paused, Schedule::rate(2))
-        );
-        // The transfer has not begun, or has ended.
-        assert_eq!(commanded.applied_to(Status::idle()).state, State::Idle);
     }
 }

@@ -51,6 +51,37 @@ fn each_key_has_its_command() {
     assert_eq!(sent, commands.map(|c| Action::Send(1, c)));
 }
 
+/// Keys may arrive before the answers to those before them.
+#[test]
+fn each_key_begins_where_the_last_one_ended() {
+    let (mut keys, mut rows) = (Keys::default(), rows());
+    let mut paced = status(2, 3 << 20);
+    paced.schedule = Schedule::rate(1 << 20);
+    rows[0].update(paced);
+    let mut sent = Vec::new();
+    for (answers, key) in (2..).zip("+ + ".chars()) {
+        let [Action::Send(1, command)] = press(&mut keys, &rows, &key.to_string())[..] else {
+            panic!("{key} has no effect");
+        };
+        rows[0].sent(command, answers);
+        sent.push(command);
+    }
+    let commands = [
+        Command::Rate(2 << 20),
+        Command::Pause,
+        Command::Rate(5 << 20),
+        Command::Resume,
+    ];
+    assert_eq!(sent, commands);
+    // The answers to earlier requests, and the last one: a limit has forbidden the rates.
+    for _ in 2..6 {
+        rows[0].update(paced);
+        assert_eq!(rows[0].schedule(), "max 5.0 MiB/s");
+    }
+    rows[0].update(paced);
+    assert_eq!(rows[0].schedule(), "max 1.0 MiB/s");
+}
+
 #[test]
 fn the_selection_moves_and_stays_with_its_row() {
     let (mut keys, rows) = (Keys::default(), rows());
