@@ -222,6 +222,12 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
+/// Returns a share in percent, rounded down: 100 only if all is done. At most 100, although a file
+/// may have grown.
+pub fn share(done: u64, total: u64) -> u128 {
+    (u128::from(done) * 100 / u128::from(total.max(1))).min(100)
+}
+
 /// Formats a number of things, in full: `1 byte`, `5000 bytes`.
 pub fn number_of(n: u64, thing: &str) -> String {
     format!("{n} {}", plural(n, thing))
@@ -287,6 +293,14 @@ pub fn clock(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_rounded_down() {
+        assert_eq!(share(199, 200), 99);
+        assert_eq!(share(u64::MAX - 1, u64::MAX), 99);
+        assert_eq!(share(u64::MAX, 1), 100);
+        assert_eq!(share(0, 0), 0);
+    }
 
     #[test]
     fn counts() {

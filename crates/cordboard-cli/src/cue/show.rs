@@ -13,8 +13,8 @@ pub fn text(status: &Status) -> String {
     let bytes = units::count(status.written);
     let _ = match status.total.filter(|total| *total > 0) {
         Some(total) => {
-            let share = status.written as f64 / total as f64 * 100.0;
-            write!(line, ": {bytes} of {}, {share:.0} %", counted_bytes(total))
+            let share = units::share(status.written, total);
+            write!(line, ": {bytes} of {}, {share} %", counted_bytes(total))
         }
         None => write!(line, ": {}", counted_bytes(status.written)),
     };
@@ -189,7 +189,15 @@ mod tests {
         (one.written, one.schedule) = (1, Schedule::rate(1));
         assert!(text(&one).starts_with("idle: 1 byte in "));
         assert!(text(&one).ends_with(", 0 bytes read, at most 1 byte a second\n"));
-        one.total = Some(1);
+        // Not all, and more than all.
+        for (written, of, share) in [(999, 1000, "99 %"), (1500, 1000, "100 %")] {
+            (one.written, one.total) = (written, Some(of));
+            assert!(
+                text(&one).contains(&format!(" bytes, {share} in ")),
+                "{share}"
+            );
+        }
+        (one.written, one.total) = (1, Some(1));
         assert!(text(&one).starts_with("idle: 1 of 1 byte, 100 % in "));
     }
 }

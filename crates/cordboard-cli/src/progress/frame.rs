@@ -116,7 +116,7 @@ impl Frame {
         if let Some(total) = self.total.filter(|total| total.count > 0) {
             pieces.push((1, format!(" of {}", at_least(total))));
             if total.is_all {
-                pieces.push((2, format!(" ({} %)", share(self.bytes, total.count))));
+                pieces.push((2, format!(" ({} %)", units::share(self.bytes, total.count))));
             }
         }
         let files = self.files.iter();
@@ -157,11 +157,6 @@ fn at_least(total: Known) -> String {
         true => text,
         false => text.replacen(' ', "+ ", 1),
     }
-}
-
-/// Returns the share in percent, rounded down.
-fn share(bytes: u64, total: u64) -> u128 {
-    (u128::from(bytes) * 100 / u128::from(total.max(1))).min(100)
 }
 
 /// The line that SIGUSR1 requests, similar to that of dd.

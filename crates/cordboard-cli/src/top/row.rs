@@ -192,8 +192,7 @@ impl Row {
     /// Returns the share of the bytes that are written: `45 %`. Empty if the total is unknown.
     pub fn share(&self) -> String {
         self.total().map_or_else(String::new, |total| {
-            let share = (self.written() as f64 / total as f64 * 100.0).min(100.0);
-            format!("{} %", share.floor())
+            format!("{} %", units::share(self.written(), total))
         })
     }
 
@@ -353,6 +352,10 @@ pub mod tests {
             ("20 %".to_owned(), "0:08 left".to_owned())
         );
         assert_eq!(row.bytes(), "200 bytes of 1000 bytes");
+        let mut nearly = status(2, u64::MAX - 1);
+        nearly.total = Some(u64::MAX);
+        row.update(nearly);
+        assert_eq!(row.share(), "99 %");
         row.update(status(3, 300));
         assert_eq!(
             (row.share(), row.time()),
