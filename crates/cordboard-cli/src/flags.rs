@@ -396,8 +396,10 @@ pub struct Common {
     /// number with + is the least there can be. auto draws only if standard error is a
     /// terminal that is neither the source nor the sink, and TERM is not "dumb". always
     /// also draws into other files and pipes, in 79 columns, with a carriage return before
-    /// each line. lines prints the same line each second instead, with a line feed behind
-    /// it and without control characters, and the totals as the last line: for logs.
+    /// each line. Nothing is drawn on a terminal while another job is in its foreground.
+    /// lines prints the same line each second instead, with a line feed behind
+    /// it and without control characters, and the totals as the last line: for logs. A
+    /// system call that moves nothing for long delays the lines, by a minute at most.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,
     /// Print the report as one line of JSON on standard error at the end; for

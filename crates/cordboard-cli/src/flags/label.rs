@@ -6,8 +6,8 @@ use super::{Cat, Copy, Splice};
 
 /// Names that are mentioned, at most, on each side.
 const MOST: usize = 3;
-/// Characters of a label, at most.
-const LONGEST: usize = 1000;
+/// Characters of all names together, at most.
+const LONGEST: usize = 960;
 
 /// What a command moves, for the list of `cordboard top`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,23 +24,36 @@ impl Label {
         sources: impl ExactSizeIterator<Item = &'a OsStr>,
         sinks: impl ExactSizeIterator<Item = &'a OsStr>,
     ) -> Label {
-        let text = format!("{} -> {}", names(sources), names(sinks));
-        Label {
-            command,
-            text: text.chars().take(LONGEST).collect(),
-        }
+        let each = LONGEST / (sources.len().min(MOST) + sinks.len().min(MOST)).max(1);
+        let text = format!("{} -> {}", names(sources, each), names(sinks, each));
+        Label { command, text }
     }
 }
 
-/// The first names, and the number of the others.
-fn names<'a>(all: impl ExactSizeIterator<Item = &'a OsStr>) -> String {
+/// The first names, each of at most so many characters, and the number of the others.
+fn names<'a>(all: impl ExactSizeIterator<Item = &'a OsStr>, each: usize) -> String {
     let more = all.len().saturating_sub(MOST);
-    let first = all.take(MOST).map(|name| name.to_string_lossy());
+    let first = all
+        .take(MOST)
+        .map(|name| shortened(&name.to_string_lossy(), each));
     let first: Vec<_> = first.collect();
     match more {
         0 => first.join(", "),
         more => format!("{} and {more} more", first.join(", ")),
     }
+}
+
+/// Omits the middle of a longer name: its start and its end identify the file.
+fn shortened(name: &str, most: usize) -> String {
+    const MARK: &str = "...";
+    let length = name.chars().count();
+    if length <= most {
+        return name.to_owned();
+    }
+    let room = most.saturating_sub(MARK.len());
+    let start: String = name.chars().take(room / 2).collect();
+    let end: String = name.chars().skip(length - room.div_ceil(2)).collect();
+    start + MARK + &end
 }
 
 impl Splice {
@@ -98,6 +111,25 @@ mod tests {
             Command::Cat(flags) => flags.label(),
             _ => panic!("it moves no bytes"),
         }
+    }
+
+    #[test]
+    fn long_names_have_their_ends() {
+        let deep = |name: &str| format!("/{}/{name}", "é".repeat(2000));
+        let [a, b, c] = ["a", "b", "c"].map(deep);
+        let text = label(&format!("cordboard splice {a} {b}")).text;
+        let (source, sink) = text.split_once(" -> ").unwrap();
+        for (side, name) in [(source, "/a"), (sink, "/b")] {
+            assert!(side.starts_with("/é") && side.ends_with(name), "{side}");
+            assert!(side.contains("é...é"), "{side}");
+            assert_eq!(side.chars().count(), 480);
+        }
+        let many = label(&format!("cordboard copy {a} {b} {c} {a} {b} {c}")).text;
+        assert!(many.contains("/c and 2 more -> "), "{many}");
+        assert!(
+            many.ends_with("/c") && many.chars().count() < 1000,
+            "{many}"
+        );
     }
 
     #[test]

@@ -43,23 +43,30 @@ fn shortened(text: &str, columns: usize, mark: char) -> String {
     let Some(room) = columns.checked_sub(1) else {
         return String::new();
     };
-    let mut used = 0;
-    let mut take = |room: usize, chars: &mut dyn Iterator<Item = char>| {
-        let fits = |c: &char| {
-            used += c.width().unwrap_or(0);
-            used <= room
-        };
-        let taken: Vec<char> = chars.take_while(fits).collect();
-        used = taken.iter().filter_map(|c| c.width()).sum();
-        let columns = std::mem::take(&mut used);
-        (taken, columns)
-    };
-    let (start, columns_of_start) = take(room / 2, &mut text.chars());
-    let (end, _) = take(room - columns_of_start, &mut text.chars().rev());
-    let mut out: String = start.into_iter().collect();
-    out.push(mark);
-    out.extend(end.into_iter().rev());
-    out
+    let starts = text
+        .char_indices()
+        .map(|(at, c)| &text[..at + c.len_utf8()]);
+    let mut start = last_that_fits(starts, room / 2);
+    let ends = text.char_indices().rev().map(|(at, _)| &text[at..]);
+    let end = last_that_fits(ends, room - width(start));
+    // A mark belongs to the character before it.
+    let end = end.trim_start_matches(|c: char| c.width() == Some(0));
+    loop {
+        let out = format!("{start}{mark}{end}");
+        // The three may join into a wider text.
+        match start.char_indices().next_back() {
+            Some((at, _)) if width(&out) > columns => start = &start[..at],
+            _ => return out,
+        }
+    }
+}
+
+/// Returns the last of these ever longer pieces that has no more than these columns. The columns
+/// of a text are not the sum of those of its characters: some have two because of the next one.
+fn last_that_fits<'a>(pieces: impl Iterator<Item = &'a str>, columns: usize) -> &'a str {
+    let near = pieces.take_while(|piece| width(piece) <= columns + 2);
+    let fits = near.filter(|piece| width(piece) <= columns);
+    fits.last().unwrap_or("")
 }
 
 /// Joins the pieces that fit, in order, with so many spaces between them. None is cut:
@@ -100,6 +107,9 @@ mod tests {
                 "abcdefghijklmnop",
                 "日本語の名前です",
                 "e\u{301}e\u{301}e\u{301}abcdefgh",
+                // Characters whose columns depend on the next one.
+                "❤\u{fe0f}❤\u{fe0f}❤\u{fe0f}❤\u{fe0f}❤\u{fe0f}❤\u{fe0f}❤\u{fe0f}",
+                "👩\u{200d}👧👩\u{200d}👧 👩\u{200d}👧👩\u{200d}👧 1\u{fe0f}\u{20e3}🇩🇪🇫🇷",
             ] {
                 assert_eq!(
                     width(&fixed(text, columns, true)),
