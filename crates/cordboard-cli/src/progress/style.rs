@@ -23,8 +23,13 @@ pub enum Style {
 impl Style {
     /// Returns the style that a flag requests.
     pub fn of(mode: ProgressMode) -> Style {
+        Style::on(mode, can_draw())
+    }
+
+    /// The same, on an output that can be drawn on or not.
+    fn on(mode: ProgressMode, can_draw: bool) -> Style {
         match mode {
-            ProgressMode::Auto if can_draw() => Style::Drawn,
+            ProgressMode::Auto if can_draw => Style::Drawn,
             ProgressMode::Auto | ProgressMode::Never => Style::Nothing,
             ProgressMode::Always => Style::Drawn,
             ProgressMode::Lines => Style::Lines,
@@ -85,9 +90,16 @@ mod tests {
 
     #[test]
     fn only_auto_depends_on_the_terminal() {
-        assert_eq!(Style::of(ProgressMode::Auto).is_shown(), can_draw());
-        assert_eq!(Style::of(ProgressMode::Always), Style::Drawn);
-        assert_eq!(Style::of(ProgressMode::Lines), Style::Lines);
-        assert_eq!(Style::of(ProgressMode::Never), Style::Nothing);
+        for (mode, [terminal, other]) in [
+            (ProgressMode::Auto, [Style::Drawn, Style::Nothing]),
+            (ProgressMode::Always, [Style::Drawn; 2]),
+            (ProgressMode::Lines, [Style::Lines; 2]),
+            (ProgressMode::Never, [Style::Nothing; 2]),
+        ] {
+            assert_eq!(
+                [true, false].map(|draws| Style::on(mode, draws)),
+                [terminal, other]
+            );
+        }
     }
 }

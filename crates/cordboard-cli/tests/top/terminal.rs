@@ -79,9 +79,10 @@ fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     };
     // The default action of SIGTSTP does not stop an orphaned process group: the handler
     // then takes the terminal again. SIGSTOP has no handler.
+    assert_eq!(tty.entered(), 1);
     tty.press("\x1a");
     until("the terminal, again", || {
-        (tty.is_taken() == Some(true)).then_some(())
+        (tty.entered() == 2 && tty.is_taken() == Some(true)).then_some(())
     });
     tty.shows(&["No transfers are running."]);
     common::signal(pid, Signal::STOP);

@@ -19,6 +19,8 @@ pub struct Tty {
     /// Keeps the terminal open after the program has ended.
     slave: OwnedFd,
     screen: Arc<Mutex<vt100::Parser>>,
+    /// All output.
+    output: Arc<Mutex<Vec<u8>>>,
     pub child: Child,
 }
 
@@ -68,10 +70,13 @@ impl Tty {
             cells(columns),
             0,
         )));
-        let (mut output, drawn) = (master.try_clone().unwrap(), Arc::clone(&screen));
+        let output = Arc::<Mutex<Vec<u8>>>::default();
+        let (mut reader, drawn) = (master.try_clone().unwrap(), Arc::clone(&screen));
+        let all = Arc::clone(&output);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = output.read(&mut bytes) {
+            while let Ok(n @ 1..) = reader.read(&mut bytes) {
+                all.lock().unwrap().extend_from_slice(&bytes[..n]);
                 drawn.lock().unwrap().process(&bytes[..n]);
             }
         });
@@ -79,8 +84,17 @@ impl Tty {
             master,
             slave,
             screen,
+            output,
             child,
         }
+    }
+
+    /// How often the alternate screen was entered.
+    pub fn entered(&self) -> usize {
+        let enter = b"\x1b[?1049h";
+        let output = self.output.lock().unwrap();
+        let is_one = |bytes: &&[u8]| bytes == enter;
+        output.windows(enter.len()).filter(is_one).count()
     }
 
     /// Types.
