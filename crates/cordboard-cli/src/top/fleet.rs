@@ -145,7 +145,9 @@ impl Fleet {
                 Ok(peer) if is_of_another(&peer, entry, all) => {}
                 Ok(peer) if peer.is_ours() => {
                     let label = label_of(entry);
-                    self.add(Some(name.clone()), label, Some(entry.pid), peer);
+                    // A process in a PID namespace has written its number there.
+                    let pid = peer.process().unwrap_or(entry.pid);
+                    self.add(Some(name.clone()), label, Some(pid), peer);
                 }
                 // The process was killed.
                 Err(Errno::ECONNREFUSED | Errno::ENOENT) => directory.remove(name, entry),

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use cordboard::cue::{Cue, Record};
 
-use super::common::{cordboard, dir, end, until};
+use super::common::{cordboard, dir, end, run, until};
 use super::{cue, steered};
 
 /// Garbage, half commands, and clients that read nothing or are too many.
@@ -124,7 +124,12 @@ fn a_connection_that_is_closed_without_an_answer_is_a_failure() {
 fn a_command_in_a_pid_namespace_is_steered_from_outside() {
     let folder = dir();
     let socket = folder.path().join("control");
-    let mut command = cordboard();
+    let at_home = || {
+        let mut command = cordboard();
+        command.env("CORDBOARD_RUNTIME_DIR", folder.path());
+        command
+    };
+    let mut command = at_home();
     command
         .args([
             "splice",
@@ -148,6 +153,12 @@ fn a_command_in_a_pid_namespace_is_steered_from_outside() {
     };
     until("the control socket", || UnixStream::connect(&socket).ok());
     cue(&socket, &["status"]).ok();
+    // Its number is the one outside.
+    let listed = until("an entry", || {
+        let listed = run(at_home().args(["top", "--json"]));
+        serde_json::from_slice::<serde_json::Value>(listed.ok().stdout()).ok()
+    });
+    assert_eq!(listed["pid"], child.id(), "{listed}");
     cue(&socket, &["cancel"]).ok();
     assert_eq!(end(child).code(), 143);
 }
