@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cordboard::{Errno as Named, fstat};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdir, open, openat};
 use rustix::io::Errno;
-use rustix::process::{Pid, geteuid, getpid, test_kill_process};
+use rustix::process::{geteuid, getpid};
 
 use super::Places;
 use super::entry::{Entry, Registered};
@@ -119,7 +119,7 @@ impl Directory {
             .map(|(name, entry)| (entry.socket.clone(), name.clone()))
             .collect();
         all.retain(|(name, entry)| {
-            let stays = last.get(&entry.socket) == Some(name) || is_running(entry.pid);
+            let stays = last.get(&entry.socket) == Some(name) || entry.may_run();
             if !stays {
                 let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
             }
@@ -144,7 +144,7 @@ impl Directory {
     /// Removes an entry whose process has ended, and its socket if that is in this directory.
     /// The socket of a running process may be one of another network or mount namespace.
     pub fn remove(&self, name: &OsStr, entry: &Entry) {
-        if is_running(entry.pid) {
+        if entry.may_run() {
             return;
         }
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
@@ -161,12 +161,6 @@ fn failed(path: &Path, errno: impl Into<Named>, doing: &str) -> Problem {
     let errno = errno.into();
     let text = format!("{errno} {doing} the directory of control sockets");
     Problem::unsided(path.to_string_lossy(), errno, text)
-}
-
-/// Whether there is a process with this number.
-fn is_running(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// Returns a name that no other process and no other call gets. So the entry of a later
@@ -189,12 +183,11 @@ mod tests {
     use super::*;
 
     fn entry(socket: &[u8]) -> Entry {
+        let socket = OsStr::from_bytes(socket).to_owned();
         Entry {
             // No process has so large a number.
             pid: i32::MAX as u32,
-            command: "splice".to_owned(),
-            label: "a -> b".to_owned(),
-            socket: OsStr::from_bytes(socket).to_owned(),
+            ..Entry::new("splice", "a -> b".to_owned(), socket)
         }
     }
 
@@ -228,6 +221,27 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].1, later);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    /// In another PID namespace, the process has another number.
+    #[test]
+    fn an_entry_of_another_namespace_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Directory::at(base.path().join("cordboard")).unwrap();
+        let mut elsewhere = entry(b"@name");
+        elsewhere.namespace = Some(1);
+        for (entry, left) in [(&elsewhere, 1), (&entry(b"@other"), 1)] {
+            std::mem::forget(directory.register(entry).unwrap());
+            for (name, entry) in directory.entries().unwrap() {
+                directory.remove(&name, &entry);
+            }
+            assert_eq!(directory.entries().unwrap().len(), left, "{entry:?}");
+        }
+        assert_eq!(directory.entries().unwrap()[0].1, elsewhere);
+        // One without a namespace is of an earlier version.
+        let text = br#"{"pid":1,"command":"cat","label":"","socket":{"Unix":[47]}}"#;
+        std::fs::write(directory.path().join("1.json"), text).unwrap();
+        assert_eq!(directory.entries().unwrap().len(), 2);
     }
 
     #[test]

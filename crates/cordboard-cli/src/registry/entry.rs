@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, unlinkat};
+use rustix::fs::{AtFlags, stat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 /// The content of an entry.
@@ -17,6 +19,38 @@ pub struct Entry {
     pub label: String,
     /// The path of its control socket, or `@NAME`.
     pub socket: OsString,
+    /// The inode of the PID namespace of the process, if it is known (`namespaces(7)`).
+    #[serde(default)]
+    pub namespace: Option<u64>,
+}
+
+impl Entry {
+    /// The entry of this process.
+    pub fn new(command: &str, label: String, socket: OsString) -> Entry {
+        Entry {
+            pid: std::process::id(),
+            command: command.to_owned(),
+            label,
+            socket,
+            namespace: namespace(),
+        }
+    }
+
+    /// Whether there is a process with this number, or there may be one: in another namespace,
+    /// it has another number.
+    pub(super) fn may_run(&self) -> bool {
+        if self.namespace.is_some() && self.namespace != namespace() {
+            return true;
+        }
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+    }
+}
+
+fn namespace() -> Option<u64> {
+    let stat = stat("/proc/self/ns/pid").ok()?;
+    #[allow(clippy::unnecessary_cast, reason = "its width is the architecture's")]
+    Some(stat.st_ino as u64)
 }
 
 /// An entry, which is removed when this is dropped.

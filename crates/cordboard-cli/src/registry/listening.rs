@@ -32,12 +32,7 @@ impl Directory {
         // of the umask would affect all threads.
         fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
         bind(&listener, &SocketAddrUnix::new(&file)?)?;
-        let entry = Entry {
-            pid: std::process::id(),
-            command: command.to_owned(),
-            label,
-            socket: file.clone().into_os_string(),
-        };
+        let entry = Entry::new(command, label, file.clone().into_os_string());
         let registered = listen(&listener, WAITING).and_then(|()| self.register(&entry));
         match registered {
             Ok(entry) => Ok(Listening {

@@ -94,12 +94,7 @@ fn list(path: &OsStr, label: &Label) -> Option<Registered> {
         [b'@', ..] => path.to_owned(),
         _ => std::path::absolute(path).ok()?.into_os_string(),
     };
-    let entry = Entry {
-        pid: std::process::id(),
-        command: label.command.to_owned(),
-        label: label.text.clone(),
-        socket,
-    };
+    let entry = Entry::new(label.command, label.text.clone(), socket);
     Directory::open().ok()?.register(&entry).ok()
 }
 

@@ -260,12 +260,8 @@ mod tests {
 
     /// A socket that listens in this directory, and its entry in another.
     fn entry(base: &std::path::Path) -> (std::os::unix::net::UnixListener, Entry) {
-        let entry = Entry {
-            pid: std::process::id(),
-            command: "splice".to_owned(),
-            label: "a -> b".to_owned(),
-            socket: base.join("s").into_os_string(),
-        };
+        let socket = base.join("s").into_os_string();
+        let entry = Entry::new("splice", "a -> b".to_owned(), socket);
         let listener = std::os::unix::net::UnixListener::bind(&entry.socket).unwrap();
         (listener, entry)
     }
