@@ -273,6 +273,26 @@ fn a_line_that_is_requested_during_a_wait_replaces_the_one_that_is_drawn() {
     cat.stop();
 }
 
+/// Without a line that is drawn, the files that have ended are counted too.
+#[test]
+fn a_line_that_is_requested_has_the_files() {
+    let folder = dir();
+    let files = ["a", "b"].map(|name| file(&folder, name, &bytes(10_000)));
+    let mut command = cordboard();
+    command.args(["cat", "--rate", "2000", "--progress", "never"]);
+    let mut cat = piped(command.args(&files));
+    let stdout = cat.stdout.as_mut().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    signal(cat.id(), Signal::USR1);
+    let mut line = String::new();
+    let mut stderr = BufReader::new(cat.stderr.take().unwrap());
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains(", 0 files, path "), "{line}");
+    signal(cat.id(), Signal::TERM);
+    drop(cat.stdout.take());
+    assert_eq!(cat.wait().unwrap().code(), Some(143));
+}
+
 #[test]
 fn several_sinks_show_the_slowest() {
     let args = ["splice", "/dev/zero", "/dev/null", "-", "--size", "1G"];
