@@ -226,7 +226,7 @@ pub fn write_if_room(out: BorrowedFd<'_>, bytes: &[u8]) -> usize {
 
 /// Returns whether the terminal stops this process, a job in the background, when it writes
 /// (`stty tostop`; `__tty_check_change`, drivers/tty/tty_jobctrl.c).
-fn stops(out: BorrowedFd<'_>) -> bool {
+pub fn stops(out: BorrowedFd<'_>) -> bool {
     let tostop = || tcgetattr(out).is_ok_and(|it| it.local_modes.contains(LocalModes::TOSTOP));
     !sys::is_foreground(out) && tostop() && !sys::ignores(libc::SIGTTOU)
 }

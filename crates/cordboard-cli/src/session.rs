@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use cordboard::{Control, Ended, Report, Request, Size, Transfer, fstat};
 use rustix::fs::FileType;
+use rustix::stdio::stderr;
 
 use crate::endpoint;
 use crate::exit::Ending;
 use crate::files::kind;
 use crate::flags::{Common, Label, ProgressMode};
-use crate::output::{one_line, print_line, print_result};
+use crate::output::{one_line, print_line, print_result, stops};
 use crate::problem::{
     Problem, Refused, changes_bytes, dropped_line, lost_by_idle_limit, past_largest_offset,
     result_of,
@@ -447,7 +448,8 @@ impl Session {
         } else if account.total.ended != Ended::Error
             && !self.lost
             && self.watch.draws()
-            && (self.requested || (account.total.elapsed > QUICK && self.verb != CAT))
+            && (self.requested
+                || (account.total.elapsed > QUICK && self.verb != CAT && !stops(stderr())))
         {
             print_line(account.summary(self.verb));
         }

@@ -267,10 +267,20 @@ fn all_of(mut master: File) -> String {
 fn a_job_in_the_background_draws_nothing() {
     let dir = dir();
     let path = file(&dir, "paced", &bytes(10_000));
-    for (tostop, background) in [(false, true), (true, true), (false, false)] {
+    for (word, tostop, background) in [
+        ("cat", false, true),
+        ("cat", true, true),
+        ("cat", false, false),
+        ("splice", false, true),
+        // Its summary is left out.
+        ("splice", true, true),
+    ] {
         let (master, slave) = terminal_of_a_job(tostop);
         let mut command = cordboard();
-        command.arg("cat").arg(&path).args(["--rate", "10000"]);
+        command.arg(word).arg(&path).args(["--rate", "10000"]);
+        if word == "splice" {
+            command.arg("/dev/null");
+        }
         command.stdout(Stdio::null()).env("TERM", "xterm");
         command.stderr(slave.try_clone().unwrap());
         if background {
@@ -287,6 +297,8 @@ fn a_job_in_the_background_draws_nothing() {
         drop((slave, command));
         let screen = all_of(master);
         assert_eq!(screen.contains("\x1b[K"), !background, "{screen:?}");
+        let summary = screen.contains("moved 9.8 KiB");
+        assert_eq!(summary, word == "splice" && !tostop, "{screen:?}");
     }
 }
 
