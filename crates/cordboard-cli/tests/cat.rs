@@ -371,7 +371,7 @@ fn an_idle_limit_ends_it_whatever_would_follow() {
 /// pipes, and a read of them may be truncated.
 #[test]
 fn odd_limits_of_pipes() {
-    if !root("other limits of pipes") {
+    if !can_mount() {
         return;
     }
     let dir = dir();

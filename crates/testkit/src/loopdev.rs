@@ -27,15 +27,14 @@ pub struct LoopDevice {
     attached: Option<Attached>,
 }
 
-/// Returns why loop devices are not available, if so.
+/// Returns why loop devices are not available, if so. Attaches one, which stays in the
+/// pool: in a container the control device may exist without the devices.
 pub fn unavailable() -> Option<String> {
     if !skip::is_root() {
         return Some("loop devices need root".to_owned());
     }
-    if !std::path::Path::new("/dev/loop-control").exists() {
-        return Some("no /dev/loop-control".to_owned());
-    }
-    None
+    let taken = LoopDevice::take();
+    taken.err().map(|error| format!("no loop device: {error}"))
 }
 
 impl LoopDevice {

@@ -43,6 +43,9 @@ pub enum Need {
     Sctp,
     /// ICMP sockets, and a network namespace for them.
     Ping,
+    /// A mount namespace, and mounts in it: `CAP_SYS_ADMIN`, which root lacks in most
+    /// containers.
+    Mounts,
 }
 
 impl Need {
@@ -68,10 +71,11 @@ impl Need {
             Need::PassRights => "no SO_PASSRIGHTS here (since Linux 6.16)",
             Need::Sctp => "no SCTP here",
             Need::Ping => "ICMP sockets in a network namespace need root",
+            Need::Mounts => "mounting needs root and CAP_SYS_ADMIN",
         }
     }
 
-    /// Tries the feature on the calling thread.
+    /// Tries the feature on the calling thread, or on one that it starts.
     pub fn is_met(self) -> bool {
         let tried = match self {
             Need::Splice => splice(),
@@ -90,6 +94,7 @@ impl Need {
             Need::PassRights => pass_rights(),
             Need::Sctp => made(crate::sockets::sctp()),
             Need::Ping => made(crate::sockets::ping()),
+            Need::Mounts => mounts(),
             Need::Eventfd => {
                 rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(drop)
             }
@@ -140,6 +145,21 @@ fn made<T>(done: std::io::Result<T>) -> Result<(), Errno> {
 
 fn made_of<T>(done: std::io::Result<T>) -> Result<T, Errno> {
     done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// Mounts a file system in memory, in a namespace that ends with its thread.
+fn mounts() -> Result<(), Errno> {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    crate::refuse::apart(|| {
+        if !crate::child::own_mounts() {
+            return Err(Errno::PERM);
+        }
+        // Otherwise the mount could appear in the namespace of the other threads.
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change("/", private)?;
+        let at = std::env::temp_dir();
+        mount("none", &at, "tmpfs", MountFlags::empty(), None)
+    })
 }
 
 /// Closes the range of the highest number only, which no process can have.
@@ -300,6 +320,8 @@ mod tests {
             (Need::PassRights, libc::SYS_setsockopt),
             (Need::Sctp, libc::SYS_socket),
             (Need::Ping, libc::SYS_socket),
+            (Need::Mounts, libc::SYS_unshare),
+            (Need::Mounts, libc::SYS_mount),
         ] {
             for errno in [libc::EPERM, libc::ENOSYS] {
                 crate::refuse::apart(|| {

@@ -251,6 +251,12 @@ pub fn root(what: &str) -> bool {
     root
 }
 
+/// Skips a test that mounts a file system if that is not possible here.
+pub fn can_mount() -> bool {
+    use testkit::needs::{Need, missing};
+    !missing(&testkit::skip::this_test(), &[Need::Mounts])
+}
+
 /// A terminal of this number of columns; 0 if it does not know. Its output
 /// appears on the first descriptor.
 pub fn terminal_of(columns: u16) -> (std::fs::File, std::fs::File) {

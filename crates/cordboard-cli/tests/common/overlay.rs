@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::root;
+use super::can_mount;
 
 /// An overlay, and the directory that it writes to, which has few inodes.
 /// Unmounted when dropped.
@@ -13,7 +13,7 @@ pub struct Overlay {
 
 impl Overlay {
     pub fn mount() -> Option<Overlay> {
-        if !root("mounting an overlay") {
+        if !can_mount() {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

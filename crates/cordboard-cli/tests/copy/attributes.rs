@@ -424,7 +424,7 @@ fn a_source_whose_attributes_cannot_be_read_is_named() {
 /// xfs shows an access control list to root under a second name.
 #[test]
 fn the_second_name_of_a_list_is_no_attribute() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();

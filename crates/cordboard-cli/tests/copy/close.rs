@@ -11,7 +11,7 @@ use testkit::needs::Need;
 
 #[test]
 fn what_only_close_tells_is_told() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -59,7 +59,7 @@ fn what_only_close_tells_is_told() {
 /// if another thread moves the bytes.
 #[test]
 fn what_only_the_first_close_tells_is_told() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -101,7 +101,7 @@ fn what_only_the_first_close_tells_is_told() {
 /// taken; what is on the disk is complete.
 #[test]
 fn an_interrupted_close_is_a_failure_of_what_is_not_on_the_disk() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -147,7 +147,7 @@ fn an_interrupted_close_is_a_failure_of_what_is_not_on_the_disk() {
 /// does if a signal has arrived: the call is repeated.
 #[test]
 fn an_interrupted_sync_is_repeated() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -169,7 +169,7 @@ fn an_interrupted_sync_is_repeated() {
 /// The same for the size, the owner, the mode and the times.
 #[test]
 fn an_interrupted_change_of_attributes_is_repeated() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -192,7 +192,7 @@ fn an_interrupted_change_of_attributes_is_repeated() {
 /// draws progress, and end with `EINTR` at its signal.
 #[test]
 fn progress_does_not_interrupt_a_call_again_and_again() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -215,7 +215,7 @@ fn progress_does_not_interrupt_a_call_again_and_again() {
 /// command.
 #[test]
 fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -245,7 +245,7 @@ fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
 /// The same for each write, and each `fsync(2)`.
 #[test]
 fn a_signal_ends_a_call_that_is_interrupted_all_the_time() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -301,7 +301,7 @@ fn a_signal_ends_a_call_that_is_interrupted_all_the_time() {
 /// call may wait: there is nothing to wait for.
 #[test]
 fn a_file_that_is_never_ready_is_a_failure() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();

@@ -46,7 +46,7 @@ fn all_in(dir: &TempDir) -> BTreeMap<String, String> {
 /// Copies in a directory in which the first of each pair also appears as the
 /// second, with procfs or without. `None` if nothing can be mounted.
 fn copy(dir: &TempDir, bound: &[[&str; 2]], procfs: bool, arguments: &[&str]) -> Option<Run> {
-    if !root("mounting") {
+    if !can_mount() {
         return None;
     }
     let script = r#"

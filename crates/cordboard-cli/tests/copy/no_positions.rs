@@ -12,7 +12,7 @@ use testkit::fuse::{Served, with_file};
 /// as no offset is requested.
 #[test]
 fn a_file_that_cannot_seek_is_copied_and_read_back() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -87,7 +87,7 @@ fn a_file_that_cannot_seek_is_copied_and_read_back() {
 /// What is read back from a file that cannot seek differs.
 #[test]
 fn a_file_that_cannot_seek_and_differs_is_not_verified() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -113,7 +113,7 @@ fn a_file_that_cannot_seek_and_differs_is_not_verified() {
 /// A new file that cannot seek.
 #[test]
 fn a_new_file_that_cannot_seek_is_written() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = dir();
@@ -158,7 +158,7 @@ fn beside<'a>(served: Served<'a>, data: &'a [u8], other: &'a Mutex<Vec<u8>>) -> 
 /// if both files are on one file system, which could copy in the kernel.
 #[test]
 fn a_file_that_can_be_read_once_is_verified_by_what_has_passed() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let data = bytes(200_003);

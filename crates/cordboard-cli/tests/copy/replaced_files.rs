@@ -367,7 +367,7 @@ fn what_comes_to_the_name_of_the_tree_meanwhile_is_no_other_tree() {
 /// A non-blocking open that would have to wait does not always mean a lease.
 #[test]
 fn what_can_never_be_opened_is_not_waited_for() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let dir = places();

@@ -45,7 +45,7 @@ fn a_tree_of_which_some_failed_has_a_sum() {
 /// The contents of a directory that cannot be made are left out.
 #[test]
 fn what_is_in_a_directory_that_a_read_only_sink_refuses() {
-    if !root("a file system that is mounted read-only") {
+    if !can_mount() {
         return;
     }
     let dir = dir();

@@ -75,7 +75,7 @@ fn a_failed_part_tells_of_that_part() {
 
 #[test]
 fn a_disk_that_is_full() {
-    if !root("a file system of 1 MiB") {
+    if !can_mount() {
         return;
     }
     let dir = dir();

@@ -211,7 +211,7 @@ fn a_file_that_was_opened_by_the_shell_stands_behind_the_last_frame() {
 /// space.
 #[test]
 fn what_only_close_tells_is_told() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let film = Film::new(3 * FRAME);

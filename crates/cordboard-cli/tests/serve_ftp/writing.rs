@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::common::{bytes, root};
+use super::common::{bytes, can_mount};
 use super::server::{PASSWORD, Server};
 
 #[test]
@@ -234,7 +234,7 @@ fn an_upload_that_ends_with_a_reset_is_not_complete() {
 
 #[test]
 fn a_full_disk_is_reported() {
-    if !super::common::root("a small tmpfs") {
+    if !can_mount() {
         return;
     }
     let server = Server::start(&[]);
@@ -268,7 +268,7 @@ fn a_full_disk_is_reported() {
 /// Some file systems report at `close(2)` that the server has no space, and some of them once.
 #[test]
 fn an_upload_is_complete_once_the_file_is_closed() {
-    if !root("mounting") {
+    if !can_mount() {
         return;
     }
     let full = testkit::fuse::Served::full();

@@ -4,17 +4,23 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
-use testkit::skip::is_root;
+use testkit::needs::Need;
 
 /// A file system in a file in memory. Dropping it unmounts and removes it.
 pub struct Mount {
     pub dir: tempfile::TempDir,
 }
 
+/// Makes a directory in memory, or elsewhere if there is no tmpfs.
+fn in_memory() -> tempfile::TempDir {
+    let dir = tempfile::tempdir_in("/dev/shm");
+    dir.or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Makes a directory in memory. Returns it, the name of an image that is yet to be
 /// made, and the directory to mount it on.
 fn image_and_directory() -> (tempfile::TempDir, String, String) {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = in_memory();
     let name = |name| dir.path().join(name).to_str().unwrap().to_owned();
     let (image, at) = (name("image"), name("at"));
     std::fs::create_dir(&at).unwrap();
@@ -28,8 +34,8 @@ impl Mount {
     }
 
     pub fn new(kind: &str, size: u64) -> Option<Mount> {
-        if !is_root() {
-            testkit::skip::here(format!("mounting {kind} needs root"));
+        if let Some(why) = Need::Mounts.unmet() {
+            testkit::skip::here(format!("{kind}: {why}"));
             return None;
         }
         let (dir, image, at) = image_and_directory();
@@ -88,11 +94,11 @@ pub struct Loop {
 impl Loop {
     /// Attaches a device to the file that `image` makes at the path it is given.
     pub fn new(image: impl FnOnce(&std::path::Path)) -> Option<Loop> {
-        if !is_root() {
-            testkit::skip::here("a loop device needs root");
+        if let Some(why) = testkit::loopdev::unavailable() {
+            testkit::skip::here(why);
             return None;
         }
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let dir = in_memory();
         let name = dir.path().join("image");
         image(&name);
         let made = Command::new("losetup")

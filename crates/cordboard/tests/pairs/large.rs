@@ -28,6 +28,13 @@ fn file(dir: &str) -> OwnedFd {
     tempfile::tempfile_in(dir).expect("a temporary file").into()
 }
 
+/// The directory of a tmpfs; `None` skips the test.
+fn tmpfs() -> Option<&'static str> {
+    let missing = testkit::SourceKind::Tmpfs.unavailable();
+    missing.iter().for_each(testkit::skip::here);
+    missing.is_none().then_some("/dev/shm")
+}
+
 fn temp_dir() -> String {
     std::env::temp_dir().to_string_lossy().into_owned()
 }
@@ -142,12 +149,16 @@ fn data_is_right(fd: &OwnedFd) {
 
 #[test]
 fn tmpfs_to_tmpfs() {
-    to_file("/dev/shm", "/dev/shm");
+    if let Some(tmpfs) = tmpfs() {
+        to_file(tmpfs, tmpfs);
+    }
 }
 
 #[test]
 fn tmpfs_to_file() {
-    to_file("/dev/shm", &temp_dir());
+    if let Some(tmpfs) = tmpfs() {
+        to_file(tmpfs, &temp_dir());
+    }
 }
 
 #[test]
@@ -157,7 +168,10 @@ fn file_to_file() {
 
 #[test]
 fn file_to_null() {
-    let source = source("/dev/shm");
+    let Some(tmpfs) = tmpfs() else {
+        return;
+    };
+    let source = source(tmpfs);
     let null = std::fs::File::options().write(true).open("/dev/null");
     let null = null.expect("/dev/null");
     by_every_path("file to /dev/null", |switches| {
@@ -167,7 +181,10 @@ fn file_to_null() {
 
 #[test]
 fn file_to_pipe() {
-    let source = source("/dev/shm");
+    let Some(tmpfs) = tmpfs() else {
+        return;
+    };
+    let source = source(tmpfs);
     by_every_path("file to pipe", |switches| {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
         let reader = std::thread::spawn(move || count(read));
