@@ -29,7 +29,8 @@ pub(in crate::path) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::R
 /// Writes at `offset` (`None`: at the file position) to a sink for which
 /// [`Flow::in_place`] is set. `sink` may be another open file description of the
 /// same file. If the kernel refuses the flag, first lengthens the sink up to its
-/// next offset.
+/// next offset. A sink that is long enough is not lengthened: its last byte could be
+/// one of the transfer, which [`lengthen`] may overwrite.
 pub(in crate::path) fn write_by(
     flow: &Flow<'_>,
     sink: BorrowedFd<'_>,
@@ -39,7 +40,9 @@ pub(in crate::path) fn write_by(
     if let Some(done) = call(sink, bytes, offset.unwrap_or(HERE)) {
         return done;
     }
-    if let Some(place) = flow.sink.offset() {
+    if let Some(place) = flow.sink.offset()
+        && (rustix::fs::fstat(sink)?.st_size as u64) < place
+    {
         // If that fails, so does the write.
         let _ = lengthen(sink, place);
     }
