@@ -20,7 +20,7 @@ pub enum Need {
     IoUring,
     /// `RWF_NOWAIT` on pipes, since Linux 6.4.
     NowaitPipes,
-    /// `RWF_NOAPPEND`, since Linux 6.9.
+    /// `RWF_NOAPPEND`, since Linux 6.9, in the temporary directory.
     NoAppend,
     /// `cachestat(2)`, since Linux 6.5.
     Cachestat,
@@ -58,7 +58,7 @@ impl Need {
             Need::CopyFileRange => "no copy_file_range(2) here (since Linux 5.3)",
             Need::IoUring => "no io_uring here (since Linux 5.13)",
             Need::NowaitPipes => "no RWF_NOWAIT on pipes here (since Linux 6.4)",
-            Need::NoAppend => "no RWF_NOAPPEND here (since Linux 6.9)",
+            Need::NoAppend => "no RWF_NOAPPEND here (since Linux 6.9; not overlayfs)",
             Need::Cachestat => "no cachestat(2) here (since Linux 6.5)",
             Need::Eventfd => "no eventfd2(2) here",
             Need::Statx => "no statx(2) here",
@@ -259,10 +259,17 @@ fn nowait_pipes() -> Result<(), Errno> {
     }
 }
 
+/// Writes over the only byte of a file: overlayfs takes the flag and appends.
 fn no_append() -> Result<(), Errno> {
+    let file = file()?;
+    rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND)?;
     let flags = rustix::io::ReadWriteFlags::from_bits_retain(0x20);
     let byte = [std::io::IoSlice::new(b"x")];
-    rustix::io::pwritev2(&file()?, &byte, 0, flags).map(drop)
+    rustix::io::pwritev2(&file, &byte, 0, flags)?;
+    match rustix::fs::fstat(&file)?.st_size {
+        1 => Ok(()),
+        _ => Err(Errno::OPNOTSUPP),
+    }
 }
 
 fn cachestat() -> Result<(), Errno> {

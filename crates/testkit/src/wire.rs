@@ -104,6 +104,18 @@ pub(crate) fn no_tmpfs() -> Option<String> {
     (!there).then(|| format!("no tmpfs on {TMPFS}"))
 }
 
+/// Returns why no file in the temporary directory can be opened with `O_DIRECT`, if so:
+/// tmpfs refuses it before Linux 6.6.
+pub(crate) fn no_direct() -> Option<String> {
+    let open = || {
+        let (_, path) = named_file(&temp_dir())?;
+        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+        io::Result::Ok(rustix::fs::open(&*path, flags, Mode::empty())?)
+    };
+    let error = open().err()?;
+    Some(format!("no O_DIRECT in the temporary directory: {error}"))
+}
+
 /// The directory of files on a real file system.
 pub(crate) fn temp_dir() -> PathBuf {
     std::env::temp_dir()

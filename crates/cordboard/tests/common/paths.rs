@@ -17,6 +17,55 @@ fn need(path: DataPath) -> Option<Need> {
     }
 }
 
+/// Returns the magic number of the file system of the temporary directory (statfs(2)).
+fn temporary_kind() -> u32 {
+    let found = rustix::fs::statfs(std::env::temp_dir());
+    found.map_or(0, |found| found.f_type as u32)
+}
+
+const EXT4: u32 = 0xEF53;
+const TMPFS: u32 = 0x0102_1994;
+const BTRFS: u32 = 0x9123_683E;
+
+/// Whether a file in the temporary directory has just the blocks that were written to it;
+/// reports the test as skipped otherwise. xfs preallocates blocks. Where files can share
+/// blocks, copy_file_range(2) has other limits.
+pub fn has_plain_blocks() -> bool {
+    let plain = [EXT4, TMPFS].contains(&temporary_kind());
+    if !plain {
+        testkit::skip::here("the temporary directory is neither on ext4 nor on tmpfs");
+    }
+    plain
+}
+
+/// Whether files in the temporary directory are on a device whose blocks can be in flight;
+/// reports the test as skipped otherwise. In memory a block ends in the call that starts it.
+pub fn has_blocks_in_flight() -> bool {
+    let memory = temporary_kind() == TMPFS;
+    if memory {
+        testkit::skip::here("the temporary directory is in memory");
+    }
+    !memory
+}
+
+/// Whether direct I/O may be chosen for files in the temporary directory; reports the test
+/// as skipped otherwise. btrfs compresses only what passes through the page cache.
+pub fn may_choose_direct() -> bool {
+    let btrfs = temporary_kind() == BTRFS;
+    if btrfs {
+        testkit::skip::here("the temporary directory is on btrfs");
+    }
+    !btrfs
+}
+
+/// Whether files in the temporary directory support direct I/O; reports the test as
+/// skipped otherwise.
+pub fn has_direct_files() -> bool {
+    let missing = testkit::SourceKind::Direct.unavailable();
+    missing.iter().for_each(testkit::skip::here);
+    missing.is_none()
+}
+
 /// Whether the path can be taken here.
 pub fn is_open(path: DataPath) -> bool {
     need(path).is_none_or(Need::is_met)

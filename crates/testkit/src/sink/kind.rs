@@ -68,6 +68,7 @@ impl SinkKind {
         match self {
             SinkKind::Block => loopdev::unavailable(),
             SinkKind::Tmpfs => wire::no_tmpfs(),
+            SinkKind::Direct => wire::no_direct(),
             SinkKind::Eventfd => Need::Eventfd.unmet(),
             _ => None,
         }

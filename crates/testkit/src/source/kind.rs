@@ -77,6 +77,7 @@ impl SourceKind {
         match self {
             SourceKind::Block => loopdev::unavailable(),
             SourceKind::Tmpfs => wire::no_tmpfs(),
+            SourceKind::Direct => wire::no_direct(),
             SourceKind::Eventfd => Need::Eventfd.unmet(),
             _ => None,
         }

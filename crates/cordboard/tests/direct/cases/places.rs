@@ -5,7 +5,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::{audit, direct, whole};
 use crate::common::mount::Mount;
-use crate::common::{MIB, alone, any, content, file_with, pattern, position, run, watchdog};
+use crate::common::{
+    MIB, alone, any, content, file_with, may_choose_direct, pattern, position, run, watchdog,
+};
 use cordboard::DataPath::Direct;
 use cordboard::{Ended, Endpoint, Request, Size, Sparse, Transfer};
 use rustix::fs::OFlags;
@@ -123,6 +125,9 @@ fn what_is_cached_elsewhere_on_a_device_does_not_count() {
     let name = "what_is_cached_elsewhere_on_a_device_does_not_count";
     if let Some(why) = testkit::loopdev::unavailable() {
         return testkit::skip::report(name, &why);
+    }
+    if !may_choose_direct() {
+        return;
     }
     let device = testkit::loopdev::LoopDevice::take().unwrap();
     let disk = std::fs::File::from(device.open(OFlags::RDWR).unwrap());

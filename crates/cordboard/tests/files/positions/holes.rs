@@ -57,8 +57,11 @@ fn a_hole_is_skipped_while_others_read() {
         let others = || {
             if (first..first + 2).contains(&calls) {
                 let n = (&source).read(&mut [0; 4096]).unwrap();
+                // The position may be past the end, where nothing is read.
                 let end = common::position(&source) as usize;
-                theirs[end - n..end].fill(true);
+                if n > 0 {
+                    theirs[end - n..end].fill(true);
+                }
             }
             calls += 1;
         };
