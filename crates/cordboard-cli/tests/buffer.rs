@@ -6,13 +6,13 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use common::*;
 use rustix::process::Signal;
 use serde_json::json;
 
-fn spawn(args: &[&str]) -> Child {
+fn spawn(args: &[&str]) -> Owned {
     piped(
         cordboard()
             .args(["splice", "-", "-"])
@@ -106,8 +106,7 @@ fn a_file_is_set_back_over_what_was_not_written() {
         .stdin(source.try_clone().unwrap())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let run = end(child);
     run.fails(1, &["/dev/full", "ENOSPC", "after 0 bytes"]);
     let account = run.json();
@@ -131,8 +130,7 @@ fn a_limit_of_file_size_is_named_and_what_was_read_is_written() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     let fed = data.clone();

@@ -23,8 +23,7 @@ fn files_and_standard_input_in_order() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     feed(&mut child, b" between ");
     let run = end(child);
     assert_eq!(run.ok().json()["written"], 100_012);
@@ -46,8 +45,7 @@ fn several_commands_write_to_one_file() {
                 .arg("cat")
                 .stdin(Stdio::piped())
                 .stdout(all.try_clone().unwrap())
-                .spawn()
-                .unwrap();
+                .start();
             let mut to = child.stdin.take().unwrap();
             let feeder = std::thread::spawn(move || to.write_all(&vec![byte; size]).unwrap());
             (child, feeder)
@@ -69,8 +67,7 @@ fn without_operands_standard_input() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     feed(&mut child, b"hello");
     assert_eq!(end(child).ok().stdout(), b"hello");
 }
@@ -113,8 +110,7 @@ fn onto_its_own_end_is_refused() {
         .arg(&path)
         .stdout(out)
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     end(child).fails(1, &["forever"]);
     assert_eq!(read(&path), b"grow");
 }
@@ -154,15 +150,13 @@ fn a_closed_standard_output_is_an_error() {
         ])
         .arg(&a)
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     end(child).fails(1, &["standard output: Bad file descriptor (EBADF)"]);
     let child = std::process::Command::new("sh")
         .args(["-c", r#""$0" cat <&-"#, env!("CARGO_BIN_EXE_cordboard")])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     end(child).fails(1, &["standard input: Bad file descriptor (EBADF)"]);
 }
 
@@ -174,8 +168,7 @@ fn a_reader_that_has_gone() {
         .args(["cat", "--json", "/dev/zero", "/dev/zero"])
         .stdout(writer)
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let run = end(child);
     assert_eq!(run.0.status.signal(), Some(SIGPIPE));
     let json = run.json();
@@ -204,7 +197,7 @@ fn whoever_prints_dies_of_sigpipe_without_a_word() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         drop(reader);
         let child = command.stdout(writer).stderr(Stdio::piped());
-        end(child.spawn().unwrap())
+        end(child.start())
     };
     for command in commands {
         let run = without_a_reader(cordboard().args(command));
@@ -216,11 +209,11 @@ fn whoever_prints_dies_of_sigpipe_without_a_word() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut called = cordboard();
         called.args([command[0], "/dev/zero", command[1], "--size", "1G"]);
-        let child = called.stdout(writer).stderr(Stdio::piped()).spawn();
+        let child = called.stdout(writer).stderr(Stdio::piped()).start();
         drop(called);
         reader.read_exact(&mut [0]).unwrap();
         drop(reader);
-        let run = end(child.unwrap());
+        let run = end(child);
         assert_eq!(run.0.status.signal(), Some(SIGPIPE), "{command:?}");
         assert_eq!(run.stderr(), "", "{command:?}");
     }
@@ -254,7 +247,7 @@ fn whoever_prints_dies_of_sigpipe_without_a_word() {
         .args(["splice", "/dev/zero", "fd:3"])
         .stdout(writer)
         .stderr(Stdio::piped());
-    end(child.spawn().unwrap()).fails(1, &["fd:3: Broken pipe (EPIPE)"]);
+    end(child.start()).fails(1, &["fd:3: Broken pipe (EPIPE)"]);
 }
 
 /// No byte of such a file is read, and everything else is done as for any file.
@@ -314,8 +307,7 @@ fn a_size_of_nothing_or_that_is_used_up() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     feed(&mut child, packed.ok().stdout());
     assert_eq!(end(child).ok().stdout(), b"four");
     // A file that cannot be opened is reported.
@@ -343,8 +335,7 @@ fn a_size_of_nothing_or_that_is_used_up() {
         ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     end(child).fails(1, &["standard input: Bad file descriptor (EBADF)"]);
 }
 
@@ -402,8 +393,7 @@ fn odd_limits_of_pipes() {
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
+                .start();
             // A child that has ended explains why.
             let _ = child.stdin.take().unwrap().write_all(&data);
             let run = end(child);
@@ -428,7 +418,7 @@ fn a_release_that_nobody_tells() {
             let mut command = cordboard();
             command.args(["cat", "--json"]).arg(&source);
             let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            command.spawn().unwrap()
+            command.start()
         });
         let run = end(child);
         assert_eq!(run.ok().json()["written"], 60_000);

@@ -10,16 +10,16 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use cordboard::Report;
 use cordboard::cue::{Cue, Done, Record};
 use rustix::process::Signal;
 
-use common::{Run, cordboard, dir, end, run, signal, until};
+use common::{Owned, Run, Start, cordboard, dir, end, run, signal, until};
 
 /// A command that is steered by the socket in this directory.
-fn steered(folder: &Path, args: &[&str]) -> (Child, PathBuf) {
+fn steered(folder: &Path, args: &[&str]) -> (Owned, PathBuf) {
     let socket = folder.join("control");
     let child = cordboard()
         .args(args)
@@ -27,8 +27,7 @@ fn steered(folder: &Path, args: &[&str]) -> (Child, PathBuf) {
         .arg(&socket)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     until("the control socket", || UnixStream::connect(&socket).ok());
     (child, socket)
 }
@@ -111,8 +110,7 @@ fn a_transfer_that_ignores_sigterm_is_cancelled() {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     until("the control socket", || UnixStream::connect(&socket).ok());
     signal(child.id(), Signal::TERM);
     until("progress", || {

@@ -421,8 +421,7 @@ fn an_interrupt_ends_all_that_are_under_way() {
         .args(route)
         .args([&from, &to])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let has = |name: &str| to.join(name).metadata().is_ok_and(|m| m.len() > 1 << 20);
     until("both", || (has("huge") && has("vast")).then_some(()));
     // The others continue meanwhile.
@@ -494,8 +493,7 @@ fn progress_while_few_files_are_copied() {
         .args(&sources)
         .arg(&into)
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     until("the first byte", || {
         let made = into.join("a").metadata().ok()?;
         (made.len() > 0).then_some(())
@@ -525,8 +523,7 @@ fn progress_of_all_that_are_under_way() {
         .args(["--sparse", "never", "--block", "512", "--jobs", "2"])
         .args([dir.path().join("huge"), dir.path().join("vast"), into])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let mut stderr = child.stderr.take().unwrap();
     let mut seen = String::new();
     while !seen.contains("by read/write  2 files at once") {

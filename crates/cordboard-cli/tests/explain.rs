@@ -473,8 +473,7 @@ fn a_closed_standard_output_is_an_error() {
             .args(["-c", &format!(r#""$0" {words} >&-"#)])
             .arg(env!("CARGO_BIN_EXE_cordboard"))
             .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         end(child).fails(1, &["standard output: Bad file descriptor (EBADF)"]);
     }
 }

@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::Child;
 
 use common::*;
 use serde_json::json;
@@ -18,7 +17,7 @@ fn lines(letter: char, count: usize) -> Vec<u8> {
     (0..count).map(line).collect::<String>().into_bytes()
 }
 
-fn spawn<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Child {
+fn spawn<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Owned {
     piped(cordboard().arg("splice").args(args))
 }
 

@@ -108,8 +108,7 @@ fn a_reader_that_does_not_read_is_detached() {
         .args(["--on-slow", "detach", "--json"])
         .stdout(writer)
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let run = end(child);
     run.fails(1, &["standard output", "detached"]);
     drop(reader);
@@ -172,8 +171,7 @@ fn after_a_signal_each_sink_that_lacks_bytes_is_named() {
         .args([path("s"), path("o"), path("f")])
         .arg("--json")
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     // Then the FIFO lacks bytes that were read.
     until("more bytes than the FIFO has room for", || {
         let room = rustix::pipe::fcntl_getpipe_size(&fifo).unwrap();
@@ -217,7 +215,7 @@ fn bytes_that_the_idle_limit_loses_are_a_failure() {
     command.args(["splice", "-", "-"]).arg(&sink);
     command.args(["--json", "--idle", "0.05"]);
     command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    let child = command.start();
     // The ends of the pipes that the child has now.
     drop(command);
     let run = end(child);
@@ -251,8 +249,7 @@ fn a_peer_that_does_not_read_delays_no_other_end() {
         .args(["splice".into(), source.into_os_string()])
         .args(names)
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let (mut slow, _) = slow.accept().unwrap();
     let (mut fast, _) = fast.accept().unwrap();
     let mut got = Vec::new();
@@ -345,8 +342,7 @@ fn a_fifo_without_a_reader_delays_no_other_sink() {
         .args([source, path("f"), path("g"), path("d")])
         .args(["--on-slow", "detach"])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let open = |name| {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let fd = rustix::fs::open(path(name), flags, Mode::empty()).unwrap();
@@ -383,8 +379,7 @@ fn a_signal_ends_the_wait_for_readers_and_removes_new_files() {
         .arg("splice")
         .args([source, path("f"), path("g"), path("d")])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     until("the new file", || path("d").exists().then_some(()));
     signal(child.id(), rustix::process::Signal::TERM);
     end(child).fails(143, &["0 bytes read"]);

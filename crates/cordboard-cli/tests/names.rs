@@ -20,8 +20,7 @@ fn an_interrupted_splice_removes_its_own_file_and_no_other() {
             .arg("splice")
             .args([&dir.path().join("silent"), &sink])
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         // Held open, so that there is no end.
         let silent = dir.path().join("silent");
         let _writer = std::fs::File::options().write(true).open(silent).unwrap();
@@ -63,8 +62,7 @@ fn a_socket_of_another_process_is_not_removed() {
         .arg(&name)
         .arg("/dev/null")
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     until("the socket", || listens(&path).then_some(()));
     std::fs::remove_file(&path).unwrap();
     let _theirs = UnixListener::bind(&path).unwrap();

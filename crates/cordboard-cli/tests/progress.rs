@@ -6,7 +6,7 @@ mod common;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use common::*;
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ use testkit::needs::Need;
 
 /// A command that draws on a terminal.
 struct Drawing {
-    child: Child,
+    child: Owned,
     master: File,
     screen: String,
     columns: u16,
@@ -22,11 +22,7 @@ struct Drawing {
 
 fn drawing(columns: u16, command: &mut Command) -> Drawing {
     let (master, terminal) = terminal_of(columns);
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(terminal)
-        .spawn()
-        .unwrap();
+    let child = command.stdout(Stdio::piped()).stderr(terminal).start();
     // A copy of the terminal, which would hide its end.
     command.stderr(Stdio::null());
     Drawing {
@@ -98,8 +94,7 @@ fn lines_for_logs_come_while_it_runs_and_at_the_end() {
         .args(["splice", "--progress", "lines"])
         .args(args)
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let lines = lines_until_stopped(child);
     let lines: Vec<&str> = lines.lines().collect();
     assert!(lines.len() >= 3, "{lines:?}");
@@ -124,8 +119,7 @@ fn lines_for_logs_have_the_share_of_a_tree() {
         .args(["copy", "-r", "--rate", "2000", "--progress", "lines"])
         .args([tree(folder.path()), folder.path().join("to")])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();

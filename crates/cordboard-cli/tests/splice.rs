@@ -16,7 +16,7 @@ use std::process::{Child, Stdio};
 
 use common::*;
 
-fn start(args: &[&str]) -> Child {
+fn start(args: &[&str]) -> Owned {
     piped(cordboard().arg("splice").args(args))
 }
 
@@ -92,8 +92,7 @@ fn inherited_descriptors() {
         .args(["-c", script, env!("CARGO_BIN_EXE_cordboard")])
         .args([&path, &out])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     end(child).ok();
     assert_eq!(read(&out), b"through three");
     let run = end(start(&["fd:77", "-", "--json"]));
@@ -382,7 +381,7 @@ fn idle_with_bytes_that_are_lost_is_a_failure() {
         let mut command = cordboard();
         (command.args(first)).args([flag, "--json", "--idle", "0.05"]);
         command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
+        let child = command.start();
         // The ends of the pipes that the child has now.
         drop(command);
         let run = end(child);
@@ -425,7 +424,7 @@ fn idle_leaves_a_complete_frame_to_a_reader_that_is_late() {
     let mut command = cordboard();
     command.args(["splice", "-", "-", "--zstd", "--json", "--idle", "2"]);
     command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    let child = command.start();
     drop(command);
     until("a full pipe", || {
         (rustix::io::ioctl_fionread(&reader).unwrap() >= full).then_some(())
@@ -498,8 +497,7 @@ fn no_descriptor_stays_behind_and_flags_stay_as_they_were() {
         .args(["splice", "-", "/dev/null"])
         .stdin(reader.try_clone().unwrap())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let pid = child.id();
     until("the end of the opening", || {
         let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;

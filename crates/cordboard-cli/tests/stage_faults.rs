@@ -97,8 +97,7 @@ fn what_was_made_and_is_lost() {
         .args(["splice", "--hash=crc32", "-", "/dev/full"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     feed(&mut child, b"123456789");
     end(child).fails(1, &["(9 more bytes were read and are lost)"]);
 }

@@ -95,8 +95,7 @@ fn every_file_has_a_line_and_standard_input_is_a_dash() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     feed(&mut child, NINE);
     let run = end(child);
     assert_eq!(run.ok().stdout(), [NINE, NINE].concat());
@@ -378,7 +377,7 @@ fn corrupted(route: &str) -> Option<Run> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn();
+        .try_start();
     let Ok(strace) = strace else {
         testkit::skip::here("a sink that is changed meanwhile needs strace");
         return None;

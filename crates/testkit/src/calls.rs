@@ -21,12 +21,14 @@ const GET_SYSCALL_INFO: u32 = 0x420e;
 /// If `what` returns false or panics in the child.
 pub fn count(what: impl FnOnce() -> bool) -> io::Result<usize> {
     const REFUSED: libc::c_int = 111;
+    let parent = std::process::id();
     // SAFETY: the child runs the given function, and ends below.
     let child = unsafe { libc::fork() };
     if child < 0 {
         return Err(io::Error::last_os_error());
     }
     if child == 0 {
+        crate::child::ends_with(parent);
         // SAFETY: takes integers; the arguments that it ignores are 0.
         let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
         // SAFETY: stops the child until the parent resumes it.

@@ -29,10 +29,12 @@ fn with_child() -> Option<RwLockWriteGuard<'static, ()>> {
 /// take locks that another thread of this process may hold.
 pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
     let _held = with_child();
+    let parent = std::process::id();
     // SAFETY: as the caller promises; the child ends below.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
+        ends_with(parent);
         let fine = catch_unwind(AssertUnwindSafe(what)).unwrap_or(false);
         // SAFETY: ends the child without the parent's exit handlers.
         unsafe { libc::_exit(i32::from(!fine)) };
@@ -41,6 +43,20 @@ pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
     // SAFETY: waits for the child just made.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     status == 0
+}
+
+/// Lets the kernel kill this process, a child of `parent`, once the thread ends that has
+/// forked it: with its process, if a watchdog aborts that.
+pub(crate) fn ends_with(parent: u32) {
+    // SAFETY: takes integers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+    // SAFETY: takes nothing.
+    let now = unsafe { libc::getppid() };
+    // It ended before. The parent of the first process of a PID namespace is 0.
+    if now != 0 && now.cast_unsigned() != parent {
+        // SAFETY: ends the child without the parent's exit handlers.
+        unsafe { libc::_exit(1) };
+    }
 }
 
 /// Ends this process by `SIGALRM` after 20 seconds, so that a child that hangs ends with
@@ -83,10 +99,12 @@ pub struct Heir(libc::pid_t);
 impl Heir {
     /// Forks the child, which inherits all open descriptors.
     pub fn fork() -> Heir {
+        let parent = std::process::id();
         // SAFETY: the child only sleeps.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
+            ends_with(parent);
             loop {
                 // SAFETY: returns after a signal at most.
                 unsafe { libc::pause() };

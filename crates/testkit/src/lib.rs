@@ -15,7 +15,7 @@
 //! | special files, devices and sockets | [`fuse`], [`loopdev`], [`tun`], [`sockets`] |
 //! | descriptors that make a call wait | [`obstacle`], [`locked`] (pipes), [`stalled`] (TCP), [`full`] (UNIX) |
 //! | system calls | [`refuse`]: fail; [`midst`]: held in a thread; [`stall`]: held in a child; [`calls`]: counted |
-//! | processes and threads | [`child`], [`thread_start`], [`ends`] |
+//! | processes and threads | [`owned`], [`child`], [`thread_start`], [`ends`] |
 //! | memory | [`allocated`] |
 //! | running tests | [`needs`], [`skip`], [`watchdog`], [`rounds`] |
 
@@ -34,6 +34,7 @@ pub mod model;
 pub mod needs;
 pub mod obstacle;
 pub mod one_processor;
+pub mod owned;
 pub mod pattern;
 pub mod refuse;
 pub mod rounds;

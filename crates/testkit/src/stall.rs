@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -19,6 +19,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+
+use crate::owned::{Owned, Start};
 
 /// `struct seccomp_notif`: id, thread and flags, number and architecture,
 /// instruction, six arguments (linux/seccomp.h).
@@ -106,7 +108,7 @@ impl Stall {
     pub fn spawn(
         command: &mut Command,
         holds: impl Fn(Call, &OsStr) -> bool + Send + 'static,
-    ) -> io::Result<(Child, Stall)> {
+    ) -> io::Result<(Owned, Stall)> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -116,7 +118,7 @@ impl Stall {
         // SAFETY: what runs between fork and exec makes bare system calls, and
         // allocates nothing.
         unsafe { command.pre_exec(move || filter(theirs.as_fd())) };
-        let child = command.spawn()?;
+        let child = command.try_start()?;
         let listener = Arc::new(received(&ours)?);
         let (send, held) = channel();
         let serving = Arc::clone(&listener);

@@ -29,17 +29,23 @@ pub fn watch(name: impl Into<String>) -> Watched {
     std::thread::spawn(move || {
         let _ = started.send(());
         if ended.recv_timeout(patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // The harness captures what `eprintln!` writes here too.
-            let mut out = std::io::stderr().lock();
-            let _ = writeln!(out, "HANGS: {name}");
-            for line in tasks() {
-                let _ = writeln!(out, "{line}");
-            }
-            std::process::abort();
+            abort(&name);
         }
     });
     let _ = starts.recv();
     Watched(step)
+}
+
+/// Aborts the process, whose step of this name hangs.
+pub(crate) fn abort(name: &str) -> ! {
+    // The harness captures what `eprintln!` writes here too.
+    let mut out = std::io::stderr().lock();
+    let _ = writeln!(out, "HANGS: {name}");
+    for line in tasks() {
+        let _ = writeln!(out, "{line}");
+    }
+    crate::owned::kill_all();
+    std::process::abort();
 }
 
 /// Describes where each thread of this process sleeps: its name, system call and kernel

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use testkit::owned::{Owned, Start};
 use testkit::pattern;
 
 use super::prefix::here;
@@ -45,7 +46,7 @@ fn player(program: &Program, folder: &Path) -> Command {
     command
 }
 
-fn ends_well(child: std::process::Child) {
+fn ends_well(child: Owned) {
     let out = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{}: {stderr}", out.status);
@@ -79,7 +80,7 @@ fn the_player_shows_frames_while_the_audio_waits() {
     let mut command = player(&program, folder.path());
     command.env("SPEAKER", &speaker);
     command.env("VIDEO_DAC", format!("fd:{}", dac.as_raw_fd()));
-    let child = command.spawn().unwrap();
+    let child = command.start();
     drop(dac);
     // open(2) waits until the player opens the FIFO. Nothing is read yet.
     let mut audio = std::fs::File::open(&speaker).unwrap();
@@ -125,7 +126,7 @@ fn the_player_plays_to_a_socket_and_a_terminal() {
     command.env("VIDEO_DAC", &terminal);
     // The terminal must not become the controlling terminal of the test.
     command.process_group(0);
-    let child = command.spawn().unwrap();
+    let child = command.start();
     drop(speaker);
     let listener = std::thread::spawn(move || {
         let mut heard = Vec::new();
@@ -160,7 +161,7 @@ fn the_player_ends_where_its_audio_cannot_start() {
     let video = folder.path().join("screen");
     std::fs::write(&video, b"").unwrap();
     command.env("VIDEO_DAC", &video);
-    let out = command.spawn().unwrap().wait_with_output().unwrap();
+    let out = command.start().wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{stderr}");
     assert!(stderr.starts_with("audio: "), "{stderr}");
@@ -340,7 +341,7 @@ fn the_ftp_server_sends_files_by_control_descriptors() {
     for schedule in [&[][..], &["64", "1"]] {
         let mut server = program.plain();
         server.current_dir(folder.path()).arg("0").args(schedule);
-        let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+        let mut server = server.stdout(Stdio::piped()).start();
         let mut port = String::new();
         let mut out = std::io::BufReader::new(server.stdout.take().unwrap());
         out.read_line(&mut port).unwrap();

@@ -1,6 +1,7 @@
 //! What all tests of the command share.
 #![allow(dead_code, missing_docs)]
 
+pub mod mounted;
 pub mod overlay;
 
 use std::ffi::OsStr;
@@ -10,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 pub use tempfile::TempDir;
+pub use testkit::owned::{Owned, Start};
 
 /// No step of these tests takes this long unless it hangs.
 pub fn deadline() -> Duration {
@@ -30,13 +32,12 @@ pub fn cordboard() -> Command {
 }
 
 /// Starts a command with pipes for its standard descriptors.
-pub fn piped(command: &mut Command) -> Child {
+pub fn piped(command: &mut Command) -> Owned {
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .start()
 }
 
 /// The path between two pipes.
@@ -52,8 +53,7 @@ pub fn run(command: &mut Command) -> Run {
     let child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     end(child)
 }
 
@@ -65,7 +65,7 @@ pub fn call<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
 /// Runs a command whose standard output no process reads.
 pub fn run_unread(command: &mut Command) -> Run {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = command.start();
     drop(child.stdout.take());
     end(child)
 }
@@ -77,7 +77,7 @@ pub fn fifo(path: &Path) -> &str {
 }
 
 /// Waits for the end of a child; kills it and fails if it hangs.
-pub fn end(child: Child) -> Run {
+pub fn end(child: Owned) -> Run {
     let pid = child.id();
     let (done, timer) = std::sync::mpsc::channel::<()>();
     let watch = std::thread::spawn(move || {
@@ -215,7 +215,7 @@ pub fn handles(pid: u32, signal: u32) -> bool {
 
 /// Reads two lines of `--progress lines`, ends the command by SIGTERM, and returns all that
 /// it has written. A line has no control characters.
-pub fn lines_until_stopped(mut child: Child) -> String {
+pub fn lines_until_stopped(mut child: Owned) -> String {
     use std::io::{BufRead, BufReader, Read};
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut lines = String::new();

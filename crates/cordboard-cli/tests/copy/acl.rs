@@ -131,9 +131,6 @@ fn what_the_source_has_is_kept() {
 /// The group bits of the mode were the list's mask.
 #[test]
 fn a_file_system_without_them_lets_nobody_else_in() {
-    if !can_mount() {
-        return;
-    }
     let dir = dir();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
@@ -146,15 +143,9 @@ fn a_file_system_without_them_lets_nobody_else_in() {
     let opened = std::fs::File::options().write(true).open(&source).unwrap();
     opened.set_modified(past).unwrap();
     let mount = dir.path().join("m");
-    std::fs::create_dir(&mount).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "ramfs", "none"])
-        .arg(&mount)
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        testkit::skip::here("no mount here");
+    let Some(_mounted) = mounted::Mounted::new(&["-t", "ramfs", "none"], &mount) else {
         return;
-    }
+    };
     let sink = mount.join("f");
     let one = run(cordboard().args(["copy", "-p"]).args([&source, &sink]));
     let made = sink
@@ -162,7 +153,6 @@ fn a_file_system_without_them_lets_nobody_else_in() {
         .and_then(|made| Ok((mode(&sink), made.modified()?)));
     let sink = mount.join("tree");
     let all = run(cordboard().args(["copy", "-rp"]).args([&tree, &sink]));
-    let _ = Command::new("umount").arg(&mount).status();
     // It is preceded by the C library's text for the errno.
     let says = "(EOPNOTSUPP) setting the access control list";
     // It exists, though it is empty.
@@ -198,7 +188,7 @@ fn who_owns_neither_is_told_of_the_mode_or_of_the_list() {
         let args = ["copy", "-p", "--json"].map(OsStr::new);
         command.args(args).args([&source, &sink]);
         command.uid(65534).gid(65534).stderr(Stdio::piped());
-        end(command.spawn().unwrap())
+        end(command.start())
     };
     let complete = "the contents are complete";
     let run = copy();

@@ -117,7 +117,7 @@ fn by_another_user(overlay: &Overlay, args: &[&OsStr]) -> Run {
         install(env!("CARGO_BIN_EXE_cordboard"), &binary);
     }
     let mut limited = limited(binary.as_os_str());
-    end(limited.args(args).uid(65534).gid(65534).spawn().unwrap())
+    end(limited.args(args).uid(65534).gid(65534).start())
 }
 
 fn allow(path: &Path, mode: u32) {
@@ -307,7 +307,7 @@ fn nothing_is_appended_to_itself_by_another_device_number() {
         } else {
             limited.arg("--append").args([&merged, &upper]);
         }
-        let run = end(limited.spawn().unwrap());
+        let run = end(limited.start());
         assert_eq!(run.code(), 1, "{command}: {}", run.stderr());
         assert!(read(&merged) == contents, "{command}: {}", run.stderr());
         assert_eq!(times(&upper), before, "{command}");

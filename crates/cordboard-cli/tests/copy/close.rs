@@ -29,7 +29,7 @@ fn what_only_close_tells_is_told() {
                 _ => command.arg(at),
             };
             command.stderr(std::process::Stdio::piped());
-            let run = crate::common::end(command.spawn().unwrap());
+            let run = crate::common::end(command.start());
             run.fails(1, &["No space left on device (ENOSPC) at the sink"]);
             let json = run.json();
             assert_eq!(json["ended"], "error", "{verb} {json}");
@@ -49,8 +49,8 @@ fn what_only_close_tells_is_told() {
     with_file(Served::default(), |at| {
         call(["copy".as_ref(), source.as_os_str(), at.as_os_str()]).ok();
         let out = File::options().write(true).open(at).unwrap();
-        let child = cordboard().arg("cat").arg(&source).stdout(out).spawn();
-        crate::common::end(child.unwrap()).ok();
+        let child = cordboard().arg("cat").arg(&source).stdout(out).start();
+        crate::common::end(child).ok();
         run(cordboard().arg("splice").arg(&source).arg(at)).ok();
     });
 }
@@ -119,7 +119,7 @@ fn an_interrupted_close_is_a_failure_of_what_is_not_on_the_disk() {
                 _ => command.arg(at),
             };
             command.stderr(std::process::Stdio::piped());
-            crate::common::end(command.spawn().unwrap())
+            crate::common::end(command.start())
         };
         for args in [
             &["copy", "--json"][..],
@@ -231,7 +231,7 @@ fn a_signal_ends_an_open_that_is_interrupted_all_the_time() {
                 .args(more)
                 .arg(at)
                 .arg(dir.path().join("d"));
-            let child = copy.stderr(std::process::Stdio::piped()).spawn().unwrap();
+            let child = copy.stderr(std::process::Stdio::piped()).start();
             until("its handlers", || handles(child.id(), 15).then_some(()));
             signal(child.id(), rustix::process::Signal::TERM);
             assert_eq!(end(child).code(), 143);
@@ -278,7 +278,7 @@ fn a_signal_ends_a_call_that_is_interrupted_all_the_time() {
                 let copy = copy
                     .args(args)
                     .args(["--json".as_ref(), source.as_path(), at]);
-                let child = copy.stderr(std::process::Stdio::piped()).spawn().unwrap();
+                let child = copy.stderr(std::process::Stdio::piped()).start();
                 until("calls in vain", || {
                     (failed.load(Ordering::Relaxed) > 100).then_some(())
                 });

@@ -89,8 +89,7 @@ fn progress_of_a_block_device_has_a_share() {
             .args(part)
             .args([name.as_path(), &fifo])
             .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         let reader = std::fs::File::open(&fifo).unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let mut seen = String::new();
@@ -220,26 +219,20 @@ fn closed_standard_descriptors_are_filled() {
 /// Truncating it would truncate the device.
 #[test]
 fn a_loop_device_is_not_copied_to_the_file_behind_it() {
-    if !root("a loop device") {
-        return;
-    }
     let dir = dir();
     let contents = bytes(1 << 20);
     let image = file(&dir, "image", &contents);
-    let mut attach = Command::new("losetup");
-    let attached = attach.args(["--find", "--show"]).arg(&image).output();
-    let Some(attached) = attached.ok().filter(|done| done.status.success()) else {
-        return testkit::skip::here("no losetup(8), or no loop device here");
+    let Some(attached) = mounted::Attached::new(&image) else {
+        return;
     };
-    let device = String::from_utf8(attached.stdout).unwrap();
-    let device = device.trim();
+    let device = attached.device();
     let other = dir.path().join("other");
     let runs: Vec<Run> = ["copy", "splice"]
         .iter()
         .map(|command| run(cordboard().args([command, device]).arg(&image)))
         .collect();
     let elsewhere = run(cordboard().args(["copy", device]).arg(&other));
-    let _ = Command::new("losetup").args(["--detach", device]).status();
+    drop(attached);
     for run in runs {
         run.fails(1, &["is the same file as the source"]);
     }

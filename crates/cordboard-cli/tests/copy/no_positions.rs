@@ -72,7 +72,7 @@ fn a_file_that_cannot_seek_is_copied_and_read_back() {
                 .arg(at)
                 .args(["--sparse", "always"]);
             splice.stdin(Stdio::piped()).stderr(Stdio::piped());
-            let mut child = splice.spawn().unwrap();
+            let mut child = splice.start();
             child.stdin.take().unwrap().write_all(&data).unwrap();
             end(child).ok();
             assert!(*gets.lock().unwrap() == data);

@@ -446,8 +446,7 @@ fn a_lease_is_waited_for() {
             .args([at("tree/."), at("into")])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         let mut held: Vec<_> = leases.into_iter().zip(kinds).collect();
         while !held.is_empty() {
             until("an open", || {

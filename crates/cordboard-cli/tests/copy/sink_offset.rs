@@ -286,8 +286,8 @@ fn a_sink_without_offsets_is_refused() {
         .args([source.as_os_str(), "-".as_ref()])
         .stdout(terminal)
         .stderr(Stdio::piped())
-        .spawn();
-    end(child.unwrap()).fails(1, &says);
+        .start();
+    end(child).fails(1, &says);
 }
 
 /// Without a report, which explain has not.
@@ -309,8 +309,8 @@ fn standard_output_can_be_a_file() {
             .args([source.as_os_str(), "-".as_ref()])
             .stdout(out.try_clone().unwrap())
             .stderr(Stdio::piped())
-            .spawn();
-        end(child.unwrap())
+            .start();
+        end(child)
     };
     let mut out = File::options().write(true).open(&sink).unwrap();
     out.seek(std::io::SeekFrom::Start(2)).unwrap();

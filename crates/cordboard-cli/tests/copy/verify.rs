@@ -104,7 +104,7 @@ fn the_step_that_has_failed_is_named() {
             refuses();
             let mut command = cordboard();
             command.arg("copy").args(args).arg(new);
-            command.stderr(Stdio::piped()).spawn().unwrap()
+            command.stderr(Stdio::piped()).start()
         });
         let run = end(child);
         let stderr = run.stderr();

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use crate::common::*;
 
@@ -38,8 +38,7 @@ fn a_connection_that_is_reset() {
     let child = cordboard()
         .args(["splice", "/dev/zero", &format!("tcp:{address}"), "--json"])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let (mut stream, _) = listener.accept().unwrap();
     stream.read_exact(&mut [0; 1000]).unwrap();
     // Unread data makes the close a reset.
@@ -58,8 +57,7 @@ fn a_connection_that_is_reset() {
         .args(["splice", &format!("tcp:{address}"), "-", "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(b"x").unwrap();
     let mut byte = [0];
@@ -92,7 +90,7 @@ fn small_listener() -> (TcpListener, SocketAddr) {
 
 /// The idle limit ends the command with all bytes written, and a warning that
 /// some are not acknowledged.
-fn ends_unacknowledged(child: Child, written: u64) -> serde_json::Value {
+fn ends_unacknowledged(child: Owned, written: u64) -> serde_json::Value {
     let run = end(child);
     let says = ["warning", "the peer has not acknowledged", "bytes"];
     let json = run.fails(0, &says).json();
@@ -119,8 +117,7 @@ fn a_peer_that_reads_nothing_is_waited_for_as_long_as_idle_says() {
         ])
         .arg(format!("tcp:{address}"))
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let (stream, _) = listener.accept().unwrap();
     let json = ends_unacknowledged(child, 60_000);
     // The wait is part of the time.
@@ -142,8 +139,7 @@ fn a_connection_that_was_handed_over_is_not_waited_for() {
             .args(idle)
             .stdout(std::os::fd::OwnedFd::from(near.try_clone().unwrap()))
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         let run = end(child);
         let json = run.ok().json();
         assert_eq!(
@@ -169,8 +165,7 @@ fn a_peer_that_resets_before_it_has_acknowledged() {
         .args(["splice", "--json", source.to_str().unwrap()])
         .arg(format!("tcp:{address}"))
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let (mut stream, _) = listener.accept().unwrap();
     stream.read_exact(&mut [0; 1000]).unwrap();
     // It sleeps in the transfer, or waits after it: the bytes are lost either
@@ -220,8 +215,7 @@ fn a_peer_that_has_ended_and_reads_nothing_is_waited_for() {
         .arg(source)
         .arg(format!("tcp:{address}"))
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let (stream, _) = listener.accept().unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     ends_unacknowledged(child, 60_000);
@@ -240,8 +234,7 @@ fn a_frames_end_after_a_silent_source_is_waited_for() {
         .arg(format!("tcp:{address}"))
         .stdin(stdin)
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let (mut stream, _) = listener.accept().unwrap();
     // It reads only once the frame comes.
     stream.peek(&mut [0]).unwrap();
@@ -264,8 +257,7 @@ fn a_peer_that_has_gone_before_anything_was_sent() {
         .arg(format!("tcp:{address}"))
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     // Nothing was sent, so this is not a reset, but an end.
     drop(listener.accept().unwrap());
     feed(&mut child, b"hello");

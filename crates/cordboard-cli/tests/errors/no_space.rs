@@ -75,25 +75,15 @@ fn a_failed_part_tells_of_that_part() {
 
 #[test]
 fn a_disk_that_is_full() {
-    if !can_mount() {
-        return;
-    }
     let dir = dir();
     let source = file(&dir, "s", &bytes(3 << 20));
     let mount = dir.path().join("m");
-    std::fs::create_dir(&mount).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "none"])
-        .arg(&mount)
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        testkit::skip::here("no mount here");
+    let Some(_mounted) = mounted::Mounted::tmpfs("size=1m", &mount) else {
         return;
-    }
+    };
     let sink = mount.join("d");
     let run = run(cordboard().args(["copy", "--json"]).args([&source, &sink]));
     let length = sink.metadata().map_or(0, |m| m.len());
-    let _ = Command::new("umount").arg(&mount).status();
     run.fails(
         1,
         &[

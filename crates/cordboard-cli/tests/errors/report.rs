@@ -41,15 +41,14 @@ fn standard_error_without_a_reader() {
         (&["man", "/nowhere"], 2),
         (&["splice", "--json", "/nowhere", "-"], 1),
     ] {
-        let child = cordboard().args(args).stderr(full()).spawn().unwrap();
+        let child = cordboard().args(args).stderr(full()).start();
         assert_eq!(end(child).code(), code, "{args:?}");
     }
     // Its address is not read either, nor that it still waits.
     let child = cordboard()
         .args(["splice", "tcp-listen:127.0.0.1:0", "/dev/null"])
         .stderr(full())
-        .spawn()
-        .unwrap();
+        .start();
     until("its handlers", || handles(child.id(), 10).then_some(()));
     until("sleep", || sleeping(child.id()).then_some(()));
     signal(child.id(), rustix::process::Signal::USR1);
@@ -104,8 +103,7 @@ fn what_was_asked_for_and_could_not_be_written() {
                     .args((command != "cat").then_some(&sink))
                     .stdout(Stdio::piped())
                     .stderr(stderr())
-                    .spawn()
-                    .unwrap();
+                    .start();
                 let run = end(child);
                 assert_eq!(run.code(), code, "{command} {option}");
                 match command {
@@ -140,10 +138,10 @@ fn what_was_asked_for_goes_to_a_file_that_may_not_grow() {
     let sink = dir.path().join("d");
     let names = [&source, &sink].map(|path| path.to_str().unwrap());
     let mut copy = limited(&["copy", "--json", names[0], names[1]]);
-    assert_eq!(end(copy.stderr(out()).spawn().unwrap()).code(), 1);
+    assert_eq!(end(copy.stderr(out()).start()).code(), 1);
     assert_eq!(read(&sink), b"abc");
     let mut man = limited(&["man", "copy"]);
-    let man = man.stdout(out()).stderr(Stdio::piped()).spawn().unwrap();
+    let man = man.stdout(out()).stderr(Stdio::piped()).start();
     end(man).fails(1, &["standard output: File too large (EFBIG)"]);
     assert_eq!(read(&full).len(), 4096);
 }
@@ -159,7 +157,7 @@ fn what_was_asked_for_goes_to_a_descriptor_that_takes_nothing() {
     for option in ["--json", "--hash=blake3"] {
         let mut copy = cordboard();
         copy.args(["copy", option]).args([&source, &sink]);
-        let child = copy.stderr(File::open(&source).unwrap()).spawn().unwrap();
+        let child = copy.stderr(File::open(&source).unwrap()).start();
         assert_eq!(end(child).code(), 1, "{option}");
         assert_eq!(read(&sink), b"abcd");
     }
@@ -174,7 +172,7 @@ fn what_was_asked_for_goes_to_a_descriptor_that_takes_nothing() {
     for args in cases {
         let mut whole = cordboard();
         whole.args(args).stderr(Stdio::piped());
-        let child = whole.stdout(File::open(&source).unwrap()).spawn().unwrap();
+        let child = whole.stdout(File::open(&source).unwrap()).start();
         end(child).fails(1, &["standard output: ", "(EBADF)"]);
         let closed = run(std::process::Command::new("sh")
             .args(["-c", r#"exec "$0" "$@" >&-"#])
@@ -232,7 +230,7 @@ fn a_standard_error_without_room_is_waited_for() {
         }
         whole.arg(&source);
         whole.args(["splice", "copy"].contains(&command).then_some(&sink));
-        let mut child = whole.spawn().unwrap();
+        let mut child = whole.start();
         // The ends that this process holds.
         drop(whole);
         waits(&mut child);
@@ -257,7 +255,7 @@ fn a_standard_output_without_room_is_waited_for() {
         let (reader, writer, there) = full_pipe();
         let mut whole = cordboard();
         whole.args(words).stdout(writer);
-        let mut child = whole.stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = whole.stderr(Stdio::piped()).start();
         drop(whole);
         waits(&mut child);
         let said = behind(reader, there);
@@ -276,8 +274,7 @@ fn two_signals_end_the_wait_for_standard_error() {
         .arg(&source)
         .stdout(Stdio::null())
         .stderr(writer)
-        .spawn()
-        .unwrap();
+        .start();
     until("its handlers", || {
         let ended = child.try_wait().unwrap().is_some();
         (ended || handles(child.id(), 15)).then_some(())

@@ -115,8 +115,7 @@ fn holes_cannot_be_had_of_what_appends() {
             .args([source.as_os_str(), "-".as_ref()])
             .stdout(out)
             .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         end(child).fails(1, &["standard output: is open for appending"]);
     }
     assert_eq!(read(&there), b"old");

@@ -195,8 +195,7 @@ fn an_account_that_cannot_be_written() {
         .args(["--audio-to", "/dev/null", "--video-to", "-"])
         .stdout(std::process::Stdio::piped())
         .stderr(full.unwrap())
-        .spawn()
-        .unwrap();
+        .start();
     let run = end(child);
     assert_eq!((run.code(), run.stdout().len()), (1, 3 * FRAME));
 }

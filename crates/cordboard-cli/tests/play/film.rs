@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread::JoinHandle;
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub const FRAME: usize = 3000;
 const FPS: &str = "1000";
 
 /// Plays audio and video, each to a sink, with these options.
-pub fn play([audio, video, audio_to, video_to]: [&str; 4], more: &[&str]) -> Child {
+pub fn play([audio, video, audio_to, video_to]: [&str; 4], more: &[&str]) -> Owned {
     let mut command = cordboard();
     command
         .args(["play", audio, video, "--json"])
@@ -30,8 +30,7 @@ pub fn play([audio, video, audio_to, video_to]: [&str; 4], more: &[&str]) -> Chi
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .start()
 }
 
 /// A film of this number of frames, and its audio.
@@ -61,7 +60,7 @@ impl Film {
     }
 
     /// Plays it to these sinks, with these options.
-    pub fn play(&self, audio_to: &str, video_to: &str, more: &[&str]) -> Child {
+    pub fn play(&self, audio_to: &str, video_to: &str, more: &[&str]) -> Owned {
         let [audio, video] = self.names();
         play([audio, video, audio_to, video_to], more)
     }

@@ -55,7 +55,6 @@ fn a_signal_that_ends_it_gives_the_terminal_back() {
 
 /// A shell sets its own modes while it reads a line.
 #[test]
-#[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
 fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
     let film = Film::new(0);
     let path = film.path("fifo");
@@ -73,7 +72,7 @@ fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
             // SAFETY: takes integers; the process is a child of its own.
             let on_output = |action| unsafe { libc::signal(libc::SIGTTOU, action) };
             on_output(libc::SIG_DFL);
-            let child = play.spawn().unwrap();
+            let child = play.start();
             without_core(&child);
             let pid = Pid::from_child(&child);
             // Taking the foreground from another process does not stop this
@@ -105,7 +104,6 @@ fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
 
 /// The key is Ctrl-\, which ends only the job.
 #[test]
-#[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
 fn the_key_that_quits_and_the_signals_that_stop_give_the_terminal_back() {
     let film = Film::new(0);
     let path = film.path("fifo");
@@ -116,7 +114,7 @@ fn the_key_that_quits_and_the_signals_that_stop_give_the_terminal_back() {
     assert!(testkit::child::in_a_child(|| {
         setsid().unwrap();
         ioctl_tiocsctty(&slave).unwrap();
-        let child = play.spawn().unwrap();
+        let child = play.start();
         without_core(&child);
         let pid = Pid::from_child(&child);
         tcsetpgrp(&slave, pid).unwrap();

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, getpgrp, ioctl_tiocsctty, setsid, waitpid};
@@ -89,8 +89,7 @@ fn no_frame_is_dropped_into_dev_null() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         feed(&mut child, &bytes(20 * FRAME));
         let json = end(child).ok().json();
         let dropped = json["dropped_bytes"].as_u64().unwrap();
@@ -103,7 +102,7 @@ fn no_frame_is_dropped_into_dev_null() {
 }
 
 /// Plays at a terminal whose keys it reads by now; returns the terminal.
-pub fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Child, File, File) {
+pub fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Owned, File, File) {
     let (master, slave) = terminal();
     let before = modes(&slave);
     let [audio, video] = film.names();
@@ -114,8 +113,7 @@ pub fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Child, File, 
         .stdin(slave.try_clone().unwrap())
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+        .start();
     until("keys", || (modes(&slave) != before).then_some(()));
     (child, master, slave)
 }
@@ -214,7 +212,7 @@ fn the_keys_are_still_heard_where_the_signal_stops_nothing() {
     assert!(testkit::child::in_a_child(|| {
         setsid().unwrap();
         ioctl_tiocsctty(&slave).unwrap();
-        let mut child = play.spawn().unwrap();
+        let mut child = play.start();
         let film = begun(&path, &slave, before);
         let keys = modes(&slave);
         for by in [Signal::TSTP, Signal::USR1] {
@@ -236,7 +234,6 @@ fn the_keys_are_still_heard_where_the_signal_stops_nothing() {
 /// As a shell does with its jobs: Ctrl-Z stops this one, it continues in the
 /// background, then in the foreground, and ends.
 #[test]
-#[allow(clippy::zombie_processes, reason = "waitpid(2) is what waits for it")]
 fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
     let film = Film::new(0);
     let path = film.path("fifo");
@@ -257,7 +254,7 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
         // Taking the foreground from another process does not stop this one.
         // SAFETY: takes integers; the process is a child of its own.
         unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
-        let mut child = play.spawn().unwrap();
+        let mut child = play.start();
         let pid = Pid::from_child(&child);
         tcsetpgrp(&slave, pid).unwrap();
         // It does not check the foreground before that.

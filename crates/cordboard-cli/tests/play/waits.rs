@@ -69,12 +69,11 @@ fn an_end_that_no_descriptor_tells() {
 #[cfg(target_arch = "x86_64")]
 mod no_poll {
     use std::io::Read;
-    use std::process::Child;
 
     use super::*;
 
     /// Audio from a pipe, which ends after the video.
-    fn start(film: &Film, calls: &[libc::c_long], errno: i32) -> Child {
+    fn start(film: &Film, calls: &[libc::c_long], errno: i32) -> Owned {
         apart(|| {
             refuse(calls, errno);
             let (video, out) = (film.video.to_str().unwrap(), film.path("out"));

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread::JoinHandle;
 
 use fastrand::Rng;
@@ -72,7 +72,7 @@ pub struct Work {
 }
 
 impl Work {
-    pub fn start(rng: &mut Rng, trees: &Trees) -> (Work, Child) {
+    pub fn start(rng: &mut Rng, trees: &Trees) -> (Work, Owned) {
         let top = &trees.tops[rng.usize(..trees.tops.len())];
         let dir = tempfile::tempdir_in(trees.dir.path()).unwrap();
         let into = dir.path().join("into");
@@ -129,7 +129,9 @@ impl Work {
             }
         }
         let what = format!("{command:?}");
-        let mut child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
+        let mut child = command
+            .try_start()
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
         let piece = length(rng, 18).max(1);
         let writer = child.stdin.take().map(|mut stdin| {
             let data = read(&pairs[0].0);

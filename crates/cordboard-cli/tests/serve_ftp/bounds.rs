@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use super::client::{Client, connect_from};
-use super::common::{bytes, call, cordboard, end, signal, until};
+use super::common::{Start, bytes, call, cordboard, end, signal, until};
 use super::server::Server;
 
 #[test]
@@ -177,8 +177,7 @@ fn a_log_that_cannot_be_written_is_reported_once() {
         .args(["serve", "ftp", "--root", ".", "--log", "/dev/full"])
         .args(["--listen", &address.to_string()])
         .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let mut client = Client::greeted(until("the server", || TcpStream::connect(address).ok()));
     client.login("anonymous", "x");
     assert!(client.fetch_text("NLST").contains("Cargo.toml"));

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use super::common::{call, cordboard, end, feed};
+use super::common::{Start, call, cordboard, end, feed};
 use super::server::{PASSWORD, Server};
 
 #[test]
@@ -105,8 +105,7 @@ fn hash_password_prints_the_line_of_a_user() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         feed(&mut child, password.as_bytes());
         end(child)
     };

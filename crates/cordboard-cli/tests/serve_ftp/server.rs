@@ -3,20 +3,21 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
 use super::client::Client;
-use super::common::{Run, TempDir, cordboard, dir, end, piped, signal, until};
+use super::common::{Owned, Run, Start, TempDir, cordboard, dir, end, piped, signal, until};
 
 /// The password of each user of the tests.
 pub const PASSWORD: &str = "open sesame";
 
 pub struct Server {
+    // Dropped before its folder.
+    child: Option<Owned>,
     pub folder: TempDir,
     pub address: SocketAddr,
-    child: Option<Child>,
 }
 
 impl Server {
@@ -92,8 +93,7 @@ impl Server {
             .env("CORDBOARD_RUNTIME_DIR", home)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         let address = until("the address", || {
             let text = std::fs::read_to_string(&log).ok()?;
             let (_, rest) = text.split_once("listening at ")?;
@@ -186,15 +186,6 @@ impl Server {
     /// Waits for the end of the server.
     pub fn end(&mut self) -> Run {
         end(self.child.take().unwrap())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 

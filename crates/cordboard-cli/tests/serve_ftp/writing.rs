@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use super::common::mounted::Mounted;
 use super::common::{bytes, can_mount};
 use super::server::{PASSWORD, Server};
 
@@ -234,28 +235,15 @@ fn an_upload_that_ends_with_a_reset_is_not_complete() {
 
 #[test]
 fn a_full_disk_is_reported() {
-    if !can_mount() {
-        return;
-    }
     let server = Server::start(&[]);
-    std::fs::create_dir(server.path("small")).unwrap();
-    let mount = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
-        .arg(server.path("small"))
-        .output()
-        .unwrap();
-    if !mount.status.success() {
-        return testkit::skip::here("mount(8) failed");
-    }
+    let Some(_mounted) = Mounted::tmpfs("size=64k", &server.path("small")) else {
+        return;
+    };
     let mut client = server.ann();
     let mut data = client.passive();
     client.ask("STOR small/f", 150);
     let written = std::io::Write::write_all(&mut data, &bytes(4_000_000));
     let said = client.expect(452);
-    let _ = std::process::Command::new("umount")
-        .arg("-l")
-        .arg(server.path("small"))
-        .output();
     assert!(
         said.contains("ENOSPC") && said.contains("after 65536 bytes"),
         "{said}"

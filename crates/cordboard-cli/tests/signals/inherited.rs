@@ -25,8 +25,7 @@ fn signals_that_were_blocked_for_us_still_end_it() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let stdin = child.stdin.take();
     settled(&child);
     signal(child.id(), Signal::TERM);
@@ -37,7 +36,7 @@ fn signals_that_were_blocked_for_us_still_end_it() {
 }
 
 /// Twelve bytes have passed through it.
-fn moves_twelve(child: &mut std::process::Child) {
+fn moves_twelve(child: &mut Owned) {
     let stdin = child.stdin.as_mut().unwrap();
     stdin.write_all(b"twelve bytes").unwrap();
     let stdout = child.stdout.as_mut().unwrap();
@@ -90,7 +89,7 @@ fn an_alarm_that_was_set_before_ends_it_with_the_report() {
                 .stdin(Stdio::piped())
                 .stderr(Stdio::piped());
             testkit::child::alarmed(&mut command, after);
-            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let mut child = command.stdout(Stdio::piped()).start();
             let stdin = child.stdin.take();
             let run = end(child);
             drop(stdin);
@@ -118,7 +117,7 @@ fn an_alarm_that_was_set_before_comes_after_other_signals() {
             .stdin(Stdio::piped())
             .stderr(Stdio::piped());
         testkit::child::alarmed(&mut command, after);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).start();
         let pid = child.id();
         let begun = until("handlers, or the end", || {
             let ended = child.try_wait().unwrap().is_some();
@@ -152,8 +151,7 @@ fn what_was_ignored_asks_for_nothing() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     moves_twelve(&mut child);
     until("handlers", || handles(child.id(), 14).then_some(()));
     for ignored in [Signal::USR1, Signal::ALARM] {

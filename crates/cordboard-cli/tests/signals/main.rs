@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use common::*;
 use rustix::process::Signal;
 
-fn start(args: &[&str]) -> Child {
+fn start(args: &[&str]) -> Owned {
     piped(cordboard().args(args))
 }
 
@@ -179,8 +179,7 @@ fn what_was_ignored_stays_ignored() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     settled(&child);
     signal(child.id(), Signal::HUP);
     signal(child.id(), Signal::INT);
@@ -266,13 +265,12 @@ fn progress_is_drawn_while_it_waits_and_wiped_at_the_end() {
 }
 
 /// Moves one KiB of a longer transfer, and returns the output.
-fn moving_a_little(terminal: impl Into<Stdio>) -> (std::process::Child, std::process::ChildStdin) {
+fn moving_a_little(terminal: impl Into<Stdio>) -> (Owned, std::process::ChildStdin) {
     let mut child = cordboard()
         .args(["splice", "-", "/dev/null"])
         .stdin(Stdio::piped())
         .stderr(terminal)
-        .spawn()
-        .unwrap();
+        .start();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&bytes(1024)).unwrap();
     (child, stdin)
@@ -372,8 +370,7 @@ fn a_file_that_was_begun_is_told_of() {
         ])
         .args([&source, &sink])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     until("a byte", || sink.metadata().ok().filter(|m| m.len() > 0));
     signal(child.id(), Signal::INT);
     let run = end(child);
@@ -420,8 +417,7 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
             .arg("tcp:nobody.example:80")
             .stdout(Stdio::piped())
             .stderr(stderr)
-            .spawn()
-            .unwrap();
+            .start();
         let read = child.stderr.is_some();
         // It may request both families at once.
         until("a question", || {
@@ -453,8 +449,7 @@ fn an_interrupt_while_a_connection_takes_nothing() {
                 .args(idle)
                 .stdout(std::os::fd::OwnedFd::from(sink))
                 .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
+                .start();
             settled(&child);
             signal(child.id(), Signal::INT);
             let run = end(child);

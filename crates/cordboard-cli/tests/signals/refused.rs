@@ -2,7 +2,7 @@
 //! its place, and `write(2)`. A filter refuses it, or no descriptor is left.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use testkit::refuse::{FCNTL, apart, refuse, refuse_where};
@@ -25,14 +25,14 @@ fn start_without(
     calls: &[libc::c_long],
     errno: i32,
     args: &[&str],
-) -> (Child, PipeWriter, PipeReader) {
+) -> (Owned, PipeWriter, PipeReader) {
     let (stdin, feed) = std::io::pipe().unwrap();
     let (out, stdout) = std::io::pipe().unwrap();
     let child = apart(|| {
         refuse(calls, errno);
         let mut command = cordboard();
         command.args(args).stdin(stdin).stdout(stdout);
-        command.stderr(Stdio::null()).spawn().unwrap()
+        command.stderr(Stdio::null()).start()
     });
     (child, feed, out)
 }
@@ -81,7 +81,7 @@ fn the_account_comes_though_descriptors_cannot_be_asked() {
             refuse_where(FCNTL, 1, libc::F_GETFD as u32, libc::EPERM);
             let mut command = cordboard();
             command.args(args).stdout(Stdio::piped());
-            command.stderr(Stdio::piped()).spawn().unwrap()
+            command.stderr(Stdio::piped()).start()
         });
         end(child)
     };

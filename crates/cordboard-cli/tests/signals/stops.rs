@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use super::settled;
 
 /// The command, stalling at its first call of this kind on this path; `None` if
 /// the kernel cannot do that.
-fn stalling(command: &mut Command, call: Call, path: &Path) -> Option<(Child, Stall)> {
+fn stalling(command: &mut Command, call: Call, path: &Path) -> Option<(Owned, Stall)> {
     let path = path.to_owned();
     stalling_where(command, move |made, at| made == call && at == path)
 }
@@ -27,7 +27,7 @@ fn stalling(command: &mut Command, call: Call, path: &Path) -> Option<(Child, St
 fn stalling_where(
     command: &mut Command,
     holds: impl Fn(Call, &OsStr) -> bool + Send + 'static,
-) -> Option<(Child, Stall)> {
+) -> Option<(Owned, Stall)> {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Stall::spawn(command, holds)
         .inspect_err(|error| testkit::skip::here(testkit::stall::why(error)))
@@ -39,7 +39,7 @@ fn stopped_at(command: &mut Command, call: Call, path: &Path, by: Signal) -> Opt
     Some(stopped(stalling(command, call, path)?, by))
 }
 
-fn stopped((child, stall): (Child, Stall), by: Signal) -> Run {
+fn stopped((child, stall): (Owned, Stall), by: Signal) -> Run {
     let held = stall.reached();
     signal(child.id(), by);
     held.release();
@@ -308,8 +308,7 @@ fn an_interrupt_of_the_whole_pipeline_is_no_success() {
             .args(["-c", "echo; exec sleep 1000"])
             .stdout(Stdio::piped())
             .process_group(0)
-            .spawn()
-            .unwrap();
+            .start();
         let group = Pid::from_raw(producer.id() as i32).unwrap();
         let child = cordboard()
             .args(["splice", "--json", "--hash", "crc32", "-"])
@@ -319,8 +318,7 @@ fn an_interrupt_of_the_whole_pipeline_is_no_success() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(group.as_raw_nonzero().get())
-            .spawn()
-            .unwrap();
+            .start();
         until("the first byte", || {
             sink.metadata().ok().filter(|m| m.len() == 1)
         });
@@ -360,8 +358,7 @@ fn a_signal_at_many_moments_of_a_copy_of_many_files() {
             .args([&from, &to])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         let pid = child.id();
         until("handlers", || handles(pid, 14).then_some(()));
         // The later the signal, the more runs reach the end before it.
@@ -456,8 +453,7 @@ fn an_interrupt_while_another_process_has_the_lock_of_standard_input() {
             .stdin(locked.reader.try_clone().unwrap())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         settled(&child);
         signal(child.id(), Signal::INT);
         let run = end(child);
@@ -483,7 +479,7 @@ fn a_signal_ends_a_copy_of_several_that_waits_for_a_file() {
     command.args((0..70).map(|n| file(&dir, &n.to_string(), b"bytes")));
     command.arg("/proc/kmsg").arg(&into);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    let child = command.start();
     until("its sink", || into.join("kmsg").exists().then_some(()));
     let tasks = format!("/proc/{}/task", child.id());
     until("the read", || {

@@ -17,8 +17,7 @@ fn no_progress_where_the_terminal_is_the_source() {
         .stdin(theirs.try_clone().unwrap())
         .stdout(Stdio::null())
         .stderr(theirs)
-        .spawn()
-        .unwrap();
+        .start();
     std::io::Write::write_all(&mut master, b"typed\n").unwrap();
     let pid = child.id();
     until("handlers", || {

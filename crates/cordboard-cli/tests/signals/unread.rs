@@ -59,15 +59,11 @@ fn stuck(child: &mut Child) {
     });
 }
 
-fn with_stderr(args: &[&str], stderr: impl AsFd) -> Child {
+fn with_stderr(args: &[&str], stderr: impl AsFd) -> Owned {
     let stderr = stderr.as_fd().try_clone_to_owned().unwrap();
     let mut command = cordboard();
     command.args(args).stderr(stderr);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).start()
 }
 
 #[test]
@@ -215,7 +211,8 @@ fn a_job_in_the_background_is_not_stopped_by_its_report() {
         command.args(["splice", "--json", "/nowhere", "-"]);
         command.stderr(slave.try_clone().unwrap()).process_group(0);
         in_a_session(&slave, || {
-            let job = command.spawn().unwrap().id();
+            let child = command.start();
+            let job = child.id();
             let stopped = next_of(job).stopping_signal() == Some(Signal::TTOU.as_raw());
             signal(job, by);
             signal(job, Signal::CONT);

@@ -3,7 +3,7 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use testkit::stall::{Call, Stall};
 
@@ -29,14 +29,14 @@ fn is_up(path: &Path, scheme: &str) -> bool {
     })
 }
 
-fn bind(scheme: &str, path: &Path) -> Child {
+fn bind(scheme: &str, path: &Path) -> Owned {
     let child = start(&[&format!("{scheme}:{}", path.display()), "-", "--size", "6"]);
     until("a socket", || is_up(path, scheme).then_some(()));
     child
 }
 
 /// Sends to it, and returns what it has received.
-fn serves(child: Child, path: &Path, client: &str, source: &Path) -> Vec<u8> {
+fn serves(child: Owned, path: &Path, client: &str, source: &Path) -> Vec<u8> {
     let sink = format!("{client}:{}", path.display());
     end(start(&[source.to_str().unwrap(), &sink])).ok();
     end(child).ok().stdout().to_vec()
@@ -62,7 +62,7 @@ fn a_bound_socket_is_not_disturbed() {
 
 /// Starts it, stalling at the first call of this kind; `None` if the kernel
 /// cannot do that.
-fn stalling(scheme: &str, path: &Path, call: Call) -> Option<(Child, Stall)> {
+fn stalling(scheme: &str, path: &Path, call: Call) -> Option<(Owned, Stall)> {
     let name = format!("{scheme}:{}", path.display());
     let mut command = cordboard();
     command
@@ -161,7 +161,7 @@ fn several_that_replace_a_stale_file_at_once() {
         drop(UnixListener::bind(&path).unwrap());
         until("a refusal", || UnixStream::connect(&path).err());
         let name = format!("unix-listen:{}", path.display());
-        let mut all: Vec<Child> = (0..3)
+        let mut all: Vec<Owned> = (0..3)
             .map(|_| start(&[&name, "-", "--size", "6"]))
             .collect();
         // All but one end.

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::pipe::{PipeFlags, pipe_with};
 use testkit::needs::Need;
 
-use crate::common::{TempDir, end};
+use crate::common::{Start, TempDir, end};
 
 /// With few descriptors left, no part of the last packet is lost.
 #[test]
@@ -35,8 +35,7 @@ fn few_descriptors_cut_no_packet() {
             .stdin(source.try_clone().unwrap())
             .stdout(sink)
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap());
+            .start());
         let said = String::from_utf8_lossy(&run.0.stderr);
         let got = std::fs::read(&name).unwrap();
         assert!(got == data[..got.len()], "{limit}");

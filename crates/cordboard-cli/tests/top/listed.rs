@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::common::{self, run, until};
+use super::common::{self, Start, run, until};
 use super::{Home, Moving};
 
 const HEADER: &str = "PID  STATE  RATE  DONE  TIME  PATH  SCHEDULE  TRANSFER\n";
@@ -103,8 +103,7 @@ fn all_commands_with_a_control_socket_are_listed() {
             .args(args)
             .args(["--rate", "1", "--control", &name_of_socket])
             .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+            .start();
         let moving = Moving {
             child,
             socket: std::path::PathBuf::from(&name_of_socket),

@@ -9,9 +9,9 @@ mod terminal;
 mod tty;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use common::{TempDir, cordboard, until};
+use common::{Owned, Start, TempDir, cordboard, until};
 
 /// The runtime directory of one test.
 pub struct Home(TempDir);
@@ -73,8 +73,7 @@ impl Home {
             .arg("--control")
             .arg(&socket)
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .start();
         until("an entry", || (whole() > before).then_some(()));
         let moving = Moving { child, socket };
         until("the start", || {
@@ -86,7 +85,7 @@ impl Home {
 
 /// A transfer, which is killed at the end.
 pub struct Moving {
-    pub child: Child,
+    pub child: Owned,
     pub socket: PathBuf,
 }
 
@@ -106,12 +105,5 @@ impl Moving {
     pub fn cue(&self, args: &[&str]) {
         let run = common::run(cordboard().arg("cue").arg(&self.socket).args(args));
         assert_eq!(run.code(), 0, "{}", run.stderr());
-    }
-}
-
-impl Drop for Moving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
 
-use super::common::{self, until};
+use super::common::{self, Start, until};
 use super::tty::Tty;
 use super::{Home, Moving};
 
@@ -168,8 +168,7 @@ fn names_cannot_affect_the_terminal() {
         .arg(&evil)
         .args(["/dev/null", "--rate", "1", "--control"])
         .arg(&socket)
-        .spawn()
-        .unwrap();
+        .start();
     // Ends at the end of the test.
     let _moving = Moving { child, socket };
     let mut tty = Tty::start(home.cordboard().arg("top"), 8, 200);

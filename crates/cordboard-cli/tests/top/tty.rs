@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-use super::common::until;
+use super::common::{Owned, Start, until};
 
 /// A terminal with a program in its foreground.
 pub struct Tty {
@@ -21,7 +21,7 @@ pub struct Tty {
     screen: Arc<Mutex<vt100::Parser>>,
     /// All output.
     output: Arc<Mutex<Vec<u8>>>,
-    pub child: Child,
+    pub child: Owned,
 }
 
 fn winsize(rows: u16, columns: u16) -> Winsize {
@@ -63,7 +63,7 @@ impl Tty {
                 Ok(())
             });
         }
-        let child = command.spawn().unwrap();
+        let child = command.start();
         let master = File::from(master);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(
             cells(rows),
@@ -183,12 +183,5 @@ impl Tty {
             (self.is_taken() == Some(false)).then_some(())
         });
         status
-    }
-}
-
-impl Drop for Tty {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

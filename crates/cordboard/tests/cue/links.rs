@@ -8,6 +8,7 @@ use std::process;
 
 use cordboard::Ended;
 use cordboard::cue::{Command, Cue, Limit, Record, State};
+use testkit::owned::{Owned, Start};
 use testkit::pattern::noise;
 
 use super::common::watchdog;
@@ -161,7 +162,7 @@ fn a_process_on_another_network_steers_a_transfer() {
     is_steered(ours.into(), peer);
 }
 
-fn spawn_peer(path: &std::ffi::OsStr, stdin: process::Stdio) -> process::Child {
+fn spawn_peer(path: &std::ffi::OsStr, stdin: process::Stdio) -> Owned {
     process::Command::new("unshare")
         .arg("--net")
         .arg(std::env::current_exe().unwrap())
@@ -170,12 +171,11 @@ fn spawn_peer(path: &std::ffi::OsStr, stdin: process::Stdio) -> process::Child {
         .stdin(stdin)
         .stdout(process::Stdio::piped())
         .stderr(process::Stdio::piped())
-        .spawn()
-        .unwrap()
+        .start()
 }
 
 /// Links a control descriptor with the socket, and waits for the peer.
-fn is_steered(ours: OwnedFd, peer: process::Child) {
+fn is_steered(ours: OwnedFd, peer: Owned) {
     let data = noise(2000);
     let source = file_with(&data);
     let sink = file_with(b"");

@@ -12,6 +12,7 @@ use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::engine::Options;
 use cordboard::{Ended, Engine, Errno, Refusal, Request, Running, Side, Size, Transfer, start};
 use testkit::child;
+use testkit::owned::{Owned, Start};
 
 /// Moves bytes from pipe to pipe by the engine of this process.
 fn carries(bytes: &[u8]) -> bool {
@@ -354,14 +355,14 @@ fn peers_that_are_killed() {
     }
 }
 
-fn child(script: &str) -> std::process::Child {
+fn child(script: &str) -> Owned {
     use std::process::{Command, Stdio};
     let mut command = Command::new("sh");
     command
         .args(["-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    command.spawn().unwrap()
+    command.start()
 }
 
 /// One huge copy and many small ones on all workers: the small ones end before the

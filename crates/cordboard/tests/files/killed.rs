@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use crate::common::mount::Mount;
 use crate::common::{self, any, pattern, watchdog};
 use cordboard::{Direct, Ended, Request, Running, Transfer};
+use testkit::owned::Start;
 
 const DIRECTORY: &str = "CORDBOARD_TEST_DIRECTORY";
 const SIZES: [usize; 6] = [0, 1, 70_001, 1 << 20, (5 << 20) + 17, 12 << 20];
@@ -70,8 +71,7 @@ fn killed_after(test: &str, count: usize, directory: &Path) -> Vec<usize> {
     let mut child = common::command_of(test)
         .env(DIRECTORY, directory)
         .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut reported = Vec::new();
     if count == 0 {
