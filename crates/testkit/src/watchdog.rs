@@ -1,8 +1,8 @@
 //! A watchdog that names the step that hangs. It asserts no duration.
 
 use std::io::Write;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 /// Returns how long a step may take before the process is aborted: a minute, times
 /// `CORDBOARD_TEST_PATIENCE`, which the tools for sanitizers and emulators set.
@@ -10,6 +10,35 @@ pub fn patience() -> Duration {
     let times = std::env::var("CORDBOARD_TEST_PATIENCE");
     let times = times.ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     Duration::from_secs(60) * times
+}
+
+/// Whether a thread waits for a process that has a watchdog of its own, and when it last
+/// did.
+#[derive(Debug, Default)]
+struct Waits {
+    now: bool,
+    until: Option<Instant>,
+}
+
+thread_local! {
+    static WAITS: Arc<Mutex<Waits>> = Arc::default();
+}
+
+/// Runs `wait`, during which the steps of the calling thread may take any time: it waits
+/// for a process that watches itself, and whose watchdog should come first.
+pub fn while_another_watches<T>(wait: impl FnOnce() -> T) -> T {
+    let set = |now| {
+        WAITS.with(|waits| {
+            *waits.lock().unwrap_or_else(PoisonError::into_inner) = Waits {
+                now,
+                until: Some(Instant::now()),
+            };
+        });
+    };
+    set(true);
+    let done = wait();
+    set(false);
+    done
 }
 
 /// A step that is watched until this is dropped.
@@ -26,10 +55,22 @@ pub fn watch(name: impl Into<String>) -> Watched {
     let (step, ended) = mpsc::channel();
     let (started, starts) = mpsc::channel();
     let name = name.into();
+    let (start, waits) = (Instant::now(), WAITS.with(Arc::clone));
     std::thread::spawn(move || {
         let _ = started.send(());
-        if ended.recv_timeout(patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
-            abort(&name);
+        let mut left = patience();
+        while ended.recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
+            left = match waits.now {
+                true => patience(),
+                false => {
+                    let since = waits.until.map_or(start, |until| until.max(start));
+                    patience().saturating_sub(since.elapsed())
+                }
+            };
+            if left.is_zero() {
+                abort(&name);
+            }
         }
     });
     let _ = starts.recv();

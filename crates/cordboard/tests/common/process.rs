@@ -1,7 +1,9 @@
 //! The process of a test: another one for a single test, descriptors, hangs.
 
 use std::io::Write;
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+use testkit::owned::Start;
 
 /// Aborts the process if the test hangs.
 pub use testkit::watchdog::watch as watchdog;
@@ -50,7 +52,12 @@ pub fn is_alone(name: &'static str) -> bool {
     if std::env::var(CHILD).is_ok_and(|child| child == name) {
         return true;
     }
-    let output = command_of(name).env(CHILD, name).output().unwrap();
+    let mut command = command_of(name);
+    command.env(CHILD, name).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.start();
+    // Its own watchdog comes first, and ends no other test.
+    let output = testkit::watchdog::while_another_watches(|| child.wait_with_output()).unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {}\n{text}", output.status);
     assert!(text.contains("1 passed"), "{name} did not run\n{text}");
