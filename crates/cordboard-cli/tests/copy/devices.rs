@@ -98,7 +98,8 @@ fn progress_of_a_block_device_has_a_share() {
             let n = std::io::Read::read(&mut stderr, &mut piece).unwrap();
             assert!(n > 0, "{seen}");
             seen += &String::from_utf8_lossy(&piece[..n]);
-            assert!(!seen.contains("elapsed 0:02"), "no share: {seen}");
+            // The share is in the first line, unless the size is not known.
+            assert!(seen.matches(" elapsed ").count() < 20, "no share: {seen}");
         }
         drop(reader);
         drop(stderr);

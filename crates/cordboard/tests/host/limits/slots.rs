@@ -10,6 +10,7 @@ use cordboard::{Ended, Report};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with, tee};
 use testkit::needs::Need;
 
+use super::default_size;
 use crate::common::mount::Mount;
 use crate::common::{self, From, SOURCES, any, pattern, run, watchdog};
 
@@ -35,6 +36,11 @@ fn limit_private_pipes(size: usize) -> bool {
         testkit::skip::here("no process can have mounts of its own");
     }
     own
+}
+
+/// The bytes of one slot of a pipe.
+fn slot() -> usize {
+    rustix::param::page_size()
 }
 
 /// Makes a pipe of the caller of this size: (read end, write end).
@@ -98,7 +104,8 @@ fn by(engine: bool, source: OwnedFd, sink: OwnedFd) -> Report {
 /// Tests every pair, with pipes of the caller of the same size and larger.
 fn every_pair(private: usize) {
     for (from, to) in SOURCES.into_iter().flat_map(|a| SOURCES.map(|b| (a, b))) {
-        for (length, theirs) in [(1, 4096), (5000, 4096), (300_000, 4096), (300_000, 65_536)] {
+        let sizes = [(1, slot()), (5000, slot()), (300_000, slot())];
+        for (length, theirs) in sizes.into_iter().chain([(300_000, default_size())]) {
             for engine in [false, true] {
                 let what =
                     format!("{from:?} -> {to:?}, {length} by {private} and {theirs}, {engine}");
@@ -138,12 +145,12 @@ fn packets_are_seen() {
     {
         let _watched = testkit::watchdog::watch(format!("packets of {lengths:?}, {engine}"));
         let data = pattern(lengths.iter().sum());
-        let (source, feed) = pipe_of(65_536, PipeFlags::DIRECT);
+        let (source, feed) = pipe_of(default_size(), PipeFlags::DIRECT);
         let (first, second) = data.split_at(lengths[0]);
         rustix::io::write(&feed, first).unwrap();
         rustix::io::write(&feed, second).unwrap();
         drop(feed);
-        let (reader, sink) = pipe_of(65_536, PipeFlags::empty());
+        let (reader, sink) = pipe_of(default_size(), PipeFlags::empty());
         let report = by(engine, source, sink);
         assert_eq!(report.written, data.len() as u64, "{report:?}");
         assert_eq!(report.path.last(), Some(&ReadWrite), "{report:?}");
@@ -165,8 +172,8 @@ fn packets_are_seen() {
 
 /// A stream with each byte in a buffer of its own.
 fn single_bytes_go_on() {
-    let (inner, feed) = pipe_of(4096, PipeFlags::empty());
-    let (source, own) = pipe_of(65_536, PipeFlags::empty());
+    let (inner, feed) = pipe_of(slot(), PipeFlags::empty());
+    let (source, own) = pipe_of(default_size(), PipeFlags::empty());
     for _ in 0..10 {
         rustix::io::write(&feed, b"x").unwrap();
         assert_eq!(
@@ -176,7 +183,7 @@ fn single_bytes_go_on() {
         rustix::io::read(&inner, &mut [0; 1]).unwrap();
     }
     drop(own);
-    let (reader, sink) = pipe_of(65_536, PipeFlags::empty());
+    let (reader, sink) = pipe_of(default_size(), PipeFlags::empty());
     let report = by(false, source, sink);
     assert_eq!((report.written, &report.path[..]), (10, &[Splice][..]));
     assert!(common::content_of(reader) == [b'x'; 10]);
@@ -188,9 +195,9 @@ fn private_pipes_of_one_slot() {
     if !can_limit_private_pipes("private_pipes_of_one_slot") || !common::alone!() {
         return;
     }
-    if limit_private_pipes(4096) {
+    if limit_private_pipes(slot()) {
         common::refuse_own_socket_pairs();
-        every_pair(4096);
+        every_pair(slot());
         packets_are_seen();
         single_bytes_go_on();
     }
@@ -202,9 +209,9 @@ fn private_pipes_of_two_slots() {
     if !can_limit_private_pipes("private_pipes_of_two_slots") || !common::alone!() {
         return;
     }
-    if limit_private_pipes(8192) {
+    if limit_private_pipes(2 * slot()) {
         common::refuse_own_socket_pairs();
-        every_pair(8192);
+        every_pair(2 * slot());
         packets_are_seen();
         single_bytes_go_on();
     }
