@@ -39,6 +39,24 @@ fn has_valgrind() -> bool {
     })
 }
 
+/// Whether a program that is linked with the compiler's sanitizers can be made and runs.
+fn has_sanitizers() -> bool {
+    static RUNS: OnceLock<bool> = OnceLock::new();
+    *RUNS.get_or_init(|| {
+        let tried = || {
+            let folder = tempfile::tempdir()?;
+            let (source, program) = (folder.path().join("tried.c"), folder.path().join("tried"));
+            std::fs::write(&source, "int main(void) { return 0; }\n")?;
+            let mut cc = Command::new("cc");
+            cc.arg("-fsanitize=address,undefined").arg("-o");
+            let made = cc.arg(&program).arg(&source).output()?;
+            let runs = made.status.success() && Command::new(&program).output()?.status.success();
+            std::io::Result::Ok(runs)
+        };
+        tried().unwrap_or(false)
+    })
+}
+
 fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output();
     found.is_ok_and(|out| out.status.success())
@@ -86,7 +104,7 @@ impl Program {
             .arg(&path)
             .arg(source)
             .args(["-x", "none"]);
-        if !has_valgrind() && language == Language::C {
+        if !has_valgrind() && language == Language::C && has_sanitizers() {
             // The address sanitizer's allocator does not support fork(2) with
             // several threads: the child waits for a lock of one of them.
             command.arg(if forks {
@@ -116,10 +134,13 @@ impl Program {
     /// leaked.
     pub fn checked(&self) -> Command {
         if !has_valgrind() {
-            testkit::skip::report(
-                "valgrind",
-                "does not run here; the compiler's sanitizers instead",
-            );
+            let instead = match has_sanitizers() {
+                true => "does not run here; the compiler's sanitizers instead",
+                false => {
+                    "does not run here, nor do the compiler's sanitizers: memory is not checked"
+                }
+            };
+            testkit::skip::report("valgrind", instead);
             return self.plain();
         }
         let mut command = Command::new("valgrind");
