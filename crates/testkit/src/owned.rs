@@ -69,7 +69,8 @@ impl Start for Command {
         static IS_WATCHED: AtomicBool = AtomicBool::new(false);
         if !IS_WATCHED.swap(true, Ordering::Relaxed) {
             // Without the thread a hang is not noticed.
-            drop(std::thread::Builder::new().spawn(watch));
+            let thread = std::thread::Builder::new().name("children".into());
+            drop(thread.spawn(watch));
         }
         let child = self.spawn()?;
         let slot = list(Running {

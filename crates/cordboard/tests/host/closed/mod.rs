@@ -141,16 +141,29 @@ fn an_engine_that_is_closed_right_after_a_start() {
         return;
     }
     use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
-    let schedule = |thread, policy| {
+    let set = |thread, policy| {
         // SAFETY: all zeros are a value of it.
         let none: libc::sched_param = unsafe { std::mem::zeroed() };
         // SAFETY: reads the parameters.
-        let done = unsafe { libc::sched_setscheduler(thread, policy, &raw const none) };
-        let error = std::io::Error::last_os_error();
+        match unsafe { libc::sched_setscheduler(thread, policy, &raw const none) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    let schedule = |thread, policy| {
+        let Err(error) = set(thread, policy) else {
+            return;
+        };
         // On a busy machine the thread may have run and ended.
         let ended = error.raw_os_error() == Some(libc::ESRCH) && policy == libc::SCHED_OTHER;
-        assert!(done == 0 || ended, "{error}");
+        assert!(ended, "{error}");
     };
+    let both = [libc::SCHED_IDLE, libc::SCHED_OTHER];
+    let can = || both.iter().try_for_each(|policy| set(0, *policy));
+    if let Err(error) = testkit::refuse::apart(can) {
+        // The way back needs CAP_SYS_NICE or RLIMIT_NICE.
+        return testkit::skip::here(format!("no thread may leave SCHED_IDLE: {error}"));
+    }
     for _ in 0..5 {
         assert!(testkit::child::in_a_child(|| {
             let mut one = CpuSet::new();
