@@ -33,6 +33,18 @@ pub fn this_test() -> String {
     named.map_or_else(asked, str::to_owned)
 }
 
+/// Whether the temporary directory is on overlayfs; reports the test as skipped then, for
+/// this reason.
+pub fn on_overlayfs(reason: &str) -> bool {
+    const OVERLAYFS: u32 = 0x794C_7630;
+    let found = rustix::fs::statfs(std::env::temp_dir());
+    let overlay = found.is_ok_and(|found| found.f_type as u32 == OVERLAYFS);
+    if overlay {
+        here(format!("on overlayfs {reason}"));
+    }
+    overlay
+}
+
 /// Returns how many times anything was skipped in this process.
 pub fn count() -> u32 {
     let skipped = SKIPPED.lock().unwrap_or_else(|e| e.into_inner());

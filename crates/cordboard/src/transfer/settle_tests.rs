@@ -49,14 +49,15 @@ fn blocks_complete_between_turns() {
         ..Request::default()
     };
     let Ok(mut transfer) = Transfer::new(source.as_fd(), sink.as_fd(), request) else {
-        eprintln!("SKIPPED: blocks_complete_between_turns: no direct I/O here");
-        return;
+        return testkit::skip::here("no direct I/O here");
     };
     transfer.flow.set_may_sleep(false);
     loop {
         match transfer.step() {
             Turn::Moved(_) => {}
             Turn::Pending => break,
+            // In memory a block ends in the call that starts it.
+            Turn::Done(Ended::Eof) => return testkit::skip::here("no block is in flight here"),
             turn => panic!("{turn:?}"),
         }
     }

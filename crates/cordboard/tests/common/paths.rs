@@ -38,17 +38,6 @@ pub fn has_plain_blocks() -> bool {
     plain
 }
 
-/// Whether the temporary directory is on overlayfs, which takes `RWF_NOAPPEND` and appends
-/// (`OVL_IOCB_MASK`, fs/backing-file.c); reports the test as skipped then.
-pub fn appends_despite_the_flag() -> bool {
-    const OVERLAYFS: u32 = 0x794C_7630;
-    let overlay = temporary_kind() == OVERLAYFS;
-    if overlay {
-        testkit::skip::here("overlayfs appends despite RWF_NOAPPEND");
-    }
-    overlay
-}
-
 /// Whether files in the temporary directory are on a device whose blocks can be in flight;
 /// reports the test as skipped otherwise. In memory a block ends in the call that starts it.
 pub fn has_blocks_in_flight() -> bool {
