@@ -454,10 +454,7 @@ fn the_second_name_of_a_list_is_no_attribute() {
     };
     let lists = [("f", "access"), ("", "default")];
     let lists = lists.map(|(name, list)| (name, format!("system.posix_acl_{list}")));
-    let there = lists
-        .iter()
-        .map(|(name, list)| set(&tree.join(name), list).is_ok())
-        .collect::<Vec<_>>();
+    let there = (lists.each_ref()).map(|(name, list)| set(&tree.join(name), list).is_ok());
     let run = run(cordboard()
         .args(["copy", "-rp", "--json"])
         .args([&tree, &to]));
@@ -467,6 +464,12 @@ fn the_second_name_of_a_list_is_no_attribute() {
     for (name, kept) in lists {
         let copied = to.join(name);
         assert_eq!(has(&copied, &kept).as_deref(), Some(&list[..]));
+        // The sink has the second names too.
+        const XFS: u32 = 0x5846_5342;
+        if rustix::fs::statfs(&to).unwrap().f_type as u32 == XFS {
+            testkit::skip::here("the temporary directory is on xfs too");
+            continue;
+        }
         for alias in ["trusted.SGI_ACL_FILE", "trusted.SGI_ACL_DEFAULT"] {
             assert_eq!(has(&copied, alias), None);
         }
