@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use cordboard::cue::{Cue, Record};
 
-use super::common::{cordboard, dir, end, run, until};
+use super::common::{Start, cordboard, dir, end, run, until};
 use super::{cue, steered};
 
 /// Garbage, half commands, and clients that read nothing or are too many.
@@ -145,7 +145,7 @@ fn a_command_in_a_pid_namespace_is_steered_from_outside() {
     // A thread of its own: its next child is the first process of the namespace.
     let starting = std::thread::spawn(move || {
         let first = testkit::child::next_is_first();
-        first.then(|| command.spawn().unwrap())
+        first.then(|| command.start())
     });
     let Some(child) = starting.join().unwrap() else {
         testkit::skip::here("a PID namespace needs root");

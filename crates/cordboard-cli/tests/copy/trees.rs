@@ -338,8 +338,7 @@ fn an_interrupt_leaves_no_complete_directory_shut() {
         ])
         .args([&from, &to])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let length = |name: &str| to.join(name).metadata().map_or(0, |file| file.len());
     until("all files", || {
         (length("a/f") == 1 && length("b/f") == 1 && length("huge/f") > 0).then_some(())

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use rustix::fs::{FileType, XattrFlags, setxattr};
 use testkit::refuse::{apart, refuse};
@@ -11,13 +11,12 @@ use crate::common::*;
 use crate::{chmod, mode};
 
 /// Starts a copy that takes long, and waits until it has written a byte.
-fn copying(source: &Path, sink: &Path) -> Child {
+fn copying(source: &Path, sink: &Path) -> Owned {
     let child = cordboard()
         .args(["copy", "-p", "--route", "read/write", "--block", "1"])
         .args([source, sink])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     until("a byte of the file", || {
         let length = sink.metadata().ok()?.len();
         (0 < length && length < 1 << 22).then_some(())
@@ -39,8 +38,7 @@ fn p_shuts_directories_until_they_are_settled() {
         .args(["copy", "-rp", "--route", "read/write", "--block", "1"])
         .args([&tree, &copy])
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     until("a byte of the file", || {
         let made = copy.join("f").metadata().ok()?;
         (made.len() > 0).then_some(())

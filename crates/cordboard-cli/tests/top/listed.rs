@@ -141,8 +141,7 @@ fn a_directory_that_others_can_change_is_refused() {
         .arg("--control")
         .arg(&socket)
         .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+        .start();
     let moving = Moving { child, socket };
     until("the socket", || moving.socket.exists().then_some(()));
     until("progress", || {
