@@ -131,16 +131,14 @@ fn inherited_descriptors_are_not_counted_on() {
     for more in (0..16).step_by(3) {
         let to = dir.path().join(format!("copy{more}"));
         let mut command = with(INHERITED as usize + least + more);
-        // SAFETY: dup2(2) is async-signal-safe. The standard descriptors are in place, and
+        let inherit = || {
+            (10..10 + INHERITED).for_each(|number| testkit::child::copy_to(0, number, false));
+            Ok(())
+        };
+        command.stdin(std::process::Stdio::null());
+        // SAFETY: dup3(2) is async-signal-safe. The standard descriptors are in place, and
         // execve(2) closes the others.
-        unsafe {
-            command.pre_exec(|| {
-                for number in 10..10 + INHERITED {
-                    let _ = libc::dup2(0, number);
-                }
-                Ok(())
-            });
-        }
+        unsafe { command.pre_exec(inherit) };
         let run = run(command.args(["-rp", "-j64"]).args([&at, &to]));
         assert_eq!((run.code(), run.stderr()), (0, String::new()), "{more}");
         same(&at, &to, LEVELS);
