@@ -399,7 +399,7 @@ impl Controller {
             *arm != self.best && arms.is_possible(*arm) && is_soon_done(arms, *arm, speed)
         };
         let all: Vec<Arm> = (0..arms.len()).filter(is_candidate).collect();
-        if let Some(arm) = self.to_confirm(&all) {
+        if let Some(arm) = self.unconfirmed(&all) {
             return arm;
         }
         if self.lost > FREE + self.moved / PER_LOSS {
@@ -437,7 +437,7 @@ impl Controller {
 
     /// Returns a measured setting of which another sample is needed, whatever it costs: one that
     /// was much slower than before, or that seems to be better than the best one.
-    fn to_confirm(&mut self, candidates: &[Arm]) -> Option<Arm> {
+    fn unconfirmed(&mut self, candidates: &[Arm]) -> Option<Arm> {
         let doubted = self.doubted.map(|(arm, _)| arm);
         if let Some(arm) = doubted.filter(|arm| candidates.contains(arm)) {
             return Some(arm);
