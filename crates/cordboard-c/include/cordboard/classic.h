@@ -20,8 +20,8 @@
  *
  * Linux has its own splice(2), with six arguments, declared in <fcntl.h> under
  * _GNU_SOURCE. So these names are macros, and the system's headers are included
- * first; (splice)(...) calls the system's function. An argument may have commas
- * of its own, as in write(c, (int[]){WRITE, 6}, 8). setitimer needs -std=gnu11
+ * first; (splice)(...) calls the system's function. The arguments of write and
+ * connect may have commas, as in write(c, (int[]){WRITE, 6}, 8). setitimer needs -std=gnu11
  * or -D_GNU_SOURCE, which declare it. */
 #ifndef CORDBOARD_CLASSIC_H
 #define CORDBOARD_CLASSIC_H

@@ -71,18 +71,24 @@ impl Socket {
 
     /// Receives bytes without a wait. Descriptors that a peer has passed are closed on another
     /// thread: the close of a pipe may wait for its lock, that of a connection for its peer.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`: the peer has passed descriptors. The caller receives no more, so one peer uses up
+    /// the numbers of one message at most (253, `SCM_MAX_FD`).
     pub(super) fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
         let flags = RecvFlags::DONTWAIT;
         if self.takes_descriptors {
             match recv_with_descriptors(self.fd.as_fd(), into, flags) {
                 Ok((bytes, passed)) => {
-                    if !passed.is_empty() {
-                        let registry = Arc::clone(&self.registry);
-                        threads::call(move || passed.into_iter().for_each(|fd| registry.close(fd)));
+                    if passed.is_empty() {
+                        return Ok(bytes);
                     }
-                    return Ok(bytes);
+                    let registry = Arc::clone(&self.registry);
+                    threads::call(move || passed.into_iter().for_each(|fd| registry.close(fd)));
+                    return Err(Errno::EPERM);
                 }
-                Err(errno) if errno.is_refusal() => {}
+                Err(errno) if errno.is_refusal_or_invalid() => {}
                 Err(errno) => return Err(errno),
             }
         }

@@ -231,6 +231,9 @@ impl Transfer<'_> {
             if let Some((name, _)) = &self.current {
                 return Ok(Some(*name));
             }
+            if self.next == 0 {
+                self.recall();
+            }
             let Some(choice) = self.route.choices.get(self.next).copied() else {
                 return Ok(None);
             };
@@ -242,8 +245,12 @@ impl Transfer<'_> {
             match (path::row(choice.path).start)(&mut self.flow) {
                 Ok(mut path) => {
                     let recalled = self.recalled.filter(|found| found.path == choice.path);
-                    if let Some(found) = recalled {
-                        path.set_piece(PIECES[found.piece]);
+                    // A path has sized its calls for a shorter source.
+                    let size = self.flow.source.facts().size.filter(|size| *size > 0);
+                    if let Some(piece) = recalled.map(|found| PIECES[found.piece])
+                        && size.is_none_or(|size| size >= piece as u64)
+                    {
+                        path.set_piece(piece);
                     }
                     self.current = Some((choice.path, path));
                     self.used.enter(match self.next {

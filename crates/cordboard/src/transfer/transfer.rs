@@ -216,7 +216,6 @@ impl<'a> Transfer<'a> {
         };
         transfer.tunes = tune != Tune::Off && transfer.route.measures;
         transfer.request.tune = Some(tune);
-        transfer.recall();
         Ok(transfer)
     }
 

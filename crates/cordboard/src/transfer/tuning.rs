@@ -11,7 +11,7 @@ use crate::endpoint::Kind;
 use crate::path;
 use crate::plan::slower_calls_cost;
 use crate::report::{Chosen, PathUse};
-use crate::request::{Aim, DataPath, Schedule, Tune};
+use crate::request::{Aim, DataPath, Schedule, Switches, Tune};
 use crate::sys::{monotonic, thread_time};
 use crate::tune::{Controller, Found, Goal, Key};
 
@@ -73,7 +73,8 @@ impl Transfer<'_> {
 
     /// Begins with the path and the size of calls that an earlier transfer has found.
     pub(super) fn recall(&mut self) {
-        if !self.tunes || self.request.tune == Some(Tune::EachStep) {
+        let is_random = self.request.tune == Some(Tune::EachStep);
+        if !self.tunes || is_random || self.flow.stages.look() || self.recalled.is_some() {
             return;
         }
         let Some(found) = Found::recall(&self.key(), monotonic()) else {
@@ -83,7 +84,7 @@ impl Transfer<'_> {
         let Some(index) = choices.iter().position(|choice| choice.path == found.path) else {
             return;
         };
-        // Paths before the first one that is measured do not take a stream.
+        // Each path can carry the whole stream, so their order is free.
         let choice = choices.remove(index);
         choices.insert(0, choice);
         self.recalled = Some(found);
@@ -152,13 +153,7 @@ impl Transfer<'_> {
             false => thread_time(),
         };
         let bytes = written.saturating_sub(written_before);
-        let best = tuning.controller.best();
         tuning.changes = (tuning.controller).learn(&tuning.ways, now, &mut spent, bytes);
-        let found = tuning.controller.best();
-        if found != best {
-            let (path, piece) = (tuning.ways.path(found), Ways::piece(found));
-            Found { path, piece }.remember(tuning.key, now);
-        }
     }
 
     /// Returns the bytes of each path used.
@@ -169,7 +164,12 @@ impl Transfer<'_> {
             let best = tuning.controller.best();
             let (path, piece) = (tuning.ways.path(best), Ways::piece(best));
             self.used.found_best(path, PIECES[piece]);
-            if tuning.controller.is_settled() {
+            // A request that leaves some paths out has not compared them.
+            let all = self
+                .request
+                .switches
+                .is_none_or(|some| some == Switches::all());
+            if all && tuning.controller.is_settled() {
                 Found { path, piece }.remember(tuning.key, tuning.last.0);
             }
         }

@@ -23,8 +23,7 @@ const UNSTEADY: u64 = 340;
 /// The number of windows with the best setting between two probes of another one. It grows
 /// after each 8 probes that have not found a better one.
 const BETWEEN_PROBES: [u32; 4] = [64, 96, 128, 192];
-/// After this number of consecutive changes of the best setting, or one of another setting,
-/// all settings are measured again.
+/// After this number of consecutive changes of the best setting, all settings are measured again.
 const IN_A_ROW: u32 = 3;
 
 /// The neighbours of a setting are measured if it is slower than the best one by at most
@@ -234,6 +233,7 @@ impl Controller {
         let more = excess(usual, sample.rate) + excess(sample.cost, price);
         let lost = u128::from(sample.bytes) * more / 1024;
         self.lost = (self.lost).saturating_add(u64::try_from(lost).unwrap_or(u64::MAX));
+        let doubted = self.doubted.take().filter(|(doubted, _)| *doubted == arm);
         if !is_steady {
             return;
         }
@@ -244,7 +244,6 @@ impl Controller {
             ..sample
         };
         let record = self.records[arm];
-        let doubted = self.doubted.take().filter(|(doubted, _)| *doubted == arm);
         let before = doubted.map_or(record, |(_, record)| record);
         if before.is_measured() && before.differs(relative.rate) {
             // A disturbance makes one window slower, but not the next one of the same setting.
@@ -399,10 +398,14 @@ impl Controller {
             *arm != self.best && arms.is_possible(*arm) && is_soon_done(arms, *arm, speed)
         };
         let all: Vec<Arm> = (0..arms.len()).filter(is_candidate).collect();
-        if let Some(arm) = self.unconfirmed(&all) {
+        let limit = FREE + self.moved / PER_LOSS;
+        // Most such samples cost nothing, but those that are discarded do.
+        if self.lost <= 2 * limit
+            && let Some(arm) = self.unconfirmed(&all)
+        {
             return arm;
         }
-        if self.lost > FREE + self.moved / PER_LOSS {
+        if self.lost > limit {
             return self.best;
         }
         let round = (self.probes / 8).min(BETWEEN_PROBES.len() - 1);
@@ -435,8 +438,8 @@ impl Controller {
         arm
     }
 
-    /// Returns a measured setting of which another sample is needed, whatever it costs: one that
-    /// was much slower than before, or that seems to be better than the best one.
+    /// Returns a measured setting of which another sample is needed: one that was much slower than
+    /// before, or that seems to be better than the best one.
     fn unconfirmed(&mut self, candidates: &[Arm]) -> Option<Arm> {
         let doubted = self.doubted.map(|(arm, _)| arm);
         if let Some(arm) = doubted.filter(|arm| candidates.contains(arm)) {
@@ -452,8 +455,7 @@ impl Controller {
         if arm == self.current {
             return false;
         }
-        // Neither the blocks submitted before nor the time in which the device adjusts count
-        // for the new setting.
+        // The blocks submitted before do not count for the new setting.
         let skip = arms.in_flight(self.current);
         self.window = Window::after(skip);
         self.current = arm;

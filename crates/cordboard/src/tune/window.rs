@@ -12,17 +12,17 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// A window of a setting other than the best one ends after this many quarters of the time that
 /// the best one takes.
 const ENOUGH: u64 = 5;
-/// The bytes before a window end after this many quarters of the time of the best setting, if
-/// they have taken as many times [`SLOWER`] quarters of it.
+/// The bytes before a window end early if they have taken [`SLOWER`] quarters of the best setting's
+/// time for them, and this many quarters of its time for all bytes to skip.
 const LOOK: u64 = 1;
 const SLOWER: u64 = 5;
 
 /// The result of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// Bytes per second.
+    /// Bytes per second; if [inverted](Sample::inverted), per second of processor time.
     pub(super) rate: u64,
-    /// Nanoseconds of processor time per mebibyte; 0 if it was not measured.
+    /// Nanoseconds of processor time per mebibyte, or of time if inverted; 0 if it was not measured.
     pub(super) cost: u64,
     /// The bytes moved, with those before the window.
     pub(super) bytes: u64,

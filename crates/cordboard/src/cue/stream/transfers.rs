@@ -80,7 +80,7 @@ impl Stream {
     /// the records of its target.
     fn admit(&mut self, mut job: Job) -> Result<Job, (Job, (Side, Errno))> {
         // Its records could not go back, and the queries before a transfer could wait.
-        if self.link.is_some() && (self.may_wait || self.source_ends) {
+        if self.link.is_some() && self.source_ends {
             return Err((job, (Side::Source, Errno::EINVAL)));
         }
         if let Err(errno) = self.place(&mut job) {
