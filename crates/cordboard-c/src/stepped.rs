@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cordboard::{Control, Errno, Lock, Outcome, Progress, Report, Stepping, Transfer};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::thread::{Timespec, nanosleep};
+use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 
 use crate::error::Error;
 use crate::sys;
@@ -115,7 +115,7 @@ impl Stepped {
         };
         while !self.called.load(Ordering::Acquire) && self.home == std::process::id() {
             // `thread::sleep` would sleep without end while signals arrive all the time.
-            let _ = nanosleep(&MOMENT);
+            let _ = clock_nanosleep_relative(ClockId::Monotonic, &MOMENT);
         }
     }
 

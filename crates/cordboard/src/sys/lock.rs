@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use rustix::thread::{Timespec, nanosleep};
+use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 
 use super::process::Stamp;
 
@@ -52,7 +52,7 @@ impl<T> Lock<T> {
                 // The holder may have a lower priority. A signal ends the sleep: `thread::sleep`
                 // would sleep without end while signals arrive faster than it begins.
                 false => {
-                    let _ = nanosleep(&SOON);
+                    let _ = clock_nanosleep_relative(ClockId::Monotonic, &SOON);
                 }
             }
         }
