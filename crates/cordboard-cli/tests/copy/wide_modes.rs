@@ -26,7 +26,7 @@ fn copying(source: &Path, sink: &Path) -> Owned {
 
 /// Until a directory, or a new file, has its final owner, only the copying user has access.
 #[test]
-fn p_shuts_directories_until_they_are_settled() {
+fn p_restricts_directories_until_they_are_settled() {
     let dir = dir();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
@@ -63,7 +63,7 @@ fn modes_of_a_stopped_copy([source, sink]: [&Path; 2], [from, to]: [u32; 2]) -> 
 
 /// While it has contents of the source, and also if the copy does not end.
 #[test]
-fn p_shuts_an_existing_file_until_it_is_complete() {
+fn p_restricts_an_existing_file_until_it_is_complete() {
     let dir = dir();
     let source = file(&dir, "s", &bytes(1 << 22));
     let sink = dir.path().join("d");
@@ -91,11 +91,24 @@ fn p_shuts_an_existing_file_until_it_is_complete() {
 
 /// The bits of the group are the mask of a list, and do not name its users.
 #[test]
-fn p_shuts_an_existing_file_with_a_list() {
+fn p_restricts_an_existing_file_with_a_list() {
     let dir = dir();
     let [source, sink] = ["s", "d"].map(|name| file(&dir, name, &bytes(1 << 22)));
     let (name, list) = ("system.posix_acl_access", crate::acl::list(6));
     if let Err(errno) = setxattr(&sink, name, &list, XattrFlags::empty()) {
+        return testkit::skip::here(format!("no access control lists here: {errno}"));
+    }
+    let found = modes_of_a_stopped_copy([&source, &sink], [0o660, 0o660]);
+    assert_eq!(found, [0o600; 2]);
+}
+
+/// The list of the source denies its group what the bits of its mode, the mask, permit.
+#[test]
+fn p_restricts_an_existing_file_if_the_source_has_a_list() {
+    let dir = dir();
+    let [source, sink] = ["s", "d"].map(|name| file(&dir, name, &bytes(1 << 22)));
+    let (name, list) = ("system.posix_acl_access", crate::acl::list(0));
+    if let Err(errno) = setxattr(&source, name, &list, XattrFlags::empty()) {
         return testkit::skip::here(format!("no access control lists here: {errno}"));
     }
     let found = modes_of_a_stopped_copy([&source, &sink], [0o660, 0o660]);

@@ -2,13 +2,13 @@
 
 mod acl;
 mod extended;
-mod narrow;
 mod owner;
 mod preserve;
 mod problems;
+mod restrict;
 mod value;
 
 pub use extended::{CopyResult, Node, copy_extended, report_missing};
-pub use narrow::shut_before_contents;
 pub use owner::owner;
 pub use problems::{owner_not_kept, refused, unread};
+pub use restrict::restrict_before_contents;

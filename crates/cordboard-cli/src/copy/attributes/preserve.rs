@@ -10,9 +10,9 @@ use rustix::io::Errno;
 
 use super::acl;
 use super::extended::{CopyResult, Node, copy_extended};
-use super::narrow::shut_before_owner;
 use super::owner::owner;
 use super::problems::{owner_not_kept, refused, unread};
+use super::restrict::restrict_before_owner;
 use crate::copy::job::Job;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
@@ -47,16 +47,15 @@ impl Job {
         let (uid, gid) = owner(stat);
         let mut mode = stat.st_mode & 0o7777;
         let directory = kind(stat) == FileType::Directory;
-        let shut = match created {
+        let restricted = match created {
             true => Ok(()),
-            false => {
-                retry(|| cordboard::fstat(sink)).and_then(|now| shut_before_owner(sink, &now, stat))
-            }
+            false => retry(|| cordboard::fstat(sink))
+                .and_then(|now| restrict_before_owner((sink, &now), (source, stat))),
         };
-        let owned = shut.and_then(|()| retry(|| rustix::fs::fchown(sink, uid, gid)));
+        let owned = restricted.and_then(|()| retry(|| rustix::fs::fchown(sink, uid, gid)));
         if let Err(errno) = owned {
             // The process may set the group to one of its own (chown(2)).
-            if shut.is_ok() {
+            if restricted.is_ok() {
                 let _ = retry(|| rustix::fs::fchown(sink, None, gid));
             }
             // Set-id bits must not apply to another owner. The sticky bit of a directory only
@@ -74,7 +73,7 @@ impl Job {
                         outcome.add(Message::Unkept);
                     }
                 }
-                errno if shut.is_err() => done("mode", Err(setting(errno))),
+                errno if restricted.is_err() => done("mode", Err(setting(errno))),
                 errno => done("owner", Err(setting(errno))),
             }
         }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use super::lease::{clear_nonblock, open_past_lease};
 use super::mode::{OpenError, OpenMode};
 use super::opened::SinkFile;
-use crate::copy::attributes::shut_before_contents;
+use crate::copy::attributes::restrict_before_contents;
 use crate::copy::job::Job;
 use crate::copy::outcome::Outcome;
 use crate::copy::place::Place;
@@ -236,7 +236,7 @@ impl Job {
             check_stop()?;
         }
         if file && self.preserve {
-            shut_before_contents(fd.as_fd(), &stat, from);
+            restrict_before_contents((fd.as_fd(), &stat), (source_fd, from));
         }
         if file && !self.append && !in_place {
             endpoint::truncate(fd.as_fd(), stat.st_size == 0)
