@@ -7,9 +7,19 @@ use std::process::Command;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use crate::owned::{Listed, until_ended};
+
 /// Held for writing while a child of [`in_a_child`] runs, which inherits the
 /// descriptors of the tests beside it.
 static CHILDREN: RwLock<()> = RwLock::new(());
+
+/// The process that runs the tests.
+static FIRST: OnceLock<u32> = OnceLock::new();
+
+/// Whether this is a process of [`in_a_child`].
+pub(crate) fn is_fork() -> bool {
+    (FIRST.get()).is_some_and(|first| *first != std::process::id())
+}
 
 /// Returns a guard that keeps the other tests of this program from starting a child. For
 /// a test that closes a descriptor and expects the other side to notice.
@@ -20,7 +30,6 @@ pub fn without_children() -> RwLockReadGuard<'static, ()> {
 /// Returns the guard that keeps [`without_children`] waiting. `None` in a child, which
 /// has a copy of a lock that its parent holds.
 fn with_child() -> Option<RwLockWriteGuard<'static, ()>> {
-    static FIRST: OnceLock<u32> = OnceLock::new();
     let is_first = *FIRST.get_or_init(std::process::id) == std::process::id();
     is_first.then(|| CHILDREN.write().unwrap_or_else(PoisonError::into_inner))
 }
@@ -39,6 +48,10 @@ pub fn in_a_child(what: impl FnOnce() -> bool) -> bool {
         // SAFETY: ends the child without the parent's exit handlers.
         unsafe { libc::_exit(i32::from(!fine)) };
     }
+    let pid = rustix::process::Pid::from_raw(child).expect("the number of a child");
+    let listed = Listed::new(pid);
+    until_ended(pid);
+    drop(listed);
     let mut status = 0;
     // SAFETY: waits for the child just made.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
@@ -57,6 +70,17 @@ pub(crate) fn ends_with(parent: u32) {
         // SAFETY: ends the child without the parent's exit handlers.
         unsafe { libc::_exit(1) };
     }
+}
+
+/// Lets the kernel kill the child of this command once the calling thread ends.
+pub(crate) fn set_end_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    let set = move || {
+        ends_with(parent);
+        Ok(())
+    };
+    // SAFETY: what runs between fork and exec are bare system calls.
+    unsafe { command.pre_exec(set) };
 }
 
 /// Ends this process by `SIGALRM` after 20 seconds, so that a child that hangs ends with

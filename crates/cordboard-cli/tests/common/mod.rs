@@ -229,6 +229,20 @@ pub fn lines_until_stopped(mut child: Owned) -> String {
     lines
 }
 
+/// The next change of the state of this job. One that has ended stays, so that its number
+/// is not used again before its guard is dropped.
+pub fn next_of(job: u32) -> rustix::process::WaitIdStatus {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+    let job = Pid::from_raw(job as i32).unwrap();
+    let next = |what| waitid(WaitId::Pid(job), what).unwrap().unwrap();
+    let both = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
+    let status = next(both | WaitIdOptions::NOWAIT);
+    if status.stopped() {
+        next(WaitIdOptions::STOPPED);
+    }
+    status
+}
+
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();

@@ -142,7 +142,9 @@ fn a_command_in_a_pid_namespace_is_steered_from_outside() {
         .arg(&socket)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // A thread of its own: its next child is the first process of the namespace.
+    // A thread of its own: its next child is the first process of the namespace. It cannot
+    // start other threads then (clone(2), EINVAL).
+    testkit::owned::watching();
     let starting = std::thread::spawn(move || {
         let first = testkit::child::next_is_first();
         first.then(|| command.start())

@@ -4,9 +4,7 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Child;
 
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getpgrp, ioctl_tiocsctty, prlimit, setsid, waitpid,
-};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getpgrp, ioctl_tiocsctty, prlimit, setsid};
 use rustix::termios::{InputModes, OptionalActions, tcgetattr, tcsetattr, tcsetpgrp};
 
 use crate::common::*;
@@ -87,7 +85,7 @@ fn what_ends_it_in_the_background_leaves_the_modes_of_others() {
                 tcsetattr(&slave, OptionalActions::Now, &theirs).unwrap();
             }
             signal(child.id(), by);
-            let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+            let status = next_of(child.id());
             all_well &= match by {
                 Signal::TERM => status.exit_status() == Some(143),
                 by => status.terminating_signal() == Some(by.as_raw()),
@@ -120,10 +118,7 @@ fn the_key_that_quits_and_the_signals_that_stop_give_the_terminal_back() {
         tcsetpgrp(&slave, pid).unwrap();
         let film = begun(&path, &slave, before);
         let keys = modes(&slave);
-        let next = || {
-            let next = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
-            next.unwrap().1
-        };
+        let next = || next_of(child.id());
         for by in [Signal::TTIN, Signal::TTOU] {
             signal(child.id(), by);
             if next().stopping_signal() != Some(by.as_raw()) || modes(&slave) != before {

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, getpgrp, ioctl_tiocsctty, setsid, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgrp, ioctl_tiocsctty, setsid, waitid,
+};
 use rustix::termios::{LocalModes, tcgetattr, tcsetpgrp};
 use serde_json::Value;
 
@@ -260,14 +262,9 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
         // It does not check the foreground before that.
         let film = begun(&path, &slave, before);
         let keys = modes(&slave);
-        let next = || {
-            waitpid(Some(pid), WaitOptions::UNTRACED)
-                .unwrap()
-                .unwrap()
-                .1
-        };
         let given_back = || modes(&slave) == before;
         let id = child.id();
+        let next = || next_of(id);
         let back_again = || {
             signal(id, Signal::CONT);
             until("keys again", || (modes(&slave) == keys).then_some(()));
@@ -300,8 +297,8 @@ fn the_terminal_is_given_back_while_it_is_stopped_and_in_the_background() {
                 let now = Timespec::default();
                 let mut told = [PollFd::new(&*stderr, PollFlags::IN)];
                 let told = poll(&mut told, Some(&now)).unwrap() > 0;
-                let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
-                let stopped = waitpid(Some(pid), options).unwrap().is_some();
+                let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+                let stopped = waitid(WaitId::Pid(pid), options).unwrap().is_some();
                 (told || stopped).then_some(told && !stopped)
             });
             told.then(|| {

@@ -241,20 +241,6 @@ fn in_a_session(slave: &File, what: impl FnOnce() -> bool) {
     }));
 }
 
-/// The next change of the state of this job. One that has ended stays, so that its number
-/// is not used again before its guard is dropped.
-fn next_of(job: u32) -> rustix::process::WaitIdStatus {
-    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-    let job = Pid::from_raw(job as i32).unwrap();
-    let next = |what| waitid(WaitId::Pid(job), what).unwrap().unwrap();
-    let both = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
-    let status = next(both | WaitIdOptions::NOWAIT);
-    if status.stopped() {
-        next(WaitIdOptions::STOPPED);
-    }
-    status
-}
-
 /// The exit status of this job. `None` if it is stopped or killed instead.
 fn end_of(job: u32) -> Option<i32> {
     next_of(job).exit_status()
