@@ -59,8 +59,12 @@ pub(super) fn settle_directory(
         }
     }
     if dispatch.job().sync {
-        let synced = sync_directory(sink.as_fd(), None)?
-            .map_err(|e| Problem::call(to.to_string_lossy(), Side::Sink, e, Action::Sync));
+        let failed = |e| Problem::call(to.to_string_lossy(), Side::Sink, e, Action::Sync);
+        // A signal to stop does not replace the problem before it, which is reported.
+        let synced = match sync_directory(sink.as_fd(), None) {
+            Ok(synced) => synced.map_err(failed),
+            Err(stop) => Err(stop.into()),
+        };
         done = done.and(synced);
     }
     done
