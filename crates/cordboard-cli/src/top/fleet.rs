@@ -104,14 +104,19 @@ impl Fleet {
             mut problem,
             is_first,
         } = places.open();
-        let is_lost = directories.is_empty() && is_first;
         let mut all = Vec::new();
+        let mut is_lost = is_first;
+        let mut is_any_read = false;
         for directory in &directories {
             match directory.entries() {
                 Ok(entries) => {
+                    is_any_read = true;
                     all.extend((entries.into_iter()).map(|(name, entry)| (directory, name, entry)))
                 }
-                Err(unreadable) => problem = problem.or(Some(unreadable)),
+                Err(unreadable) => {
+                    is_lost = true;
+                    problem = problem.or(Some(unreadable));
+                }
             }
         }
         // A name begins with the time of the start.
@@ -123,7 +128,7 @@ impl Fleet {
         };
         let left_out = match problem.errno {
             Some(errno @ (Errno::EMFILE | Errno::ENFILE)) => LeftOut::Descriptors(errno),
-            _ if is_lost => return Err(problem),
+            _ if is_lost && !is_any_read => return Err(problem),
             _ => LeftOut::Directory(format!("{}: {}", problem.operand, problem.text)),
         };
         self.left_out.get_or_insert(left_out);
@@ -321,6 +326,20 @@ mod tests {
             "{left_out}"
         );
         assert!(Fleet::of(without).scan().is_err());
+    }
+
+    /// An empty list would mean that no command runs.
+    #[test]
+    fn a_directory_that_cannot_be_read_is_a_failure() {
+        let base = tempfile::tempdir().unwrap();
+        let places = || Places::only(base.path());
+        Directory::at(places().first()).unwrap();
+        testkit::refuse::apart(|| {
+            testkit::refuse::refuse(&[libc::SYS_getdents64], libc::EIO);
+            let problem = Fleet::of(places()).scan().unwrap_err();
+            assert_eq!(problem.errno, Some(Errno::EIO), "{problem}");
+        });
+        Fleet::of(places()).scan().unwrap();
     }
 
     #[test]
