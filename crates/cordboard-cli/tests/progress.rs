@@ -273,7 +273,8 @@ fn a_line_that_is_requested_has_the_files() {
     let folder = dir();
     let files = ["a", "b"].map(|name| file(&folder, name, &bytes(10_000)));
     let mut command = cordboard();
-    command.args(["cat", "--rate", "2000", "--progress", "never"]);
+    // The first file takes longer than any wait for the line.
+    command.args(["cat", "--rate", "10", "--progress", "never"]);
     let mut cat = piped(command.args(&files));
     let stdout = cat.stdout.as_mut().unwrap();
     stdout.read_exact(&mut [0]).unwrap();
