@@ -141,17 +141,20 @@ impl Directory {
         serde_json::from_slice(&text[..length]).ok()
     }
 
-    /// Removes an entry whose process has ended, and its socket if that is in this directory.
-    /// The socket of a running process may be one of another network or mount namespace.
+    /// Removes an entry at whose socket no process listens, and the socket if that is in this
+    /// directory, unless its process may run: another socket may be one of another network or
+    /// mount namespace.
     pub fn remove(&self, name: &OsStr, entry: &Entry) {
-        if entry.may_run() {
+        let socket = Path::new(&entry.socket);
+        let file = socket.file_name();
+        let own = file.filter(|_| socket.parent() == Some(self.path.as_path()));
+        // The namespace may have ended. A socket of this directory is the same in each.
+        let is_closed = own.is_some() && entry.is_elsewhere();
+        if entry.may_run() && !is_closed {
             return;
         }
         let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
-        let socket = Path::new(&entry.socket);
-        if let (Some(parent), Some(file)) = (socket.parent(), socket.file_name())
-            && parent == self.path
-        {
+        if let Some(file) = own {
             let _ = rustix::fs::unlinkat(&self.fd, file, AtFlags::empty());
         }
     }
@@ -238,6 +241,15 @@ mod tests {
             assert_eq!(directory.entries().unwrap().len(), left, "{entry:?}");
         }
         assert_eq!(directory.entries().unwrap()[0].1, elsewhere);
+        // No process of any namespace listens at a socket of this directory.
+        let mut own = entry(directory.path().join("s").as_os_str().as_bytes());
+        own.namespace = Some(1);
+        std::mem::forget(directory.register(&own).unwrap());
+        for (name, entry) in directory.entries().unwrap() {
+            directory.remove(&name, &entry);
+        }
+        let all = directory.entries().unwrap();
+        assert_eq!((all.len(), &all[0].1), (1, &elsewhere));
         // One without a namespace is of an earlier version.
         let text = br#"{"pid":1,"command":"cat","label":"","socket":{"Unix":[47]}}"#;
         std::fs::write(directory.path().join("1.json"), text).unwrap();

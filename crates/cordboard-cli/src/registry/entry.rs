@@ -39,11 +39,16 @@ impl Entry {
     /// Whether there is a process with this number, or there may be one: in another namespace,
     /// it has another number.
     pub(super) fn may_run(&self) -> bool {
-        if self.namespace.is_some() && self.namespace != namespace() {
+        if self.is_elsewhere() {
             return true;
         }
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+    }
+
+    /// Whether the process is in another PID namespace.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.namespace.is_some() && self.namespace != namespace()
     }
 }
 
