@@ -56,22 +56,22 @@ impl LastLine {
     const DRAWN: u8 = 1;
     const PARTIAL: u8 = 2;
 
-    /// A whole line.
+    /// Returns a whole line.
     pub const fn ended() -> LastLine {
         LastLine(AtomicU8::new(LastLine::ENDED))
     }
 
-    /// It is drawn repeatedly, and is to be removed.
+    /// Records that it is drawn repeatedly, and is to be removed.
     pub fn set_drawn(&self) {
         self.0.store(LastLine::DRAWN, Ordering::Relaxed);
     }
 
-    /// A part of it was written, and stays.
+    /// Records that a part of it was written, and stays.
     pub fn set_partial(&self) {
         self.0.store(LastLine::PARTIAL, Ordering::Relaxed);
     }
 
-    /// It is whole.
+    /// Records that it is whole.
     pub fn set_ended(&self) {
         self.0.store(LastLine::ENDED, Ordering::Relaxed);
     }

@@ -60,7 +60,7 @@ impl Directory {
             () => return Ok(Directory { fd, path }),
         };
         let problem = Problem::unsided(path.to_string_lossy(), Named::EPERM, refused);
-        Err(problem.help("remove it, or set XDG_RUNTIME_DIR to a directory of your own"))
+        Err(problem.help("remove it, or set CORDBOARD_RUNTIME_DIR to a directory of your own"))
     }
 
     /// Returns the path of the directory.

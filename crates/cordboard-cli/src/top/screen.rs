@@ -64,7 +64,8 @@ impl Screen {
         }
     }
 
-    /// Has all lines drawn again: another process may have written to the terminal.
+    /// Makes the next [`Screen::draw`] draw all lines: another process may have written to the
+    /// terminal.
     pub fn forget(&mut self) {
         self.size = None;
     }
