@@ -224,8 +224,8 @@ pub fn bytes(n: u64) -> String {
 
 /// Returns a share in percent, rounded down: 100 only if all is done. At most 100, although a file
 /// may have grown.
-pub fn share(done: u64, total: u64) -> u128 {
-    (u128::from(done) * 100 / u128::from(total.max(1))).min(100)
+pub fn share(done: u64, total: u64) -> u8 {
+    (u128::from(done) * 100 / u128::from(total.max(1))).min(100) as u8
 }
 
 /// Formats a number of things, in full: `1 byte`, `5000 bytes`.

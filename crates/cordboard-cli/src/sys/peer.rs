@@ -1,6 +1,5 @@
 //! The peer of a UNIX socket.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
@@ -19,17 +18,19 @@ pub struct Peer {
 /// Returns the peer of a UNIX socket. rustix's `socket_peercred` reads the number of the process
 /// as one that is never 0.
 pub fn peer(socket: impl AsFd) -> Result<Peer, Errno> {
-    let mut found = MaybeUninit::<libc::ucred>::zeroed();
+    let mut found = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    let (number, at) = (socket.as_fd().as_raw_fd(), found.as_mut_ptr().cast());
+    let (number, at) = (socket.as_fd().as_raw_fd(), (&raw mut found).cast());
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     // SAFETY: getsockopt(2) writes at most one ucred, which is valid for it.
     let done = unsafe { libc::getsockopt(number, level, name, at, &raw mut length) };
     if done != 0 {
         return Err(super::last_errno());
     }
-    // SAFETY: all zeros is a valid ucred, and the call has filled it in.
-    let found = unsafe { found.assume_init() };
     Ok(Peer {
         pid: u32::try_from(found.pid).ok().filter(|pid| *pid != 0),
         uid: found.uid,
