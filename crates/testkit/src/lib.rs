@@ -17,13 +17,14 @@
 //! | system calls | [`refuse`]: fail; [`midst`]: held in a thread; [`stall`]: held in a child; [`calls`]: counted |
 //! | processes and threads | [`owned`], [`child`], [`thread_start`], [`ends`] |
 //! | memory | [`allocated`] |
-//! | running tests | [`needs`], [`skip`], [`watchdog`], [`rounds`] |
+//! | running tests | [`needs`], [`filesystem`], [`skip`], [`watchdog`], [`rounds`] |
 
 pub mod allocated;
 pub mod calls;
 pub mod child;
 pub mod ends;
 pub mod expect;
+pub mod filesystem;
 pub mod full;
 pub mod fuse;
 pub mod locked;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex;
 
+use crate::filesystem::{OVERLAYFS, temporary_kind};
+
 static SKIPPED: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 
 /// Counts something as skipped, and prints the reason the first time. It is written to
@@ -36,9 +38,7 @@ pub fn this_test() -> String {
 /// Whether the temporary directory is on overlayfs; reports the test as skipped then, for
 /// this reason.
 pub fn on_overlayfs(reason: &str) -> bool {
-    const OVERLAYFS: u32 = 0x794C_7630;
-    let found = rustix::fs::statfs(std::env::temp_dir());
-    let overlay = found.is_ok_and(|found| found.f_type as u32 == OVERLAYFS);
+    let overlay = temporary_kind() == OVERLAYFS;
     if overlay {
         here(format!("on overlayfs {reason}"));
     }

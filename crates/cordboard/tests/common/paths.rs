@@ -2,6 +2,7 @@
 //! kernel nor by a filter.
 
 use cordboard::{DataPath, Request};
+use testkit::filesystem::{BTRFS, EXT4, TMPFS, temporary_kind};
 use testkit::needs::{self, Need};
 
 use super::requests::{any, only};
@@ -16,16 +17,6 @@ fn need(path: DataPath) -> Option<Need> {
         _ => None,
     }
 }
-
-/// Returns the magic number of the file system of the temporary directory (statfs(2)).
-fn temporary_kind() -> u32 {
-    let found = rustix::fs::statfs(std::env::temp_dir());
-    found.map_or(0, |found| found.f_type as u32)
-}
-
-const EXT4: u32 = 0xEF53;
-const TMPFS: u32 = 0x0102_1994;
-const BTRFS: u32 = 0x9123_683E;
 
 /// Whether a file in the temporary directory has just the blocks that were written to it;
 /// reports the test as skipped otherwise. xfs preallocates blocks. Where files can share

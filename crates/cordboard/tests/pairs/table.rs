@@ -2,6 +2,7 @@
 
 use super::cell::{Cell, Run, by_library};
 use cordboard::{Switches, Tune};
+use testkit::filesystem::{EXT4, temporary_kind};
 use testkit::needs::{self, Need};
 use testkit::table::{self, Entry};
 use testkit::{SinkKind, SourceKind, matrix, skip, watchdog};
@@ -59,13 +60,6 @@ fn is_temporary(source: SourceKind, sink: SinkKind) -> bool {
         || matches!(sink, SinkKind::File | SinkKind::Append | SinkKind::Direct)
 }
 
-/// Whether the temporary directory is on ext4, as that of the table was. Another file
-/// system may share blocks, or be in memory, and has another order of paths.
-fn has_the_file_system() -> bool {
-    const EXT4: u32 = 0xEF53;
-    rustix::fs::statfs(std::env::temp_dir()).is_ok_and(|fs| fs.f_type as u32 == EXT4)
-}
-
 #[test]
 fn the_table_of_paths_is_true() {
     let Some(text) = document() else {
@@ -74,7 +68,9 @@ fn the_table_of_paths_is_true() {
     let entries = table::parse(&text).expect("a table with every row and column");
     let closed = closed();
     let has_zero_pages = Need::ZeroPages.is_met();
-    let has_ext4 = has_the_file_system();
+    // That of the table was. Another file system may share blocks, or be in memory, and has
+    // another order of paths.
+    let has_ext4 = temporary_kind() == EXT4;
     if !has_ext4 {
         let what = "the_table_of_paths_is_true, of files in the temporary directory";
         skip::report(what, "it is not on ext4");
