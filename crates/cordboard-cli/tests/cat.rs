@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use common::*;
-use testkit::refuse::{apart, refuse};
+use testkit::refuse::refuse;
 
 const SIGPIPE: i32 = rustix::process::Signal::PIPE.as_raw();
 

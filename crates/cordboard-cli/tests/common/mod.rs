@@ -265,6 +265,13 @@ pub fn root(what: &str) -> bool {
     root
 }
 
+/// As [`testkit::refuse::apart`]. The thread that watches the children is started before, so
+/// that it does not inherit the filters.
+pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    testkit::owned::watching();
+    testkit::refuse::apart(work)
+}
+
 /// Skips a test that mounts a file system if that is not possible here.
 pub fn can_mount() -> bool {
     use testkit::needs::{Need, missing};

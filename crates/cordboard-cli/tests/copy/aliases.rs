@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::XattrFlags;
 use testkit::fuse::{Served, with_file};
 use testkit::needs::{Need, missing};
-use testkit::refuse::{apart, refuse};
+use testkit::refuse::refuse;
 
 use super::common::overlay::Overlay;
 use super::common::*;

@@ -398,7 +398,7 @@ fn a_source_whose_attributes_cannot_be_read_is_named() {
         (libc::SYS_fgetxattr, "access control list"),
     ] {
         let to = dir.path().join(what);
-        let run = testkit::refuse::apart(|| {
+        let run = apart(|| {
             testkit::refuse::refuse(&[call], libc::E2BIG);
             let tree = dir.path().join("tree");
             run(cordboard()

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use testkit::refuse::{apart, refuse};
+use testkit::refuse::refuse;
 
 use crate::common::*;
 

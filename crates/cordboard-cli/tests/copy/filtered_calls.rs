@@ -3,7 +3,7 @@
 
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
-use testkit::refuse::{apart, refuse};
+use testkit::refuse::refuse;
 
 use crate::common::*;
 use crate::{chmod, mode};

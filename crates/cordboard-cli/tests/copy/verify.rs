@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use testkit::ends::Ends;
-use testkit::refuse::{FTRUNCATE, apart, refuse, refuse_where};
+use testkit::refuse::{FTRUNCATE, refuse, refuse_where};
 
 use crate::common::*;
 use crate::{chmod, mortal};

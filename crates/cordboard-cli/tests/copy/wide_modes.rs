@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use rustix::fs::{FileType, XattrFlags, setxattr};
-use testkit::refuse::{apart, refuse};
+use testkit::refuse::refuse;
 
 use crate::common::*;
 use crate::{chmod, mode};

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 
 use rustix::process::Signal;
-use testkit::refuse::{apart, refuse, refuse_where};
+use testkit::refuse::{refuse, refuse_where};
 
 use crate::common::*;
 use crate::film::*;

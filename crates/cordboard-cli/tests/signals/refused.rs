@@ -5,7 +5,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use testkit::refuse::{FCNTL, apart, refuse, refuse_where};
+use testkit::refuse::{FCNTL, refuse, refuse_where};
 
 use super::common::*;
 use super::settled;

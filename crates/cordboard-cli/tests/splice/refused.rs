@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
 
-use testkit::refuse::{POLL, PPOLL, apart, refuse};
+use testkit::refuse::{POLL, PPOLL, refuse};
 
 use super::common::*;
 use super::{address, start};
