@@ -341,6 +341,7 @@ mod tests {
     #[test]
     fn a_child_of_a_process_that_is_killed_ends_too() {
         use rustix::pipe::{PipeFlags, pipe_with};
+        let _watched = crate::watchdog::watch("the end of a child of a child");
         let [input, output] = [(); 2].map(|()| pipe_with(PipeFlags::CLOEXEC).unwrap());
         // Its input does not end with the process: this one keeps the writer.
         let (reader, writer) = output;
