@@ -131,7 +131,7 @@ fn a_directory_that_others_can_change_is_refused() {
     std::fs::create_dir(home.list()).unwrap();
     std::fs::set_permissions(home.list(), PermissionsExt::from_mode(0o777)).unwrap();
     let refused = run(home.cordboard().arg("top"));
-    refused.fails(1, &["other users may write to it", "XDG_RUNTIME_DIR"]);
+    refused.fails(1, &["other users may write to it", "CORDBOARD_RUNTIME_DIR"]);
     // The command itself runs all the same, and is steered. Its entry would come before its
     // first byte.
     let socket = home.path().join("s");
