@@ -110,6 +110,9 @@ fn commands_behind_records_that_had_no_room_are_carried_out() {
 /// The socket counts as writable, and would be reported again and again.
 #[test]
 fn records_without_memory_are_sent_later() {
+    if cfg!(target_arch = "x86") {
+        return testkit::skip::here("all calls on sockets are one here, socketcall(2)");
+    }
     let (mut cue, mut stream) = served();
     cue.send(Command::Status).unwrap();
     let mut seen = None;
