@@ -59,13 +59,33 @@ fn a_descriptor_that_is_passed_holds_up_no_other() {
     let none = File::open("/dev/null").unwrap();
     testkit::refuse::apart(|| {
         testkit::refuse::refuse(&[libc::SYS_setsockopt], libc::ENOPROTOOPT);
-        let cue = Cue::new(&none, &none).unwrap();
-        let (reader, writer, other) = pipe();
-        let locked = Locked::of(reader, writer);
-        pass(&cue, &[Command::Status], other.as_fd()).unwrap();
-        drop(other);
-        others_are_served(locked);
+        loop {
+            let cue = Cue::new(&none, &none).unwrap();
+            let (reader, writer, other) = pipe();
+            let locked = Locked::of(reader, writer);
+            pass(&cue, &[Command::Status], other.as_fd()).unwrap();
+            if is_open_elsewhere(other) {
+                return others_are_served(locked);
+            }
+            // The service has closed its copy first.
+            locked.release();
+        }
     });
+}
+
+/// Closes this copy of a descriptor on a thread. Returns whether it was not the last one: the
+/// close of that one waits for the lock.
+fn is_open_elsewhere(copy: File) -> bool {
+    const NAME: &str = "closes-a-copy";
+    let thread = std::thread::Builder::new().name(NAME.into());
+    let closing = thread.spawn(move || drop(copy)).unwrap();
+    while !closing.is_finished() {
+        if held_up(NAME) > 0 {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
 }
 
 /// The peer of a link that is not read passes one, and the link ends.
