@@ -3,9 +3,10 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cordboard::{Control, Errno, Lock, Outcome, Progress, Report, Stepping, Transfer};
+use cordboard::{
+    Control, Errno, Lock, Outcome, Progress, Report, Stepping, Transfer, sleep_a_moment,
+};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 
 use crate::error::Error;
 use crate::sys;
@@ -109,13 +110,8 @@ impl Stepped {
 
     /// Waits until another thread has called the functions.
     pub(crate) fn wait_for_calls(&self) {
-        const MOMENT: Timespec = Timespec {
-            tv_sec: 0,
-            tv_nsec: 50_000,
-        };
         while !self.called.load(Ordering::Acquire) && self.home == std::process::id() {
-            // `thread::sleep` would sleep without end while signals arrive all the time.
-            let _ = clock_nanosleep_relative(ClockId::Monotonic, &MOMENT);
+            sleep_a_moment();
         }
     }
 

@@ -407,18 +407,9 @@ fn an_interrupt_ends_all_that_are_under_way() {
         huge.set_len(1 << 40).unwrap();
     }
     let to = dir.path().join("c");
-    // In small steps, so that the disk does not fill up.
-    let route = [
-        "--route",
-        "read/write",
-        "--sparse",
-        "never",
-        "--block",
-        "512",
-    ];
     let child = cordboard()
         .args(["copy", "-r", "--json", "--jobs", "4"])
-        .args(route)
+        .args(SMALL_STEPS)
         .args([&from, &to])
         .stderr(Stdio::piped())
         .start();

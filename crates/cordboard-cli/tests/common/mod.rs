@@ -31,6 +31,16 @@ pub fn cordboard() -> Command {
     command
 }
 
+/// A file without an end is copied in small steps, so that the disk does not fill up.
+pub const SMALL_STEPS: [&str; 6] = [
+    "--route",
+    "read/write",
+    "--sparse",
+    "never",
+    "--block",
+    "512",
+];
+
 /// Starts a command with pipes for its standard descriptors.
 pub fn piped(command: &mut Command) -> Owned {
     command

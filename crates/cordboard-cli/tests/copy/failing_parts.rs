@@ -8,6 +8,7 @@ use std::process::Command;
 use testkit::refuse::refuse;
 
 use crate::common::*;
+use crate::past;
 
 /// A directory `b` with a symlink, a file `z`, and the destination `into` with an
 /// empty directory `b`.
@@ -132,18 +133,4 @@ fn a_symlink_with_several_problems_is_one_failure() {
         assert_eq!(stderr.matches(says).count(), 1, "{stderr}");
     }
     one_failed(&dir, &run);
-}
-
-/// Sets an old time, of a symlink itself.
-fn past(path: &Path) {
-    let second = rustix::fs::Timespec {
-        tv_sec: 1,
-        tv_nsec: 0,
-    };
-    let times = rustix::fs::Timestamps {
-        last_access: second,
-        last_modification: second,
-    };
-    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-    rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
 }

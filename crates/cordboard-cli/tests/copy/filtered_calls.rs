@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use testkit::refuse::refuse;
 
 use crate::common::*;
-use crate::{chmod, mode};
+use crate::{chmod, mode, past};
 
 const NAME: &str = "user.cord";
 
@@ -133,16 +133,7 @@ fn what_there_is_no_room_for_ends_no_tree() {
             return testkit::skip::here(format!("no attributes of root here: {errno}"));
         }
     }
-    let past = rustix::fs::Timespec {
-        tv_sec: 1,
-        tv_nsec: 0,
-    };
-    let past = rustix::fs::Timestamps {
-        last_access: past,
-        last_modification: past,
-    };
-    let no_follow = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-    rustix::fs::utimensat(rustix::fs::CWD, &link, &past, no_follow).unwrap();
+    past(&link);
     for errno in [libc::ENOSPC, libc::EDQUOT, libc::E2BIG, libc::ERANGE] {
         let to = dir.path().join(errno.to_string());
         let run = apart(|| {

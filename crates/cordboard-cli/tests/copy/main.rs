@@ -51,6 +51,20 @@ fn mortal(script: &str) -> Option<Command> {
     Some(shell)
 }
 
+/// Sets an old time, of a symlink itself.
+fn past(path: &Path) {
+    let second = rustix::fs::Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: second,
+        last_modification: second,
+    };
+    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
+}
+
 fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().permissions().mode() & 0o7777
 }

@@ -325,17 +325,9 @@ fn an_interrupt_leaves_no_complete_directory_shut() {
     }
     let huge = std::fs::File::create(from.join("huge/f")).unwrap();
     huge.set_len(1 << 40).unwrap();
-    // In small steps, so that the disk does not fill up.
     let child = cordboard()
         .args(["copy", "-rp", "--json", "--jobs", "2"])
-        .args([
-            "--route",
-            "read/write",
-            "--sparse",
-            "never",
-            "--block",
-            "512",
-        ])
+        .args(SMALL_STEPS)
         .args([&from, &to])
         .stderr(Stdio::piped())
         .start();

@@ -5,7 +5,10 @@
 
 use crate::endpoint::{CloneAbility, Filesystem, Kind};
 use crate::pair::Pair;
-use crate::request::{DataPath, Direct};
+use crate::request::DataPath::{
+    self, Clone, CopyFileRange, Datagram, Direct as DirectIo, ReadWrite, Sendfile, Splice,
+};
+use crate::request::Direct;
 
 /// Up to this size, read/write takes fewer calls than any other path, and the
 /// bytes stay in the CPU cache.
@@ -24,8 +27,6 @@ pub(super) struct Prior {
     /// The reason.
     pub(super) evidence: &'static str,
 }
-
-use DataPath::{Clone, CopyFileRange, Datagram, Direct as DirectIo, ReadWrite, Sendfile, Splice};
 
 /// The first one that applies counts.
 const PRIORS: &[Prior] = &[
@@ -98,17 +99,18 @@ const PRIORS: &[Prior] = &[
         first: &[ReadWrite, Splice],
         evidence: "a buffer in the processor's cache is filled faster than new pages",
     },
-    Prior {
-        applies: |_| true,
-        first: &[],
-        evidence: "no copy to user space",
-    },
+    USUAL,
 ];
+const USUAL: Prior = Prior {
+    applies: |_| true,
+    first: &[],
+    evidence: "no copy to user space",
+};
 
 /// Returns what is known of a pair.
 pub(super) fn prior(pair: &Pair<'_>) -> &'static Prior {
     let known = PRIORS.iter().find(|prior| (prior.applies)(pair));
-    known.unwrap_or(&PRIORS[PRIORS.len() - 1])
+    known.unwrap_or(&USUAL)
 }
 
 fn are_cached(pair: &Pair<'_>) -> bool {

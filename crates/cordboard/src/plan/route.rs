@@ -28,7 +28,8 @@ pub struct Route {
     /// The excluded paths and the reasons, in the order in which they would
     /// have been tried.
     pub excluded: Vec<Declined>,
-    /// Why the paths are tried in this order.
+    /// Why the paths are tried in this order, unless an earlier transfer has found another first
+    /// one ([`Tune`](crate::Tune)).
     pub prior: &'static str,
     pub(crate) order: [DataPath; PATHS],
     /// A long transfer measures the paths.

@@ -2,8 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
-
+use super::clock::sleep_a_moment;
 use super::process::Stamp;
 
 /// A lock that is held for a few instructions. A signal handler may fork in a thread
@@ -34,10 +33,6 @@ impl<T> Lock<T> {
     /// Does not sleep in `futex(2)`: that sleep would continue in a child.
     pub fn lock(&self) -> Option<MutexGuard<'_, T>> {
         const AT_ONCE: u32 = 64;
-        const SOON: Timespec = Timespec {
-            tv_sec: 0,
-            tv_nsec: 50_000,
-        };
         let mut tries = 0;
         loop {
             if let Some(held) = self.try_lock() {
@@ -49,11 +44,8 @@ impl<T> Lock<T> {
             tries += 1;
             match tries < AT_ONCE {
                 true => std::thread::yield_now(),
-                // The holder may have a lower priority. A signal ends the sleep: `thread::sleep`
-                // would sleep without end while signals arrive faster than it begins.
-                false => {
-                    let _ = clock_nanosleep_relative(ClockId::Monotonic, &SOON);
-                }
+                // The holder may have a lower priority.
+                false => sleep_a_moment(),
             }
         }
     }

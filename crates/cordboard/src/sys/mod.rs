@@ -60,6 +60,7 @@ pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
 pub(crate) use blocks::{Half, SLOTS};
 pub(crate) use buffer::Buffer;
 pub(crate) use cgroup::memory_limit;
+pub use clock::sleep_a_moment;
 pub(crate) use clock::{monotonic, thread_time};
 pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use close::{close, close_and_report, close_own};

@@ -244,10 +244,10 @@ impl Controller {
             ..sample
         };
         let record = self.records[arm];
-        let before = doubted.map_or(record, |(_, record)| record);
-        if before.is_measured() && before.differs(relative.rate) {
+        let usual = doubted.map_or(record, |(_, record)| record);
+        if usual.is_measured() && usual.differs(relative.rate) {
             // A disturbance makes one window slower, but not the next one of the same setting.
-            let is_first = before == record && relative.rate < record.rate();
+            let is_first = usual == record && relative.rate < record.rate();
             match is_first {
                 true => self.doubted = Some((arm, record)),
                 false => self.forget(),

@@ -9,13 +9,12 @@ const SHORTEST: Duration = Duration::from_millis(4);
 /// The length after which a window ends with fewer bytes, on a slow device.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// A window of a setting other than the best one ends after this many quarters of the time that
-/// the best one takes.
-const ENOUGH: u64 = 5;
-/// The bytes before a window end early if they have taken [`SLOWER`] quarters of the best setting's
-/// time for them, and this many quarters of its time for all bytes to skip.
-const LOOK: u64 = 1;
+/// A setting is slower than the best one if it takes this many quarters of its time. A window then
+/// ends early.
 const SLOWER: u64 = 5;
+/// The bytes before a window end early if the setting is slower, and they have taken this many
+/// quarters of the best setting's time for all bytes to skip.
+const LOOK: u64 = 1;
 
 /// The result of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +99,7 @@ impl Window {
         let enough = if self.bytes >= wanted {
             elapsed >= shortest
         } else {
-            let is_slower = elapsed >= shortest && extent.is_slower(elapsed, wanted, ENOUGH);
+            let is_slower = elapsed >= shortest && extent.is_slower(elapsed, wanted, SLOWER);
             // Several blocks of a slow device may have arrived together at the end.
             self.bytes >= least && (elapsed >= LONGEST || is_slower)
         };
@@ -126,7 +125,7 @@ pub(super) struct Extent {
     /// The least number of bytes.
     pub(super) least: u64,
     /// The rate of the best setting, if the window is of another one. It ends early if it is
-    /// much slower.
+    /// [`SLOWER`].
     pub(super) known: Option<u64>,
     /// How often the length is doubled, because the rates vary.
     pub(super) doublings: u32,

@@ -1,5 +1,5 @@
-//! `-p` onto a file that exists: users to whom the source denies access must not
-//! have it until the final mode is set, nor if the copy fails before.
+//! `-p` onto a file that exists. No user has access that the source denies, while the final mode
+//! is not set and after a copy that fails.
 
 use std::os::fd::BorrowedFd;
 
