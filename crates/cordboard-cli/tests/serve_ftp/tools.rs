@@ -1,10 +1,11 @@
-//! Other programs as clients: curl, lftp, and Python's ftplib.
+//! Other programs as clients: curl, lftp, Python's ftplib, and mc, a file manager.
 
 use std::process::Command;
 
-use super::common::{Run, bytes, run};
+use super::common::{Run, bytes, run, until};
 use super::server::{PASSWORD, Server};
 use super::tls::Certificate;
+use super::tty::Tty;
 
 /// Whether a program is installed; otherwise the test is skipped.
 fn has(program: &str) -> bool {
@@ -200,4 +201,70 @@ fn ftplib_uses_every_command() {
         assert!(server.read("moved").ends_with(b"end"));
         assert_eq!(server.read("moved").len(), 500_003);
     }
+}
+
+/// A panel with the server, a panel with a directory, and the keys of a user. (ESC and a digit
+/// are a function key, Ctrl-N is the next line, Ctrl-U empties a field.)
+#[test]
+fn mc_copies_between_its_panels() {
+    if !has("mc") {
+        return;
+    }
+    let server = Server::start(&[]);
+    let (down, up) = (bytes(700_000), bytes(300_000));
+    server.write("data", &down);
+    let local = server.folder.path().join("local");
+    std::fs::create_dir(&local).unwrap();
+    std::fs::write(local.join("upload"), &up).unwrap();
+    let mut command = Command::new("mc");
+    command
+        .env("HOME", server.folder.path())
+        .env_remove("XDG_CONFIG_HOME")
+        .args(["-u", "-b", "-d"])
+        // It takes the password literally.
+        .arg(format!("/ftp://ann:{PASSWORD}@{}/", server.address))
+        .arg(&local);
+    let mut tty = Tty::start(&mut command, 24, 80);
+    tty.shows(&["data", "700000"]);
+    tty.shows(&["upload", "300000"]);
+    let copied = |path: std::path::PathBuf, data: &[u8]| {
+        until("the copy", || {
+            std::fs::read(&path)
+                .is_ok_and(|read| read == data)
+                .then_some(())
+        });
+    };
+    tty.press("\x0e\x1b5");
+    tty.shows(&["Copy file \"data\""]);
+    tty.press("\r");
+    copied(local.join("data"), &down);
+    // Both panels list it now.
+    tty.shows(&["data", "700000", "700000"]);
+    tty.press("\t\x0e\x0e\x1b5");
+    tty.shows(&["Copy file \"upload\""]);
+    tty.press("\r");
+    copied(server.path("upload"), &up);
+    tty.shows(&["upload", "300000", "300000"]);
+    tty.press("\t\x1b7");
+    tty.shows(&["Enter directory name"]);
+    tty.press("\x15made dir\r");
+    tty.shows(&["/made dir"]);
+    assert!(server.path("made dir").is_dir());
+    tty.press("\x0e\x0e\x1b6");
+    tty.shows(&["Move file \"upload\""]);
+    tty.press("\x15moved\r");
+    tty.shows(&["moved", "300000"]);
+    assert!(server.read("moved") == up);
+    tty.press("\x1b8");
+    tty.shows(&["Delete file"]);
+    tty.press("\r");
+    until("the file is gone", || {
+        (!server.path("moved").exists()).then_some(())
+    });
+    // The dialog, which would take the key, names it as well.
+    tty.sees("only the panels", |lines| {
+        !lines.iter().any(|line| line.contains("moved"))
+    });
+    tty.press("\x1b0");
+    until("the end of mc", || tty.child.try_wait().unwrap());
 }
