@@ -1,0 +1,123 @@
+//! The store of a buffer, compared with a queue of bytes.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Fills and takes in any order, and compares with a queue of bytes.
+fn compare(files: Files, by_splice: bool, copies: bool, length: u64, steps: &[(bool, usize)]) {
+    let (from, into) = rustix::pipe::pipe().unwrap();
+    let (out, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+    let mut store = Store::new(files, length, by_splice);
+    let (mut model, mut next) = (VecDeque::new(), 0u8);
+    for (fills, count) in steps {
+        if *fills {
+            let bytes: Vec<u8> = (0..*count).map(|n| next.wrapping_add(n as u8)).collect();
+            next = next.wrapping_add(*count as u8);
+            assert_eq!(rustix::io::write(&into, &bytes), Ok(bytes.len()));
+            let mut left = bytes.len();
+            if copies && store.is_empty() {
+                left -= store.copy(from.as_fd(), left / 2 + 1).unwrap();
+            }
+            while left > 0 {
+                left -= store.fill(from.as_fd(), left);
+                assert_eq!(store.failed, None);
+            }
+            model.extend(bytes);
+        } else if !store.is_empty() {
+            let n = store.take(to.as_fd()).unwrap();
+            let mut bytes = vec![0; n];
+            assert_eq!(rustix::io::read(&out, &mut bytes), Ok(n));
+            let expected: Vec<u8> = model.drain(..n).collect();
+            assert_eq!(bytes, expected);
+        }
+        assert_eq!(store.is_empty(), model.is_empty());
+    }
+    let mut rest = Vec::new();
+    for part in store.into_parts() {
+        match part {
+            Part::Bytes(bytes) => rest.extend(bytes),
+            Part::File { file, at, end } => {
+                let mut bytes = vec![0; (end - at) as usize];
+                assert_eq!(pread(file.as_fd(), &mut bytes, at), Ok(bytes.len()));
+                rest.extend(bytes);
+            }
+        }
+    }
+    assert_eq!(rest, Vec::from(model));
+}
+
+proptest! {
+    #[test]
+    fn bytes_leave_in_their_order(
+        by_splice: bool,
+        copies: bool,
+        in_memory: bool,
+        length in 1..9000u64,
+        steps in prop::collection::vec((any::<bool>(), 1..5000usize), 1..40),
+    ) {
+        // At most a hundred files at a time: each takes a descriptor.
+        let total: usize = steps.iter().map(|(_, count)| count).sum();
+        let files = match in_memory {
+            true => Files::Memory,
+            false => Files::at(&std::env::temp_dir()).unwrap(),
+        };
+        compare(files, by_splice, copies, length.max(total as u64 / 100), &steps);
+    }
+}
+
+/// The next pipe is full: a call that fills it from the file would not read the file, and
+/// one that has room holds its lock while the disk reads.
+#[test]
+fn pages_of_a_file_are_read_before_the_next_pipe_is_locked() {
+    let name = "pages_of_a_file_are_read_before_the_next_pipe_is_locked";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        return;
+    }
+    let (from, into) = rustix::pipe::pipe().unwrap();
+    let (out, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+    let bytes = vec![0; rustix::pipe::fcntl_getpipe_size(&to).unwrap()];
+    assert_eq!(rustix::io::write(&to, &bytes), Ok(bytes.len()));
+    let directory = Files::at(&std::env::temp_dir()).unwrap();
+    let mut store = Store::new(directory, 4096, true);
+    assert_eq!(rustix::io::write(&into, b"staged"), Ok(6));
+    assert_eq!(store.fill(from.as_fd(), 6), 6);
+    if store.copies_in {
+        return testkit::skip::report(name, "the file system has no splice_write");
+    }
+    assert_eq!(store.take(to.as_fd()), Err(Errno::EAGAIN));
+    assert_eq!(store.staged(), 6);
+    let mut drained = bytes;
+    assert_eq!(rustix::io::read(&out, &mut drained), Ok(drained.len()));
+    assert_eq!(rustix::io::write(&into, b"behind"), Ok(6));
+    assert_eq!(store.fill(from.as_fd(), 6), 6);
+    // The pages that were read are next.
+    assert_eq!(store.take(to.as_fd()), Ok(6));
+    let mut got = [0; 12];
+    assert_eq!(rustix::io::read(&out, &mut got), Ok(6));
+    assert_eq!(got[..6], *b"staged");
+    assert_eq!(rustix::io::write(&to, &drained), Ok(drained.len()));
+    assert_eq!(store.take(to.as_fd()), Err(Errno::EAGAIN));
+    // What is left has them too.
+    let left: Vec<Vec<u8>> = store
+        .into_parts()
+        .into_iter()
+        .filter_map(|part| match part {
+            Part::Bytes(bytes) if !bytes.is_empty() => Some(bytes),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(left, [b"behind"]);
+}
+
+#[test]
+fn a_directory_keeps_no_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::new(Files::at(directory.path()).unwrap(), 4096, true);
+    store.prepare().unwrap();
+    let files = Files::at(directory.path()).unwrap();
+    let _file = files.make().unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    let none = directory.path().join("none");
+    assert_eq!(Files::at(&none).err(), Some(Errno::ENOENT));
+}
