@@ -20,7 +20,8 @@ struct Queue<T> {
     /// The reader found the queue empty and goes to sleep: the next message signals
     /// the eventfd.
     asleep: bool,
-    /// The reader waits for messages only.
+    /// The reader waits for messages only. Only the reader clears this, so each message
+    /// notifies it until it runs: a lost notification delays it until the next one.
     waits: bool,
     /// A sender has found the eventfd closed: the reader checks its descriptors.
     recheck: bool,
@@ -60,14 +61,14 @@ impl<T> Inbox<T> {
         }
         if !self.eventfd.is_still_open() {
             queue.recheck = true;
-            if std::mem::take(&mut queue.waits) {
+            if queue.waits {
                 self.arrived.notify_one();
             }
             return Err(item);
         }
         queue.items.push(item);
         let signal = std::mem::take(&mut queue.asleep);
-        let waits = std::mem::take(&mut queue.waits);
+        let waits = queue.waits;
         drop(queue);
         if waits {
             self.arrived.notify_one();
@@ -107,6 +108,15 @@ impl<T> Inbox<T> {
         }
         queue.waits = false;
         std::mem::take(&mut queue.recheck)
+    }
+
+    /// Notifies the reader again if messages wait for it.
+    pub(crate) fn nudge(&self) {
+        let queue = self.lock();
+        if queue.waits && !queue.items.is_empty() {
+            drop(queue);
+            self.arrived.notify_one();
+        }
     }
 
     /// Closes the queue and returns the remaining messages.

@@ -97,9 +97,11 @@ impl Event {
     /// Waits until the event happens. `false`: this is not `process`, perhaps
     /// after a `fork(2)` in a signal handler, and the event never happens here.
     pub(crate) fn wait_in(&self, process: Stamp) -> bool {
-        /// The interval of repeated checks, for a kernel without the wiped
-        /// page, on which a child may sleep.
-        const AGAIN: Duration = Duration::from_secs(60);
+        /// The first interval of repeated checks, which doubles: a child may sleep on a
+        /// kernel without the wiped page.
+        const SOON: Duration = Duration::from_millis(20);
+        const LATER: Duration = Duration::from_secs(60);
+        let mut most = SOON;
         loop {
             let mark = self.mark();
             if self.has_happened() {
@@ -108,7 +110,8 @@ impl Event {
             if !process.is_here() {
                 return false;
             }
-            self.sleep(mark, AGAIN);
+            self.sleep(mark, most);
+            most = (2 * most).min(LATER);
         }
     }
 

@@ -109,6 +109,7 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
                 thread::spawn(move || {
                     for message in 0..2 {
                         assert!(inbox.push(sender * 10 + message).is_ok());
+                        inbox.nudge();
                     }
                 })
             })
