@@ -289,7 +289,7 @@ impl Core {
     /// available.
     pub(super) fn submit(self: &Arc<Self>, work: Task) {
         self.pool.submit(work, |work| {
-            if let Some(Task::Piece(job)) = work.work() {
+            if let Some(Task::Piece(job)) = work.work_at_once() {
                 // After the other transfers have had their turn.
                 if let Err(job) = self.send_to_reactor(job) {
                     job.finish();
@@ -334,6 +334,14 @@ impl EngineForJob for Core {
         }
     }
 
+    fn begin_wait(&self) -> bool {
+        self.pool.begin_wait()
+    }
+
+    fn end_wait(&self) {
+        self.pool.end_wait();
+    }
+
     fn send_to_reactor(&self, job: Box<Job>) -> Result<(), Box<Job>> {
         let home = self.reactor(job.poller.reactor);
         match home.inbox().push(Message::Run(job)) {
@@ -363,6 +371,7 @@ impl EngineForHandle for Core {
     }
 
     fn check(&self) {
+        self.inbox().nudge();
         if !self.inbox().eventfd().is_still_open() {
             self.main.takeover().recheck();
         }

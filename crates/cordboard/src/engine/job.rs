@@ -17,7 +17,8 @@ use crate::guarded::guarded;
 use crate::report::Outcome;
 use crate::sys::close;
 use crate::transfer::{
-    Clock, Interest, Next, Poll, Settlement, Stepper, Transfer, Turn, Wait, WaitFor, Waiter, Wakeup,
+    Clock, Interest, Next, Poll, Settlement, Stepper, Transfer, Trials, Turn, Wait, WaitFor,
+    Waiter, Wakeup,
 };
 
 /// The operations of the engine that a job uses.
@@ -42,6 +43,11 @@ pub(super) trait EngineForJob: Send + Sync {
     /// Uncounts a transfer whose end has been reported.
     fn job_ended(&self, id: u64);
 
+    /// Returns whether a worker may wait for a few milliseconds. If so, `end_wait` follows.
+    fn begin_wait(&self) -> bool;
+
+    fn end_wait(&self);
+
     /// Sends a transfer from a worker to its reactor, to wait or to continue.
     /// Returns it if the reactor's thread has given up.
     fn send_to_reactor(&self, job: Box<Job>) -> Result<(), Box<Job>>;
@@ -57,6 +63,8 @@ pub(super) struct Job {
     pub(super) wait: Option<Wait>,
     /// The events of the current wait so far.
     pub(super) wakeup: Wakeup,
+    /// Whether waiting on a worker has paid so far.
+    pub(super) worker_waits: Trials,
     /// The wait before this step found its descriptor ready.
     pub(super) source_polled: bool,
     /// Whether the job is in the reactor's queue.
@@ -100,6 +108,33 @@ impl Scheduled for Job {
 }
 
 impl Job {
+    /// Makes the job of a transfer that has taken no step. `wake`: a copy of the wakeup
+    /// descriptor of its control.
+    pub(super) fn new(
+        transfer: Transfer<'static>,
+        wake: Option<OwnedFd>,
+        inheritable: InheritableEntry,
+        poller: &Arc<Poller>,
+        reporter: EndReporter,
+    ) -> Job {
+        Job {
+            inheritable,
+            transfer,
+            stepper: Stepper::begin(reporter.engine.clock().now()),
+            wait: None,
+            wakeup: Wakeup::default(),
+            worker_waits: Trials::default(),
+            source_polled: false,
+            queued: false,
+            ending: None,
+            timer: Timer::default(),
+            poller: Arc::clone(poller),
+            registered: Registrations::default(),
+            wake,
+            reporter,
+        }
+    }
+
     /// Continues the transfer: after a wait, or with a step.
     pub(super) fn advance(&mut self) -> Next {
         let mut clock = self.reporter.engine.clock();

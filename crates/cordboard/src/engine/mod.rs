@@ -22,10 +22,14 @@ mod reactor;
 mod running;
 mod slab;
 mod status;
+#[cfg(test)]
+mod stopped;
 mod sync;
 mod table;
 mod takeover;
 mod timers;
+#[cfg(test)]
+mod worker_tests;
 mod workers;
 
 use std::os::fd::AsFd;
@@ -38,18 +42,17 @@ pub use crate::request::Backend;
 
 use self::core::Core;
 use self::inheritable::InheritableEntry;
-use self::job::{EndReporter, EngineForJob, Job, Registrations};
+use self::job::{EndReporter, EngineForJob, Job};
 use self::message::Message;
 use self::reactor::EventLoop;
 use self::running::{EngineForHandle, Shared};
 use self::status::Live;
-use self::timers::Timer;
 use crate::errno::Errno;
 use crate::report::{Failure, Refusal};
 use crate::request::Request;
 use crate::sys::{self, Event, PerProcess, Spawned, duplicate};
 use crate::threads;
-use crate::transfer::{Clock, Control, Stepper, Transfer, Wakeup};
+use crate::transfer::{Control, Transfer};
 
 /// The configuration of an engine.
 ///
@@ -193,24 +196,16 @@ impl Engine {
         let live = Live::new(&transfer);
         let id = self.core.next_id();
         let shared = Shared::new(id, live, &self.core);
-        let job = Job {
-            inheritable: InheritableEntry::new(self.core.inheritable(), id, &transfer),
+        let inheritable = InheritableEntry::new(self.core.inheritable(), id, &transfer);
+        let engine = Arc::clone(&self.core) as Arc<dyn EngineForJob>;
+        let reporter = EndReporter::new(Arc::clone(&shared), engine);
+        let job = Job::new(
             transfer,
-            stepper: Stepper::begin(self.core.clock().now()),
-            wait: None,
-            wakeup: Wakeup::default(),
-            source_polled: false,
-            queued: false,
-            ending: None,
-            timer: Timer::default(),
-            poller: Arc::clone(self.core.main().poller()),
-            registered: Registrations::default(),
             wake,
-            reporter: EndReporter::new(
-                Arc::clone(&shared),
-                Arc::clone(&self.core) as Arc<dyn EngineForJob>,
-            ),
-        };
+            inheritable,
+            self.core.main().poller(),
+            reporter,
+        );
         match self.core.inbox().push(Message::Run(Box::new(job))) {
             Ok(()) => Ok(Ok(Running::new(shared))),
             Err(Message::Run(job)) => {

@@ -13,15 +13,16 @@ use super::stopped::{engine_of, job_of};
 use super::workers::{PEER_WAIT, Task, piece, wait_here};
 use crate::endpoint::Side;
 use crate::request::{Request, Schedule};
+use crate::threads::Work as _;
 use crate::transfer::{Control, Transfer, Trials, Wait, WaitFor, Wakeup};
 
 /// More than a socket holds.
 const SIZE: usize = 4 << 20;
 const LONG: Option<Duration> = Some(Duration::from_secs(3600));
 
-/// An engine with one worker and no threads.
+/// An engine for two workers, without threads.
 fn engine() -> Engine {
-    engine_of(&Arc::new(Core::new(1).unwrap()))
+    engine_of(&Arc::new(Core::new(2).unwrap()))
 }
 
 /// A transfer from a file to a socket, and its peer.
@@ -35,23 +36,22 @@ fn to_a_socket() -> (Transfer<'static>, UnixStream) {
     (transfer, peer)
 }
 
-/// The transfers that the reactor is to get.
-fn sent(core: &Core) -> Vec<Box<Job>> {
+/// The transfer that the reactor is to get.
+fn sent(core: &Core) -> Option<Box<Job>> {
     let mut messages = Vec::new();
     core.inbox().take(&mut messages);
-    let job = |message| match message {
+    messages.into_iter().find_map(|message| match message {
         Message::Run(job) => Some(job),
         _ => None,
-    };
-    messages.into_iter().filter_map(job).collect()
+    })
 }
 
-/// Runs all pieces of the transfer, and returns what the reactor is to get.
+/// Runs all pieces of the transfer, and returns it if the reactor is to get it.
 fn run(
     engine: &Engine,
     transfer: Transfer<'static>,
     wait_here: impl Fn(&mut Job, &mut Wait) -> Option<Wakeup>,
-) -> Vec<Box<Job>> {
+) -> Option<Box<Job>> {
     let mut next = Some(Task::Piece(job_of(engine, transfer)));
     while let Some(Task::Piece(job)) = next {
         next = piece(job, &wait_here);
@@ -73,7 +73,7 @@ fn a_worker_waits_for_a_fast_peer() {
         }
         wait_here(job, wait)
     });
-    assert!(returned.is_empty());
+    assert!(returned.is_none());
     assert!(!engine.core.is_active());
     let mut got = got.into_inner();
     let before = got.len();
@@ -97,7 +97,7 @@ fn a_slow_peer_is_left_to_the_reactor() {
         }
         None
     });
-    assert_eq!(returned.len(), 1);
+    assert!(returned.is_some());
     let waits = waits.into_inner();
     let (here, left): (Vec<Option<Duration>>, Vec<_>) =
         waits.iter().copied().partition(|left| *left < LONG);
@@ -114,8 +114,8 @@ fn the_reactor_does_not_wait_for_one_transfer() {
     let engine = engine();
     let (transfer, _peer) = to_a_socket();
     let job = job_of(&engine, transfer);
-    assert!(Task::Piece(job).on_reactor().is_none());
-    let job = sent(&engine.core).pop().unwrap();
+    assert!(Task::Piece(job).work_at_once().is_none());
+    let job = sent(&engine.core).unwrap();
     assert_eq!(job.wait.unwrap().target, WaitFor::Side(Side::Sink));
     assert_eq!(job.worker_waits, Trials::default());
 }
@@ -123,24 +123,37 @@ fn the_reactor_does_not_wait_for_one_transfer() {
 /// The grants of a schedule are waited for without the reactor.
 #[test]
 fn a_worker_waits_for_a_grant() {
+    const LENGTH: usize = 30_000;
     let engine = engine();
     let source = tempfile::tempfile().unwrap();
-    source.set_len(100_000).unwrap();
-    let (mut end, sink) = std::io::pipe().unwrap();
+    source.set_len(LENGTH as u64).unwrap();
+    let (sink, mut peer) = UnixStream::pair().unwrap();
     let control = Control::new().unwrap();
-    control.set_schedule(Schedule::rate(2_000_000));
+    control.set_schedule(Schedule::rate(600_000));
     let transfer = Transfer::owning(source.into(), sink.into(), Request::default()).unwrap();
-    let reader = std::thread::spawn(move || {
-        let mut all = Vec::new();
-        end.read_to_end(&mut all).unwrap();
-        all.len()
-    });
     let grants = std::cell::Cell::new(0);
     let returned = run(&engine, transfer.control(&control), |job, wait| {
-        grants.set(grants.get() + u32::from(wait.target == WaitFor::Grant));
+        // A socket takes all of it.
+        assert_eq!(wait.target, WaitFor::Grant);
+        grants.set(grants.get() + 1);
         wait_here(job, wait)
     });
-    assert!(returned.is_empty());
+    assert!(returned.is_none());
     assert!(grants.get() > 0);
-    assert_eq!(reader.join().unwrap(), 100_000);
+    let mut got = Vec::new();
+    peer.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), LENGTH);
+}
+
+/// A cancellation during a step is not followed by a wait.
+#[test]
+fn a_worker_does_not_wait_after_a_cancellation() {
+    let engine = engine();
+    let (transfer, _peer) = to_a_socket();
+    let returned = run(&engine, transfer, |job, wait| {
+        job.reporter.shared.completion.cancel();
+        assert_eq!(wait_here(job, wait), None);
+        None
+    });
+    assert_eq!(returned.unwrap().worker_waits, Trials::default());
 }

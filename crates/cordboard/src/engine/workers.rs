@@ -9,14 +9,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::Job;
+use super::table::Scheduled as _;
 use crate::endpoint::Side;
-use crate::threads;
-use crate::transfer::{Next, SPIN_TIME, ThreadKind, Wait, WaitFor, Waiter, Wakeup};
+use crate::threads::Work;
+use crate::transfer::{Clock, Next, SPIN_TIME, ThreadKind, Wait, WaitFor, Waiter, Wakeup};
 
 /// Bytes per piece.
 const PIECE: u64 = 4 << 20;
 /// Steps per piece.
 const STEPS: u32 = 64;
+
+/// The longest wait of a worker for a descriptor: a connection of 1 GB/s takes a few
+/// milliseconds to empty a socket buffer.
+pub(super) const PEER_WAIT: Duration = Duration::from_millis(5);
+/// The longest wait of a worker for the next grant of a schedule. A rate has a grant every
+/// 10 ms.
+const GRANT_WAIT: Duration = Duration::from_millis(20);
 
 /// A task for a worker.
 pub(super) enum Task {
@@ -26,10 +34,18 @@ pub(super) enum Task {
     Settle(Box<Job>),
 }
 
-impl threads::Work for Task {
+impl Work for Task {
     fn work(self) -> Option<Task> {
         match self {
-            Task::Piece(job) => piece(job),
+            Task::Piece(job) => piece(job, wait_here),
+            settle => settle.work_at_once(),
+        }
+    }
+
+    /// Does not wait for one transfer: the thread may be the reactor's.
+    fn work_at_once(self) -> Option<Task> {
+        match self {
+            Task::Piece(job) => piece(job, |_, _| None),
             Task::Settle(job) => {
                 job.finish();
                 None
@@ -38,8 +54,12 @@ impl threads::Work for Task {
     }
 }
 
-/// Takes steps of a transfer until it waits or ends, or the piece is complete.
-fn piece(mut job: Box<Job>) -> Option<Task> {
+/// Takes steps of a transfer until it ends, the piece is complete, or it waits and `wait_here`
+/// returns `None`.
+pub(super) fn piece(
+    mut job: Box<Job>,
+    wait_here: impl Fn(&mut Job, &mut Wait) -> Option<Wakeup>,
+) -> Option<Task> {
     job.transfer.runs_on = ThreadKind::Worker;
     let engine = Arc::clone(&job.reporter.engine);
     let moved = |job: &Job| job.transfer.counts().0 + job.transfer.counts().1;
@@ -53,9 +73,10 @@ fn piece(mut job: Box<Job>) -> Option<Task> {
         match job.advance() {
             Next::Step if moved(&job) >= enough => break,
             Next::Step => {}
-            Next::Wait(wait) => {
+            Next::Wait(mut wait) => {
+                let wakeup = poll_now(&mut job, &wait).or_else(|| wait_here(&mut job, &mut wait));
                 job.wait = Some(wait);
-                match poll_now(&mut job, &wait) {
+                match wakeup {
                     Some(wakeup) => job.wakeup = wakeup,
                     None => {
                         job.release_idle();
@@ -117,4 +138,48 @@ fn poll_now(job: &mut Job, wait: &Wait) -> Option<Wakeup> {
         clock.wait(&wait.interest(transfer), no_wait).ok()?
     };
     (wakeup != Wakeup::default()).then_some(wakeup)
+}
+
+/// Waits on this worker for a short time, if another worker is free: a return through the
+/// reactor wakes two threads more. `None`: the reactor is to wait for the rest of the timeout.
+///
+/// [`Running::cancel`](super::Running::cancel) takes effect after the wait: it wakes only the
+/// reactor.
+pub(super) fn wait_here(job: &mut Job, wait: &mut Wait) -> Option<Wakeup> {
+    let longest = match wait.target {
+        WaitFor::Side(_) => PEER_WAIT,
+        WaitFor::Grant => GRANT_WAIT,
+        WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => return None,
+    };
+    // The message came while no table had the transfer.
+    if job.needs_step() || job.reporter.engine.is_stopping() {
+        return None;
+    }
+    let limit = wait.timeout.map_or(longest, |timeout| timeout.min(longest));
+    let is_last = wait.timeout == Some(limit);
+    let is_due = match wait.target {
+        WaitFor::Side(_) => job.worker_waits.is_due(),
+        _ => is_last,
+    };
+    let interest = wait.interest(&job.transfer);
+    // A wait for a change needs an epoll instance.
+    let polls = !interest.always_ready && interest.edge_triggered == [false; 2];
+    let engine = &job.reporter.engine;
+    if !is_due || !polls || !engine.begin_wait() {
+        return None;
+    }
+    let mut clock = engine.clock();
+    let start = clock.now();
+    let wakeup = clock.wait(&interest, Some(limit));
+    engine.end_wait();
+    let wakeup = wakeup.ok()?;
+    if let WaitFor::Side(_) = wait.target {
+        job.worker_waits.record(wakeup.ready);
+    }
+    if wakeup == Wakeup::default() && !is_last {
+        let elapsed = clock.now().saturating_sub(start);
+        wait.timeout = wait.timeout.map(|timeout| timeout.saturating_sub(elapsed));
+        return None;
+    }
+    Some(wakeup)
 }

@@ -21,6 +21,11 @@ pub(crate) trait Work: Send + Sized + 'static {
     /// Does the work. The rest, if it returns one, is queued again behind other
     /// work.
     fn work(self) -> Option<Self>;
+
+    /// As [`Work::work`], on a thread that has other duties.
+    fn work_at_once(self) -> Option<Self> {
+        self.work()
+    }
 }
 
 /// A pool of threads.
@@ -53,6 +58,16 @@ impl<W: Work> ThreadPool<W> {
         if !started {
             self.do_untaken(here);
         }
+    }
+
+    /// Returns whether work may wait on its thread for a few milliseconds. If so, `end_wait`
+    /// follows.
+    pub(crate) fn begin_wait(&self) -> bool {
+        self.queue.begin_wait()
+    }
+
+    pub(crate) fn end_wait(&self) {
+        self.queue.end_wait();
     }
 
     /// Passes the work that no thread will take to `here`, one piece at a time. A piece
@@ -120,7 +135,7 @@ impl<W: Work> ThreadPool<W> {
             }
             // The work may block this thread, which then monitors no other work.
             return self.do_untaken(|work| {
-                if let Some(Some(rest)) = guarded(|| work.work()) {
+                if let Some(Some(rest)) = guarded(|| work.work_at_once()) {
                     self.queue.put_back(rest);
                 }
             });
@@ -229,6 +244,35 @@ mod tests {
         queue.not_started();
         assert_eq!(queue.take_untaken(), None);
         assert_eq!(queue.next(Duration::ZERO, &mut first), Some(2));
+    }
+
+    /// A thread waits within its work only if another one is free, and at most half of them do.
+    #[test]
+    fn further_work_finds_a_free_thread() {
+        let queue: Queue<u8> = Queue::new(4);
+        let mut threads = [Since::default(); 4];
+        let take = |since: &mut Since| queue.next(Duration::ZERO, since);
+        assert_eq!(queue.push(1), Ok(Pushed::StartOne));
+        assert!(!queue.begin_wait(), "the work waits for its thread");
+        assert_eq!(take(&mut threads[0]), Some(1));
+        assert!(queue.begin_wait(), "a second one can be started");
+        for thread in &mut threads[1..3] {
+            assert_eq!(queue.push(1), Ok(Pushed::StartOne));
+            assert_eq!(take(thread), Some(1));
+        }
+        assert!(queue.begin_wait());
+        assert!(!queue.begin_wait(), "two of four wait");
+        queue.end_wait();
+        assert_eq!(queue.push(1), Ok(Pushed::StartOne));
+        queue.not_started();
+        assert_eq!(take(&mut threads[0]), Some(1));
+        assert!(!queue.begin_wait(), "no thread can be started");
+        assert_eq!(take(&mut threads[1]), None);
+        assert_eq!(queue.push(1), Ok(Pushed::StartOne));
+        assert_eq!(take(&mut threads[3]), Some(1));
+        assert!(queue.begin_wait(), "one was started again");
+        queue.end_wait();
+        queue.end_wait();
     }
 
     /// A thread that was woken for work and has not begun takes one piece, and

@@ -35,6 +35,10 @@ struct State<T> {
     threads: usize,
     /// Threads that are being started: each of them takes a piece of work.
     starting: usize,
+    /// The last thread that was to be started could not be.
+    refused: bool,
+    /// Threads that wait within their work, for at most a few milliseconds.
+    waiting: usize,
     most: usize,
     closed: bool,
     monitor: Monitor,
@@ -78,6 +82,8 @@ impl<T> Queue<T> {
                 idle: 0,
                 threads: 0,
                 starting: 0,
+                refused: false,
+                waiting: 0,
                 most: most.max(1),
                 closed: false,
                 monitor: Monitor::None,
@@ -123,6 +129,21 @@ impl<T> Queue<T> {
         Ok(Pushed::Queued)
     }
 
+    /// Counts a thread that waits within its work, if no other work waits for a thread, a
+    /// free thread would take further work, and less than half of the threads wait.
+    pub(crate) fn begin_wait(&self) -> bool {
+        let mut state = self.lock();
+        let is_free = state.idle > 0 || state.threads < state.most && !state.refused;
+        let may_wait = state.items.is_empty() && is_free && state.waiting < state.most / 2;
+        state.waiting += usize::from(may_wait);
+        may_wait
+    }
+
+    /// Ends a wait.
+    pub(crate) fn end_wait(&self) {
+        self.lock().waiting -= 1;
+    }
+
     /// Appends the rest of a piece that `take_untaken` returned.
     pub(crate) fn put_back(&self, rest: T) {
         let mut state = self.lock();
@@ -139,6 +160,7 @@ impl<T> Queue<T> {
         let mut state = self.lock();
         state.threads -= 1;
         state.starting -= 1;
+        state.refused = true;
         state.wake_monitor(&self.waits);
         drop(state);
         self.work.notify_one();
@@ -232,6 +254,7 @@ impl<T> Queue<T> {
         let mut state = self.lock();
         if since.0.is_none() {
             state.starting -= 1;
+            state.refused = false;
         }
         if state.was_replaced(since) && state.has_takers() {
             state.threads -= 1;

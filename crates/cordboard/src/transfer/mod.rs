@@ -8,6 +8,8 @@ mod drive;
 mod edges;
 mod ending;
 mod fast_path;
+#[cfg(test)]
+mod fifo_tests;
 mod give_back;
 mod grant;
 #[cfg(test)]
@@ -60,7 +62,7 @@ pub(crate) use poll::Poll;
 #[cfg(test)]
 pub(crate) use settle::Settled;
 pub(crate) use settle::Settlement;
-pub(crate) use spin::SPIN_TIME;
+pub(crate) use spin::{SPIN_TIME, Trials};
 pub(crate) use stepper::Stepper;
 pub(crate) use thread_kind::ThreadKind;
 

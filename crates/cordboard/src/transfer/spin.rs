@@ -1,4 +1,4 @@
-//! Waits for a fast reader without going to sleep.
+//! Waits for a fast peer on the thread that took the last step.
 //!
 //! A reader that empties a pipe of 1 MiB needs some 20 µs for it. Going to sleep
 //! and being woken takes as long, and then the reader waits in turn: the two
@@ -13,36 +13,50 @@ use crate::sys::Known;
 /// How long it polls: a little longer than a reader takes for a pipe full of pages
 /// that it does not copy.
 pub(crate) const SPIN_TIME: Duration = Duration::from_micros(40);
-/// Consecutive failures after which a reader counts as slow …
+/// Consecutive failures after which a peer counts as slow …
 const FAILURES: u32 = 4;
-/// … and the number of waits between two tries with a slow reader.
+/// … and the number of waits between two trials with a slow peer.
 const TRY_AGAIN: u32 = 64;
 
-/// Whether spinning has paid so far.
-#[derive(Debug, Default)]
-pub(crate) struct Spin {
+/// Whether waiting for a short time has paid so far.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trials {
     failures: u32,
     waits: u32,
 }
 
-impl Spin {
-    /// Returns whether to spin: from a file, which is always ready, to a pipe,
-    /// whose reader runs on another processor.
-    pub(crate) fn should_spin(&mut self, flow: &Flow<'_>) -> bool {
-        if !flow.sink.kind().is_pipe() || !flow.source.kind().is_cached() || !several_processors() {
-            return false;
-        }
+impl Trials {
+    /// Returns whether this wait is a trial.
+    pub(crate) fn is_due(&mut self) -> bool {
         self.waits = self.waits.wrapping_add(1);
         self.failures < FAILURES || self.waits.is_multiple_of(TRY_AGAIN)
     }
 
-    /// Records whether the sink became ready.
+    /// Records whether the peer became ready.
     pub(crate) fn record(&mut self, ready: bool) {
         self.failures = if ready {
             0
         } else {
             self.failures.saturating_add(1)
         };
+    }
+}
+
+/// Whether spinning has paid so far.
+#[derive(Debug, Default)]
+pub(crate) struct Spin(Trials);
+
+impl Spin {
+    /// Returns whether to spin: from a file, which is always ready, to a pipe,
+    /// whose reader runs on another processor.
+    pub(crate) fn should_spin(&mut self, flow: &Flow<'_>) -> bool {
+        let pays = flow.sink.kind().is_pipe() && flow.source.kind().is_cached();
+        pays && several_processors() && self.0.is_due()
+    }
+
+    /// Records whether the sink became ready.
+    pub(crate) fn record(&mut self, ready: bool) {
+        self.0.record(ready);
     }
 }
 

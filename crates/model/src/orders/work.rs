@@ -79,6 +79,9 @@ impl Pool {
         while let Some(mut item) = self.queue.next(Duration::from_secs(1), &mut since) {
             // Takes a piece and queues the rest behind the others.
             while item >= 10 {
+                if self.queue.begin_wait() {
+                    self.queue.end_wait();
+                }
                 match self.queue.trade(item - 10, &mut since) {
                     Some(next) => item = next,
                     None => return,

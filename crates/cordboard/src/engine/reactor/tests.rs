@@ -15,6 +15,7 @@ use crate::engine::cycle;
 use crate::engine::job::EngineForJob;
 use crate::engine::poller::FRESH;
 use crate::engine::running::EngineForHandle;
+use crate::engine::stopped::engine_of;
 use crate::errno::Errno;
 use crate::report::Refusal;
 use crate::request::Request;
@@ -73,21 +74,11 @@ fn descriptors_are_checked_before_a_close_by_number() {
 /// which would count as usable: a new one is made.
 #[test]
 fn an_engine_whose_thread_is_ending_is_not_usable() {
-    use crate::engine::{Backend, Engine};
-    use std::sync::Mutex;
     for is_lost in [false, true] {
         assert!(child::in_a_child(|| {
             let core = Arc::new(Core::new(1).unwrap());
             core.set_thread();
-            // There is no thread to wait for.
-            let shut = sys::Event::new();
-            shut.happen();
-            let engine = Engine {
-                core,
-                backend: Backend::Auto,
-                reactor: Mutex::new(None),
-                shut,
-            };
+            let engine = engine_of(&core);
             child::close_from(3);
             if is_lost {
                 engine.core.mark_lost();

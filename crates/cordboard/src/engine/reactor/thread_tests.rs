@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use testkit::locked::{sleeps_in, threads};
@@ -16,42 +16,19 @@ use super::turn::open_disk_reactor;
 use crate::engine::core::{Core, DISK, Disk};
 use crate::engine::cycle::{self, Cycle};
 use crate::engine::handle::ReactorHandle;
-use crate::engine::job::{EngineForJob, Job};
+use crate::engine::job::EngineForJob;
 use crate::engine::message::Message;
+use crate::engine::stopped::{engine_of, job_of};
 use crate::engine::table::Scheduled;
 use crate::engine::workers::poll_before_sleep;
-use crate::engine::{Backend, Engine, Options};
+use crate::engine::{Engine, Options};
 use crate::errno::Errno;
 use crate::request::{DataPath, Direct, Request};
 use crate::sys;
 use crate::transfer::{Control, ThreadKind, Transfer, Wait, WaitFor};
 
-/// An engine whose threads the test runs.
-fn engine_of(core: &Arc<Core>) -> Engine {
-    let shut = sys::Event::new();
-    shut.happen();
-    Engine {
-        core: Arc::clone(core),
-        backend: Backend::Auto,
-        reactor: Mutex::new(None),
-        shut,
-    }
-}
-
 fn engine() -> Engine {
     Engine::new(Options::default()).unwrap()
-}
-
-/// Starts a transfer, and returns the job that the reactor would get.
-fn job_of(engine: &Engine, transfer: Transfer<'static>) -> Box<Job> {
-    engine.core.set_thread();
-    engine.start(transfer).unwrap().detach();
-    let mut messages = Vec::new();
-    engine.core.inbox().take(&mut messages);
-    match messages.pop() {
-        Some(Message::Run(job)) => job,
-        _ => panic!("no transfer"),
-    }
 }
 
 /// A transfer from a silent pipe to a socket, and the other ends.
