@@ -82,8 +82,12 @@ pub(crate) fn abort(name: &str) -> ! {
     // The harness captures what `eprintln!` writes here too.
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "HANGS: {name}");
-    for line in tasks() {
-        let _ = writeln!(out, "{line}");
+    // Twice: a thread that makes progress is seen in two places.
+    for pause in [Duration::from_secs(1), Duration::ZERO] {
+        for line in tasks() {
+            let _ = writeln!(out, "{line}");
+        }
+        std::thread::sleep(pause);
     }
     crate::owned::kill_all();
     std::process::abort();
