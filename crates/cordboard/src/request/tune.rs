@@ -25,7 +25,8 @@ pub enum Tune {
     /// The transfer measures, and uses the setting that takes the least processor time; of equal
     /// ones, the fastest.
     Processor,
-    /// The transfer uses the first path of its route.
+    /// The transfer uses the first path of its route, and direct I/O its first number and size
+    /// of blocks.
     Off,
     /// The transfer does not measure, and changes the path and the size after each step. For
     /// tests: no sequence of changes may lose a byte.

@@ -163,7 +163,12 @@ impl<'a> Transfer<'a> {
         } = plan::decide(source, sink, &request)?;
         resets::begin(&source);
         resets::begin(&sink);
-        let flow = Flow::new(source, sink, &request, Backend::from_env()?);
+        let tune = match request.tune {
+            Some(tune) => tune,
+            None => Tune::from_env()?,
+        };
+        let mut flow = Flow::new(source, sink, &request, Backend::from_env()?);
+        flow.options.tunes = tune != Tune::Off;
         let keeps_holes = request.sparse != Sparse::Never
             && source.facts().may_have_holes()
             && sink.kind().is_file()
@@ -181,10 +186,6 @@ impl<'a> Transfer<'a> {
                 Preallocation::new(&flow, known).map(Box::new)
             }
             _ => None,
-        };
-        let tune = match request.tune {
-            Some(tune) => tune,
-            None => Tune::from_env()?,
         };
         let mut transfer = Transfer {
             flow,

@@ -83,6 +83,8 @@ impl Arms for Grid {
 pub(crate) struct Adaptive {
     grid: Grid,
     controller: Controller,
+    /// Whether settings are measured; otherwise the first one stays.
+    tunes: bool,
     /// Bytes that have arrived.
     arrived: u64,
     /// The time of the first arrival.
@@ -91,8 +93,8 @@ pub(crate) struct Adaptive {
 
 impl Adaptive {
     /// With no more than `memory` bytes in flight; with blocks of this size
-    /// only, if one is given.
-    pub(crate) fn new(memory: usize, block: Option<usize>) -> Adaptive {
+    /// only, if one is given. `tunes`: settings are measured.
+    pub(crate) fn new(memory: usize, block: Option<usize>, tunes: bool) -> Adaptive {
         let grid = Grid { memory, block };
         // Large blocks: each costs the same CPU time. 2 × 4 MiB, or as much of
         // it as the memory allows.
@@ -103,6 +105,7 @@ impl Adaptive {
         Adaptive {
             grid,
             controller,
+            tunes,
             arrived: 0,
             since: None,
         }
@@ -125,12 +128,22 @@ impl Adaptive {
     /// Records that `bytes` have arrived; `now` is time since any fixed moment.
     pub(crate) fn learn(&mut self, now: Duration, bytes: u64) {
         self.arrived += bytes;
+        if !self.tunes {
+            return;
+        }
         let since = now.saturating_sub(*self.since.get_or_insert(now));
         if self.arrived < FIRST && u128::from(self.arrived) > since.as_nanos() * MEMORY {
             return;
         }
         let mut unknown = || Duration::ZERO;
         self.controller.learn(&self.grid, now, &mut unknown, bytes);
+    }
+
+    /// Records that a pause or a schedule limits the rate: the running window is discarded.
+    pub(crate) fn interrupt(&mut self) {
+        if self.tunes {
+            self.controller.interrupt(&self.grid);
+        }
     }
 }
 
@@ -227,7 +240,7 @@ mod tests {
             ("slow", slow),
         ];
         for (name, device) in devices {
-            let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
+            let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
             let (from, to) = (256 * MIB, 4096 * MIB);
             let ratio = best(device, from, to) / run(&mut adaptive, device, from, to);
             assert!(
@@ -242,7 +255,7 @@ mod tests {
     /// instead of following each of them.
     #[test]
     fn noise_is_not_followed() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
         let (from, to) = (256 * MIB, 4096 * MIB);
         let ratio = best(noisy, from, to) / run(&mut adaptive, noisy, from, to);
         assert!(
@@ -261,7 +274,7 @@ mod tests {
                 0.2 * likes_large_blocks(setting, at)
             }
         }
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
         let (from, to) = (1536 * MIB, 4096 * MIB);
         let ratio = best(changing, from, to) / run(&mut adaptive, changing, from, to);
         assert!(
@@ -273,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_slow_device_has_little_in_hand() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
         run(&mut adaptive, slow, 0, 64 * MIB);
         assert!(
             adaptive.grid.in_flight(adaptive.controller.current()) <= MIB,
@@ -283,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_callers_block_is_kept() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, Some(12288));
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, Some(12288), true);
         run(&mut adaptive, ssd, 0, 256 * MIB);
         assert_eq!(
             adaptive.setting(),
@@ -296,7 +309,7 @@ mod tests {
 
     #[test]
     fn little_memory_is_kept_to() {
-        let mut adaptive = Adaptive::new(1 << 20, None);
+        let mut adaptive = Adaptive::new(1 << 20, None, true);
         run(&mut adaptive, ssd, 0, 512 * MIB);
         assert_eq!(adaptive.grid.in_flight(adaptive.controller.best()), 1 << 20);
     }
@@ -305,7 +318,7 @@ mod tests {
     /// left afterwards.
     #[test]
     fn a_fast_device_is_measured_later() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
         let (mut now, mut others) = (Duration::ZERO, 0);
         for moved in 0..3 * 1024 {
             let is_first = adaptive.setting().depth == 2;
@@ -316,5 +329,29 @@ mod tests {
             adaptive.learn(now, MIB);
         }
         assert!(others > 0, "no other depth was tried");
+    }
+
+    #[test]
+    fn the_first_setting_stays_if_none_is_measured() {
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, false);
+        let first = adaptive.grid.at(adaptive.controller.current());
+        run(&mut adaptive, likes_small_blocks, 0, 4096 * MIB);
+        assert_eq!(adaptive.setting(), first);
+    }
+
+    /// A schedule grants a block at a time: whatever the device, the rate is the same.
+    #[test]
+    fn a_limited_rate_is_not_measured() {
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
+        let first = adaptive.grid.at(adaptive.controller.current());
+        let mut now = Duration::ZERO;
+        for moved in 0..4096 {
+            let Setting { block, depth } = adaptive.setting();
+            assert!(moved < 32 || (block, depth) == (first.block, first.depth));
+            // Larger blocks seem faster.
+            now += Duration::from_nanos(1_000_000_000 / block as u64);
+            adaptive.learn(now, MIB);
+            adaptive.interrupt();
+        }
     }
 }

@@ -252,7 +252,12 @@ impl Direct {
             // Blocks in flight count as taken once they are in the sink.
             let allowed = flow.allowance.now().saturating_sub(to - self.counted);
             let allowed = allowed / self.unit * self.unit;
-            let length = (self.until - from).min(block as u64).min(allowed);
+            let wanted = (self.until - from).min(block as u64);
+            let length = wanted.min(allowed);
+            if length < wanted && flow.allowance.now() < flow.allowance.remaining() {
+                // A pause or a schedule limits the rate, and not the device.
+                self.pace.interrupt();
+            }
             if length == 0 {
                 return;
             }
@@ -287,6 +292,7 @@ impl Direct {
             }
             if flow.allowance.now() == 0 {
                 // The size, a hole or a pause, which the transfer handles.
+                self.pace.interrupt();
                 return Ok(moved);
             }
             let direct =

@@ -34,7 +34,11 @@ impl Pace {
         Some(match (flow.options.watermarks, flow.options.block) {
             (None, fixed) => Pace::Adaptive {
                 clock: Instant::now(),
-                adaptive: Box::new(Adaptive::new(memory, fixed.map(|_| block))),
+                adaptive: Box::new(Adaptive::new(
+                    memory,
+                    fixed.map(|_| block),
+                    flow.options.tunes,
+                )),
             },
             (Some(marks), _) => Pace::Fixed { marks, block },
         })
@@ -58,6 +62,13 @@ impl Pace {
             && bytes > 0
         {
             adaptive.learn(clock.elapsed(), bytes);
+        }
+    }
+
+    /// Records that a pause or a schedule limits the rate.
+    pub(super) fn interrupt(&mut self) {
+        if let Pace::Adaptive { adaptive, .. } = self {
+            adaptive.interrupt();
         }
     }
 }

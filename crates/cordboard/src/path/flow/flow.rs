@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) block: Option<usize>,
     /// Watermarks for blocks in flight; `None`: adapted to the device.
     pub(crate) watermarks: Option<Watermarks>,
+    /// Blocks in flight are measured and adapted; otherwise their first number and size stay.
+    pub(crate) tunes: bool,
     /// Blocks of zeros become holes.
     pub(crate) seek_zeros: bool,
     /// The backend for asynchronous I/O.
@@ -114,6 +116,7 @@ impl<'fd> Flow<'fd> {
             options: Options {
                 block: request.block.map(usize::from),
                 watermarks: request.watermarks,
+                tunes: true,
                 seek_zeros,
                 backend,
                 drops_too_long: true,
