@@ -5,8 +5,8 @@ use std::str::FromStr;
 /// Whether a transfer measures other paths and block sizes while it runs, and uses the
 /// fastest.
 ///
-/// A transfer measures after its first 8 MiB, if at least one side is a stream socket. It
-/// does not measure if the sink is a file or a side has messages or records, with a
+/// A transfer measures if at least one side is a stream socket: its first path after 8 MiB, and
+/// others after 56 MiB, or earlier if 512 MiB are known to follow. It does not measure if the sink is a file or a side has messages or records, with a
 /// [`Request::block`](super::Request::block), with a stage, or with
 /// [`Switches`](super::Switches) that leave one path. It does not measure from a TCP connection
 /// by `splice(2)` either: a slower call permanently enlarges the receive buffer. While a
@@ -14,7 +14,7 @@ use std::str::FromStr;
 /// [`Tune::Processor`].
 ///
 /// The process remembers for five minutes what was found for the kinds of source and sink. The
-/// next transfer between them, of any length, begins with it.
+/// next transfer between them, of any length, begins with it, or continues the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Tune {

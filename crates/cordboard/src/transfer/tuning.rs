@@ -13,7 +13,7 @@ use crate::plan::slower_calls_cost;
 use crate::report::{Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Switches, Tune};
 use crate::sys::{monotonic, thread_time};
-use crate::tune::{Controller, Found, Goal, Key};
+use crate::tune::{Controller, Found, Goal, Key, Search};
 
 /// The number of bytes after which a transfer begins to measure.
 const LONG: u64 = 8 << 20;
@@ -46,10 +46,19 @@ impl Transfer<'_> {
         }
         // The current path, and the later ones of the route.
         let here = self.route.choices[self.next - 1..].iter();
-        let paths: Vec<(DataPath, bool)> = (here.map(|choice| choice.path))
+        let mut paths: Vec<DataPath> = (here.map(|choice| choice.path))
             .filter(|path| path::row(*path).tunes)
-            .map(|path| (path, true))
             .collect();
+        let key = self.key();
+        let is_same = |before: &Search| {
+            before.paths.len() == paths.len()
+                && paths.iter().all(|path| before.paths.contains(path))
+        };
+        let before = Search::recall(&key, now).filter(is_same);
+        if let Some(before) = &before {
+            paths.clone_from(&before.paths);
+        }
+        let paths = paths.into_iter().map(|path| (path, true)).collect();
         let ways = Ways {
             paths,
             // Smaller pieces are slower.
@@ -57,12 +66,20 @@ impl Transfer<'_> {
             has_tcp: [self.flow.source.kind(), self.flow.sink.kind()].contains(&Kind::Tcp),
         };
         let here = ways.arm(*current, Ways::piece_of(step.piece()?))?;
-        let key = self.key();
         let known = Found::recall(&key, now);
         let known = known.and_then(|found| ways.arm(found.path, found.piece));
         let start = known.unwrap_or(here);
+        let controller = match before {
+            Some(before) => before.controller.continued(&ways),
+            None => Controller::new(&ways, start, key.goal),
+        };
+        let source = &self.flow.source;
+        let size = source.facts().size.filter(|_| source.kind().is_file());
+        let left = size.map(|size| size.saturating_sub(source.offset().unwrap_or(0)));
+        let left = (left.unwrap_or(u64::MAX)).min(self.flow.allowance.remaining());
         Some(Tuning {
-            controller: Controller::new(&ways, start, key.goal),
+            controller,
+            ends_at: self.flow.written().saturating_add(left),
             ways,
             key,
             last: (now, self.flow.written()),
@@ -153,7 +170,8 @@ impl Transfer<'_> {
             false => thread_time(),
         };
         let bytes = written.saturating_sub(written_before);
-        tuning.changes = (tuning.controller).learn(&tuning.ways, now, &mut spent, bytes);
+        let left = tuning.ends_at.saturating_sub(written);
+        tuning.changes = (tuning.controller).learn(&tuning.ways, now, &mut spent, bytes, left);
     }
 
     /// Returns the bytes of each path used.
@@ -169,8 +187,20 @@ impl Transfer<'_> {
                 .request
                 .switches
                 .is_none_or(|some| some == Switches::all());
+            let (key, now) = (tuning.key, tuning.last.0);
             if all && tuning.controller.is_settled() {
-                Found { path, piece }.remember(tuning.key, tuning.last.0);
+                Found { path, piece }.remember(key, now);
+            }
+            if all
+                && tuning
+                    .ways
+                    .paths
+                    .iter()
+                    .all(|(_, is_possible)| *is_possible)
+            {
+                let paths = tuning.ways.paths.iter().map(|(path, _)| *path).collect();
+                let controller = tuning.controller.continued(&tuning.ways);
+                Search { paths, controller }.remember(key, now);
             }
         }
         self.used.take(self.flow.read())

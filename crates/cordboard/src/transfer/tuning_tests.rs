@@ -15,7 +15,7 @@ use super::turn::{Next, Turn};
 use super::{Poll, ThreadKind, Transfer};
 use crate::request::{Backend, DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
-use crate::tune::Found;
+use crate::tune::{Found, Search};
 use crate::{Chosen, Ended, Outcome};
 
 const MIB: usize = 1 << 20;
@@ -124,6 +124,27 @@ fn what_was_found_is_the_first_choice_of_the_next() {
     drop(transfer);
     drop(sink);
     assert!(got.join().unwrap() == noise(MIB));
+}
+
+/// A transfer that ends before its search does leaves the measurements to the next one.
+#[test]
+fn a_search_is_left_to_the_next_transfer() {
+    let _dog = testkit::watchdog::watch("a_search_is_left_to_the_next_transfer");
+    let file = file_with(&noise(32 * MIB));
+    // A transfer of another test may hold the lock at the end.
+    loop {
+        let (sink, peer) = UnixStream::pair().unwrap();
+        let got = reader(peer);
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
+        let transfer = Transfer::new(file.as_fd(), sink.as_fd(), request()).unwrap();
+        let (key, measures) = (transfer.key(), transfer.route.measures);
+        assert_eq!(transfer.run().report.written, 32 * MIB as u64);
+        drop(sink);
+        assert_eq!(got.join().unwrap().len(), 32 * MIB);
+        if !measures || Search::recall(&key, crate::sys::monotonic()).is_some() {
+            break;
+        }
+    }
 }
 
 /// Takes steps until the end. Returns whether the transfer measured after each of these

@@ -20,6 +20,8 @@ pub(super) struct Tuning {
     pub(super) ways: Ways,
     pub(super) controller: Controller,
     pub(super) key: Key,
+    /// The number of bytes written at the end, as far as it is known, or `u64::MAX`.
+    pub(super) ends_at: u64,
     /// The time of the last step that moved bytes, and the bytes written by then.
     pub(super) last: (Duration, u64),
     /// The processor time of the steps, if other work shares the thread.

@@ -34,3 +34,9 @@ pub(crate) trait Arms {
         arm
     }
 }
+
+/// Returns whether a device of this rate completes the bytes in flight within a second,
+/// which bounds the time of a cancellation.
+pub(super) fn is_soon_done(arms: &dyn Arms, arm: Arm, rate: u64) -> bool {
+    arms.in_flight(arm) <= rate || arms.shrink(arm) == arm
+}

@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::arms::{Arm, Arms};
-use super::record::{CHANGED, CHEAPER, MEMORY, Record};
-use super::window::{Extent, Sample, Window, per_mebibyte};
+use super::Goal;
+use super::arms::{Arm, Arms, is_soon_done};
+use super::record::{CHANGED, CHEAPER, MEMORY, Record, excess, scaled};
+use super::window::{BYTES, Extent, Sample, Window, per_mebibyte};
 
 /// A smaller gain of the rate is ignored, even without variation, in 1/1024.
 const MARGIN: u64 = 31;
@@ -30,25 +31,24 @@ const IN_A_ROW: u32 = 3;
 /// this, in 1/1024.
 const WORTH_A_STEP: u64 = 320;
 
+/// The number of windows before another setting is measured, unless the transfer is known to be
+/// [`LONG`]. A transfer that ends before has nothing from a measurement, and pays nothing.
+const FIRST_WINDOWS: u32 = 6;
+/// The number of bytes left of a transfer that begins to measure at once.
+const LONG: u64 = 512 << 20;
+
 /// The loss through measurements that is accepted at any time, in bytes.
 const FREE: u64 = 64 << 20;
 /// The loss that is accepted in addition, as a divisor of the bytes moved.
 const PER_LOSS: u64 = 128;
+/// The loss by a measurement that the end of the transfer has cut off.
+const CUT: u64 = 4 << 20;
 /// After a change of the conditions, [`FREE`] bytes may be lost again, if at least this number
 /// of bytes was moved since the last time, and as many as before the last time.
 const REFILL: [u64; 2] = [512 << 20, 4 << 30];
 
-/// The criterion by which a setting is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
-    /// The rate first, processor time at equal rates.
-    Rate,
-    /// Processor time first, the rate at equal times.
-    Time,
-}
-
 /// Chooses a setting and measures it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Controller {
     goal: Goal,
     /// The measurements of each setting, relative to those of the best one: a rate is
@@ -62,6 +62,9 @@ pub(crate) struct Controller {
     doublings: u32,
     /// The present rate of the best setting.
     level: Record,
+    /// The samples of it before another setting is measured. Its variation follows from at least
+    /// two, perhaps of an earlier transfer.
+    first_samples: u64,
     /// The first mean of [`MEMORY`] samples of the level.
     first_level: Option<u64>,
     /// The last window with the best setting, and the one with another setting after it.
@@ -80,7 +83,8 @@ pub(crate) struct Controller {
     rested: u32,
     /// The number of probes since the best setting has changed.
     probes: usize,
-    /// The bytes moved in all windows.
+    /// The number of windows, and the bytes moved in them.
+    windows: u32,
     moved: u64,
     /// The bytes that the best setting would have moved, in addition, in the time or the
     /// processor time of the measurements of other settings.
@@ -100,6 +104,7 @@ impl Controller {
             window: Window::after(arms.in_flight(start)),
             doublings: 0,
             level: Record::default(),
+            first_samples: 2,
             first_level: None,
             before: None,
             other: None,
@@ -109,9 +114,29 @@ impl Controller {
             interruptions: 0,
             rested: 0,
             probes: 0,
+            windows: 0,
             moved: 0,
             lost: 0,
             refilled: 0,
+        }
+    }
+
+    /// Returns the state with which another transfer between the same kinds of ends begins: with
+    /// the best setting, whose rate may be different there.
+    pub(crate) fn continued(&self, arms: &dyn Arms) -> Controller {
+        // A measurement that has not ended may have cost as much as one that has.
+        let is_cut = self.current != self.best || self.other.is_some();
+        Controller {
+            records: self.records.clone(),
+            doublings: self.doublings,
+            rested: self.rested,
+            probes: self.probes,
+            windows: self.windows,
+            moved: self.moved,
+            lost: self.lost.saturating_add(u64::from(is_cut) * CUT),
+            refilled: self.refilled,
+            first_samples: 2 - u64::from(self.records[self.best].samples() >= 2),
+            ..Controller::new(arms, self.best, self.goal)
         }
     }
 
@@ -130,14 +155,16 @@ impl Controller {
         self.rested > 0
     }
 
-    /// Records that `bytes` have arrived by `now`. `spent` returns the processor time since a
-    /// fixed moment, or 0 if it is unknown. Returns whether the setting to use has changed.
+    /// Records that `bytes` have arrived by `now`, and that at most `left` follow, or an unknown
+    /// number (`u64::MAX`). `spent` returns the processor time since a fixed moment, or 0 if it
+    /// is unknown. Returns whether the setting to use has changed.
     pub(crate) fn learn(
         &mut self,
         arms: &dyn Arms,
         now: Duration,
         spent: &mut dyn FnMut() -> Duration,
         bytes: u64,
+        left: u64,
     ) -> bool {
         let is_other = self.current != self.best;
         let extent = Extent {
@@ -149,6 +176,7 @@ impl Controller {
             return false;
         };
         self.interruptions = 0;
+        self.windows = self.windows.saturating_add(1);
         self.moved = self.moved.saturating_add(sample.bytes);
         let sample = match self.goal {
             Goal::Rate => sample,
@@ -164,7 +192,7 @@ impl Controller {
                 self.make_best(arm);
             }
         }
-        let next = self.next(arms);
+        let next = self.next(arms, left);
         self.change_to(arms, next)
     }
 
@@ -311,7 +339,7 @@ impl Controller {
 
     /// Begins a search for a better setting, and a new level of the best one.
     fn search(&mut self) {
-        (self.level, self.first_level) = (Record::default(), None);
+        (self.level, self.first_samples, self.first_level) = (Record::default(), 2, None);
         (self.rested, self.probes) = (0, 0);
         (self.slow, self.fast, self.doubted) = (0, 0, None);
     }
@@ -377,9 +405,8 @@ impl Controller {
     }
 
     /// Returns the setting to measure next.
-    fn next(&mut self, arms: &dyn Arms) -> Arm {
-        if self.level.samples() < 2 {
-            // The variation follows from at least two samples.
+    fn next(&mut self, arms: &dyn Arms, left: u64) -> Arm {
+        if self.level.samples() < self.first_samples {
             return self.best;
         }
         let speed = self.known_rate().unwrap_or(0);
@@ -391,7 +418,11 @@ impl Controller {
             self.best = smaller;
             (self.before, self.other) = (None, None);
         }
-        if self.other.is_some() {
+        // A measurement needs a window of the other setting, and one of the best after it.
+        let window = self.before.map_or(BYTES, |sample| sample.bytes);
+        let is_late = left < 2 * (arms.in_flight(self.best) + window);
+        let is_early = self.windows < FIRST_WINDOWS && !(LONG..u64::MAX).contains(&left);
+        if self.other.is_some() || is_early || is_late {
             return self.best;
         }
         let is_candidate = |arm: &Arm| {
@@ -461,27 +492,4 @@ impl Controller {
         self.current = arm;
         true
     }
-}
-
-/// Returns `value * by / of`; `value` if `of` is 0.
-fn scaled(value: u64, by: u64, of: u64) -> u64 {
-    if of == 0 {
-        return value;
-    }
-    let scaled = u128::from(value) * u128::from(by) / u128::from(of);
-    u64::try_from(scaled).unwrap_or(u64::MAX)
-}
-
-/// Returns by how much `more` exceeds `least`, in 1/1024 of it.
-fn excess(more: u64, least: u64) -> u128 {
-    match least {
-        0 => 0,
-        _ => u128::from(more.saturating_sub(least)) * 1024 / u128::from(least),
-    }
-}
-
-/// Returns whether a device of this rate completes the bytes in flight within a second,
-/// which bounds the time of a cancellation.
-fn is_soon_done(arms: &dyn Arms, arm: Arm, rate: u64) -> bool {
-    arms.in_flight(arm) <= rate || arms.shrink(arm) == arm
 }

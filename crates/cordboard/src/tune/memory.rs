@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::endpoint::Kind;
 use crate::request::DataPath;
 
-use super::Goal;
+use super::{Controller, Goal};
 
 /// The time after which a result is discarded, because the load of the machine may have
 /// changed.
@@ -32,37 +32,63 @@ pub(crate) struct Found {
     pub(crate) piece: usize,
 }
 
-type Results = Vec<(Key, Found, Duration)>;
+/// The state of the search of a transfer, which the next one continues.
+#[derive(Debug, Clone)]
+pub(crate) struct Search {
+    /// The paths that were measured, in the order of the controller's arms.
+    pub(crate) paths: Vec<DataPath>,
+    pub(crate) controller: Controller,
+}
 
-/// A child of `fork(2)` may inherit the mutex locked, so no thread waits for it.
-static RESULTS: Mutex<Results> = Mutex::new(Vec::new());
+/// Results by transfer, each with its time.
+struct Results<T>(Vec<(Key, T, Duration)>);
+
+// A child of `fork(2)` may inherit a mutex locked, so no thread waits for it.
+static FOUND: Mutex<Results<Found>> = Mutex::new(Results(Vec::new()));
+static SEARCHES: Mutex<Results<Search>> = Mutex::new(Results(Vec::new()));
 
 impl Found {
     /// Returns the result of an earlier transfer, unless it is too old. `now` is the time
     /// of the monotonic clock.
     pub(crate) fn recall(key: &Key, now: Duration) -> Option<Found> {
-        recall(&*RESULTS.try_lock().ok()?, key, now)
+        FOUND.try_lock().ok()?.recall(key, now)
     }
 
     /// Stores the result for later transfers.
     pub(crate) fn remember(self, key: Key, now: Duration) {
-        if let Ok(mut results) = RESULTS.try_lock() {
-            remember(&mut results, key, self, now);
+        if let Ok(mut results) = FOUND.try_lock() {
+            results.remember(key, self, now);
         }
     }
 }
 
-fn recall(results: &Results, key: &Key, now: Duration) -> Option<Found> {
-    let (_, found, then) = results.iter().find(|(of, _, _)| of == key)?;
-    (now.saturating_sub(*then) <= LASTS).then_some(*found)
+impl Search {
+    /// As [`Found::recall`].
+    pub(crate) fn recall(key: &Key, now: Duration) -> Option<Search> {
+        SEARCHES.try_lock().ok()?.recall(key, now)
+    }
+
+    /// As [`Found::remember`].
+    pub(crate) fn remember(self, key: Key, now: Duration) {
+        if let Ok(mut results) = SEARCHES.try_lock() {
+            results.remember(key, self, now);
+        }
+    }
 }
 
-fn remember(results: &mut Results, key: Key, found: Found, now: Duration) {
-    results.retain(|(of, _, _)| *of != key);
-    if results.len() == MOST {
-        results.remove(0);
+impl<T: Clone> Results<T> {
+    fn recall(&self, key: &Key, now: Duration) -> Option<T> {
+        let (_, found, then) = self.0.iter().find(|(of, _, _)| of == key)?;
+        (now.saturating_sub(*then) <= LASTS).then(|| found.clone())
     }
-    results.push((key, found, now));
+
+    fn remember(&mut self, key: Key, found: T, now: Duration) {
+        self.0.retain(|(of, _, _)| *of != key);
+        if self.0.len() == MOST {
+            self.0.remove(0);
+        }
+        self.0.push((key, found, now));
+    }
 }
 
 #[cfg(test)]
@@ -84,15 +110,11 @@ mod tests {
 
     #[test]
     fn a_result_holds_for_its_kinds_and_for_a_while() {
-        let mut results = Vec::new();
+        let mut results = Results(Vec::new());
         let now = Duration::from_secs(1000);
-        remember(&mut results, key(Goal::Rate, Kind::Tcp), FOUND, now);
+        results.remember(key(Goal::Rate, Kind::Tcp), FOUND, now);
         let at = |goal, kind, seconds| {
-            recall(
-                &results,
-                &key(goal, kind),
-                now + Duration::from_secs(seconds),
-            )
+            results.recall(&key(goal, kind), now + Duration::from_secs(seconds))
         };
         assert_eq!(at(Goal::Rate, Kind::Tcp, 300), Some(FOUND));
         assert_eq!(at(Goal::Rate, Kind::Tcp, 301), None);
@@ -102,18 +124,15 @@ mod tests {
 
     #[test]
     fn the_newest_results_are_kept() {
-        let mut results = Vec::new();
+        let mut results = Results(Vec::new());
         for seconds in 0..100 {
             let now = Duration::from_secs(seconds);
             for kind in Kind::ALL {
-                remember(&mut results, key(Goal::Rate, *kind), FOUND, now);
+                results.remember(key(Goal::Rate, *kind), FOUND, now);
             }
         }
-        assert!(results.len() <= MOST);
+        assert!(results.0.len() <= MOST);
         let last = key(Goal::Rate, Kind::ALL[Kind::ALL.len() - 1]);
-        assert_eq!(
-            recall(&results, &last, Duration::from_secs(99)),
-            Some(FOUND)
-        );
+        assert_eq!(results.recall(&last, Duration::from_secs(99)), Some(FOUND));
     }
 }

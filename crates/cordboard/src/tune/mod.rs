@@ -15,5 +15,14 @@ mod tests;
 mod window;
 
 pub(crate) use arms::{Arm, Arms};
-pub(crate) use controller::{Controller, Goal};
-pub(crate) use memory::{Found, Key};
+pub(crate) use controller::Controller;
+pub(crate) use memory::{Found, Key, Search};
+
+/// The criterion by which a setting is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The rate first, processor time at equal rates.
+    Rate,
+    /// Processor time first, the rate at equal times.
+    Time,
+}

@@ -124,6 +124,23 @@ fn mean(mean: u64, sample: u64, weight: u64) -> u64 {
     (sum / u128::from(weight)) as u64
 }
 
+/// Returns `value * by / of`; `value` if `of` is 0.
+pub(super) fn scaled(value: u64, by: u64, of: u64) -> u64 {
+    if of == 0 {
+        return value;
+    }
+    let scaled = u128::from(value) * u128::from(by) / u128::from(of);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// Returns by how much `more` exceeds `least`, in 1/1024 of it.
+pub(super) fn excess(more: u64, least: u64) -> u128 {
+    match least {
+        0 => 0,
+        _ => u128::from(more.saturating_sub(least)) * 1024 / u128::from(least),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -126,10 +126,25 @@ pub(super) fn run(
     peer: &Peer,
     seed: &mut Seeded,
     goal: Goal,
+    range: (u64, u64),
+) -> Ran {
+    run_with(
+        Controller::new(arms, arms.start, goal),
+        arms,
+        peer,
+        seed,
+        range,
+    )
+}
+
+/// As [`run`], with this controller.
+pub(super) fn run_with(
+    mut controller: Controller,
+    arms: &Paths,
+    peer: &Peer,
+    seed: &mut Seeded,
     (from, bytes): (u64, u64),
 ) -> Ran {
-    let start = arms.start;
-    let mut controller = Controller::new(arms, start, goal);
     let (mut now, mut spent) = (Duration::ZERO, Duration::ZERO);
     let (mut took, mut ideal, mut moves) = (0.0, 0.0, 0);
     let (mut factor, mut drift, mut price) = (100, 100, 100);
@@ -163,8 +178,9 @@ pub(super) fn run(
             controller.interrupt(arms);
         }
         let before = controller.best();
-        controller.learn(arms, now, &mut || spent, chunk);
         at += chunk;
+        let left = bytes.saturating_sub(at);
+        controller.learn(arms, now, &mut || spent, chunk, left);
         moves += u32::from(controller.best() != before);
     }
     Ran {

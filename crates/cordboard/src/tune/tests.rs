@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::arms::Arms;
-use super::simulation::{MIB, Paths, Peer, Ran, Seeded, Span, run};
+use super::simulation::{MIB, Paths, Peer, Ran, Seeded, Span, run, run_with};
 use super::{Controller, Goal};
 
 /// The buffers of a TCP connection are in flight.
@@ -141,7 +141,9 @@ fn processor_time_decides_at_equal_rates() {
     peer.spans[0].costs = (0..15)
         .map(|arm: u64| 100_000 + 40_000 * arm.abs_diff(cheapest))
         .collect();
-    assert_eq!(from(1, &peer).controller.best(), cheapest as usize);
+    let is_cheapest = |number: &u64| from(*number, &peer).controller.best() == cheapest as usize;
+    let found = (0..40).filter(is_cheapest).count();
+    assert!(found >= 36, "{found} of 40");
 }
 
 /// A setting that is little faster at much more processor time is not used. One that is much
@@ -271,7 +273,7 @@ fn no_slow_setting_stays_while_nothing_is_measured() {
             break;
         }
         now += Duration::from_millis(10);
-        controller.learn(&ARMS, now, &mut || now, 8 * MIB);
+        controller.learn(&ARMS, now, &mut || now, 8 * MIB, u64::MAX);
     }
     assert!(!controller.interrupt(&ARMS), "one interruption is a pause");
     assert!(controller.interrupt(&ARMS));
@@ -306,7 +308,7 @@ fn a_disturbed_window_is_measured_again() {
                 (true, false) => 12,
                 (true, true) => 50,
             });
-            controller.learn(&arms, now, &mut || Duration::ZERO, 8 * MIB);
+            controller.learn(&arms, now, &mut || Duration::ZERO, 8 * MIB, u64::MAX);
             if !others.is_empty() && controller.is_settled() {
                 break;
             }
@@ -337,7 +339,7 @@ fn discarded_samples_are_limited() {
             (false, 1000..) if window % 2 == 0 => 14,
             (false, _) => 9,
         });
-        controller.learn(&arms, now, &mut || Duration::ZERO, 8 * MIB);
+        controller.learn(&arms, now, &mut || Duration::ZERO, 8 * MIB, u64::MAX);
     }
     assert!(others < 20, "{others}");
 }
@@ -379,7 +381,7 @@ fn a_setting_that_is_refused_is_left() {
     let mut refused = None;
     for _ in 0..200 {
         now += Duration::from_millis(10);
-        controller.learn(&ARMS, now, &mut || now, 8 * MIB);
+        controller.learn(&ARMS, now, &mut || now, 8 * MIB, u64::MAX);
         if refused.is_none() && controller.current() != 2 {
             refused = Some(controller.current());
             controller.refuse_current(&ARMS);
@@ -429,8 +431,47 @@ fn the_best_setting_is_found_after_a_path_was_refused() {
                 path => 8 + 4 * path as u64 + 2 * (4 - block),
             };
             now += Duration::from_millis(millis);
-            controller.learn(&arms, now, &mut || now, 8 * MIB);
+            controller.learn(&arms, now, &mut || now, 8 * MIB, u64::MAX);
         }
         assert_eq!(controller.best(), ARMS.blocks + 4, "{windows}");
     }
+}
+
+/// A transfer that ends before a measurement could pay stays with its first setting.
+#[test]
+fn a_short_transfer_measures_no_other_setting() {
+    for number in 0..100 {
+        let mut seed = Seeded(number);
+        let peer = noisy(&mut seed);
+        let ran = run(&ARMS, &peer, &mut seed, Goal::Rate, (0, 56 * MIB));
+        let first = peer.spans[0].rates[ARMS.start];
+        let fastest = *peer.spans[0].rates.iter().max().unwrap();
+        let expected = fastest as f64 / first as f64;
+        assert!(
+            (ran.took / ran.ideal - expected).abs() < 0.01,
+            "{number}: {ran:?}"
+        );
+    }
+}
+
+/// Transfers of 256 MiB find together what each alone has no time to find.
+#[test]
+fn the_next_transfer_continues_the_search() {
+    let range = (0, 256 * MIB);
+    let (mut continued, mut anew) = (0.0, 0.0);
+    for number in 0..100 {
+        let mut seed = Seeded(number);
+        let peer = noisy(&mut seed);
+        let first = Controller::new(&ARMS, ARMS.start, Goal::Rate);
+        anew += run_with(first.clone(), &ARMS, &peer, &mut seed, range).regret();
+        let mut controller = first;
+        for _ in 0..25 {
+            let ran = run_with(controller, &ARMS, &peer, &mut seed, range);
+            controller = ran.controller.continued(&ARMS);
+        }
+        continued += run_with(controller, &ARMS, &peer, &mut seed, range).regret();
+    }
+    let (continued, anew) = (continued / 100.0, anew / 100.0);
+    assert!(continued < 0.05, "{continued:.3} after 25 transfers");
+    assert!(anew > 0.3, "{anew:.3} without");
 }

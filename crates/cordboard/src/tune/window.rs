@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The least number of bytes of a window, unless it lasts [`LONGEST`].
-const BYTES: u64 = 8 << 20;
+pub(super) const BYTES: u64 = 8 << 20;
 /// The least length of a window. The rate in a shorter one depends mostly on the scheduler.
 const SHORTEST: Duration = Duration::from_millis(4);
 /// The length after which a window ends with fewer bytes, on a slow device.

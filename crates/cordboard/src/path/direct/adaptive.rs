@@ -136,7 +136,8 @@ impl Adaptive {
             return;
         }
         let mut unknown = || Duration::ZERO;
-        self.controller.learn(&self.grid, now, &mut unknown, bytes);
+        self.controller
+            .learn(&self.grid, now, &mut unknown, bytes, u64::MAX);
     }
 
     /// Records that a pause or a schedule limits the rate: the running window is discarded.
