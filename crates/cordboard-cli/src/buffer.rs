@@ -145,7 +145,7 @@ fn transfer(
     let intake = (flags.buffering.intake_rate).map_or(Schedule::Unlimited, Schedule::rate);
     let on_screen = is_on(from) || is_on(to);
     let watch = session.watch(on_screen, total);
-    watch.show_buffer(size);
+    watch.show_buffer(buffered.size());
     // The transfer to the sink runs on another thread, which no signal interrupts.
     let buffered = buffered.control(signals::polled()).observe(watch);
     let buffered = buffered.place(place).intake_schedule(intake);

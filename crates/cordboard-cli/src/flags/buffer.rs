@@ -11,8 +11,9 @@ use crate::units;
 pub struct Buffering {
     /// Read up to this many bytes from SRC before DST has accepted them. SRC is
     /// read as fast as it provides bytes, and waits only while the buffer is
-    /// full. --rate and --schedule then limit the bytes that go to DST. If the
-    /// command ends early, the bytes in the buffer are lost, unless SRC is a
+    /// full. --rate and --schedule then limit the bytes that go to DST. A SIZE
+    /// below that of one datagram (--block), or of one block of direct I/O, is
+    /// raised to that. If the command ends early, the bytes in the buffer are lost, unless SRC is a
     /// file, whose position is then set back
     #[arg(long, value_name = "SIZE", value_parser = units::buffer)]
     #[arg(allow_hyphen_values = true)]

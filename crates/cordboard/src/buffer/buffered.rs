@@ -9,6 +9,7 @@ use super::store::Files;
 use crate::compose::Poll;
 use crate::endpoint::Endpoint;
 use crate::pair::{self, Relation};
+use crate::path::read_write;
 use crate::plan;
 use crate::report::Refusal;
 use crate::request::{Request, Schedule};
@@ -53,7 +54,10 @@ pub struct Buffered<'a> {
 }
 
 impl<'a> Buffered<'a> {
-    /// Examines the descriptors. No byte moves yet. A size of 0 counts as 1.
+    /// Examines the descriptors. No byte moves yet. A size of 0 counts as 1. A size that is
+    /// less than what the sink takes at once is raised to that: the length of a datagram if
+    /// the request has a [`block`](Request::block), 8 bytes for an eventfd, or a block of
+    /// direct I/O. [`Buffered::size`] returns the result.
     ///
     /// # Errors
     ///
@@ -76,10 +80,13 @@ impl<'a> Buffered<'a> {
             let kind = source.kind();
             return Err(Refused(Refusal::BufferedMessages { kind }));
         }
+        // The transfer to the sink collects these bytes before it writes. With a smaller
+        // buffer it would wait for the source, and the source for the sink.
+        let least = read_write::least_write(sink.facts(), request.block) as u64;
         let parts = Parts {
             source,
             sink,
-            size: size.max(1),
+            size: size.max(least).max(1),
             request,
             control: None,
             intake: Schedule::Unlimited,
@@ -87,6 +94,11 @@ impl<'a> Buffered<'a> {
         };
         let place = Place::default();
         Ok(Buffered { parts, place })
+    }
+
+    /// Returns the size of the buffer in bytes.
+    pub fn size(&self) -> u64 {
+        self.parts.size
     }
 
     /// Sets the place for bytes that do not fit into the private pipes (up to 1 MiB each).

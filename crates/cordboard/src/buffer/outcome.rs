@@ -31,7 +31,7 @@ pub struct BufferedOutcome {
     /// The errno of the failure. If a file of the buffer could not be written
     /// (`ENOSPC`), the sink has accepted every byte that was read.
     pub errno: Option<Errno>,
-    /// The size of the buffer.
+    /// The size of the buffer, as [`Buffered::size`](crate::Buffered::size) returns it.
     pub size: u64,
     /// The highest number of bytes that were read and not yet written at one time.
     pub most: u64,

@@ -54,13 +54,7 @@ pub(in crate::path) fn largest(kind: Kind) -> usize {
 /// block, or what the sink's path carries without fragments.
 pub(in crate::path) fn size_for(flow: &Flow<'_>) -> usize {
     if let Some(block) = flow.options.block {
-        // No more memory than the largest datagram that such a socket could send:
-        // a longer one is EMSGSIZE anyway.
-        let most = match flow.sink.kind() {
-            Kind::Udp => LARGEST,
-            _ => LARGEST_BLOCK,
-        };
-        return block.min(most);
+        return of_block(flow.sink.kind(), block);
     }
     let fd = flow.sink.fd();
     match flow.sink.kind() {
@@ -73,6 +67,17 @@ pub(in crate::path) fn size_for(flow: &Flow<'_>) -> usize {
         }
         _ => UDP_PAYLOAD,
     }
+}
+
+/// Returns the size of the datagrams into which a stream is cut for a block of the caller.
+pub(in crate::path) fn of_block(sink: Kind, block: usize) -> usize {
+    // No more memory than the largest datagram that such a socket could send:
+    // a longer one is EMSGSIZE anyway.
+    let most = match sink {
+        Kind::Udp => LARGEST,
+        _ => LARGEST_BLOCK,
+    };
+    block.min(most)
 }
 
 /// Returns the largest datagram that a local sender can make by default: the

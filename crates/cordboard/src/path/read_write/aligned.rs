@@ -12,17 +12,24 @@ use crate::path::common::{in_place, stream};
 use crate::path::flow::Flow;
 use crate::sys;
 
+/// The unit of direct I/O if the kernel does not report it, or was not asked.
+pub(super) const UNKNOWN: usize = 4096;
+
 /// The number of bytes that a write must be a multiple of; 1 without direct
 /// I/O.
 pub(super) fn unit(facts: &Facts) -> usize {
     if !facts.is_direct() {
         return 1;
     }
-    facts.alignment.map_or(4096, |a| a.offset.max(1) as usize)
+    facts
+        .alignment
+        .map_or(UNKNOWN, |a| a.offset.max(1) as usize)
 }
 
 fn memory(facts: &Facts) -> usize {
-    facts.alignment.map_or(4096, |a| a.memory.max(1) as usize)
+    facts
+        .alignment
+        .map_or(UNKNOWN, |a| a.memory.max(1) as usize)
 }
 
 /// Reads from any offset, any length.

@@ -9,6 +9,7 @@ mod sink_writer;
 mod source_reader;
 mod zeros;
 
+use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 
 pub(super) use sink_writer::SinkWriter;
@@ -55,6 +56,17 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     } else {
         "works everywhere"
     })
+}
+
+/// Returns the number of bytes for which a transfer from a stream to this sink waits before it
+/// writes, unless the source ends: a datagram of the caller's length, a number of an eventfd, or
+/// a block of direct I/O, which another transfer to the same sink may not have asked for.
+pub(crate) fn least_write(sink: &Facts, block: Option<NonZeroUsize>) -> usize {
+    match (SinkWriter::unit(sink), block) {
+        (unit, _) if sink.is_direct() => unit.max(aligned::UNKNOWN),
+        (1, Some(block)) if sink.kind.is_datagram() => datagram::of_block(sink.kind, block.get()),
+        (unit, _) => unit,
+    }
 }
 
 /// Every errno except `EAGAIN` (blocked; so is a datagram sink's `ENOBUFS`) and

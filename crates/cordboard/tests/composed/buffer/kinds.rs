@@ -1,5 +1,6 @@
 //! Sources and sinks of every kind.
 
+use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 
 use cordboard::{Buffered, Ended, Errno, Request, Size};
@@ -60,7 +61,7 @@ fn every_kind_of_sink_gets_the_bytes() {
         let sink = Sink::make(*kind, &spec).unwrap();
         let source = file_with(&testkit::pattern::bytes(0, length));
         let block = Request {
-            block: std::num::NonZeroUsize::new(1000).filter(|_| kind.keeps_messages()),
+            block: NonZeroUsize::new(1000).filter(|_| kind.keeps_messages()),
             ..Request::default()
         };
         let mut outcome = Buffered::new(source.as_fd(), sink.as_fd(), 10_000, block)
@@ -72,6 +73,61 @@ fn every_kind_of_sink_gets_the_bytes() {
         let got = sink.finish(length as u64).unwrap();
         got.check(&Expect::Pattern(length as u64), length as u64)
             .unwrap_or_else(|why| panic!("{name}: {why}"));
+    }
+}
+
+/// The transfer to the sink collects a datagram or a block before it writes, for which the
+/// buffer must have room.
+#[test]
+fn a_buffer_holds_what_the_sink_takes_at_once() {
+    let _dog = watchdog("a_buffer_holds_what_the_sink_takes_at_once");
+    const LENGTH: u64 = 20_000;
+    let kinds = [
+        SinkKind::Direct,
+        SinkKind::Udp,
+        SinkKind::UnixDatagram,
+        SinkKind::UnixSeqpacket,
+    ];
+    for kind in kinds {
+        let name = format!("small buffer before {}", kind.name());
+        if let Some(why) = kind.unavailable() {
+            testkit::skip::report(&name, &why);
+            continue;
+        }
+        for size in [1, 7, 999, 5000] {
+            let sink = Sink::make(kind, &Spec::verify(LENGTH)).unwrap();
+            let source = file_with(&testkit::pattern::bytes(0, LENGTH as usize));
+            let block = Request {
+                block: NonZeroUsize::new(1400).filter(|_| kind.keeps_messages()),
+                ..Request::default()
+            };
+            let running = request(&source, &sink, size, block);
+            let unit = if kind.keeps_messages() { 1400 } else { 4096 };
+            assert!(running.size() >= size.max(unit), "{name}");
+            let mut outcome = running.run().unwrap();
+            assert_eq!(outcome.ended, Ended::Eof, "{name}: {outcome:?}");
+            assert_eq!(outcome.written, LENGTH, "{name}: {outcome:?}");
+            audit(&mut outcome);
+            let got = sink.finish(LENGTH).unwrap();
+            got.check(&Expect::Pattern(LENGTH), LENGTH)
+                .unwrap_or_else(|why| panic!("{name}: {why}"));
+        }
+    }
+}
+
+#[test]
+fn a_buffer_holds_a_number_for_an_eventfd() {
+    let _dog = watchdog("a_buffer_holds_a_number_for_an_eventfd");
+    for size in [1, 7, 8, 9] {
+        let source = file_with(&[5u64, 7].map(u64::to_ne_bytes).concat());
+        let sink = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let mut outcome = buffered(&source, &sink, size).run().unwrap();
+        assert_eq!((outcome.ended, outcome.written), (Ended::Eof, 16));
+        assert_eq!(outcome.size, size.max(8));
+        audit(&mut outcome);
+        let mut sum = [0; 8];
+        rustix::io::read(&sink, &mut sum).unwrap();
+        assert_eq!(u64::from_ne_bytes(sum), 12);
     }
 }
 
