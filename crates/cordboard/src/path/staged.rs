@@ -92,6 +92,7 @@ impl Staged {
         let passed = (self.chain).pump(self.raw.bytes(), behind, self.made.room());
         self.raw.took(passed.taken);
         self.made.put(passed.made);
+        self.chain.resume_panic();
     }
 
     fn behind(&self, flow: &Flow<'_>) -> Behind {
@@ -137,8 +138,8 @@ impl Staged {
         }
         match self.writer.write(flow, self.made.bytes()) {
             Ok(n) => {
-                flow.stages.inspect(&self.made.bytes()[..n]);
-                self.made.took(n);
+                // Last: a stage may panic, and the counts must be right then too.
+                flow.stages.inspect(self.made.take(n));
                 Verdict::Moved(n as u64)
             }
             Err(verdict) => verdict,
@@ -183,7 +184,9 @@ impl Step for Staged {
 
     fn holds(&self) -> bool {
         let reported = self.failed.is_none() && self.chain.fault().is_none();
-        !self.made.is_empty() || !self.chain.done() || !reported
+        // A stage that has panicked leaves input behind.
+        let holds = !self.raw.is_empty() || !self.made.is_empty();
+        holds || !self.chain.done() || !reported
     }
 
     fn knows_the_end(&self) -> bool {

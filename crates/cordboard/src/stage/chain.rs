@@ -1,6 +1,9 @@
 //! A chain of stages that change the bytes, each with the inspecting stages
 //! before it.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use super::held::Held;
 use super::inspector::Inspector;
 use super::report::StageReport;
@@ -33,64 +36,65 @@ struct Link {
     full: bool,
     done: bool,
     fault: Option<Fault>,
-    /// Output that the next stage has not taken; `None` for the last.
-    held: Option<Held>,
 }
 
 impl Link {
-    /// Calls the stage once, if there is input, or output to make.
-    fn turn(&mut self, input: &[u8], behind: Behind, output: &mut [u8]) -> Passed {
-        if self.done || output.is_empty() {
-            return Passed::default();
+    /// Calls the stage once, if there is input, or output to make. Adds to `passed` what it
+    /// has taken and made.
+    ///
+    /// # Panics
+    ///
+    /// If a stage panics. It is not called again.
+    fn turn(&mut self, input: &[u8], behind: Behind, output: &mut [u8], passed: &mut Passed) {
+        let ends = input.is_empty() && !self.full;
+        if self.done || output.is_empty() || ends && behind == Behind::More {
+            return;
         }
-        let done = if !input.is_empty() || self.full {
-            self.transform(input, output)
-        } else if behind != Behind::More {
-            let done = self.finish(output);
-            let excused = |fault: &Fault| behind == Behind::Cut && fault.errno != Errno::ENOMEM;
-            if done.as_ref().is_err_and(excused) {
-                self.done = true;
-                return Passed::default();
-            }
-            done
-        } else {
-            return Passed::default();
+        // Until the stage has returned.
+        self.done = true;
+        let done = match ends {
+            false => self.transform(input, output, passed),
+            true => self.finish(output, passed),
         };
-        done.unwrap_or_else(|fault| {
+        match done {
+            Ok(done) => self.done = done,
+            Err(fault) if ends && behind == Behind::Cut && fault.errno != Errno::ENOMEM => {}
             // Earlier output is still written.
-            self.fault = Some(fault);
-            self.done = true;
-            Passed::default()
-        })
+            Err(fault) => self.fault = Some(fault),
+        }
     }
 
-    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
-        let passed = self.stage.transform(input, output)?;
-        let idle = passed == Passed::default() && !input.is_empty();
-        if idle || passed.taken > input.len() || passed.made > output.len() {
+    fn transform(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        passed: &mut Passed,
+    ) -> Result<bool, Fault> {
+        let now = self.stage.transform(input, output)?;
+        let idle = now == Passed::default() && !input.is_empty();
+        if idle || now.taken > input.len() || now.made > output.len() {
             return Err(broken(self.stage.name()));
         }
-        self.full = passed.made == output.len();
+        self.full = now.made == output.len();
+        self.taken += now.taken as u64;
+        self.made += now.made as u64;
+        *passed = now;
+        // Last: one of them may panic, and the counts must be right then too.
         for seen in &mut self.before {
-            seen.inspect(&input[..passed.taken]);
+            seen.inspect(&input[..now.taken]);
         }
-        self.taken += passed.taken as u64;
-        self.made += passed.made as u64;
-        Ok(passed)
+        Ok(false)
     }
 
-    fn finish(&mut self, output: &mut [u8]) -> Result<Passed, Fault> {
+    fn finish(&mut self, output: &mut [u8], passed: &mut Passed) -> Result<bool, Fault> {
         let finished = self.stage.finish(output)?;
         let idle = finished.made == 0 && !finished.done;
         if idle || finished.made > output.len() {
             return Err(broken(self.stage.name()));
         }
-        self.done = finished.done;
         self.made += finished.made as u64;
-        Ok(Passed {
-            taken: 0,
-            made: finished.made,
-        })
+        passed.made = finished.made;
+        Ok(finished.done)
     }
 
     fn report(&self) -> StageReport {
@@ -119,6 +123,10 @@ fn broken(name: &str) -> Fault {
 #[derive(Default)]
 pub(crate) struct Chain {
     links: Vec<Link>,
+    /// The output of each stage but the last that the next one has not taken.
+    between: Vec<Held>,
+    /// The payload of a panic of a stage.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 impl Chain {
@@ -131,62 +139,70 @@ impl Chain {
             full: false,
             done: false,
             fault: None,
-            held: None,
         });
     }
 
     /// Allocates the buffers between the stages.
     pub(crate) fn prepare(&mut self) -> Result<(), Errno> {
-        let between = self.links.len().saturating_sub(1);
-        for link in &mut self.links[..between] {
-            link.held = Some(Held::with_capacity(BETWEEN)?);
-        }
+        let between = (1..self.links.len()).map(|_| Held::with_capacity(BETWEEN));
+        self.between = between.collect::<Result<_, _>>()?;
         Ok(())
     }
 
-    /// Takes input and makes output until no stage makes progress.
+    /// Takes input and makes output until no stage makes progress. If a stage panics, it is
+    /// not called again, and the caller counts the result before it continues the panic by
+    /// [`Chain::resume_panic`].
     pub(crate) fn pump(&mut self, input: &[u8], behind: Behind, output: &mut [u8]) -> Passed {
         let mut total = Passed::default();
         loop {
             let mut moved = false;
             for at in 0..self.links.len() {
-                let (before, link) = self.links.split_at_mut(at);
-                let (upstream, link) = (before.last_mut(), &mut link[0]);
-                let (input, behind) = match &upstream {
-                    None => (&input[total.taken..], behind),
-                    Some(up) => {
-                        let held = up.held.as_ref().map_or(&[][..], Held::bytes);
-                        let behind = match up.done {
-                            true if behind != Behind::Cut => Behind::End,
-                            true => Behind::Cut,
-                            false => Behind::More,
-                        };
-                        (held, behind)
-                    }
+                let before = at.checked_sub(1).map(|before| self.links[before].done);
+                let behind = match before {
+                    None => behind,
+                    Some(false) => Behind::More,
+                    Some(true) if behind == Behind::Cut => Behind::Cut,
+                    Some(true) => Behind::End,
+                };
+                let link = &mut self.links[at];
+                let (upstream, downstream) = self.between.split_at_mut(at);
+                let (upstream, mut downstream) = (upstream.last_mut(), downstream.first_mut());
+                let bytes = match &upstream {
+                    None => &input[total.taken..],
+                    Some(held) => held.bytes(),
+                };
+                let room = match &mut downstream {
+                    Some(held) => held.room(),
+                    None => &mut output[total.made..],
                 };
                 let was_done = link.done;
-                let passed = match link.held.take() {
-                    Some(mut held) => {
-                        let passed = link.turn(input, behind, held.room());
-                        held.put(passed.made);
-                        link.held = Some(held);
-                        passed
-                    }
-                    None => {
-                        let passed = link.turn(input, behind, &mut output[total.made..]);
-                        total.made += passed.made;
-                        passed
-                    }
-                };
-                match upstream.and_then(|up| up.held.as_mut()) {
+                let mut passed = Passed::default();
+                let turn = || link.turn(bytes, behind, room, &mut passed);
+                let done = catch_unwind(AssertUnwindSafe(turn));
+                match downstream {
+                    Some(held) => held.put(passed.made),
+                    None => total.made += passed.made,
+                }
+                match upstream {
                     Some(held) => held.took(passed.taken),
                     None => total.taken += passed.taken,
+                }
+                if let Err(payload) = done {
+                    self.panic = Some(payload);
+                    return total;
                 }
                 moved |= passed != Passed::default() || link.done != was_done;
             }
             if !moved {
                 return total;
             }
+        }
+    }
+
+    /// Continues the panic of a stage, if there was one.
+    pub(crate) fn resume_panic(&mut self) {
+        if let Some(payload) = self.panic.take() {
+            resume_unwind(payload);
         }
     }
 
@@ -274,6 +290,50 @@ mod tests {
         }
         chain.prepare().unwrap();
         chain
+    }
+
+    /// Panics at this call.
+    struct Panics(u32);
+
+    impl Transform for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+
+        fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+            if self.0 == 0 {
+                resume_unwind(Box::new(()));
+            }
+            self.0 -= 1;
+            output[0] = input[0];
+            Ok(Passed { taken: 1, made: 1 })
+        }
+
+        fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+            unreachable!("it has panicked");
+        }
+    }
+
+    #[test]
+    fn the_output_of_a_stage_that_panics_is_kept() {
+        let twice = || Box::new(Twice(0)) as Box<dyn Transform>;
+        for (stages, taken, wanted) in [
+            (vec![Box::new(Panics(1)) as _, twice()], 1, &b"aa."[..]),
+            (vec![twice(), Box::new(Panics(3)), twice()], 2, b"aaaabb."),
+        ] {
+            let mut chain = chain(stages);
+            let (mut output, mut total, mut panics) = ([0; 64], Passed::default(), 0);
+            while !chain.done() {
+                let rest = &b"ab"[total.taken..];
+                let passed = chain.pump(rest, Behind::Cut, &mut output[total.made..]);
+                total.taken += passed.taken;
+                total.made += passed.made;
+                panics +=
+                    u32::from(catch_unwind(AssertUnwindSafe(|| chain.resume_panic())).is_err());
+            }
+            assert_eq!((panics, total.taken), (1, taken));
+            assert_eq!(&output[..total.made], wanted);
+        }
     }
 
     #[test]

@@ -41,6 +41,13 @@ impl Held {
         debug_assert!(self.start <= self.end);
     }
 
+    /// Removes bytes from the front, and returns them.
+    pub(crate) fn take(&mut self, bytes: usize) -> &[u8] {
+        self.took(bytes);
+        let buffer = self.buffer.as_deref().unwrap_or_default();
+        &buffer[self.start - bytes..self.start]
+    }
+
     /// Moves the content to the beginning, and returns the room after it.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let buffer = self.buffer.as_deref_mut().unwrap_or_default();
@@ -79,7 +86,7 @@ mod tests {
         let length = held.room().len();
         held.room()[..3].copy_from_slice(b"abc");
         held.put(3);
-        held.took(1);
+        assert_eq!(held.take(1), b"a");
         assert_eq!(held.bytes(), b"bc");
         assert_eq!(held.room().len(), length - 2);
         held.room()[0] = b'd';

@@ -8,7 +8,10 @@ use std::time::Duration;
 use crate::common::{
     self, any, content, file_with, handed_back, is_due, only, pattern, wait, watchdog,
 };
-use cordboard::{Control, DataPath, Ended, Errno, Outcome, Request, Side, Stepping, Transfer};
+use cordboard::stage::{Fault, Finished, Inspect, Passed, Transform};
+use cordboard::{
+    Control, DataPath, Ended, Errno, Outcome, Request, Side, Stage, Stepping, Transfer,
+};
 use rustix::event::Timespec;
 
 const MIB: usize = 1 << 20;
@@ -300,4 +303,103 @@ fn a_sink_that_fails_is_named() {
         (report.ended, report.failed, report.errno),
         (Ended::Error, Some(Side::Sink), Some(Errno::EPIPE))
     );
+}
+
+/// Panics without the panic hook.
+fn panic() -> ! {
+    std::panic::resume_unwind(Box::new(()))
+}
+
+/// Panics when the report is made.
+struct NoDigest;
+
+impl Inspect for NoDigest {
+    fn name(&self) -> &'static str {
+        "no digest"
+    }
+
+    fn inspect(&mut self, _: &[u8]) {}
+
+    fn digest(&self) -> Option<String> {
+        panic()
+    }
+}
+
+/// Passes on this many bytes, then panics.
+struct Few(usize);
+
+impl Transform for Few {
+    fn name(&self) -> &'static str {
+        "few"
+    }
+
+    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+        let n = input.len().min(output.len()).min(self.0);
+        if n == 0 {
+            panic();
+        }
+        output[..n].copy_from_slice(&input[..n]);
+        self.0 -= n;
+        Ok(Passed { taken: n, made: n })
+    }
+
+    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+        panic()
+    }
+}
+
+#[test]
+fn a_stage_that_panics_ends_its_own_transfer() {
+    let _dog = watchdog("a_stage_that_panics_ends_its_own_transfer");
+    let data = pattern(100_000);
+    let copy = |source: std::fs::File, stage: Stage| {
+        let sink = tempfile::tempfile().unwrap();
+        let to = sink.try_clone().unwrap();
+        let transfer = Transfer::owning(source.into(), to.into(), any()).unwrap();
+        let stepping = transfer.stage(stage).unwrap().stepping().unwrap();
+        (stepping, sink)
+    };
+    // In the report: the counts are known.
+    let (mut one, sink) = copy(file_with(&data), Stage::inspecting(NoDigest));
+    let (outcome, _) = to_the_end(&mut one);
+    let report = outcome.report;
+    assert_eq!(
+        (report.ended, report.failed, report.errno),
+        (Ended::Error, None, Some(Errno::ECANCELED))
+    );
+    assert_eq!((report.read, report.written), (100_000, 100_000));
+    assert!(content(&sink) == data);
+    assert!(is_due(&one) && one.step().is_none());
+    assert_eq!(one.progress().written, 100_000);
+    // In a step, and in the settlement: the source is at the byte behind the last one taken.
+    for few in [0, 1, 60_000, 100_000] {
+        let source = file_with(&data);
+        let (mut one, sink) = copy(source.try_clone().unwrap(), Stage::transforming(Few(few)));
+        let outcome = to_the_end(&mut one).0;
+        let report = &outcome.report;
+        assert_eq!(
+            (report.failed, report.errno),
+            (None, Some(Errno::ECANCELED))
+        );
+        let mut got = content(&sink);
+        assert_eq!(got.len() as u64, report.written, "{report:?}");
+        got.extend(handed_back(outcome.stranded));
+        assert!(got == data[..few], "{few}: {report:?}");
+        assert_eq!(
+            (report.read, common::position(&source)),
+            (few as u64, few as u64)
+        );
+    }
+    // Dropped before its first step, in the midst, and while it is settled.
+    for steps in 0..4 {
+        for stage in [Stage::inspecting(NoDigest), Stage::transforming(Few(5))] {
+            let (mut one, _sink) = copy(file_with(&data), stage);
+            for _ in 0..steps {
+                if one.step().is_some() {
+                    break;
+                }
+            }
+            drop(one);
+        }
+    }
 }

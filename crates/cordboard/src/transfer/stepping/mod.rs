@@ -15,7 +15,7 @@ use super::wait::{Clock as _, Interest, Wakeup};
 use super::{Progress, Transfer};
 use crate::errno::Errno;
 use crate::guarded::guarded;
-use crate::report::{Ended, Failure, Outcome, Refusal};
+use crate::report::{Ended, Failure, Outcome, Refusal, Report};
 use crate::request::Backend;
 use crate::sys::{SignalGuard, Stamp};
 
@@ -218,13 +218,14 @@ impl<'a> Stepping<'a> {
         Some(first.unwrap_or_else(|| self.stepper.step(transfer, false, &mut self.poll)))
     }
 
+    /// Takes one turn of the settlement. A panic of a stage ends the transfer, as on an engine.
     fn settle(&mut self, mut settlement: Box<Settlement<'a>>) -> Option<Outcome> {
         let guard = settlement.transfer().needs_guard().then(SignalGuard::start);
-        let settled = settlement.turn(&mut self.poll, false);
+        let settled = guarded(|| settlement.turn(&mut self.poll, false));
         drop(guard);
         match settled {
-            Settled::Again => self.step_fd.set_due(),
-            Settled::Wait(wait) => {
+            Some(Settled::Again) => self.step_fd.set_due(),
+            Some(Settled::Wait(wait)) => {
                 // The settlement takes no notice of the control any more.
                 let interest = Interest {
                     wake: None,
@@ -232,26 +233,64 @@ impl<'a> Stepping<'a> {
                 };
                 self.step_fd.wait(&interest, wait.timeout);
             }
-            Settled::Done => {
-                let (mut outcome, open) = settlement.finish(&mut self.poll);
-                self.step_fd.forget();
-                self.step_fd.set_due();
-                outcome.report.closed(open.close(false));
-                let report = &outcome.report;
-                self.progress = Progress {
-                    read: report.read,
-                    written: report.written,
-                    dropped: report.dropped,
-                    pending_reads: 0,
-                    pending_writes: 0,
-                    elapsed: report.elapsed,
-                    ..self.progress
-                };
-                return Some(outcome);
+            Some(Settled::Done) => return Some(self.finish(*settlement)),
+            None => {
+                self.leave(&settlement);
+                guarded(|| drop(settlement));
+                return Some(self.lost());
             }
         }
         self.stage = Stage::Settles(settlement);
         None
+    }
+
+    fn finish(&mut self, settlement: Settlement<'a>) -> Outcome {
+        self.leave(&settlement);
+        let outcome = guarded(|| {
+            let (mut outcome, open) = settlement.finish(&mut self.poll);
+            outcome.report.closed(open.close(false));
+            outcome
+        });
+        let outcome = outcome.unwrap_or_else(|| self.lost());
+        let report = &outcome.report;
+        self.progress = Progress {
+            read: report.read,
+            written: report.written,
+            dropped: report.dropped,
+            elapsed: report.elapsed,
+            ..self.progress
+        };
+        outcome
+    }
+
+    /// Removes the descriptors of the transfer, which may be closed then, and notes the last
+    /// counts.
+    fn leave(&mut self, settlement: &Settlement<'a>) {
+        self.step_fd.forget();
+        self.step_fd.set_due();
+        let elapsed = self.poll.now().saturating_sub(self.stepper.start);
+        self.progress = Progress {
+            pending_reads: 0,
+            pending_writes: 0,
+            ..settlement.transfer().progress(elapsed)
+        };
+    }
+
+    /// Returns the outcome of a transfer that a panic has dropped, with the last counts.
+    fn lost(&self) -> Outcome {
+        let progress = &self.progress;
+        let report = Report {
+            read: progress.read,
+            written: progress.written,
+            dropped: progress.dropped,
+            stranded: progress.in_transit(),
+            elapsed: progress.elapsed,
+            ..Report::nothing(None, Some(Errno::ECANCELED))
+        };
+        Outcome {
+            report,
+            stranded: None,
+        }
     }
 }
 
@@ -266,7 +305,10 @@ impl Drop for Stepping<'_> {
         let cancelled = Turn::Done(Ended::Cancelled);
         // The caller's handlers see no signal that the library raises.
         let _guard = SignalGuard::start();
-        match std::mem::replace(&mut self.stage, Stage::Ended) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Ended);
+        // A stage may panic. While the caller's thread unwinds, a second panic would abort the
+        // process.
+        guarded(|| match stage {
             // In a child of fork(2): the transfer belongs to the parent.
             Stage::Runs(transfer) if !self.home.is_here() => transfer.drop_without_close(),
             Stage::Settles(settlement) if !self.home.is_here() => std::mem::forget(settlement),
@@ -278,7 +320,7 @@ impl Drop for Stepping<'_> {
                 let _ = open.close(false);
             }
             Stage::Ended => {}
-        }
+        });
     }
 }
 
