@@ -15,8 +15,9 @@ use crate::compose::{
 };
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
+use crate::plan;
 use crate::report::{Ended, Refusal};
-use crate::request::{DataPath, Request, Schedule, Switches};
+use crate::request::{DataPath, Request, Schedule};
 use crate::sys::{SignalGuard, again};
 use crate::transfer::{Control, Observer};
 
@@ -45,8 +46,7 @@ pub(super) fn run(
     waiter: &mut dyn Waiter,
 ) -> Result<BufferedOutcome, Refusal> {
     let no_descriptor = |errno| Refusal::NoDescriptor { errno };
-    let switches = parts.request.switches.unwrap_or_else(Switches::all);
-    let by_splice = switches.allows(DataPath::Splice);
+    let by_splice = plan::switches(&parts.request)?.allows(DataPath::Splice);
     let length = (parts.size / 8).clamp(SHORTEST, LONGEST);
     let store = Store::new(files, length, by_splice);
     store

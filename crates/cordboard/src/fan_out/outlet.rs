@@ -17,8 +17,9 @@ use crate::endpoint::{Endpoint, Side};
 use crate::engine::{self, Running};
 use crate::errno::Errno;
 use crate::pipe::{CallerPipe, NoWait};
+use crate::plan;
 use crate::report::Refusal;
-use crate::request::{DataPath, Request, Size, Switches};
+use crate::request::{DataPath, Request, Size};
 use crate::sys::{self, again};
 
 /// Where the bytes of a sink are written.
@@ -82,8 +83,7 @@ impl<'a> Outlet<'a> {
             Target::Sink => CallerPipe::new(Side::Sink, &endpoint),
             Target::Private(..) | Target::Ending(..) => None,
         };
-        let switches = request.switches.unwrap_or_else(Switches::all);
-        let allowed = switches.allows(DataPath::Splice);
+        let allowed = plan::switches(request)?.allows(DataPath::Splice);
         Ok(Outlet {
             endpoint,
             policy,

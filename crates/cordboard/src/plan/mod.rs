@@ -89,7 +89,7 @@ fn decide_between<'a>(
 }
 
 /// Returns the allowed paths: those of the request, or else of the environment.
-fn switches(request: &Request) -> Result<Switches, Refusal> {
+pub(crate) fn switches(request: &Request) -> Result<Switches, Refusal> {
     match request.switches {
         Some(switches) => Ok(switches),
         None => Ok(Switches::from_env()?),

@@ -3,6 +3,7 @@
 mod buffer;
 #[path = "../common/mod.rs"]
 mod common;
+mod environment;
 mod fan_in;
 mod fan_out;
 mod forks;
