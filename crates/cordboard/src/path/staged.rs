@@ -48,6 +48,8 @@ pub(crate) struct Staged {
     nothing: bool,
     /// The source's error.
     failed: Option<Errno>,
+    /// There was no memory for all bytes to hand back.
+    lacked: bool,
 }
 
 impl Staged {
@@ -84,6 +86,7 @@ impl Staged {
             ended: false,
             nothing: flow.allowance.is_over() && flow.read() == 0,
             failed: None,
+            lacked: false,
         })
     }
 
@@ -201,17 +204,31 @@ impl Step for Staged {
         [self.reader.second(), self.writer.second()]
     }
 
-    /// Returns all remaining output.
+    /// Returns all remaining output. Without memory for it, returns the output up to there.
     fn strand(&mut self) -> Option<Stranded> {
-        let mut all = self.made.bytes().to_vec();
-        while !self.chain.done() {
+        let mut all = Vec::new();
+        loop {
+            let bytes = self.made.bytes();
+            // The double of what is there may be too much.
+            let room = all.try_reserve(bytes.len());
+            if room.is_err() && all.try_reserve_exact(bytes.len()).is_err() {
+                self.lacked = true;
+                break;
+            }
+            all.extend_from_slice(bytes);
             self.made.clear();
+            if self.chain.done() {
+                break;
+            }
             self.pump(Behind::Cut);
-            all.extend_from_slice(self.made.bytes());
         }
         self.raw.clear();
         self.made.clear();
         (!all.is_empty()).then_some(Stranded::Buffer(all))
+    }
+
+    fn lacked_memory(&self) -> Option<Errno> {
+        self.lacked.then_some(Errno::ENOMEM)
     }
 
     /// The source was rewound over the input, so it is no longer at its end.

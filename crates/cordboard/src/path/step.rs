@@ -101,6 +101,11 @@ pub(crate) trait Step {
         None
     }
 
+    /// Returns `ENOMEM` if [`Step::strand`] had no memory for all bytes.
+    fn lacked_memory(&self) -> Option<Errno> {
+        None
+    }
+
     /// Discards everything held, because the source was rewound.
     fn forget(&mut self) {}
 

@@ -213,6 +213,9 @@ impl<'a> Settlement<'a> {
             if let Some(errno) = path.unreported() {
                 ending.fail(Side::Source, errno);
             }
+            if let Some(errno) = path.lacked_memory() {
+                ending.fail(None, errno);
+            }
             path.finish(&mut transfer.flow);
         }
         if let Some(errno) = transfer.flow.sink_closed {

@@ -9,7 +9,8 @@ use std::os::unix::net::UnixStream;
 
 use crate::common::{self, any, content, file_with, only, pattern, run, watchdog};
 use cordboard::DataPath::{ReadWrite, Splice};
-use cordboard::{Control, Ended, Errno, Request, Side, Stranded, Transfer};
+use cordboard::stage::{Fault, Finished, Passed, Transform};
+use cordboard::{Control, Ended, Errno, Request, Side, Stage, Stranded, Transfer};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use testkit::needs::Need;
 
@@ -230,6 +231,68 @@ fn no_memory_for_what_is_handed_back() {
     assert_eq!((report.read, report.written), (131_072, 65_536));
     assert!(matches!(outcome.stranded, Some(Stranded::Pipe(_))));
     assert!(common::handed_back(outcome.stranded) == data[65_536..131_072]);
+}
+
+/// Makes this many bytes at the end of the source.
+struct Expands(usize);
+
+impl Transform for Expands {
+    fn name(&self) -> &'static str {
+        "expands"
+    }
+
+    fn transform(&mut self, input: &[u8], _: &mut [u8]) -> Result<Passed, Fault> {
+        Ok(Passed {
+            taken: input.len(),
+            made: 0,
+        })
+    }
+
+    fn finish(&mut self, output: &mut [u8]) -> Result<Finished, Fault> {
+        let made = self.0.min(output.len());
+        output[..made].fill(7);
+        self.0 -= made;
+        Ok(Finished {
+            made,
+            done: self.0 == 0,
+        })
+    }
+}
+
+/// The output of a stage does not fit into the memory. The bytes up to there are handed back.
+#[test]
+fn no_memory_for_the_output_of_a_stage_that_is_handed_back() {
+    let _dog = watchdog("no_memory_for_the_output_of_a_stage_that_is_handed_back");
+    if !common::alone!() {
+        return;
+    }
+    const LENGTH: usize = 64 << 20;
+    let source = file_with(b"");
+    let (mut reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+    let transfer = transfer
+        .stage(Stage::transforming(Expands(LENGTH)))
+        .unwrap();
+    let transfer = transfer
+        .control(&control)
+        .observe(common::meanwhile(|| control.cancel()));
+    let (before, _) = no_more_memory(16 << 20, 0);
+    let outcome = transfer.run();
+    setrlimit(Resource::As, before).unwrap();
+    drop(sink);
+    let report = &outcome.report;
+    assert_eq!(
+        (report.ended, report.failed, report.errno),
+        (Ended::Error, None, Some(Errno::ENOMEM)),
+        "{report:?}"
+    );
+    let stranded = common::handed_back(outcome.stranded);
+    assert_eq!(stranded.len() as u64, report.stranded);
+    let mut got = Vec::new();
+    reader.read_to_end(&mut got).unwrap();
+    got.extend(stranded);
+    assert!(got.len() < LENGTH && got.iter().all(|byte| *byte == 7));
 }
 
 /// Beyond the user's limit every new pipe has one or two pages, and growing it is
