@@ -209,7 +209,9 @@ impl<'o> Pump<'_, 'o> {
             };
             let moved = self.take_in() | self.keep(full) | forwarded;
             if self.store.failed.is_some() {
-                self.stop();
+                // The first pipe may be smaller than the bytes that were read.
+                self.intake.close();
+                self.first.held += self.intake.arrived() as usize;
             }
             if self.intake.has_ended() && self.first.held == 0 && self.store.is_empty() {
                 return;

@@ -213,6 +213,23 @@ impl<'a> Intake<'a> {
         }
     }
 
+    /// Takes nothing more from the source. If bytes that were read are still to go into the
+    /// channel, the transfer ends after them, and at once otherwise.
+    pub(crate) fn close(&mut self) {
+        let Some(transfer) = &mut self.transfer else {
+            return;
+        };
+        if !transfer.stop_reading() {
+            return self.stop(Ended::Cancelled);
+        }
+        let waits_for_room = matches!(&self.next, Next::Wait(wait)
+            if matches!(wait.target, WaitFor::Side(Side::Sink) | WaitFor::Backoff(Side::Sink)));
+        if !waits_for_room && !matches!(self.next, Next::End(_)) {
+            // The step does not read the source, which may be locked.
+            (self.next, self.source_polled) = (Next::Step, true);
+        }
+    }
+
     /// Ends the transfer early. Bytes that it has read and not written go into the
     /// channel as far as there is room, and back to the source otherwise.
     pub(crate) fn stop(&mut self, ended: Ended) {

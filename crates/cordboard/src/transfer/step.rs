@@ -153,6 +153,12 @@ impl Transfer<'_> {
         }
     }
 
+    /// Takes no more bytes. Returns whether bytes that were read are still to be written.
+    pub(crate) fn stop_reading(&mut self) -> bool {
+        self.flow.allowance.close();
+        self.holds()
+    }
+
     /// Returns whether the source is a pipe without bytes.
     pub(super) fn source_is_empty(&self) -> bool {
         let source = &self.flow.source;

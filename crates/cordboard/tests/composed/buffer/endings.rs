@@ -1,12 +1,13 @@
 //! Sources, sinks and buffers that fail; cancelled transfers.
 
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cordboard::buffer::Place;
-use cordboard::{Control, Ended, Errno, Observer, Progress, Side};
+use cordboard::{Control, DataPath, Ended, Errno, Observer, Progress, Request, Side, Switches};
 
-use super::runs::{audit, buffered, until};
+use super::runs::{audit, buffered, request, until};
 use crate::common::mount::Mount;
 use crate::common::{
     From, MIB, SOURCES, Source, alone, content, content_of, file_with, pattern, position, tcp_pair,
@@ -210,6 +211,50 @@ fn a_limit_of_file_size_is_an_error_of_the_buffer() {
     assert!(got.join().unwrap() == data[..outcome.written as usize]);
     assert_eq!((outcome.failed, outcome.errno), (None, Some(Errno::EFBIG)));
     assert_eq!(position(&source), outcome.read);
+    audit(&mut outcome);
+}
+
+/// A read takes more bytes than the first private pipe holds. The rest goes there once the sink
+/// has accepted bytes.
+#[test]
+fn a_full_buffer_with_small_pipes_strands_nothing() {
+    if !alone!() {
+        return;
+    }
+    let _dog = watchdog("a_full_buffer_with_small_pipes_strands_nothing");
+    const LIMIT: u64 = 100_000;
+    let set_size = libc::F_SETPIPE_SZ as u32;
+    testkit::refuse::refuse_where(testkit::refuse::FCNTL, 1, set_size, libc::EPERM);
+    let source = std::fs::File::open("/dev/zero").unwrap();
+    // It is read into a buffer. The pages of the private pipes go into the files.
+    let from = source.as_raw_fd() as u32;
+    testkit::refuse::refuse_where(libc::SYS_splice, 0, from, libc::EINVAL);
+    let (reader, sink) = std::io::pipe().unwrap();
+    let limit = rustix::process::Rlimit {
+        current: Some(LIMIT),
+        maximum: None,
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    let control = Control::new().unwrap();
+    control.pause();
+    let got = std::thread::spawn(move || content_of(reader));
+    let paths = [DataPath::Splice, DataPath::ReadWrite];
+    let by_read = Request {
+        switches: Some(Switches::only(&paths)),
+        ..Request::default()
+    };
+    let mut outcome = std::thread::scope(|scope| {
+        let running = request(&source, &sink, 8 << 20, by_read).control(&control);
+        let outcome = scope.spawn(|| running.run().unwrap());
+        until("a file is full", || has_memory_of(LIMIT));
+        control.resume();
+        outcome.join().unwrap()
+    });
+    drop(sink);
+    assert_eq!(got.join().unwrap().len() as u64, outcome.written);
+    assert_eq!((outcome.failed, outcome.errno), (None, Some(Errno::EFBIG)));
+    assert_eq!(outcome.stranded, 0);
+    assert_eq!(outcome.source.path, [DataPath::ReadWrite]);
     audit(&mut outcome);
 }
 
