@@ -28,8 +28,10 @@ pub struct BufferedOutcome {
     pub ended: Ended,
     /// The side that has failed. `None` with [`Ended::Error`]: the buffer has failed.
     pub failed: Option<Side>,
-    /// The errno of the failure. If a file of the buffer could not be written
-    /// (`ENOSPC`), the sink has accepted every byte that was read.
+    /// The errno of the failure. If a write into a file of the buffer has failed
+    /// (`ENOSPC`), the sink has accepted every byte that was read. If bytes in a file are
+    /// lost, because they cannot be read or their writeback has failed (`EIO`, `ENOSPC`),
+    /// they count as stranded, and [`BufferedOutcome::unwritten`] ends before them.
     pub errno: Option<Errno>,
     /// The size of the buffer, as [`Buffered::size`](crate::Buffered::size) returns it.
     pub size: u64,

@@ -14,7 +14,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use super::unwritten::Part;
 use crate::compose::{Channel, content, read_exactly};
 use crate::errno::Errno;
-use crate::sys::{again, beyond, pread, pwrite};
+use crate::sys::{again, beyond, pread, pwrite, writeback_error};
 
 /// Bytes of one read or write through user space.
 const PIECE: usize = 64 << 10;
@@ -119,6 +119,8 @@ pub(super) struct Store {
     refused: Vec<u8>,
     copies_in: bool,
     copies_out: bool,
+    /// The writeback of a file has failed, so the bytes in the files may be wrong.
+    lost: bool,
     /// Bytes that have passed through the files.
     pub(super) stored: u64,
     /// Why nothing more can be stored.
@@ -138,6 +140,7 @@ impl Store {
             refused: Vec::new(),
             copies_in: !by_splice,
             copies_out: !by_splice,
+            lost: false,
             stored: 0,
             failed: None,
         }
@@ -250,7 +253,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the pipe is full. Any other: a page of the file cannot be read.
+    /// `EAGAIN`: the pipe is full. Any other: a page of the file cannot be read, or was not
+    /// written to the device.
     pub(super) fn take(&mut self, pipe: BorrowedFd<'_>) -> Result<usize, Errno> {
         if !self.front.is_empty() {
             let n = again(|| rustix::io::write(pipe, &self.front))?;
@@ -281,14 +285,25 @@ impl Store {
             let spliced = again(|| splice(file, Some(&mut at), into, None, left, flags));
             done = spliced.map_err(Errno::from);
         }
+        // A page whose writeback has failed is read back as zeros once it has left the cache.
+        let on_disk = matches!(self.files, Files::Directory(_));
+        let mut check = |file: &OwnedFd| match on_disk {
+            true => writeback_error(file.as_fd()).inspect_err(|_| self.lost = true),
+            false => Ok(()),
+        };
         let n = match done {
             Err(errno) if errno.is_refusal_or_invalid() => {
                 self.copies_out = true;
                 let mut bytes = vec![0; left.min(PIECE)];
                 let n = again(|| pread(first.file.as_fd(), &mut bytes, first.taken))?;
+                check(&first.file)?;
                 again(|| rustix::io::write(pipe, &bytes[..n]))?
             }
-            done => done?,
+            done => {
+                let n = done?;
+                check(&first.file)?;
+                n
+            }
         };
         if n == 0 {
             // The file is shorter than the bytes that were written to it.
@@ -352,6 +367,9 @@ impl Store {
             file: segment.file,
         };
         let mut parts = vec![Part::Bytes(self.front)];
+        if self.lost {
+            return parts;
+        }
         if let Some(staged) = self.staged {
             let reader = staged.pipe.close_writer();
             parts.extend(content(&reader, false).into_iter().map(Part::Bytes));

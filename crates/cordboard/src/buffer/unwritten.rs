@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{Error, Read, Result};
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::sys::{again, pread};
+use crate::sys::{again, pread, writeback_error};
 
 /// A part of the bytes.
 #[derive(Debug)]
@@ -72,6 +72,8 @@ impl Read for Unwritten {
                     let most = most.min(into.len());
                     let done = again(|| pread(file.as_fd(), &mut into[..most], *at));
                     let n = done.map_err(|errno| Error::from_raw_os_error(errno.raw_os_error()))?;
+                    writeback_error(file.as_fd())
+                        .map_err(|errno| Error::from_raw_os_error(errno.raw()))?;
                     *at += n as u64;
                     n
                 }

@@ -101,4 +101,4 @@ pub(crate) use table::Thread;
 pub(crate) use unreadable::write_unreadable;
 pub(crate) use vmsplice::{is_over, read_across};
 pub(crate) use with_end::WithEnd;
-pub(crate) use writeback::start_writeback;
+pub(crate) use writeback::{start_writeback, writeback_error};

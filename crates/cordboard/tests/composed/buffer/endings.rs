@@ -258,6 +258,59 @@ fn a_full_buffer_with_small_pipes_strands_nothing() {
     audit(&mut outcome);
 }
 
+/// The bytes may be zeros on the device.
+#[test]
+fn a_failed_writeback_ends_the_transfer() {
+    let _dog = watchdog("a_failed_writeback_ends_the_transfer");
+    let directory = tempfile::tempdir().unwrap();
+    let data = pattern(6 * MIB);
+    let run = |place: Place, switches, errno: Errno| {
+        let source = file_with(&data);
+        let (reader, sink) = std::io::pipe().unwrap();
+        let control = Control::new().unwrap();
+        control.pause();
+        let got = std::thread::spawn(move || content_of(reader));
+        let by = Request {
+            switches,
+            ..Request::default()
+        };
+        let mut outcome = std::thread::scope(|scope| {
+            let running = request(&source, &sink, 8 << 20, by).control(&control);
+            let running = running.place(place);
+            let (tell, told) = std::sync::mpsc::channel();
+            let outcome = scope.spawn(move || {
+                tell.send(rustix::thread::gettid()).unwrap();
+                testkit::refuse::refuse(&[libc::SYS_sync_file_range], errno.raw());
+                running.run().unwrap()
+            });
+            let task = format!("/proc/self/task/{}", told.recv().unwrap().as_raw_nonzero());
+            // All is taken, or the buffer has failed.
+            until("it waits", || polls(task.as_ref()));
+            control.resume();
+            outcome.join().unwrap()
+        });
+        drop(sink);
+        let got = got.join().unwrap();
+        assert!(got == data[..outcome.written as usize]);
+        // The source is rewound.
+        assert_eq!(position(&source), outcome.written);
+        audit(&mut outcome);
+        (outcome.ended, outcome.failed, outcome.errno)
+    };
+    for switches in [None, Some(Switches::only(&[DataPath::ReadWrite]))] {
+        let on_disk = || Place::Directory(directory.path().to_path_buf());
+        for errno in [Errno::EIO, Errno::ENOSPC] {
+            let ended = run(on_disk(), switches, errno);
+            assert_eq!(ended, (Ended::Error, None, Some(errno)));
+        }
+        for errno in [Errno::ENOSYS, Errno::EPERM, Errno::EINVAL] {
+            assert_eq!(run(on_disk(), switches, errno), (Ended::Eof, None, None));
+        }
+        let in_memory = run(Place::Memory, switches, Errno::EIO);
+        assert_eq!(in_memory, (Ended::Eof, None, None));
+    }
+}
+
 #[test]
 fn a_directory_that_is_missing_is_refused() {
     let (source, sink) = (file_with(b"abc"), file_with(b""));
