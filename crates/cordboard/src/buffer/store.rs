@@ -214,7 +214,13 @@ impl Store {
                 // The file system has no `splice_write`, or a filter refuses the call.
                 self.copies_in = true;
                 let mut bytes = vec![0; most.min(PIECE)];
-                let n = again(|| rustix::io::read(pipe, &mut bytes))?;
+                let n = match again(|| rustix::io::read(pipe, &mut bytes)) {
+                    Ok(n) => n,
+                    Err(errno) => {
+                        self.drop_empty(0);
+                        return Err(errno.into());
+                    }
+                };
                 bytes.truncate(n);
                 let kept = write_all(last, &bytes);
                 if let Err((written, errno)) = kept {

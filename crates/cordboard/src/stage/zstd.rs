@@ -55,6 +55,9 @@ impl Transform for Compress {
 /// back more than 2^27 bytes, which only `--long` makes.
 const TOO_LARGE: &str = "Frame requires too much memory for decoding";
 
+/// The library's message for a frame that names a dictionary, of which it has none.
+const DICTIONARY: &str = "Dictionary mismatch";
+
 /// The library's message if it cannot allocate, which it does with the first
 /// bytes of a frame.
 const NO_MEMORY: &str = "Allocation error : not enough memory";
@@ -94,6 +97,9 @@ impl Transform for Decompress {
                      (zstd -d --long=31 decompresses it)"
                         .to_owned()
                 }
+                _ if fault.why == DICTIONARY => "the zstd data needs its dictionary \
+                     (zstd -d -D FILE decompresses it)"
+                    .to_owned(),
                 true if self.taken > 0 => {
                     format!("corrupt zstd data after {}: {fault}", Bytes(self.taken))
                 }
@@ -221,6 +227,15 @@ mod tests {
             let told = told(&[before, &long].concat());
             assert!(told.starts_with("the window of the zstd data"), "{told}");
             assert!(told.contains("--long=31"), "{told}");
+        }
+        // A dictionary with the number 5 (RFC 8878, 3.1.1.1.3).
+        let other = [0x28, 0xb5, 0x2f, 0xfd, 1, 7 << 3, 5, 1, 0, 0];
+        for before in [&b""[..], &frame] {
+            let told = told(&[before, &other].concat());
+            assert!(
+                told.starts_with("the zstd data needs its dictionary"),
+                "{told}"
+            );
         }
         let mut damaged = frame.clone();
         *damaged.last_mut().unwrap() ^= 1;

@@ -27,6 +27,11 @@ impl Transfer<'_> {
     }
 
     fn give_back(&mut self) -> Option<Stranded> {
+        if self.current.is_none() && self.holds() {
+            // The transfer has taken no step. The output of its stages for no byte, such as an
+            // empty frame, is made by a path. Without memory for one, there is none.
+            let _ = self.current_path();
+        }
         self.put_back();
         let held = (self.current.as_mut())
             .filter(|(_, path)| path.holds())

@@ -15,7 +15,7 @@ use crate::report::{Chosen, Ended};
 use crate::request::{DataPath, Declined, Why};
 
 /// The next path runs on another kind of thread.
-struct NotHere;
+pub(super) struct NotHere;
 
 /// The number of times that an unconfirmed end is checked again: with the pauses in
 /// between, for a second. On a dead connection, the call that confirms the end
@@ -232,7 +232,7 @@ impl Transfer<'_> {
     }
 
     /// Returns the current path; starts the next one of the route if there is none.
-    fn current_path(&mut self) -> Result<Option<DataPath>, NotHere> {
+    pub(super) fn current_path(&mut self) -> Result<Option<DataPath>, NotHere> {
         loop {
             if let Some((name, _)) = &self.current {
                 return Ok(Some(*name));

@@ -110,6 +110,16 @@ fn pages_of_a_file_are_read_before_the_next_pipe_is_locked() {
     assert_eq!(left, [b"behind"]);
 }
 
+/// A page of the pipe cannot be read.
+#[test]
+fn a_read_that_fails_leaves_no_empty_file() {
+    let (from, _into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+    let mut store = Store::new(Files::Memory, 4096, false);
+    assert_eq!(store.fill(from.as_fd(), 10), 0);
+    assert_eq!(store.failed, Some(Errno::EAGAIN));
+    assert!(store.is_empty());
+}
+
 #[test]
 fn a_directory_keeps_no_names() {
     let directory = tempfile::tempdir().unwrap();

@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 
 use super::*;
 use crate::common::{
-    BOUNDARIES, From, MIB, SOURCES, Source, any, audit, content, handed_back, meanwhile, watchdog,
+    BOUNDARIES, From, MIB, SOURCES, Source, any, audit, content, file_with, handed_back, meanwhile,
+    watchdog,
 };
 use cordboard::{Control, Ended, Errno, Side};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -203,6 +204,30 @@ fn cancelled_before_a_full_pipe_the_rest_of_the_frame_is_handed_back() {
         let read = report.read as usize;
         assert!(unpacked(&all) == data[..read]);
         assert!(source.rest() == data[read..]);
+    }
+}
+
+#[test]
+fn cancelled_before_its_first_step_an_empty_frame_is_handed_back() {
+    let _dog = watchdog("cancelled_before_its_first_step_an_empty_frame_is_handed_back");
+    for full in [false, true] {
+        let source = file_with(b"not read");
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let room = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+        let before = vec![0; if full { room } else { 0 }];
+        writer.write_all(&before).unwrap();
+        let control = Control::new().unwrap();
+        control.cancel();
+        let transfer = transfer(&source, &writer, any(), &["zstd"]);
+        let outcome = transfer.control(&control).run();
+        drop(writer);
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        let (report, all) = made("cancelled", outcome, &got[before.len()..]);
+        assert_eq!((report.ended, report.read), (Ended::Cancelled, 0));
+        assert_eq!(report.stranded > 0, full, "{report:?}");
+        assert!(!all.is_empty() && unpacked(&all).is_empty());
+        assert_eq!(common::position(&source), 0);
     }
 }
 
