@@ -10,9 +10,14 @@ use super::server::Server;
 /// A client with a transfer that cannot complete: the client does not read, and the data
 /// exceed all buffers.
 fn stuck(server: &Server) -> (Client, TcpStream) {
+    stuck_with(server, "TYPE I")
+}
+
+fn stuck_with(server: &Server, kind: &str) -> (Client, TcpStream) {
     let file = std::fs::File::create(server.path("large")).unwrap();
     file.set_len(1 << 30).unwrap();
     let mut client = server.anonymous();
+    client.ask(kind, 200);
     let mut data = client.passive();
     client.ask("RETR large", 150);
     data.read_exact(&mut [0; 1000]).unwrap();
@@ -60,6 +65,36 @@ fn an_abort_ends_the_transfer_and_resets_its_connection() {
         for code in codes {
             client.expect(*code);
         }
+    }
+}
+
+/// The commands behind an ABOR are carried out after the transfer.
+#[test]
+fn each_command_behind_an_abort_is_answered() {
+    let server = Server::start(&[]);
+    for kind in ["TYPE I", "TYPE A"] {
+        for (commands, codes) in [
+            ("ABOR\r\nABOR\r\n", &[426, 226, 226][..]),
+            ("ABOR\r\nNOOP\r\nSTAT\r\n", &[426, 226, 200, 211]),
+            (
+                "NOOP\r\nABOR\r\nNOOP\r\nABOR\r\n",
+                &[200, 426, 226, 200, 226],
+            ),
+        ] {
+            let (mut client, data) = stuck_with(&server, kind);
+            client.send_bytes(commands.as_bytes());
+            for code in codes {
+                client.expect(*code);
+            }
+            assert!(is_reset(data));
+            client.ask("NOOP", 200);
+        }
+    }
+    let mut client = server.ann();
+    client.epsv();
+    client.send("RETR large\r\nABOR\r\nABOR\r\nNOOP");
+    for code in [425, 226, 226, 200] {
+        client.expect(code);
     }
 }
 

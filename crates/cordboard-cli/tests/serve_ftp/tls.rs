@@ -305,6 +305,29 @@ fn a_client_that_does_not_read_can_abort() {
     assert!(cut > 0);
 }
 
+#[test]
+fn each_command_behind_an_abort_is_answered() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    let file = std::fs::File::create(server.path("f")).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let mut client = certificate.ann(&server);
+    for (line, commands, codes) in [
+        ("RETR f", "ABOR\r\nABOR", &[426, 226, 226][..]),
+        ("STOR up", "ABOR\r\nABOR", &[426, 226, 226]),
+        ("RETR f", "ABOR\r\nNOOP\r\nSTAT", &[426, 226, 200, 211]),
+    ] {
+        let data = client.passive();
+        client.ask(line, 150);
+        client.send(commands);
+        for code in codes {
+            client.expect(*code);
+        }
+        assert!(is_reset(data), "{line}");
+        client.ask("NOOP", 200);
+    }
+}
+
 /// The data connection is also reset during the handshake, and during an upload.
 #[test]
 fn an_encrypted_transfer_without_bytes_is_reset() {

@@ -22,16 +22,36 @@ enum Question {
 /// The commands that were read and have no reply, in their order. They are read before their
 /// replies can be sent, so that an ABOR behind them is seen.
 #[derive(Debug, Default)]
-pub struct Asked(VecDeque<Question>);
+pub struct Asked {
+    questions: VecDeque<Question>,
+    is_aborted: bool,
+}
 
 impl Asked {
+    /// `is_aborted`: an ABOR was taken before.
+    pub fn after(is_aborted: bool) -> Asked {
+        Asked {
+            questions: VecDeque::new(),
+            is_aborted,
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.questions.is_empty()
     }
 
     /// Returns whether a STAT waits for a reply.
     pub fn asks_status(&self) -> bool {
-        self.0.contains(&Question::Status)
+        self.questions.contains(&Question::Status)
+    }
+
+    /// Removes the next command if it is ABOR. Returns whether it is. The replies to ABOR come at
+    /// the end of the transfer, and those to the commands behind it come later. So the session
+    /// carries out these commands after the transfer.
+    pub fn take_abort(&mut self, lines: &mut Lines) -> bool {
+        let takes = !self.is_aborted && lines.take(b"ABOR");
+        self.is_aborted |= takes;
+        takes
     }
 
     /// Returns whether a command can be taken now.
@@ -44,18 +64,19 @@ impl Asked {
             (&b"STAT"[..], Question::Status),
             (b"NOOP", Question::Nothing),
         ];
-        let mut commands = commands.into_iter().filter(|_| self.0.len() < MOST);
+        let takes = !self.is_aborted && self.questions.len() < MOST;
+        let mut commands = commands.into_iter().filter(|_| takes);
         Some(commands.find(|(command, _)| lines.is_next(command))?.1)
     }
 
     /// Removes the commands that come next, and stores them. Returns whether there are any.
     pub fn take(&mut self, lines: &mut Lines) -> bool {
-        let before = self.0.len();
+        let before = self.questions.len();
         while let Some(question) = self.next(lines) {
             lines.next();
-            self.0.push_back(question);
+            self.questions.push_back(question);
         }
-        self.0.len() > before
+        self.questions.len() > before
     }
 
     /// Sends the replies for which the socket has room. A wait for the client would delay the
@@ -63,7 +84,7 @@ impl Asked {
     /// wait. Returns `false` if the connection has failed.
     pub fn answer(&mut self, lines: &mut Lines, status: Option<&str>) -> bool {
         while let Some(reply) = self.reply(status).filter(|_| lines.can_send()) {
-            self.0.pop_front();
+            self.questions.pop_front();
             if lines.reply(reply.0, reply.1.as_bytes()).is_err() {
                 self.give_up(lines);
                 return false;
@@ -80,7 +101,7 @@ impl Asked {
 
     fn finish_until(&mut self, lines: &mut Lines, status: &str, until: Instant) -> bool {
         while let Some((code, text)) = self.reply(Some(status)) {
-            self.0.pop_front();
+            self.questions.pop_front();
             // Each further reply could wait as long as this one.
             if lines.reply(code, text.as_bytes()).is_err() || Instant::now() >= until {
                 self.give_up(lines);
@@ -92,12 +113,12 @@ impl Asked {
 
     fn give_up(&mut self, lines: &mut Lines) {
         lines.cut();
-        self.0.clear();
+        self.questions.clear();
     }
 
     /// Returns the next reply.
     fn reply<'a>(&self, status: Option<&'a str>) -> Option<(u16, &'a str)> {
-        match self.0.front()? {
+        match self.questions.front()? {
             Question::Status => status.map(|text| (213, text)),
             Question::Nothing => Some((200, "OK")),
         }
@@ -152,7 +173,7 @@ mod tests {
     #[test]
     fn a_client_that_does_not_read_gets_no_further_replies() {
         let (_client, mut lines, mut asked) = asked(b"");
-        asked.0.extend([Question::Status; 10_000]);
+        asked.questions.extend([Question::Status; 10_000]);
         assert!(!asked.finish_until(&mut lines, STATUS, later()));
         assert!(asked.is_empty());
         assert!(lines.reply(226, b"").is_err(), "the connection is cut");
@@ -171,13 +192,13 @@ mod tests {
     #[test]
     fn a_client_that_does_not_read_delays_no_transfer() {
         let (client, mut lines, mut asked) = asked(b"");
-        asked.0.extend([Question::Status; 10_000]);
+        asked.questions.extend([Question::Status; 10_000]);
         let sent = asked.answer(&mut lines, Some(STATUS));
         assert!(sent, "a reply has waited for the write timeout");
-        let waits = asked.0.len();
+        let waits = asked.questions.len();
         assert!(waits > 0 && waits < 10_000, "{waits}");
         assert!(asked.answer(&mut lines, Some(STATUS)));
-        assert_eq!(asked.0.len(), waits, "there is no room");
+        assert_eq!(asked.questions.len(), waits, "there is no room");
         drop(lines);
         assert_eq!(received(client).len(), 10_000 - waits);
     }
@@ -187,12 +208,26 @@ mod tests {
     fn few_commands_wait() {
         let (_client, mut lines, mut asked) = asked(&b"STAT\r\nNOOP\r\n".repeat(50));
         assert!(asked.take(&mut lines));
-        assert_eq!(asked.0.len(), MOST);
+        assert_eq!(asked.questions.len(), MOST);
         assert!(!asked.is_next(&lines) && !asked.take(&mut lines));
         assert!(lines.is_next(b"stat"));
         assert!(asked.finish_until(&mut lines, STATUS, later()));
         assert!(asked.take(&mut lines));
-        assert_eq!(asked.0.len(), MOST);
+        assert_eq!(asked.questions.len(), MOST);
+    }
+
+    #[test]
+    fn nothing_behind_an_abort_is_taken() {
+        let (_client, mut lines, mut asked) = asked(b"NOOP\r\nABOR\r\nABOR\r\nSTAT\r\n");
+        assert!(!asked.take_abort(&mut lines), "NOOP comes first");
+        assert!(asked.take(&mut lines) && asked.take_abort(&mut lines));
+        for behind in [&b"ABOR"[..], b"STAT"] {
+            assert!(!asked.is_next(&lines) && !asked.take(&mut lines));
+            assert!(!asked.take_abort(&mut lines));
+            assert!(lines.take(behind));
+        }
+        assert_eq!(asked.questions, [Question::Nothing]);
+        assert!(!Asked::after(true).take_abort(&mut lines));
     }
 
     /// NOOP is answered at once, but not before an earlier STAT, which needs a count.
@@ -202,7 +237,7 @@ mod tests {
         assert!(asked.take(&mut lines) && asked.asks_status());
         assert!(lines.is_next(b"PWD"));
         assert!(asked.answer(&mut lines, None));
-        assert_eq!(asked.0, [Question::Status, Question::Nothing]);
+        assert_eq!(asked.questions, [Question::Status, Question::Nothing]);
         assert!(asked.answer(&mut lines, Some(STATUS)));
         assert!(asked.is_empty() && !asked.asks_status());
         drop(lines);

@@ -349,7 +349,7 @@ impl Watch {
         if self.asked.take(lines) && is_first && self.asked.asks_status() {
             mover.request_status();
         }
-        if lines.take(b"ABOR") {
+        if self.asked.take_abort(lines) {
             return Some(Why::Abort);
         }
         if self.closed {

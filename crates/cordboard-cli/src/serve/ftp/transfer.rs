@@ -357,7 +357,7 @@ impl Session {
             carried.complete &= !carried.aborted;
         }
         let status = so_far(carried.written);
-        let mut asked = Asked::default();
+        let mut asked = Asked::after(carried.aborted);
         let (waited, done) = pump.finish(ours, carried.complete, |fd| {
             let control = (&mut self.lines, &mut asked, &status[..]);
             last_bytes(&server, control, fd, client)

@@ -37,7 +37,7 @@ pub fn wait(
                 return Waited::Closed;
             }
         }
-        if lines.take(b"ABOR") {
+        if asked.take_abort(lines) {
             return Waited::Aborted;
         }
         let mut fds = vec![PollFd::from_borrowed_fd(fd, events)];
