@@ -101,6 +101,8 @@ fn an_escape_byte_of_telnet_in_a_name_never_selects_another_file() {
         (&b"a\xffb"[..], &b"a\xffb"[..], &b"a"[..]),
         (b"a\xff\xffb", b"a\xffb", b"a"),
         (b"c\xff", b"c\xff", b"c"),
+        (b"\xff\xf0abc", b"\xff\xf0abc", b"abc"),
+        (b"d\xff\xfbef", b"d\xff\xfbef", b"df"),
     ] {
         std::fs::write(path(name), b"").unwrap();
         std::fs::write(path(other), b"").unwrap();

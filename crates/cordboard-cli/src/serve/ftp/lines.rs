@@ -276,15 +276,17 @@ fn put(line: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Removes the commands of Telnet that clients send before ABOR.
+/// Removes the commands of Telnet that clients send before ABOR, at the start of the line.
 ///
-/// Many clients do not double the escape byte in a file name. If no command of Telnet follows
-/// it, it is a byte of the name: without it, the name would be that of another file.
+/// Many clients do not double the escape byte in a file name. So behind the first byte of the
+/// command, a single escape byte is a byte of the name: without it, the name would be that of
+/// another file.
 fn without_telnet(line: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(line.len());
     let mut bytes = line.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
-        let is_command = |next: &u8| *next == IAC || COMMANDS.contains(next);
+        let is_first = plain.is_empty();
+        let is_command = |next: &u8| *next == IAC || is_first && COMMANDS.contains(next);
         match (byte == IAC).then(|| bytes.next_if(is_command)).flatten() {
             None => plain.push(byte),
             Some(IAC) => plain.push(IAC),
@@ -359,7 +361,14 @@ mod tests {
             (b"DELE a\xff\xff\xff\xff", b"DELE a\xff\xff"),
             (b"\xff\xf4\xff\xf2ABOR", b"ABOR"),
             (b"\xff\xfd\x01NOOP", b"NOOP"),
-            (b"NOOP\xff\xfd", b"NOOP"),
+            (b"\xff\xfd", b""),
+            (b"DELE \xff\xf0abc", b"DELE \xff\xf0abc"),
+            (b"DELE \xff\xfdabc", b"DELE \xff\xfdabc"),
+            (b"DELE \xff\xff\xf4abc", b"DELE \xff\xf4abc"),
+            (
+                b"\xff\xf4\xff\xf2DELE \xff\xfe\xff\xff",
+                b"DELE \xff\xfe\xff",
+            ),
         ] {
             assert_eq!(without_telnet(sent), name);
         }
