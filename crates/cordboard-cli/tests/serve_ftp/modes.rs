@@ -30,6 +30,12 @@ fn a_directory_that_may_not_be_searched_is_not_entered() {
     for name in ["link", "/d", "inner", "..", "/"] {
         client.ask(&format!("CWD {name}"), 250);
     }
+    symlink(".", server.path("d/inner/loop")).unwrap();
+    for (name, kind) in [("inner", "dir"), ("inner/loop", "OS.unix=slink:.")] {
+        let fact = client.ask(&format!("MLST d/{name}"), 250);
+        assert!(fact.contains(&format!(" type={kind};")), "{fact}");
+    }
+    client.ask("RNFR d/inner", 350);
     chmod(&server, "d", 0o700);
     server.write("f", b"f");
     for name in ["f", "f/"] {

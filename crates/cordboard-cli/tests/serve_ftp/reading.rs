@@ -157,18 +157,21 @@ fn names_of_files_are_listed_as_paths_and_by_patterns() {
     }
 }
 
-/// A client that mirrors a tree would leave out a file that is listed as a special one.
+/// A client that mirrors a tree would leave out a file that is listed as a special one. It would
+/// follow a link to a directory, and would copy it without end, or delete its target.
 #[test]
-fn a_link_to_another_directory_is_listed_as_its_target() {
+fn links_are_listed_as_files_as_links_or_as_special_files() {
     let server = Server::start(&[]);
     std::fs::create_dir(server.path("sub")).unwrap();
     server.write("file", b"12345");
     server.write("../outside", b"1");
+    let long = "x".repeat(256);
     for (target, name) in [
         ("../file", "up"),
         ("../sub", "loop"),
         ("../../outside", "out"),
         ("none", "lost"),
+        (&long, "long"),
     ] {
         std::os::unix::fs::symlink(target, server.path("sub").join(name)).unwrap();
     }
@@ -180,8 +183,10 @@ fn a_link_to_another_directory_is_listed_as_its_target() {
         line.unwrap().to_owned()
     };
     assert!(of("up").starts_with("type=file;size=5;"), "{facts}");
-    assert!(of("loop").starts_with("type=dir;"), "{facts}");
-    for special in ["out", "lost"] {
+    let link = "type=OS.unix=slink:../sub;modify=";
+    assert!(of("loop").starts_with(link), "{facts}");
+    assert!(of("loop").contains(";perm=;"), "{facts}");
+    for special in ["out", "lost", "long"] {
         assert!(of(special).starts_with("type=OS.unix=special;"), "{facts}");
         assert!(of(special).contains(";perm=;"), "{facts}");
     }
@@ -192,6 +197,34 @@ fn a_link_to_another_directory_is_listed_as_its_target() {
             .contains(" type=file;size=5;")
     );
     client.ask("MLST sub/lost", 550);
+    let text = client.fetch_text("LIST sub");
+    let line = text.lines().find(|line| line.ends_with(" loop -> ../sub"));
+    assert!(line.unwrap().starts_with("lrwx"), "{text}");
+    assert!(client.ask("MLST sub/loop", 250).contains(link));
+    // It is entered.
+    client.ask("CWD sub/loop/loop", 250);
+    assert!(client.ask("MLST", 250).contains(" type=dir;"));
+    assert!(client.ask("MLST ../loop/", 250).contains(" type=dir;"));
+    assert!(client.fetch_text("NLST").contains("loop\r\n"));
+    assert_eq!(client.fetch_text("NLST loop/up*"), "loop/up\r\n");
+}
+
+/// One link must not hide the other entries.
+#[test]
+fn a_link_with_a_name_that_is_too_long_is_listed() {
+    let server = Server::start(&[]);
+    server.write("f", b"");
+    std::os::unix::fs::symlink("x".repeat(256), server.path("link")).unwrap();
+    let mut client = server.ann();
+    for line in ["LIST", "MLSD", "NLST"] {
+        let text = client.fetch_text(line);
+        assert!(
+            text.contains("f\r\n") && text.contains("link\r\n"),
+            "{text}"
+        );
+    }
+    client.ask("STAT .", 213);
+    client.ask("DELE link", 250);
 }
 
 #[test]

@@ -144,6 +144,41 @@ fn lftp_mirrors_trees() {
     }
 }
 
+/// The target of a link is outside of the tree that is deleted or copied.
+#[test]
+fn lftp_does_not_follow_links_to_directories() {
+    if !has("lftp") {
+        return;
+    }
+    for mlsd in ["yes", "no"] {
+        let server = Server::start(&[]);
+        for name in ["old", "keep"] {
+            std::fs::create_dir(server.path(name)).unwrap();
+        }
+        server.write("old/f", b"old");
+        server.write("keep/f", b"keep");
+        for (target, name) in [("../keep", "old/link"), (".", "old/loop")] {
+            std::os::unix::fs::symlink(target, server.path(name)).unwrap();
+        }
+        let script = format!(
+            "set cmd:interactive no; set net:max-retries 2; set ftp:ssl-allow no; \
+             set ftp:use-mlsd {mlsd}; open -u 'ann,{PASSWORD}' ftp://{}; \
+             mirror old back; rm -r old; bye",
+            server.address
+        );
+        let mut command = Command::new("lftp");
+        command
+            .current_dir(server.folder.path())
+            .env("HOME", server.folder.path());
+        run(command.args(["--norc", "-c", &script])).ok();
+        let back = server.folder.path().join("back");
+        let link = std::fs::read_link(back.join("link")).unwrap();
+        assert_eq!(link, std::path::Path::new("../keep"), "mlsd {mlsd}");
+        assert!(!server.path("old").exists(), "mlsd {mlsd}");
+        assert_eq!(server.read("keep/f"), b"keep", "mlsd {mlsd}");
+    }
+}
+
 const PYTHON: &str = r#"
 import ftplib, io, os, ssl, sys
 port, password, cert = int(sys.argv[1]), sys.argv[2], sys.argv[3]

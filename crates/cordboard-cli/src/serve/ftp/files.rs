@@ -93,7 +93,7 @@ impl Session {
 
     fn facts(&mut self, path: &[u8]) -> Step {
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
-        match listing::facts(&self.server.root, &self.here.join(path), writes) {
+        match listing::facts(&self.server.root, &self.here, path, writes) {
             Ok(line) => {
                 self.lines.reply_lines(250, "Facts", &[line], "End")?;
                 Ok(Next::Continue)

@@ -75,6 +75,7 @@ pub fn listing(
     match root.listed_metadata(&place) {
         Ok(about) if about.is_dir() => root.list(&place, |name, about| {
             lines.add(&beneath(path), name, about);
+            Ok(())
         })?,
         // As by ls(1). The name of the file alone is `place`.
         Ok(_) if path.ends_with(b"/") || path.ends_with(b"/.") => {
@@ -96,6 +97,7 @@ pub fn listing(
                 if matches {
                     lines.add(folder, name, about);
                 }
+                Ok(())
             })?;
             if lines.all.is_empty() {
                 return Err(error);
@@ -171,26 +173,49 @@ impl Lines {
     }
 }
 
-/// Returns the facts about one file or directory, without the end of the line.
-pub fn facts(root: &Root, place: &Place, writes: bool) -> io::Result<Vec<u8>> {
-    let about = root.metadata(place)?;
+/// Returns the facts about one file or directory, without the end of the line. A path that ends
+/// with `/`, `.` or `..`, or that is empty, names the directory to which a symlink leads.
+pub fn facts(root: &Root, here: &Place, path: &[u8], writes: bool) -> io::Result<Vec<u8>> {
+    let place = here.join(path);
+    let (_, last) = split(path);
+    let about = match last {
+        b"" | b"." | b".." => root.metadata(&place)?,
+        _ => root.metadata_or_link(&place)?,
+    };
     Ok(line(Kind::Machine, &place.shown(), &about, writes))
 }
 
 fn line(kind: Kind, name: &[u8], about: &About, writes: bool) -> Vec<u8> {
+    // A client would take the name as one that ends before the arrow.
+    let target = (about.target.as_deref()).filter(|_| !has_arrow(name));
     let mut line = match kind {
         Kind::Names => Vec::new(),
-        Kind::Long => long(about).into_bytes(),
+        Kind::Long => long(about, name).into_bytes(),
         Kind::Machine => machine(about, writes).into_bytes(),
     };
     line.extend_from_slice(name);
+    if let (Kind::Long, Some(target)) = (kind, target) {
+        line.extend_from_slice(ARROW);
+        let printed = |byte: &u8| match byte {
+            b'\r' | b'\n' => b'?',
+            byte => *byte,
+        };
+        line.extend(target.iter().map(printed));
+    }
     line
 }
 
-fn long(about: &About) -> String {
+/// What separates the name of a symlink and its target (ls(1)).
+const ARROW: &[u8] = b" -> ";
+
+fn has_arrow(name: &[u8]) -> bool {
+    name.windows(ARROW.len()).any(|window| window == ARROW)
+}
+
+fn long(about: &About, name: &[u8]) -> String {
     let letter = match () {
         () if about.is_dir() => 'd',
-        () if about.is_symlink() => 'l',
+        () if about.is_symlink() && !has_arrow(name) => 'l',
         () => '-',
     };
     let mut mode = String::from(letter);
@@ -215,10 +240,14 @@ fn machine(about: &About, writes: bool) -> String {
         (_, _, true) => ("OS.unix=special", "df"),
         (_, _, false) => ("OS.unix=special", ""),
     };
+    // RFC 3659, 7.5.1.5.
+    let link = (about.target.as_ref()).map(|target| format!("OS.unix=slink:{}", escaped(target)));
+    let kind = link.as_deref().unwrap_or(kind);
     if about.is_unknown() {
         return format!("type={kind};perm={permissions}; ");
     }
-    let size = match about.is_dir() {
+    // The length of a symlink is not that of a file.
+    let size = match about.is_dir() || link.is_some() {
         true => String::new(),
         false => format!("size={};", about.length),
     };
@@ -228,4 +257,73 @@ fn machine(about: &About, writes: bool) -> String {
         "type={kind};{size}{modified}perm={permissions};unique={:x}g{:x}; ",
         about.id.0, about.id.1
     )
+}
+
+/// Returns a target as the value of a fact, which contains no space, semicolon or control
+/// character (RFC 3659, 7.2). Other bytes are percent-encoded.
+fn escaped(target: &[u8]) -> String {
+    let mut text = String::with_capacity(target.len());
+    for &byte in target {
+        match byte {
+            b'%' | b';' => {}
+            0x21..=0x7e => {
+                text.push(char::from(byte));
+                continue;
+            }
+            _ => {}
+        }
+        text.push_str(&format!("%{byte:02X}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client would delete or copy the target of such a link.
+    #[test]
+    fn links_to_directories_forge_no_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let forged = "x\r\n; type=file;size=1; y";
+        for name in ["keep", forged] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        for (target, name) in [(".", "loop"), ("keep", "a -> keep"), (forged, "forged")] {
+            std::os::unix::fs::symlink(target, path(name)).unwrap();
+        }
+        let root = Root::open(folder.path()).unwrap();
+        let of = |kind, writes| {
+            let text = listing(&root, &Place::default(), b"", kind, writes);
+            let text = String::from_utf8(text.unwrap()).unwrap();
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            assert_eq!(lines.len(), 4, "{text}");
+            lines
+        };
+        let long = of(Kind::Long, false);
+        assert!(long[0].starts_with("-rwx") && long[0].ends_with(" a -> keep"));
+        assert!(
+            long[1].ends_with(" forged -> x??; type=file;size=1; y"),
+            "{long:?}"
+        );
+        assert!(long[3].starts_with("lrwx") && long[3].ends_with(" loop -> ."));
+        for (writes, permissions) in [(true, ";perm=df;"), (false, ";perm=;")] {
+            let facts = of(Kind::Machine, writes);
+            for (at, kind) in [
+                (0, "type=OS.unix=slink:keep;modify="),
+                (
+                    1,
+                    "type=OS.unix=slink:x%0D%0A%3B%20type=file%3Bsize=1%3B%20y;modify=",
+                ),
+                (3, "type=OS.unix=slink:.;modify="),
+            ] {
+                let line = &facts[at];
+                assert!(
+                    line.starts_with(kind) && line.contains(permissions),
+                    "{line}"
+                );
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! `RESOLVE_BENEATH`, or one component at a time if that call is missing (`cap-std`), so
 //! no symlink and no concurrent rename leads out of it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -20,6 +20,7 @@ pub use uploads::Running;
 use uploads::{FileId, Uploads};
 
 mod about;
+mod entries;
 mod uploads;
 
 /// A path as the client sees it: components below the root, without `.` and `..`.
@@ -238,9 +239,10 @@ impl Root {
     /// the caller holds a `Removal`: another upload that creates a file of this name in between
     /// opens it again.
     fn remove_empty(&self, place: &Place, id: FileId) {
-        let is_it = |about: About| about.is_file() && about.length == 0 && about.id == id;
-        if self.own_metadata(place).is_ok_and(is_it) {
-            let _ = self.remove_file(place);
+        if let Some((name, folder)) = place.0.split_last()
+            && let Ok(folder) = self.dir.open_dir(Place(folder.to_vec()).path())
+        {
+            remove_empty(&folder, name, id);
         }
     }
 
@@ -298,40 +300,6 @@ impl Root {
     pub fn enter(&self, place: &Place) -> io::Result<()> {
         // To look up `.` requires the permission to search (path_resolution(7)).
         self.open_path(&place.path().join(".")).map(drop)
-    }
-
-    /// Returns the metadata of a file for a listing: that of the target of a symlink, or that
-    /// of the symlink itself, if it leads out of the root or nowhere.
-    pub fn listed_metadata(&self, place: &Place) -> io::Result<About> {
-        match self.metadata(place) {
-            Err(error) if leads_nowhere(&error) => self.own_metadata(place),
-            about => about,
-        }
-    }
-
-    /// Calls `each` with each name in a directory and its metadata for a listing.
-    pub fn list(&self, place: &Place, mut each: impl FnMut(&[u8], &About)) -> io::Result<()> {
-        let folder = self.dir.open_dir(place.path())?;
-        for entry in folder.entries()? {
-            let name = entry?.file_name();
-            let about = match About::entry(&folder, &name) {
-                // Resolved from the root: the target may be outside of this directory.
-                Ok(about) if about.is_symlink() => {
-                    self.listed_metadata(&place.join(name.as_bytes()))
-                }
-                about => about,
-            };
-            match about {
-                Ok(about) => each(name.as_bytes(), &about),
-                Err(error) if is_removed(&error) => {}
-                Err(error) if is_mount_without_access(&error) => {
-                    each(name.as_bytes(), &About::UNKNOWN);
-                }
-                // A client that mirrors the directory deletes what is not listed.
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 
     pub fn remove_file(&self, place: &Place) -> io::Result<()> {
@@ -403,6 +371,15 @@ impl Root {
     }
 }
 
+/// Removes the file of this name and identity, if it is empty. The directory is open: a path could
+/// lead to another directory at the second look-up.
+fn remove_empty(folder: &Dir, name: &OsStr, id: FileId) {
+    let is_it = |about: About| about.is_file() && about.length == 0 && about.id == id;
+    if About::entry(folder, name).is_ok_and(is_it) {
+        let _ = folder.remove_file(name);
+    }
+}
+
 /// Sets the times of a file that is open with `O_PATH`.
 fn set_times(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()> {
     match rustix::fs::utimensat(file, c"", times, AtFlags::EMPTY_PATH) {
@@ -420,36 +397,6 @@ fn set_times_by_name(file: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Re
 /// (proc_pid_fd(5)).
 fn link_to(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
-/// Returns whether a symlink may have caused the error, because its target does not exist, may
-/// not be looked up, or is outside of the root. `cap-std` reports the latter without an errno.
-fn leads_nowhere(error: &io::Error) -> bool {
-    match Errno::from_io_error(error) {
-        Some(errno) => matches!(
-            errno,
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS
-        ),
-        None => error.kind() == io::ErrorKind::PermissionDenied,
-    }
-}
-
-/// Returns whether the file may be the mount of a FUSE server: one of another user, which not
-/// even root may access, or one that has ended.
-fn is_mount_without_access(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::ACCESS | Errno::NOTCONN)
-    )
-}
-
-/// Returns whether the file was removed since its name was read. Network file systems report
-/// `ESTALE`.
-fn is_removed(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::NOENT | Errno::STALE)
-    )
 }
 
 fn not_regular() -> io::Error {

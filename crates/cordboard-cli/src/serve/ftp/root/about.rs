@@ -4,15 +4,18 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
+use rustix::fs::{AtFlags, FileType, Stat, fstat, readlinkat, statat};
+use rustix::io::Errno;
 
 use super::uploads::FileId;
 
 /// The metadata of a file. The type of `cap-std` converts the times, and panics at a time of
 /// `i64::MIN` seconds, which some file systems store.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct About {
     kind: FileType,
+    /// The target of a symlink to a directory.
+    pub target: Option<Vec<u8>>,
     pub mode: u32,
     pub links: u64,
     pub user: u32,
@@ -27,6 +30,7 @@ impl About {
     /// The metadata of a file of which only the name is known. It is listed as a special file.
     pub const UNKNOWN: About = About {
         kind: FileType::Unknown,
+        target: None,
         mode: 0,
         links: 1,
         user: 0,
@@ -48,6 +52,20 @@ impl About {
             name,
             AtFlags::SYMLINK_NOFOLLOW,
         )?))
+    }
+
+    /// Adds the target of this symlink, which is an entry of a directory.
+    pub(super) fn leading_to(self, folder: impl AsFd, name: &OsStr) -> io::Result<About> {
+        let target = match readlinkat(folder, name, Vec::new()) {
+            Ok(target) => target.into_bytes(),
+            // Another process has just replaced the symlink.
+            Err(Errno::INVAL) => Vec::new(),
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(About {
+            target: Some(target),
+            ..self
+        })
     }
 
     /// Whether only the name is known.
@@ -73,6 +91,7 @@ impl From<Stat> for About {
     fn from(stat: Stat) -> About {
         About {
             kind: FileType::from_raw_mode(stat.st_mode as _),
+            target: None,
             mode: stat.st_mode as u32,
             links: stat.st_nlink as u64,
             user: stat.st_uid,

@@ -1,9 +1,10 @@
 //! Unit tests of the served directory.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::mpsc;
 use std::thread;
 
+use super::entries::{is_removed, leads_nowhere};
 use super::*;
 
 #[test]
@@ -83,6 +84,7 @@ fn nothing_outside_is_reached() {
     let mut names = Vec::new();
     root.list(&place("/"), |name, _| {
         names.push(String::from_utf8(name.to_vec()).unwrap());
+        Ok(())
     })
     .unwrap();
     names.sort();
@@ -124,6 +126,8 @@ fn other_errors_are_errors_of_the_listing() {
         (Errno::NOTDIR.into(), true, false),
         (Errno::LOOP.into(), true, false),
         (Errno::ACCESS.into(), true, false),
+        (Errno::NAMETOOLONG.into(), true, false),
+        (Errno::INVAL.into(), true, false),
         (escape(), true, false),
         (Errno::PERM.into(), false, false),
         (Errno::IO.into(), false, false),
@@ -160,6 +164,7 @@ fn a_time_of_the_remotest_past_is_listed() {
     let mut all = Vec::new();
     root.list(&Place::default(), |name, about| {
         all.push((name.to_vec(), about.length, about.modified));
+        Ok(())
     })
     .unwrap();
     all.sort();
@@ -224,6 +229,27 @@ fn only_an_empty_file_that_was_created_is_removed() {
     assert_eq!(root.uploads.running(), Some(0));
     assert!(root.write(&place("new"), Upload::From(u64::MAX)).is_err());
     assert!(!path("new").exists(), "the offset is too large");
+}
+
+/// Another process replaces the directory between the two look-ups of the name.
+#[test]
+fn a_file_of_another_directory_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let root = Root::open(folder.path()).unwrap();
+    for name in ["d", "other"] {
+        std::fs::create_dir(path(name)).unwrap();
+    }
+    let place = Place::default().join(b"d/f");
+    let failed = root.write(&place, Upload::Replace).unwrap();
+    std::fs::write(path("other/f"), b"").unwrap();
+    let opened = root.dir.open_dir("d").unwrap();
+    std::fs::rename(path("d"), path("moved")).unwrap();
+    symlink("other", path("d")).unwrap();
+    root.remove_new(&place, &failed.upload);
+    assert!(path("other/f").exists(), "another file");
+    remove_empty(&opened, OsStr::new("f"), failed.upload.id);
+    assert!(path("other/f").exists() && !path("moved/f").exists());
 }
 
 /// The file by which `open_or_create` opens an upload.
@@ -357,7 +383,8 @@ fn an_entry_that_may_not_be_accessed_is_a_special_file() {
         testkit::refuse::refuse_where(libc::SYS_newfstatat, 3, nofollow, libc::EACCES);
         let top = Place::default();
         root.list(&top, |name, about| {
-            all.push((name.to_owned(), about.is_file(), about.length))
+            all.push((name.to_owned(), about.is_file(), about.length));
+            Ok(())
         })
         .unwrap();
     });
