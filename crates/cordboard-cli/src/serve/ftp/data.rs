@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use super::random;
 use super::waiting::Waited;
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -26,16 +27,11 @@ pub enum Mode {
 
 /// Listens for one data connection, at the address of the control connection.
 pub fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
-    let Some((first, last)) = ports else {
+    let Some(ports) = ports else {
         return TcpListener::bind(at_port(address, 0));
     };
-    let count = u32::from(last - first) + 1;
-    // The first port to try: the ports are used in turn.
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let start = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let mut refused = io::ErrorKind::AddrInUse.into();
-    for step in 0..count {
-        let port = first + (start.wrapping_add(step) % count) as u16;
+    for port in from(ports, random::number()) {
         match bind_at(at_port(address, port)) {
             Ok(listener) => return Ok(listener),
             Err(error) => refused = error,
@@ -45,6 +41,13 @@ pub fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpL
         io::ErrorKind::AddrInUse => io::Error::new(refused.kind(), "the passive ports are used up"),
         _ => refused,
     })
+}
+
+/// Returns the ports of a range in turn. The number selects the first one: if it is random, another
+/// host cannot predict the next port, and cannot connect before the client.
+fn from((first, last): (u16, u16), number: u64) -> impl Iterator<Item = u16> {
+    let count = u64::from(last - first) + 1;
+    (0..count).map(move |step| first + ((number % count + step) % count) as u16)
 }
 
 /// Returns the address with another port. A link-local address of IPv6 keeps its interface
@@ -223,6 +226,24 @@ mod tests {
         let done = accept(&listener, client, &mut wait);
         assert!(matches!(done, Err(NoConnection::Failed(_))), "{done:?}");
         assert_eq!(waits, MOST_FOREIGN);
+    }
+
+    #[test]
+    fn each_port_of_the_range_is_tried() {
+        let ports = |range, number| from(range, number).collect::<Vec<_>>();
+        assert_eq!(ports((10, 12), 4), [11, 12, 10]);
+        assert_eq!(ports((10, 12), u64::MAX), [10, 11, 12]);
+        assert_eq!(ports((7, 7), u64::MAX), [7]);
+        assert_eq!(ports((0, u16::MAX), u64::MAX).len(), 1 << 16);
+    }
+
+    /// With the ports in turn, each one would be the successor of the one before.
+    #[test]
+    fn the_next_port_is_not_predictable() {
+        let first = || from((1, 60_000), random::number()).next().unwrap();
+        let ports: Vec<u16> = (0..20).map(|_| first()).collect();
+        let is_next = |pair: &[u16]| pair[1] == pair[0] + 1;
+        assert!(!ports.windows(2).all(is_next), "{ports:?}");
     }
 
     #[test]

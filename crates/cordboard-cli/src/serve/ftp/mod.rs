@@ -15,6 +15,7 @@ mod log;
 mod login;
 mod passwords;
 mod progress;
+mod random;
 mod root;
 mod server;
 mod session;
