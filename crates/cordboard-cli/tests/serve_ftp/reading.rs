@@ -112,6 +112,8 @@ fn directories_are_listed() {
     }
     let mut client = server.anonymous();
     client.ask("LIST", 425);
+    // The directory is not read before.
+    client.ask("LIST none", 425);
     server.logs(&["LIST /", "complete"]);
 }
 

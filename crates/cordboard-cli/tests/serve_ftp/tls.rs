@@ -144,6 +144,7 @@ fn without_encryption_logins_and_data_are_refused_if_it_is_required() {
     client.ask("PROT C", 534);
     let _data = client.passive();
     client.ask("RETR f", 521);
+    client.ask("LIST none", 521);
     client.ask("AUTH TLS", 503);
 }
 

@@ -96,8 +96,6 @@ pub fn destination(mut to: SocketAddr, peer: SocketAddr) -> Option<SocketAddr> {
 /// Why there is no data connection.
 #[derive(Debug)]
 pub enum NoConnection {
-    /// The client has sent neither PASV nor PORT, nor their extended forms.
-    Unset,
     Failed(io::Error),
     /// The wait has ended without a connection.
     Waited(Waited),
@@ -113,7 +111,7 @@ pub fn connect(
     wait: &mut Wait<'_>,
 ) -> Result<TcpStream, NoConnection> {
     let socket = match mode {
-        Mode::Unset => return Err(NoConnection::Unset),
+        Mode::Unset => return Err(NoConnection::Failed(io::ErrorKind::NotConnected.into())),
         Mode::Active(to) => open(to, local, wait)?,
         Mode::Passive(listener) => accept(&listener, client, wait)?,
     };

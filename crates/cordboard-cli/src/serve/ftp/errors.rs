@@ -15,6 +15,8 @@ pub fn code(error: &io::Error) -> u16 {
         Some(Errno::TIMEDOUT | Errno::STALE | Errno::INTR) => 451,
         // `Root::set_modified`: 504 is for a parameter that is not supported (RFC 959).
         Some(Errno::RANGE) => 504,
+        // Without an errno: `Share::add`.
+        _ if error.kind() == io::ErrorKind::OutOfMemory => 451,
         _ => 550,
     }
 }
@@ -53,5 +55,7 @@ mod tests {
             assert_eq!(is_temporary(&error), expected <= 451, "{errno:?}");
         }
         assert_eq!(code(&io::Error::other("no errno")), 550);
+        let error = io::Error::new(io::ErrorKind::OutOfMemory, "no errno");
+        assert_eq!(code(&error), 451);
     }
 }

@@ -109,8 +109,9 @@ impl Session {
             Ok(path) => path,
             Err(error) => return self.failed(argument, &error),
         };
+        let root = (root, &self.server.listings);
         match listing::listing(root, &self.here, path, listing::Kind::Long, false) {
-            Ok(text) => {
+            Ok((text, _share)) => {
                 let lines: Vec<Vec<u8>> = text
                     .split(|byte| *byte == b'\n')
                     .map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec())

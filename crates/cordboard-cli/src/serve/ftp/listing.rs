@@ -1,7 +1,9 @@
 //! The lines of LIST, NLST, MLSD and MLST.
 
 use std::io;
+use std::sync::Arc;
 
+use super::budget::{Budget, Share};
 use super::errors;
 use super::root::{About, Place, Root};
 use super::time::{Utc, now};
@@ -58,25 +60,26 @@ fn is_option(word: &[u8]) -> bool {
 }
 
 /// Returns the listing of a directory, of one file, or of the files whose names match a
-/// pattern, in the order of the names.
+/// pattern, in the order of the names. Also returns the share of the memory of all listings that it
+/// uses.
 pub fn listing(
-    root: &Root,
+    (root, budget): (&Root, &Arc<Budget>),
     here: &Place,
     path: &[u8],
     kind: Kind,
     writes: bool,
-) -> io::Result<Vec<u8>> {
+) -> io::Result<(Vec<u8>, Share)> {
     let place = here.join(path);
     let mut lines = Lines {
         kind,
         writes,
         all: Vec::new(),
+        share: Share::none_of(budget),
     };
     match root.listed_metadata(&place) {
-        Ok(about) if about.is_dir() => root.list(&place, |name, about| {
-            lines.add(&beneath(path), name, about);
-            Ok(())
-        })?,
+        Ok(about) if about.is_dir() => {
+            root.list(&place, |name, about| lines.add(&beneath(path), name, about))?
+        }
         // As by ls(1). The name of the file alone is `place`.
         Ok(_) if path.ends_with(b"/") || path.ends_with(b"/.") => {
             return Err(rustix::io::Errno::NOTDIR.into());
@@ -84,7 +87,7 @@ pub fn listing(
         Ok(_) if kind == Kind::Machine => return Err(rustix::io::Errno::NOTDIR.into()),
         Ok(about) => {
             let (folder, _) = split(path);
-            lines.add(folder, place.name().unwrap_or_default(), &about);
+            lines.add(folder, place.name().unwrap_or_default(), &about)?;
         }
         Err(error) => {
             let (folder, last) = split(path);
@@ -94,10 +97,10 @@ pub fn listing(
             };
             root.list(&here.join(folder), |name, about| {
                 let matches = pattern.matches_with(&String::from_utf8_lossy(name), OPTIONS);
-                if matches {
-                    lines.add(folder, name, about);
+                match matches {
+                    true => lines.add(folder, name, about),
+                    false => Ok(()),
                 }
-                Ok(())
             })?;
             if lines.all.is_empty() {
                 return Err(error);
@@ -144,32 +147,39 @@ struct Lines {
     kind: Kind,
     writes: bool,
     all: Vec<(Vec<u8>, Vec<u8>)>,
+    share: Share,
 }
+
+/// An estimate of the memory of a line besides its bytes: its two vectors, and the overhead of their
+/// allocations.
+const OVERHEAD: usize = size_of::<(Vec<u8>, Vec<u8>)>() + 32;
 
 impl Lines {
     /// Adds a line. `prefix`: the path of the directory. Clients pass the names of NLST to
     /// other commands as they are (RFC 1123, 4.1.2.7).
-    fn add(&mut self, prefix: &[u8], name: &[u8], about: &About) {
+    fn add(&mut self, prefix: &[u8], name: &[u8], about: &About) -> io::Result<()> {
         // A name with a line break would become two lines.
         if name.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
-            return;
+            return Ok(());
         }
         let shown = match self.kind {
             Kind::Names => [prefix, name].concat(),
             Kind::Long | Kind::Machine => name.to_vec(),
         };
         let line = line(self.kind, &shown, about, self.writes);
+        self.share.add(name.len() + line.len() + OVERHEAD)?;
         self.all.push((name.to_vec(), line));
+        Ok(())
     }
 
-    fn text(mut self) -> Vec<u8> {
+    fn text(mut self) -> (Vec<u8>, Share) {
         self.all.sort();
         let mut text = Vec::new();
         for (_, line) in self.all {
             text.extend_from_slice(&line);
             text.extend_from_slice(b"\r\n");
         }
-        text
+        (text, self.share)
     }
 }
 
@@ -281,6 +291,30 @@ fn escaped(target: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_memory_of_all_listings_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in 0..3 {
+            std::fs::write(folder.path().join(format!("f{name}")), b"").unwrap();
+        }
+        let root = Root::open(folder.path()).unwrap();
+        let budget = Budget::new(4 * (OVERHEAD as u64 + 4));
+        let names = |path: &[u8]| {
+            let root = (&root, &budget);
+            listing(root, &Place::default(), path, Kind::Names, false)
+        };
+        let (text, share) = names(b"").unwrap();
+        assert_eq!(text, b"f0\r\nf1\r\nf2\r\n");
+        let (_, other) = names(b"f0").unwrap();
+        for path in [&b""[..], b"f1", b"*"] {
+            let error = names(path).err().unwrap();
+            assert_eq!(errors::code(&error), 451, "{error}");
+        }
+        drop(share);
+        assert!(names(b"*").is_ok());
+        drop(other);
+    }
+
     /// A client would delete or copy the target of such a link.
     #[test]
     fn links_to_directories_forge_no_lines() {
@@ -295,8 +329,9 @@ mod tests {
         }
         let root = Root::open(folder.path()).unwrap();
         let of = |kind, writes| {
-            let text = listing(&root, &Place::default(), b"", kind, writes);
-            let text = String::from_utf8(text.unwrap()).unwrap();
+            let budget = Budget::new(1000);
+            let text = listing((&root, &budget), &Place::default(), b"", kind, writes);
+            let text = String::from_utf8(text.unwrap().0).unwrap();
             let lines: Vec<String> = text.lines().map(str::to_owned).collect();
             assert_eq!(lines.len(), 4, "{text}");
             lines

@@ -2,6 +2,7 @@
 
 mod ascii;
 mod asked;
+mod budget;
 mod carry;
 mod command;
 mod data;
@@ -156,6 +157,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         idle: flags.idle,
         passive_ports: flags.passive_ports,
         list: Directory::open().ok(),
+        listings: budget::Budget::new(budget::LISTINGS),
         ending,
         deadline: OnceLock::new(),
         clients: Arc::new(Clients::new(flags.clients, flags.clients_per_address)),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
+use super::budget::Budget;
 use super::log::Log;
 use super::root::Root;
 use super::users::Users;
@@ -27,6 +28,8 @@ pub struct Server {
     /// The directory in which transfers are listed for `cordboard top`. `None`: none is
     /// listed.
     pub list: Option<Directory>,
+    /// The memory of the listings.
+    pub listings: Arc<Budget>,
     /// The read end of a pipe that hangs up when the server shuts down.
     pub ending: OwnedFd,
     /// The server is shutting down: at this time, running transfers are cancelled.

@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use super::ascii::{FromNetwork, ToNetwork};
 use super::asked::{Asked, so_far};
 use super::carry::{Carried, carry};
-use super::data::{self, NoConnection};
+use super::data::{self, Mode, NoConnection};
 use super::lines::Lines;
 use super::listing::{self, Kind};
 use super::log;
@@ -48,6 +48,10 @@ struct Job<'a> {
 impl Session {
     pub(super) fn list(&mut self, argument: &[u8], kind: Kind) -> Step {
         self.rest = 0;
+        // A listing may take long.
+        if let Some(step) = self.refuses_data() {
+            return step;
+        }
         let root = &self.server.root;
         let path = match kind {
             Kind::Long | Kind::Names => listing::without_options(root, &self.here, argument),
@@ -58,8 +62,10 @@ impl Session {
             Err(error) => return self.failed(argument, &error),
         };
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
-        let text = listing::listing(root, &self.here, path, kind, writes);
-        let file = match text.and_then(|text| in_memory(&text)) {
+        let listed = (root, &self.server.listings);
+        let text = listing::listing(listed, &self.here, path, kind, writes);
+        let file = text.and_then(|(text, share)| Ok((in_memory(&text)?, share)));
+        let (file, _share) = match file {
             Ok(file) => file,
             Err(error) => {
                 let about = root.listed_metadata(&self.here.join(path));
@@ -94,12 +100,24 @@ impl Session {
         self.server.tls.clone().filter(|_| self.private)
     }
 
+    /// Replies with the reason why no data connection can be made.
+    fn refuses_data(&mut self) -> Option<Step> {
+        if self.server.require_tls && !self.private {
+            self.mode = Mode::Unset;
+            return Some(self.say(521, "Send PROT P first"));
+        }
+        match self.mode {
+            Mode::Unset => Some(self.say(425, "Send PASV, EPSV, PORT or EPRT first")),
+            Mode::Passive(_) | Mode::Active(_) => None,
+        }
+    }
+
     /// Makes the data connection, or replies with the reason for its failure.
     fn data(&mut self) -> io::Result<Result<TcpStream, Step>> {
-        let mode = std::mem::take(&mut self.mode);
-        if self.server.require_tls && !self.private {
-            return Ok(Err(self.say(521, "Send PROT P first")));
+        if let Some(step) = self.refuses_data() {
+            return Ok(Err(step));
         }
+        let mode = std::mem::take(&mut self.mode);
         let server = Arc::clone(&self.server);
         let until = Instant::now() + data::PATIENCE.min(server.idle);
         let mut asked = Asked::default();
@@ -111,7 +129,6 @@ impl Session {
         asked.finish(&mut self.lines, UNCONNECTED);
         let why = match done {
             Ok(socket) => return Ok(Ok(socket)),
-            Err(NoConnection::Unset) => "Send PASV, EPSV, PORT or EPRT first".to_owned(),
             Err(NoConnection::Failed(error)) => error.to_string(),
             Err(NoConnection::Waited(Waited::Aborted)) => {
                 self.say(425, "Aborted before the data connection was made")?;

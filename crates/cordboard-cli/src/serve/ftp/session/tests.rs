@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::OnceLock;
 
 use super::*;
-use crate::serve::ftp::{log::Log, root::Root, server::Clients, users::Users};
+use crate::serve::ftp::{budget, log::Log, root::Root, server::Clients, users::Users};
 
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -20,6 +20,7 @@ fn server() -> Arc<Server> {
         idle: IDLE,
         passive_ports: None,
         list: None,
+        listings: budget::Budget::new(0),
         ending: rustix::pipe::pipe().unwrap().0,
         deadline: OnceLock::new(),
         clients: Arc::new(Clients::new(1, 1)),
