@@ -149,12 +149,13 @@ impl Session {
             return self.expire(why);
         }
         loop {
-            if let Some(line) = self.lines.next() {
-                return Ok(Some(line));
-            }
+            // Also if lines have arrived: each one could begin another transfer.
             if self.server.is_ending() {
                 self.say(421, "The server is shutting down")?;
                 return Ok(None);
+            }
+            if let Some(line) = self.lines.next() {
+                return Ok(Some(line));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {

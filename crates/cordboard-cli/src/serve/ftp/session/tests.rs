@@ -79,3 +79,18 @@ fn the_end_of_a_login_begins_the_time_for_the_next_one() {
     session.log_out(later);
     assert_eq!((session.since, &session.user), (later, &None));
 }
+
+/// Each of them could begin a transfer, for which the server would wait.
+#[test]
+fn commands_that_have_arrived_are_not_carried_out_at_the_shutdown() {
+    use std::io::Read as _;
+    let (mut client, mut session) = session(Instant::now());
+    client.write_all(b"NOOP\r\nNOOP\r\n").unwrap();
+    assert!(session.lines.fill().unwrap());
+    session.server.deadline.set(Instant::now()).unwrap();
+    assert_eq!(session.line().unwrap(), None);
+    drop(session);
+    let mut reply = [0; 4];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"421 ");
+}
