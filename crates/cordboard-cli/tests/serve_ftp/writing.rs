@@ -154,6 +154,7 @@ fn the_tree_is_changed() {
     client.ask("RMD /", 550);
     assert_eq!(std::fs::read_dir(server.path("")).unwrap().count(), 0);
     server.logs(&["ann DELE /g", "done"]);
+    server.logs(&["ann RNFR /d/f RNTO /g: done"]);
 }
 
 /// Some file systems store no time after 2446. The kernel would store the nearest one.

@@ -375,7 +375,9 @@ impl Session {
         };
         let to = self.here.join(path);
         let done = self.server.root.rename(&from, &to);
-        self.done("RNTO", path, (250, b"Done"), done)
+        let shown = String::from_utf8_lossy(&from.shown()).into_owned();
+        let verb = format!("RNFR {} RNTO", log::field(&shown));
+        self.done(&verb, path, (250, b"Done"), done)
     }
 
     /// Refuses a command that writes, unless the client may write.
