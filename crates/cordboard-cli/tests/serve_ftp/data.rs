@@ -53,7 +53,9 @@ fn no_connection_goes_elsewhere() {
     );
     client.ask("PORT 127,0,0,1,0,25", 501);
     client.ask("EPRT |1|127.0.0.1|1023|", 501);
-    client.ask("EPRT |2|::1|5000|", 501);
+    client.ask("EPRT |2|::2|5000|", 522);
+    let said = client.ask("EPRT |2|::1|5000|", 522);
+    assert!(said.ends_with("(1)"), "{said}");
     client.ask("EPRT |3|x|5000|", 522);
     client.ask("PORT 127,0,0,1", 501);
     client.ask("RETR f", 425);

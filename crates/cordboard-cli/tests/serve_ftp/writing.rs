@@ -69,6 +69,46 @@ fn a_unique_name_is_reported() {
     );
 }
 
+/// All names that are tried first exist.
+#[test]
+fn a_unique_name_is_always_found() {
+    let server = Server::start(&[]);
+    for number in 1..=1000 {
+        server.write(&format!("upload.{number}"), b"old");
+    }
+    let mut client = server.ann();
+    for _ in 0..2 {
+        assert_eq!(client.put("STOU", b"new").code, 226);
+    }
+    let files = std::fs::read_dir(server.path("")).unwrap();
+    let contents = files.map(|file| std::fs::read(file.unwrap().path()).unwrap());
+    assert_eq!(contents.filter(|bytes| bytes == b"new").count(), 2);
+}
+
+/// The kernel returns `ENOTDIR` as well.
+#[test]
+fn a_path_with_a_slash_at_its_end_is_not_that_of_a_file() {
+    let server = Server::start(&[]);
+    server.write("f", b"f");
+    std::fs::create_dir(server.path("d")).unwrap();
+    std::os::unix::fs::symlink("d", server.path("link")).unwrap();
+    let mut client = server.ann();
+    for path in ["f/", "f/.", "f//"] {
+        for verb in ["RETR", "STOR", "APPE", "DELE", "RNFR"] {
+            let _data = client.passive();
+            let said = client.ask(&format!("{verb} {path}"), 550);
+            assert!(said.contains("Not a directory"), "{verb}: {said}");
+        }
+    }
+    client.ask("DELE link/", 550);
+    client.ask("STOR new/", 550);
+    assert!(!server.path("new").exists() && server.path("link").is_symlink());
+    assert_eq!(server.read("f"), b"f");
+    client.ask("RNFR d/", 350);
+    client.ask("RNTO e", 250);
+    client.ask("RMD e/", 250);
+}
+
 #[test]
 fn a_link_without_a_target_is_renamed_and_deleted() {
     let server = Server::start(&[]);
@@ -137,6 +177,17 @@ fn the_tree_is_changed() {
     client.ask("RNFR g", 350);
     client.ask("NOOP", 200);
     client.ask("RNTO h", 503);
+    // Also an invalid line ends it.
+    for (line, code) in [
+        ("XYZZY", 500),
+        ("RNTO", 501),
+        ("TYPE E", 504),
+        (&"x".repeat(5000), 500),
+    ] {
+        client.ask("RNFR g", 350);
+        client.ask(line, code);
+        client.ask("RNTO h", 503);
+    }
     client.ask("RNFR none", 550);
     client.ask("RNFR d", 350);
     let said = client.ask("RNTO d/e", 550);

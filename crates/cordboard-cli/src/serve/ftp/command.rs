@@ -32,6 +32,8 @@ pub enum Command {
     Pasv,
     Epsv(Epsv),
     Port(SocketAddr),
+    /// EPRT.
+    ExtendedPort(SocketAddr),
     Rest(u64),
     Abort,
     List(Vec<u8>),
@@ -121,7 +123,7 @@ pub fn parse(line: &[u8]) -> Result<Command, Bad> {
         b"PASV" => Command::Pasv,
         b"EPSV" => Command::Epsv(epsv(argument)?),
         b"PORT" => Command::Port(port(argument).ok_or(Bad::Argument)?),
-        b"EPRT" => Command::Port(eprt(argument)?),
+        b"EPRT" => Command::ExtendedPort(eprt(argument)?),
         b"REST" => Command::Rest(number(argument).ok_or(Bad::Argument)?),
         b"ABOR" => Command::Abort,
         b"LIST" => Command::List(text),
@@ -260,8 +262,9 @@ mod tests {
 
     #[test]
     fn addresses_of_data_connections() {
-        let address = |text: &str| Ok(Command::Port(text.parse().unwrap()));
-        assert_eq!(parse(b"PORT 127,0,0,1,4,1"), address("127.0.0.1:1025"));
+        let port = Command::Port("127.0.0.1:1025".parse().unwrap());
+        assert_eq!(parse(b"PORT 127,0,0,1,4,1"), Ok(port));
+        let address = |text: &str| Ok(Command::ExtendedPort(text.parse().unwrap()));
         assert_eq!(parse(b"EPRT |1|10.0.0.1|6275|"), address("10.0.0.1:6275"));
         assert_eq!(parse(b"EPRT !2!::1!6275!"), address("[::1]:6275"));
         for bad in [

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use super::command::Command;
 use super::listing;
 use super::root::Place;
@@ -23,6 +25,7 @@ impl Session {
             Command::Stat(path) if path.is_empty() => self.status(),
             Command::Stat(path) => self.listed(&path),
             Command::Delete(path) => self.change_tree("DELE", &path, |session, path| {
+                session.is_name_of_file(path)?;
                 session.server.root.remove_file(&session.here.join(path))
             }),
             Command::RemoveDirectory(path) => self.change_tree("RMD", &path, |session, path| {
@@ -35,6 +38,19 @@ impl Session {
             Command::SetModified { seconds, path } => self.set_modified(&path, seconds),
             _ => self.say(502, "Not implemented"),
         }
+    }
+
+    /// Refuses a path with a slash at its end, which a `Place` does not contain, as the kernel does
+    /// (path_resolution(7)): it is that of a directory.
+    pub(super) fn is_name_of_file(&self, path: &[u8]) -> io::Result<()> {
+        if !path.ends_with(b"/") && !path.ends_with(b"/.") {
+            return Ok(());
+        }
+        let about = self.server.root.metadata(&self.here.join(path))?;
+        Err(match about.is_dir() {
+            true => Errno::ISDIR.into(),
+            false => Errno::NOTDIR.into(),
+        })
     }
 
     fn make_directory(&mut self, path: &[u8]) -> Step {

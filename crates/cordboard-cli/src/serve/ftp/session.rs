@@ -84,6 +84,14 @@ fn ends_at(now: Instant, idle: Duration, out_since: Option<Instant>) -> (Instant
     login.filter(|login| login.0 < idle.0).unwrap_or(idle)
 }
 
+/// Returns the number of a network protocol (RFC 2428).
+fn protocol(address: IpAddr) -> u32 {
+    match address.to_canonical() {
+        IpAddr::V4(_) => 1,
+        IpAddr::V6(_) => 2,
+    }
+}
+
 impl Session {
     fn new(
         server: Arc<Server>,
@@ -124,7 +132,10 @@ impl Session {
                 return Ok(());
             };
             let next = match line {
-                Line::TooLong => self.say(500, "The line is too long"),
+                Line::TooLong => {
+                    self.rename = None;
+                    self.say(500, "The line is too long")
+                }
                 Line::Text(line) => self.execute(&line),
             };
             if next? == Next::Quit {
@@ -182,6 +193,8 @@ impl Session {
     }
 
     fn execute(&mut self, line: &[u8]) -> Step {
+        // RNTO follows RNFR directly (RFC 959, 4.1.3), also if the line between them is invalid.
+        let rename = self.rename.take();
         let command = match command::parse(line) {
             Ok(command) => command,
             Err(Bad::Unknown) => return self.say(500, "Unknown command"),
@@ -189,7 +202,6 @@ impl Session {
             Err(Bad::Unsupported) => return self.say(504, "Unsupported argument"),
             Err(Bad::Protocol) => return self.say(522, "Use protocol (1,2)"),
         };
-        let rename = self.rename.take();
         if let Some(step) = self.without_login(&command) {
             return step;
         }
@@ -207,6 +219,7 @@ impl Session {
             Command::Pasv => self.pasv(),
             Command::Epsv(epsv) => self.epsv(epsv),
             Command::Port(to) => self.port(to),
+            Command::ExtendedPort(to) => self.extended_port(to),
             Command::List(path) => self.list(&path, Kind::Long),
             Command::Names(path) => self.list(&path, Kind::Names),
             Command::MachineList(path) => self.list(&path, Kind::Machine),
@@ -312,10 +325,7 @@ impl Session {
     }
 
     fn epsv(&mut self, epsv: Epsv) -> Step {
-        let ours = match self.local.ip().to_canonical() {
-            IpAddr::V4(_) => 1,
-            IpAddr::V6(_) => 2,
-        };
+        let ours = protocol(self.local.ip());
         match epsv {
             Epsv::All => {
                 self.epsv_only = true;
@@ -340,6 +350,14 @@ impl Session {
         Ok(port)
     }
 
+    fn extended_port(&mut self, to: SocketAddr) -> Step {
+        let ours = protocol(self.local.ip());
+        match protocol(to.ip()) == ours {
+            true => self.port(to),
+            false => self.say(522, &format!("Use protocol ({ours})")),
+        }
+    }
+
     fn port(&mut self, to: SocketAddr) -> Step {
         if self.epsv_only {
             return self.say(503, "EPSV ALL was sent");
@@ -357,7 +375,12 @@ impl Session {
             return step;
         }
         let place = self.here.join(path);
-        match self.server.root.own_metadata(&place) {
+        let about = match self.is_name_of_file(path) {
+            // A directory has such a name, too.
+            Err(error) if error.kind() != io::ErrorKind::IsADirectory => Err(error),
+            _ => self.server.root.own_metadata(&place),
+        };
+        match about {
             Ok(_) => {
                 self.rename = Some(place);
                 self.say(350, "Send RNTO next")

@@ -19,6 +19,7 @@ use super::lines::Lines;
 use super::listing::{self, Kind};
 use super::log;
 use super::progress::{self, Progress};
+use super::random;
 use super::root::{Opened, Running, Upload};
 use super::server::Server;
 use super::session::{Next, Session, Step};
@@ -27,8 +28,10 @@ use super::waiting::{self, Waited};
 use crate::signals::Interrupted;
 use crate::{endpoint, sys, units};
 
-/// The number of names that STOU tries.
-const TRIES: u32 = 1000;
+/// The number of names that STOU tries: first short ones, then random ones. A client may have
+/// stored all of the short ones.
+const TRIES: u32 = 200;
+const SHORT: u32 = 100;
 
 /// The reply to STAT before the data connection is made.
 const UNCONNECTED: &str = "Waiting for the data connection";
@@ -143,7 +146,8 @@ impl Session {
 
     pub(super) fn retrieve(&mut self, path: &[u8]) -> Step {
         let offset = std::mem::take(&mut self.rest);
-        let file = match self.server.root.read(&self.here.join(path), offset) {
+        let read = || self.server.root.read(&self.here.join(path), offset);
+        let file = match self.is_name_of_file(path).and_then(|()| read()) {
             Ok(file) => file,
             Err(error) => return self.failed(path, &error),
         };
@@ -176,13 +180,12 @@ impl Session {
 
     pub(super) fn store_unique(&mut self) -> Step {
         self.rest = 0;
-        let name = |number| format!("upload.{number}").into_bytes();
-        self.upload("STOU", name, Upload::New)
+        self.upload("STOU", unique, Upload::New)
     }
 
     /// Writes a file. It is opened after the data connection is made, and truncated after the
-    /// handshake, so that a failed connection does not truncate it. If a new file is required and the name exists, the
-    /// next name is tried.
+    /// handshake, so that a failed connection does not truncate it. If a new file is required and
+    /// the name exists, the next name is tried.
     fn upload(
         &mut self,
         verb: &'static str,
@@ -191,6 +194,9 @@ impl Session {
     ) -> Step {
         if let Some(step) = self.refuses_to_write() {
             return step;
+        }
+        if let Err(error) = self.is_name_of_file(&name(1)) {
+            return self.failed(&name(1), &error);
         }
         let socket = match self.data()? {
             Ok(socket) => socket,
@@ -432,6 +438,15 @@ fn last_bytes(
             other => return other,
         }
     }
+}
+
+/// Returns the name of an attempt of STOU.
+fn unique(attempt: u32) -> Vec<u8> {
+    match attempt {
+        ..=SHORT => format!("upload.{attempt}"),
+        _ => format!("upload.{}", random::number()),
+    }
+    .into_bytes()
 }
 
 /// Returns a file in memory with this content, so that a listing is sent like any other
