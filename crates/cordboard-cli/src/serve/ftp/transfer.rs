@@ -267,6 +267,9 @@ impl Session {
         let elapsed = start.elapsed();
         let complete = matches!(&carried, Ok(carried) if carried.complete);
         if complete {
+            if let Some(upload) = &job.upload {
+                upload.complete();
+            }
             let _ = sockopt::set_socket_linger(&socket, None);
             let _ = socket.shutdown(Shutdown::Write);
             if job.direction == Direction::ToClient {

@@ -231,6 +231,27 @@ fn only_an_empty_file_that_was_created_is_removed() {
     assert!(!path("new").exists(), "the offset is too large");
 }
 
+/// Two clients store a file of the same name. It is empty, and one upload is complete.
+#[test]
+fn the_empty_file_of_a_complete_upload_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let place = Place::default().join(b"f");
+    let upload = || root.write(&place, Upload::Replace).unwrap().upload;
+    let failed = upload();
+    upload().complete();
+    drop(upload());
+    root.remove_new(&place, &failed);
+    assert!(folder.path().join("f").exists());
+    drop(failed);
+    // The next upload is another one.
+    std::fs::remove_file(folder.path().join("f")).unwrap();
+    let failed = upload();
+    drop(upload());
+    root.remove_new(&place, &failed);
+    assert!(!folder.path().join("f").exists());
+}
+
 /// Another process replaces the directory between the two look-ups of the name.
 #[test]
 fn a_file_of_another_directory_is_not_removed() {

@@ -16,7 +16,9 @@ pub struct Uploads {
 
 #[derive(Default)]
 struct State {
-    running: Vec<FileId>,
+    /// The running uploads, and whether another upload to the same file is complete. All uploads
+    /// to a file have the same value.
+    running: Vec<(FileId, bool)>,
     /// The files that are being removed.
     removing: Vec<FileId>,
     /// The number of removals that have ended.
@@ -33,7 +35,7 @@ pub struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        forget(&mut self.all.lock().running, self.id);
+        forget(&mut self.all.lock().running, |(id, _)| *id == self.id);
     }
 }
 
@@ -43,15 +45,16 @@ pub struct Removal<'a>(&'a Running);
 impl Drop for Removal<'_> {
     fn drop(&mut self) {
         let mut state = self.0.all.lock();
-        forget(&mut state.removing, self.0.id);
+        forget(&mut state.removing, |id| *id == self.0.id);
         state.removals += 1;
         self.0.all.removed.notify_all();
     }
 }
 
-fn forget(ids: &mut Vec<FileId>, id: FileId) {
-    if let Some(at) = ids.iter().position(|other| *other == id) {
-        ids.swap_remove(at);
+/// Removes one of the equal entries.
+fn forget<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool) {
+    if let Some(at) = all.iter().position(is_it) {
+        all.swap_remove(at);
     }
 }
 
@@ -76,7 +79,8 @@ impl Uploads {
     /// Later removals do not remove this file.
     pub fn begin(self: &Arc<Self>, id: FileId, is_new: bool) -> Running {
         let mut state = self.lock();
-        state.running.push(id);
+        let is_kept = state.running.contains(&(id, true));
+        state.running.push((id, is_kept));
         // A name may have got another file since its removal began: all files of the device
         // are affected.
         while state.removing.iter().any(|(device, _)| *device == id.0) {
@@ -92,12 +96,22 @@ impl Uploads {
 }
 
 impl Running {
-    /// Begins the removal of the file, if this upload has created it and no other upload
-    /// writes to it.
+    /// States that all bytes of the upload were stored. The file, which may be empty, is not removed
+    /// if the upload that has created it fails later.
+    pub fn complete(&self) {
+        let mut state = self.all.lock();
+        let same = state.running.iter_mut().filter(|(id, _)| *id == self.id);
+        same.for_each(|(_, is_kept)| *is_kept = true);
+    }
+
+    /// Begins the removal of the file, if this upload has created it, no other upload writes to it,
+    /// and none is complete.
     pub fn begin_removal(&self) -> Option<Removal<'_>> {
         let mut state = self.all.lock();
-        let uploads = state.running.iter().filter(|id| **id == self.id).count();
-        if !self.is_new || uploads != 1 {
+        let same = |(id, _): &&(FileId, bool)| *id == self.id;
+        let mut uploads = state.running.iter().filter(same);
+        let is_only = matches!((uploads.next(), uploads.next()), (Some((_, false)), None));
+        if !self.is_new || !is_only {
             return None;
         }
         state.removing.push(self.id);
