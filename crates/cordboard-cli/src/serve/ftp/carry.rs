@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cordboard::cue::{Command, Done, Record, Records, State, Status};
@@ -107,12 +109,27 @@ impl Mover {
     }
 }
 
-/// Moves all bytes from source to sink. The client can abort the transfer. `client` is the
-/// data connection. `label` names the transfer for `cordboard top`.
+/// The data connection.
+pub struct Client<'a> {
+    pub socket: BorrowedFd<'a>,
+    /// The bytes of TLS that have arrived. The sink gets them only as whole records.
+    pub received: Option<Arc<AtomicU64>>,
+}
+
+impl Client<'_> {
+    /// Returns the counts that change while bytes move. `written`: bytes that the sink has accepted.
+    fn counts(&self, written: u64) -> (u64, i32) {
+        let received = self.received.as_deref();
+        let received = received.map_or(0, |count| count.load(Ordering::Relaxed));
+        (written.wrapping_add(received), sys::unsent(self.socket))
+    }
+}
+
+/// Moves all bytes from source to sink. The client can abort the transfer. `label` names the transfer for `cordboard top`.
 pub fn carry(
     server: &Server,
     lines: &mut Lines,
-    client: BorrowedFd<'_>,
+    client: &Client<'_>,
     (source, sink): (OwnedFd, OwnedFd),
     stage: Option<Stage>,
     label: String,
@@ -332,13 +349,12 @@ impl Watch {
         &mut self,
         server: &Server,
         lines: &mut Lines,
-        client: BorrowedFd<'_>,
+        client: &Client<'_>,
         mover: &Mover,
     ) -> Option<Why> {
         let now = Instant::now();
         let seen = self.commanded.get().applied_to(self.seen.last);
-        let unsent = sys::unsent(client);
-        self.progress.update((seen.written, unsent), now);
+        self.progress.update(client.counts(seen.written), now);
         // The idle time does not run during a pause.
         if seen.state == State::Paused {
             self.progress = Progress::since(now);

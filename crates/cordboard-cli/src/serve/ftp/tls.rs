@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -76,6 +76,7 @@ pub struct Pump {
     thread: JoinHandle<io::Result<()>>,
     /// The whole file was sent: the thread may send *close notify*.
     complete: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
 }
 
 /// A data connection whose reads and writes also end when the session shuts down its end of
@@ -84,6 +85,7 @@ pub struct Pump {
 struct Connection {
     socket: TcpStream,
     pair: Arc<UnixStream>,
+    received: Arc<AtomicU64>,
 }
 
 impl Connection {
@@ -104,7 +106,10 @@ impl Read for Connection {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match recv(&self.socket, &mut *bytes, RecvFlags::DONTWAIT) {
-                Ok((_, n)) => return Ok(n),
+                Ok((_, n)) => {
+                    self.received.fetch_add(n as u64, Ordering::Relaxed);
+                    return Ok(n);
+                }
                 Err(rustix::io::Errno::AGAIN) => self.wait(PollFlags::IN)?,
                 Err(errno) => return Err(errno.into()),
             }
@@ -149,9 +154,16 @@ impl Pump {
         let complete = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&complete);
         let theirs = Arc::new(theirs);
+        let received = Arc::<AtomicU64>::default();
+        let count = Arc::clone(&received);
         let run = move || {
             let pair = Arc::clone(&theirs);
-            let stream = StreamOwned::new(connection, Connection { socket, pair });
+            let connected = Connection {
+                socket,
+                pair,
+                received: count,
+            };
+            let stream = StreamOwned::new(connection, connected);
             match direction {
                 Direction::ToClient => encrypt(stream, &theirs, &flag),
                 Direction::FromClient => decrypt(stream, &theirs, replaced),
@@ -161,7 +173,18 @@ impl Pump {
             let thread = std::thread::Builder::new().name("cordboard-tls".to_owned());
             thread.stack_size(256 << 10).spawn(run)
         })?;
-        Ok((Pump { thread, complete }, ours, second))
+        let pump = Pump {
+            thread,
+            complete,
+            received,
+        };
+        Ok((pump, ours, second))
+    }
+
+    /// Returns the count of the bytes that the client has sent, with those of TLS. A slow client
+    /// may send one record of 16 KiB for longer than the idle time.
+    pub fn received(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.received)
     }
 
     /// Waits for the end of the thread. `complete`: all bytes of the source were moved.
@@ -315,6 +338,25 @@ mod tests {
             .with_root_certificates(roots)
             .with_no_client_auth();
         (Arc::new(server), Arc::new(client))
+    }
+
+    /// The bytes of a record count before the record is whole.
+    #[test]
+    fn the_bytes_of_a_part_of_a_record_are_counted() {
+        let (server, _) = limited(RESERVED + 8);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        let started = Pump::start(&server, socket, Direction::FromClient, None);
+        let (pump, ours, _) = started.unwrap();
+        let received = pump.received();
+        for (at, byte) in b"\x16\x03\x01\x40".iter().enumerate() {
+            client.write_all(&[*byte]).unwrap();
+            while received.load(Ordering::Relaxed) != 1 + at as u64 {
+                std::thread::yield_now();
+            }
+        }
+        assert!(pump.finish(ours, false, |_| Waited::Ready).1.is_err());
     }
 
     /// rustls would end the connection as if the file were complete, and discard the rest.

@@ -13,7 +13,7 @@ use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
 use super::asked::{Asked, so_far};
-use super::carry::{Carried, carry};
+use super::carry::{Carried, Client, carry};
 use super::data::{self, Mode, NoConnection};
 use super::lines::Lines;
 use super::listing::{self, Kind};
@@ -364,20 +364,23 @@ impl Session {
             Direction::FromClient => (network, file),
         };
         let server = Arc::clone(&self.server);
-        let client = socket.as_fd();
-        let carried = |lines: &mut Lines, network| {
-            carry(&server, lines, client, ends(file, network), stage, label)
+        let carried = |lines: &mut Lines, network, received| {
+            let client = Client {
+                socket: socket.as_fd(),
+                received,
+            };
+            carry(&server, lines, &client, ends(file, network), stage, label)
         };
         let Some(config) = self.encryption() else {
             // Pages are spliced only to a non-blocking socket: a call on a blocking one
             // could not be cancelled.
             socket.set_nonblocking(true)?;
             let network = OwnedFd::from(socket.try_clone()?);
-            return Ok(carried(&mut self.lines, network));
+            return Ok(carried(&mut self.lines, network, None));
         };
         let (pump, ours, network) =
             Pump::start(&config, socket.try_clone()?, job.direction, replaced)?;
-        let mut carried = carried(&mut self.lines, network);
+        let mut carried = carried(&mut self.lines, network, Some(pump.received()));
         // ABOR may have arrived just when the last bytes were moved into the pair.
         if job.direction == Direction::ToClient {
             carried.complete &= !carried.aborted;
@@ -386,7 +389,7 @@ impl Session {
         let mut asked = Asked::after(carried.aborted);
         let (waited, done) = pump.finish(ours, carried.complete, |fd| {
             let control = (&mut self.lines, &mut asked, &status[..]);
-            last_bytes(&server, control, fd, client)
+            last_bytes(&server, control, fd, socket.as_fd())
         });
         asked.finish(&mut self.lines, &status);
         carried.aborted |= waited == Waited::Aborted;

@@ -88,6 +88,33 @@ fn a_stalled_transfer_ends_when_the_idle_time_is_over() {
     }
 }
 
+/// The sink has accepted no byte yet: the record is not whole.
+#[test]
+fn a_part_of_a_record_is_progress() {
+    let (socket, _) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let received = Arc::<AtomicU64>::default();
+    let client = Client {
+        socket: socket.as_fd(),
+        received: Some(Arc::clone(&received)),
+    };
+    let start = Instant::now();
+    let mut progress = Progress::since(start);
+    for seconds in 1..=3 {
+        received.fetch_add(1, Ordering::Relaxed);
+        let now = start + seconds * SECOND;
+        progress.update(client.counts(0), now);
+        assert_eq!(progress.idle(now), Duration::ZERO);
+    }
+    progress.update(client.counts(0), start + 5 * SECOND);
+    assert_eq!(progress.idle(start + 5 * SECOND), 2 * SECOND);
+}
+
 /// The server is silent, and not the client.
 #[test]
 fn the_rest_of_a_schedule_is_not_idle_time() {
