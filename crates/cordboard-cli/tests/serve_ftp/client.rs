@@ -169,6 +169,16 @@ impl Client {
         with_timeout(TcpStream::connect(address).unwrap())
     }
 
+    /// Opens a passive data connection with a small receive buffer.
+    #[track_caller]
+    pub fn narrow(&mut self) -> TcpStream {
+        let address = self.epsv();
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+        connect(&socket, &address).unwrap();
+        with_timeout(TcpStream::from(socket))
+    }
+
     /// Listens for an active data connection. Also returns the command for it.
     pub fn active(&self) -> (TcpListener, String) {
         let listener = TcpListener::bind((self.socket.local_addr().unwrap().ip(), 0)).unwrap();

@@ -129,6 +129,44 @@ fn bytes_are_not_lost_by_what_their_reader_has_sent() {
     client.expect(226);
 }
 
+/// The server waits until the client has acknowledged the file, because a close with unread bytes
+/// would be a reset. The client reads nothing, and its buffer is smaller than the file.
+#[test]
+fn the_wait_for_the_last_bytes_is_aborted() {
+    let server = Server::start(&["--clients", "1"]);
+    server.write("f", &super::common::bytes(100_000));
+    let start = || {
+        let mut client = super::common::until("a place", || {
+            let socket = std::net::TcpStream::connect(server.address).unwrap();
+            let mut client = super::client::Client::new(socket);
+            (client.reply().code == 220).then_some(client)
+        });
+        client.login("anonymous", "x");
+        let data = client.narrow();
+        rustix::io::write(&data, b"not expected").unwrap();
+        client.ask("RETR f", 150);
+        let ports = (
+            data.peer_addr().unwrap().port(),
+            data.local_addr().unwrap().port(),
+        );
+        super::common::until("the end of the file", || {
+            (state(ports).as_deref() != Some("01")).then_some(())
+        });
+        (client, data)
+    };
+    let (mut client, data) = start();
+    client.ask("STAT", 213);
+    client.ask("NOOP", 200);
+    client.send("ABOR\r\nNOOP");
+    for code in [226, 226, 200] {
+        client.expect(code);
+    }
+    drop((client, data));
+    let (client, _data) = start();
+    drop(client);
+    drop(start());
+}
+
 /// All bytes arrive after a complete transfer, even if the client reads them only after the
 /// server has closed the connection and has been killed.
 #[test]

@@ -20,6 +20,7 @@ mod random;
 mod root;
 mod server;
 mod session;
+mod store;
 mod time;
 mod tls;
 mod transfer;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cordboard::{Errno, Side, Stage};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
@@ -19,8 +19,7 @@ use super::lines::Lines;
 use super::listing::{self, Kind};
 use super::log;
 use super::progress::{self, Progress};
-use super::random;
-use super::root::{Opened, Running, Upload};
+use super::root::Running;
 use super::server::Server;
 use super::session::{Next, Session, Step};
 use super::tls::{Direction, Pump};
@@ -28,24 +27,19 @@ use super::waiting::{self, Waited};
 use crate::signals::Interrupted;
 use crate::{endpoint, sys, units};
 
-/// The number of names that STOU tries: first short ones, then random ones. A client may have
-/// stored all of the short ones.
-const TRIES: u32 = 200;
-const SHORT: u32 = 100;
-
 /// The reply to STAT before the data connection is made.
 const UNCONNECTED: &str = "Waiting for the data connection";
 
 /// The purpose of a data connection.
-struct Job<'a> {
-    verb: &'static str,
-    path: &'a [u8],
-    direction: Direction,
+pub(super) struct Job<'a> {
+    pub(super) verb: &'static str,
+    pub(super) path: &'a [u8],
+    pub(super) direction: Direction,
     /// Line ends are converted.
-    converts: bool,
+    pub(super) converts: bool,
     /// The content of the file is replaced.
-    replaces: bool,
-    upload: Option<Running>,
+    pub(super) replaces: bool,
+    pub(super) upload: Option<Running>,
 }
 
 impl Session {
@@ -99,7 +93,7 @@ impl Session {
         }
     }
 
-    fn encryption(&self) -> Option<Arc<rustls::ServerConfig>> {
+    pub(super) fn encryption(&self) -> Option<Arc<rustls::ServerConfig>> {
         self.server.tls.clone().filter(|_| self.private)
     }
 
@@ -116,7 +110,7 @@ impl Session {
     }
 
     /// Makes the data connection, or replies with the reason for its failure.
-    fn data(&mut self) -> io::Result<Result<TcpStream, Step>> {
+    pub(super) fn data(&mut self) -> io::Result<Result<TcpStream, Step>> {
         if let Some(step) = self.refuses_data() {
             return Ok(Err(step));
         }
@@ -126,7 +120,8 @@ impl Session {
         let mut asked = Asked::default();
         let mut wait = |fd: BorrowedFd<'_>, events| {
             let control = (&mut self.lines, &mut asked, UNCONNECTED);
-            waiting::wait(Some(server.ending.as_fd()), control, fd, events, until)
+            let ending = Some(server.ending.as_fd());
+            waiting::wait(ending, control, Some((fd, events)), until)
         };
         let done = data::connect(mode, (self.local, self.client), &mut wait);
         asked.finish(&mut self.lines, UNCONNECTED);
@@ -165,78 +160,8 @@ impl Session {
         }
     }
 
-    pub(super) fn store(&mut self, path: &[u8]) -> Step {
-        let upload = match std::mem::take(&mut self.rest) {
-            0 => Upload::Replace,
-            offset => Upload::From(offset),
-        };
-        self.upload("STOR", |_| path.to_vec(), upload)
-    }
-
-    pub(super) fn append(&mut self, path: &[u8]) -> Step {
-        self.rest = 0;
-        self.upload("APPE", |_| path.to_vec(), Upload::Append)
-    }
-
-    pub(super) fn store_unique(&mut self) -> Step {
-        self.rest = 0;
-        self.upload("STOU", unique, Upload::New)
-    }
-
-    /// Writes a file. It is opened after the data connection is made, and truncated after the
-    /// handshake, so that a failed connection does not truncate it. If a new file is required and
-    /// the name exists, the next name is tried.
-    fn upload(
-        &mut self,
-        verb: &'static str,
-        name: impl Fn(u32) -> Vec<u8>,
-        upload: Upload,
-    ) -> Step {
-        if let Some(step) = self.refuses_to_write() {
-            return step;
-        }
-        if let Err(error) = self.is_name_of_file(&name(1)) {
-            return self.failed(&name(1), &error);
-        }
-        let socket = match self.data()? {
-            Ok(socket) => socket,
-            Err(step) => return step,
-        };
-        for number in 1..=TRIES {
-            let path = name(number);
-            match self.server.root.write(&self.here.join(&path), upload) {
-                Ok(Opened {
-                    file,
-                    upload: running,
-                }) => {
-                    let job = Job {
-                        verb,
-                        path: &path,
-                        direction: Direction::FromClient,
-                        converts: self.ascii,
-                        replaces: upload == Upload::Replace,
-                        upload: Some(running),
-                    };
-                    // An encrypted connection can still fail: see `carry`.
-                    if job.replaces
-                        && self.encryption().is_none()
-                        && let Err(error) = file.set_len(0)
-                    {
-                        self.remove_new(&job);
-                        return self.failed(&path, &error);
-                    }
-                    return self.transfer(&job, file, socket);
-                }
-                Err(error)
-                    if upload == Upload::New && error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return self.failed(&path, &error),
-            }
-        }
-        self.say(450, "No unused name was found")
-    }
-
     /// Moves the bytes of a file over a data connection, and replies.
-    fn transfer(&mut self, job: &Job<'_>, file: File, socket: TcpStream) -> Step {
+    pub(super) fn transfer(&mut self, job: &Job<'_>, file: File, socket: TcpStream) -> Step {
         let shown = self.here.join(job.path).shown();
         let through = match (job.converts, self.encryption().is_some()) {
             (true, true) => ", ASCII and TLS through user space",
@@ -263,17 +188,19 @@ impl Session {
             return Err(error);
         }
         let start = Instant::now();
-        let carried = self.carry(job, file, &socket);
+        let mut carried = self.carry(job, file, &socket);
         let elapsed = start.elapsed();
         let complete = matches!(&carried, Ok(carried) if carried.complete);
-        if complete {
+        if let Ok(carried) = &mut carried
+            && complete
+        {
             if let Some(upload) = &job.upload {
                 upload.complete();
             }
             let _ = sockopt::set_socket_linger(&socket, None);
             let _ = socket.shutdown(Shutdown::Write);
             if job.direction == Direction::ToClient {
-                self.deliver(socket.as_fd());
+                self.deliver(socket.as_fd(), carried);
             }
         }
         drop(socket);
@@ -311,38 +238,31 @@ impl Session {
     /// Waits until a client that has sent bytes, although it receives a file, has acknowledged
     /// the file. Its bytes are discarded: a close with unread bytes, or bytes that arrive after
     /// the close, would cause a reset (`tcp_close()`, net/ipv4/tcp.c), which destroys the rest of
-    /// the file.
-    fn deliver(&self, socket: BorrowedFd<'_>) {
+    /// the file. ABOR and the end of the control connection end the wait.
+    fn deliver(&mut self, socket: BorrowedFd<'_>, carried: &mut Carried) {
         if !matches!(rustix::io::ioctl_fionread(socket), Ok(1..)) {
             return;
         }
+        let status = so_far(carried.written);
+        let mut asked = Asked::after(carried.aborted);
         let look = |time: Duration, says_more: bool| {
             let start = Instant::now();
             if (self.server.deadline.get()).is_some_and(|deadline| start >= *deadline) {
                 return Err(Interrupted);
             }
-            if !says_more {
-                std::thread::sleep(time);
-                return Ok(Ok(start.elapsed()));
+            // A socket whose both directions have ended is always ready.
+            let awaited = says_more.then_some((socket, PollFlags::IN));
+            let control = (&mut self.lines, &mut asked, &status[..]);
+            match waiting::wait(None, control, awaited, start + time) {
+                Waited::Ready | Waited::TimedOut => return Ok(Ok(start.elapsed())),
+                Waited::Aborted => carried.aborted = true,
+                Waited::Closed | Waited::Ending => {}
             }
-            let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-            match poll(&mut fds, Timespec::try_from(time).ok().as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => Ok(Ok(start.elapsed())),
-                Err(errno) => Ok(Err(errno)),
-            }
+            Err(Interrupted)
         };
         // The reply is the same: the server has moved all bytes.
         let _ = endpoint::until_acknowledged(socket, true, self.server.idle, look);
-    }
-
-    /// Removes the file that the upload has created, if it is empty and no other upload
-    /// writes to it.
-    fn remove_new(&self, job: &Job<'_>) {
-        if let Some(upload) = &job.upload {
-            self.server
-                .root
-                .remove_new(&self.here.join(job.path), upload);
-        }
+        asked.finish(&mut self.lines, &status);
     }
 
     fn carry(&mut self, job: &Job<'_>, file: File, socket: &TcpStream) -> io::Result<Carried> {
@@ -438,21 +358,12 @@ fn last_bytes(
         let ending = deadline.is_none().then(|| server.ending.as_fd());
         let none = PollFlags::empty();
         let control = (&mut *lines, &mut *asked, status);
-        match waiting::wait(ending, control, fd, none, until.unwrap_or(now)) {
+        match waiting::wait(ending, control, Some((fd, none)), until.unwrap_or(now)) {
             // The loop checks which time is over.
             Waited::TimedOut | Waited::Ending => {}
             other => return other,
         }
     }
-}
-
-/// Returns the name of an attempt of STOU.
-fn unique(attempt: u32) -> Vec<u8> {
-    match attempt {
-        ..=SHORT => format!("upload.{attempt}"),
-        _ => format!("upload.{}", random::number()),
-    }
-    .into_bytes()
 }
 
 /// Returns a file in memory with this content, so that a listing is sent like any other

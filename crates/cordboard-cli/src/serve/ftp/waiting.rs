@@ -21,14 +21,14 @@ pub enum Waited {
     TimedOut,
 }
 
-/// Waits until `fd` has one of these events, until `ending` hangs up, or until this time.
+/// Waits until `fd` has one of these events, until `ending` hangs up, or until this time. `None`: no
+/// descriptor is waited for.
 /// Replies to STAT with `status`, and to NOOP, if the socket has room. The caller finishes
 /// `asked` before its next reply. Other commands except ABOR are not carried out.
 pub fn wait(
     ending: Option<BorrowedFd<'_>>,
     (lines, asked, status): (&mut Lines, &mut Asked, &str),
-    fd: BorrowedFd<'_>,
-    events: PollFlags,
+    awaited: Option<(BorrowedFd<'_>, PollFlags)>,
     until: Instant,
 ) -> Waited {
     loop {
@@ -40,7 +40,9 @@ pub fn wait(
         if asked.take_abort(lines) {
             return Waited::Aborted;
         }
-        let mut fds = vec![PollFd::from_borrowed_fd(fd, events)];
+        let mut fds = Vec::new();
+        fds.extend(awaited.map(|(fd, events)| PollFd::from_borrowed_fd(fd, events)));
+        let end = fds.len();
         fds.extend(ending.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let control = fds.len();
         fds.extend(lines.awaited());
@@ -53,8 +55,8 @@ pub fn wait(
         match done {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return Waited::Closed,
-            Ok(_) if has(0) => return Waited::Ready,
-            Ok(_) if ending.is_some() && has(1) => return Waited::Ending,
+            Ok(_) if awaited.is_some() && has(0) => return Waited::Ready,
+            Ok(_) if ending.is_some() && has(end) => return Waited::Ending,
             // Also if commands arrive again and again.
             Ok(events) if events == 0 || left.is_zero() => return Waited::TimedOut,
             Ok(_) => {}
@@ -80,7 +82,8 @@ mod tests {
     fn wait_long(lines: &mut Lines, asked: &mut Asked, until: Instant) -> Waited {
         let never = TcpListener::bind("127.0.0.1:0").unwrap();
         let control = (lines, asked, "a status");
-        wait(None, control, never.as_fd(), PollFlags::IN, until)
+        let awaited = Some((never.as_fd(), PollFlags::IN));
+        wait(None, control, awaited, until)
     }
 
     /// A command that is not carried out yet does not hide the end of the connection.
