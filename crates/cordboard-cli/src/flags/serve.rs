@@ -47,7 +47,8 @@ pub struct Ftp {
     /// A file of users, one per line: NAME:HASH or NAME:HASH:ro
     ///
     /// --hash-password prints such a line. A user may write, unless the line ends
-    /// with :ro.
+    /// with :ro. After ten wrong passwords within ten minutes, an address is refused
+    /// until these are over.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub users: Option<PathBuf>,
     /// Refuse anonymous clients

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use super::client::{Client, connect_from};
 use super::common::{Start, call, cordboard, end, feed};
 use super::server::{PASSWORD, Server};
 
@@ -54,6 +55,41 @@ fn a_wrong_password_is_refused_and_the_third_disconnects() {
     client.ask("MKD d", 530);
     client.login("ann", PASSWORD);
     client.ask("MKD d", 257);
+}
+
+/// The clients connect again for each password.
+#[test]
+fn an_address_with_too_many_wrong_passwords_is_refused() {
+    let server = Server::start(&[]);
+    let from = || {
+        let socket = connect_from("127.0.0.2".parse().unwrap(), server.address);
+        Client::greeted(socket)
+    };
+    let (mut wrong, mut refused) = (0, 0);
+    // On a slow machine, the verification may not come in time, and does not count.
+    while refused == 0 {
+        let mut clients: Vec<_> = (0..13).map(|_| from()).collect();
+        for client in &mut clients {
+            client.send("USER ann\r\nPASS wrong");
+        }
+        for client in &mut clients {
+            client.expect(331);
+            let reply = client.reply();
+            wrong += usize::from(reply.code == 530);
+            refused += usize::from(reply.text.contains("from this address"));
+        }
+        assert!(wrong <= 10, "{wrong}");
+    }
+    assert_eq!(wrong, 10);
+    let mut client = from();
+    client.ask("USER ann", 331);
+    let said = client.ask(&format!("PASS {PASSWORD}"), 421);
+    assert!(said.contains("from this address"), "{said}");
+    assert_eq!(client.next(), None);
+    server.logs(&["127.0.0.2 ann LOGIN: not verified"]);
+    // Anonymous clients have no password, and other addresses their own count.
+    from().login("anonymous", "x");
+    server.ann();
 }
 
 /// An unknown name is also requested to send a password, and gets the same replies.

@@ -37,12 +37,13 @@ impl Session {
             return self.say(503, "Send USER first");
         };
         let until = Instant::now() + PATIENCE;
-        let found = match self.server.users.login(&name, password, until) {
+        let found = match self.server.users.login(&name, password, self.client, until) {
             Ok(found) => found,
             Err(why) => {
                 let why = match why {
                     NotVerified::Busy => "Too many clients are logging in",
                     NotVerified::Ending => "The server is shutting down",
+                    NotVerified::Refused => "Too many wrong passwords from this address",
                     NotVerified::NoMemory => "No memory to verify the password",
                 };
                 let name = log::field(&name);

@@ -7,6 +7,7 @@ mod carry;
 mod command;
 mod data;
 mod errors;
+mod failures;
 mod files;
 mod lines;
 mod listed;

@@ -3,12 +3,15 @@
 //! thread (malloc(3)).
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{Output, PasswordHash, SaltString};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
+
+use super::failures::Failures;
 
 /// The maximum memory of a hash in KiB, and the maximum number of passes. `--hash-password`
 /// uses 19 MiB and 2 passes.
@@ -105,6 +108,8 @@ pub enum NotVerified {
     /// The server is shutting down.
     Ending,
     NoMemory,
+    /// The address has sent too many wrong passwords.
+    Refused,
 }
 
 /// The memory of the verifications, and the sessions that wait for it.
@@ -113,6 +118,7 @@ pub struct Verifier {
     memory: Mutex<Vec<Block>>,
     queue: Mutex<Queue>,
     changed: Condvar,
+    failures: Failures,
 }
 
 #[derive(Default)]
@@ -130,16 +136,30 @@ struct Turn<'a> {
 }
 
 impl Verifier {
-    /// Returns whether the password matches the hash. Waits for its turn until this time.
+    /// Returns whether the password from this address matches the hash. Waits for its turn until
+    /// this time.
     pub fn verify(
         &self,
         hash: &Hash,
         password: &[u8],
+        from: IpAddr,
         until: Instant,
     ) -> Result<bool, NotVerified> {
+        self.admit(from)?;
         let _turn = self.turn(until)?;
+        // Others of this address may have failed during the wait.
+        self.admit(from)?;
         let mut memory = ignore_panics(self.memory.lock());
-        hash.verify(password, &mut memory)
+        let is_correct = hash.verify(password, &mut memory)?;
+        self.failures.count(from, is_correct, Instant::now());
+        Ok(is_correct)
+    }
+
+    fn admit(&self, from: IpAddr) -> Result<(), NotVerified> {
+        match self.failures.are_too_many(from, Instant::now()) {
+            true => Err(NotVerified::Refused),
+            false => Ok(()),
+        }
     }
 
     /// Ends the waits of all sessions.
@@ -205,6 +225,8 @@ mod tests {
     /// A hash that needs little time.
     const SMALL: &str = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$";
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn far() -> Instant {
         Instant::now() + Duration::from_secs(1000)
     }
@@ -219,10 +241,24 @@ mod tests {
         let verifier = Verifier::default();
         let sizes = [8, 1024, 64].map(|size| {
             let hash = Hash::parse(&hash_with(&format!("m={size},t=1,p=1"))).unwrap();
-            assert_eq!(verifier.verify(&hash, b"x", far()), Ok(false));
+            assert_eq!(verifier.verify(&hash, b"x", HERE, far()), Ok(false));
             verifier.memory.lock().unwrap().capacity()
         });
         assert_eq!(sizes, [8, 1024, 1024]);
+    }
+
+    #[test]
+    fn an_address_with_too_many_wrong_passwords_is_refused() {
+        let verifier = Verifier::default();
+        let hash = Hash::parse(&hash_with("m=8,t=1,p=1")).unwrap();
+        let verify = |from| verifier.verify(&hash, b"x", from, far());
+        let mut tries = 0;
+        while verify(HERE) == Ok(false) {
+            tries += 1;
+        }
+        assert_eq!(tries, 10);
+        assert_eq!(verify(HERE), Err(NotVerified::Refused));
+        assert_eq!(verify("10.0.0.1".parse().unwrap()), Ok(false));
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Clients {
 
 /// Returns the address by which a client is counted. A host with IPv6 usually has all
 /// addresses of a network of 64 bits.
-fn counted(address: IpAddr) -> IpAddr {
+pub fn counted(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

@@ -1,6 +1,7 @@
 //! Users and their passwords.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Instant;
 
@@ -78,12 +79,13 @@ impl Users {
         self.anonymous && is_anonymous(name)
     }
 
-    /// Returns the user, if name and password are correct. Waits until this time for the
-    /// verification.
+    /// Returns the user, if name and password are correct. `from`: the address of the client. Waits
+    /// until this time for the verification.
     pub fn login(
         &self,
         name: &str,
         password: &[u8],
+        from: IpAddr,
         until: Instant,
     ) -> Result<Option<User>, NotVerified> {
         if self.takes_anonymous(name) {
@@ -96,7 +98,7 @@ impl Users {
         let Some(hash) = found.map(|(hash, _)| hash).or(self.decoy.as_ref()) else {
             return Ok(None);
         };
-        let right = self.verifier.verify(hash, password, until)?;
+        let right = self.verifier.verify(hash, password, from, until)?;
         Ok(found.filter(|_| right).map(|(_, writes)| User {
             name: name.to_owned(),
             writes: *writes,
@@ -119,6 +121,8 @@ mod tests {
     use super::super::passwords::hash;
     use super::*;
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     #[test]
     fn only_the_right_password_is_taken() {
         let text = format!(
@@ -134,17 +138,17 @@ mod tests {
             })
         };
         let now = Instant::now();
-        assert_eq!(users.login("ann", b"a", now), Ok(user("ann", true)));
-        assert_eq!(users.login("bob", b"b", now), Ok(user("bob", false)));
+        assert_eq!(users.login("ann", b"a", HERE, now), Ok(user("ann", true)));
+        assert_eq!(users.login("bob", b"b", HERE, now), Ok(user("bob", false)));
         for (name, password) in [("ann", b"b"), ("eve", b"a"), ("anonymous", b"a")] {
-            assert_eq!(users.login(name, password, now), Ok(None));
+            assert_eq!(users.login(name, password, HERE, now), Ok(None));
         }
         let anonymous = Users::parse("", true).unwrap();
         assert_eq!(
-            anonymous.login("FTP", b"me@", now),
+            anonymous.login("FTP", b"me@", HERE, now),
             Ok(user("anonymous", false))
         );
-        assert_eq!(anonymous.login("ann", b"", now), Ok(None));
+        assert_eq!(anonymous.login("ann", b"", HERE, now), Ok(None));
     }
 
     #[test]
