@@ -41,6 +41,8 @@ pub enum Need {
     PassRights,
     /// SCTP over the loopback device.
     Sctp,
+    /// Sequenced packets of VSOCK over its loopback transport, since Linux 5.14.
+    Vsock,
     /// ICMP sockets, and a network namespace for them.
     Ping,
     /// A mount namespace, and mounts in it: `CAP_SYS_ADMIN`, which root lacks in most
@@ -70,6 +72,7 @@ impl Need {
             Need::HashSockets => "no AF_ALG with SHA-256 here",
             Need::PassRights => "no SO_PASSRIGHTS here (since Linux 6.16)",
             Need::Sctp => "no SCTP here",
+            Need::Vsock => "no VSOCK loopback with sequenced packets here (since Linux 5.14)",
             Need::Ping => "ICMP sockets in a network namespace need root",
             Need::Mounts => "mounting needs root and CAP_SYS_ADMIN",
         }
@@ -93,6 +96,7 @@ impl Need {
             Need::HashSockets => made(crate::sockets::sha256()),
             Need::PassRights => pass_rights(),
             Need::Sctp => made(crate::sockets::sctp()),
+            Need::Vsock => made(crate::sockets::vsock()),
             Need::Ping => made(crate::sockets::ping()),
             Need::Mounts => mounts(),
             Need::Eventfd => {
@@ -326,6 +330,7 @@ mod tests {
             (Need::HashSockets, libc::SYS_socket),
             (Need::PassRights, libc::SYS_setsockopt),
             (Need::Sctp, libc::SYS_socket),
+            (Need::Vsock, libc::SYS_socket),
             (Need::Ping, libc::SYS_socket),
             (Need::Mounts, libc::SYS_unshare),
             (Need::Mounts, libc::SYS_mount),

@@ -50,6 +50,37 @@ pub fn sctp() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(both)
 }
 
+/// Makes two connected VSOCK sockets for sequenced packets (`vsock(7)`, since Linux 5.14).
+///
+/// # Errors
+///
+/// `EADDRNOTAVAIL` without the loopback transport (`vsock_loopback`, since Linux 5.6).
+pub fn vsock() -> io::Result<(OwnedFd, OwnedFd)> {
+    let packets = || socket(libc::AF_VSOCK, libc::SOCK_SEQPACKET, 0);
+    let (listener, near) = (packets()?, packets()?);
+    // SAFETY: all fields are integers, for which zero is valid.
+    let mut name: libc::sockaddr_vm = unsafe { std::mem::zeroed() };
+    name.svm_family = libc::AF_VSOCK as u16;
+    name.svm_cid = libc::VMADDR_CID_LOCAL;
+    name.svm_port = libc::VMADDR_PORT_ANY;
+    bind(&listener, &name)?;
+    let mut length = size_of_val(&name) as libc::socklen_t;
+    let at = (&raw mut name).cast::<libc::sockaddr>();
+    // SAFETY: `name` is valid for `length` bytes.
+    check(unsafe { libc::getsockname(listener.as_raw_fd(), at, &raw mut length) })?;
+    // SAFETY: takes integers.
+    check(unsafe { libc::listen(listener.as_raw_fd(), 1) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::connect(near.as_raw_fd(), at, length) })?;
+    let none = std::ptr::null_mut();
+    let flags = libc::SOCK_CLOEXEC;
+    // SAFETY: null pointers request no address.
+    let far = owned(unsafe {
+        libc::accept4(listener.as_raw_fd(), none, std::ptr::null_mut(), flags)
+    })?;
+    Ok((near, far))
+}
+
 /// Makes an ICMP socket (`icmp(7)`, since Linux 3.0) whose echo requests the kernel itself
 /// answers, in a new network namespace.
 ///

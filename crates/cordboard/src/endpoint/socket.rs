@@ -28,6 +28,7 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
             // `hash_recvmsg` and the others (crypto/algif_hash.c, …) ignore `MSG_PEEK`.
             facts.peeks = i32::from(family.as_raw()) != libc::AF_ALG;
             facts.tells_length = facts.kind.is_datagram() && tells_length(fd, kind, family);
+            facts.zero_ends = zero_ends(kind, family);
             facts.listening = listens(fd, kind, family);
         }
         // A socket's name in a file system, opened with O_PATH: it moves no bytes.
@@ -44,8 +45,24 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
 /// SCTP listens and receives the messages of all its peers; `accept(2)` is `EOPNOTSUPP`
 /// (`sctp_accept`, net/sctp/socket.c).
 fn listens(fd: BorrowedFd<'_>, kind: SocketType, family: AddressFamily) -> bool {
-    let is_one_to_many = kind == SocketType::SEQPACKET && is_inet(family);
-    !is_one_to_many && sockopt::socket_acceptconn(fd).unwrap_or(false)
+    !is_one_to_many(kind, family) && sockopt::socket_acceptconn(fd).unwrap_or(false)
+}
+
+fn is_one_to_many(kind: SocketType, family: AddressFamily) -> bool {
+    kind == SocketType::SEQPACKET && is_inet(family)
+}
+
+/// `SOCK_DCCP` (linux/net.h). Linux 6.16 removed the protocol.
+const DCCP: SocketType = SocketType::from_raw(6);
+
+/// Returns whether a receive of 0 bytes may be the end of a connection: sequenced packets
+/// (`__vsock_seqpacket_recvmsg`, net/vmw_vsock/af_vsock.c; `bt_sock_recvmsg`,
+/// net/bluetooth/af_bluetooth.c) and DCCP (`dccp_recvmsg`, net/dccp/proto.c). Credentials
+/// distinguish the end of a UNIX socket.
+fn zero_ends(kind: SocketType, family: AddressFamily) -> bool {
+    let is_unix = family == AddressFamily::UNIX;
+    let is_sequenced = kind == SocketType::SEQPACKET && !is_unix && !is_one_to_many(kind, family);
+    is_sequenced || kind == DCCP
 }
 
 fn family(fd: BorrowedFd<'_>) -> AddressFamily {

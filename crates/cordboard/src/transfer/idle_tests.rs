@@ -379,3 +379,55 @@ fn a_full_pipe_is_not_tried() {
     assert_eq!(report.ended, Ended::Idle);
     assert_eq!(time.for_sink, [Some(LIMIT)]);
 }
+
+/// The real `poll(2)`, and time that passes with each query.
+struct Passing {
+    now: Duration,
+    poll: Poll,
+}
+
+impl Clock for Passing {
+    fn now(&mut self) -> Duration {
+        self.now += Duration::from_secs(1);
+        assert!(self.now < Duration::from_secs(10_000), "no end");
+        self.now
+    }
+}
+
+impl Waiter for Passing {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        _timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        self.poll.wait(interest, Some(Duration::ZERO))
+    }
+}
+
+/// A socket that returns 0 bytes again and again, and whose end is not known.
+#[test]
+fn endless_empty_messages_are_no_progress() {
+    use rustix::net::{AddressFamily, SocketFlags, socketpair};
+    for path in [DataPath::Datagram, DataPath::ReadWrite] {
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+        let (near, far) = socketpair(family, SocketType::SEQPACKET, flags, None).unwrap();
+        drop(far);
+        let sink = tempfile::tempfile().unwrap();
+        let request = Request {
+            switches: Some(crate::Switches::only(&[path])),
+            ..request()
+        };
+        let mut transfer = Transfer::new(near.as_fd(), sink.as_fd(), request).unwrap();
+        let source = &mut transfer.flow.source;
+        source.set_endpoint(source.endpoint().with_facts(crate::endpoint::Facts {
+            kind: crate::endpoint::Kind::DatagramSocket,
+            ..*source.facts()
+        }));
+        let mut time = Passing {
+            now: Duration::ZERO,
+            poll: Poll::new(),
+        };
+        let report = drive::run(transfer, &mut time).report;
+        assert_eq!((report.ended, report.read), (Ended::Idle, 0), "{report:?}");
+    }
+}

@@ -105,8 +105,10 @@ impl Stepper {
                         self.last_progress = waiter.now();
                     }
                     transfer.tune(waiter);
-                } else if let Some(side) = transfer.flow.interrupted()
-                    && self.idle_left(transfer, waiter) == Some(Duration::ZERO)
+                } else if self.idle_left(transfer, waiter) == Some(Duration::ZERO)
+                    // After an interrupted call, or one that moved no bytes, such as an empty
+                    // message. The source may return them without end.
+                    && let side = transfer.flow.interrupted().unwrap_or(Side::Source)
                     && let Next::End(end) = self.blocked(transfer, side, waiter)
                 {
                     return Next::End(end);

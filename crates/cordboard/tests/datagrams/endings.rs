@@ -13,6 +13,7 @@ use cordboard::{
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
 use rustix::pipe::{PipeFlags, pipe_with};
+use testkit::needs::{self, Need};
 
 #[test]
 fn an_empty_message_is_told_from_the_end() {
@@ -421,5 +422,31 @@ fn a_sink_file_that_is_full_gets_nothing_twice() {
         };
         run(&source, &sink, request);
         assert_eq!(content(&sink), b"again");
+    }
+}
+
+/// The end of a VSOCK connection reads as 0 bytes, without `FIONREAD` before Linux 6.17.
+#[test]
+fn the_end_of_a_vsock_connection_is_no_empty_message() {
+    let name = "the_end_of_a_vsock_connection_is_no_empty_message";
+    let _dog = watchdog(name);
+    if needs::missing(name, &[Need::Vsock]) {
+        return;
+    }
+    for request in common::any_and_each(&BOTH) {
+        let (source, feed) = testkit::sockets::vsock().unwrap();
+        put(&feed, b"one");
+        drop(feed);
+        let (sink, out) = pair(Sort::Unix);
+        let report = run(&source, &sink, request.clone()).report;
+        assert_eq!((report.ended, report.written), (Ended::Eof, 3), "{report:?}");
+        assert_eq!(all(&out), [b"one"]);
+        let (source, feed) = testkit::sockets::vsock().unwrap();
+        put(&feed, b"one");
+        drop(feed);
+        let file = common::file_with(b"");
+        let report = run(&source, OwnedFd::from(file.try_clone().unwrap()), request).report;
+        assert_eq!((report.ended, report.written), (Ended::Eof, 3), "{report:?}");
+        assert_eq!(content(&file), b"one");
     }
 }

@@ -40,6 +40,10 @@ pub(in crate::path) fn is_end(flow: &Flow<'_>, message: &Received) -> bool {
         Kind::UnixSeqpacket => {
             !message.credentials && reading_was_shut_down(flow) != Some(false) && is_empty(flow)
         }
+        // Such an end may be returned again and again.
+        _ if flow.source.facts().zero_ends => {
+            reading_was_shut_down(flow) != Some(false) && is_empty(flow)
+        }
         _ => reading_was_shut_down(flow) == Some(true) && is_empty(flow),
     }
 }
@@ -58,14 +62,16 @@ pub(in crate::path) fn has_ended(flow: &Flow<'_>) -> bool {
 /// `unix_inq_len`, net/unix/af_unix.c), and 0 may be an empty one with others
 /// behind it: if there is one, peeking succeeds. A `SOCK_SEQPACKET` socket
 /// returns the sum of all, and its end peeks as 0 too. If a seccomp filter
-/// refuses `FIONREAD`, peeking shows a next message that is not empty.
+/// refuses `FIONREAD`, peeking shows a next message that is not empty. Other sockets
+/// with a connection return 0 to a peek at the end, and may have no `FIONREAD`:
+/// `ENOIOCTLCMD` in `vsock_do_ioctl` (net/vmw_vsock/af_vsock.c) before Linux 6.17.
 fn is_empty(flow: &Flow<'_>) -> bool {
     let (fd, packets) = (flow.source.fd(), flow.source.kind() == Kind::UnixSeqpacket);
     match sys::unsent(fd) {
         Ok(1..) => false,
         Ok(0) if packets => true,
         _ => match flow.peek() {
-            Ok(0) => packets,
+            Ok(0) => packets || flow.source.facts().zero_ends,
             Ok(_) => false,
             Err(_) => true,
         },
@@ -76,4 +82,50 @@ fn is_empty(flow: &Flow<'_>) -> bool {
 fn reading_was_shut_down(flow: &Flow<'_>) -> Option<bool> {
     let shown = sys::poll_now(flow.source.fd(), PollFlags::RDHUP).ok()?;
     shown.shows(PollFlags::RDHUP | PollFlags::HUP)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    use crate::endpoint::{Facts, Kind};
+    use crate::report::Ended;
+    use crate::{DataPath, Request, Switches, Transfer};
+
+    /// A UNIX socket in place of a VSOCK socket: without `FIONREAD` for the sum of all
+    /// messages, both return the same at the end.
+    #[test]
+    fn the_end_of_a_connection_is_no_empty_message() {
+        for path in [DataPath::Datagram, DataPath::ReadWrite] {
+            let flags = SocketFlags::CLOEXEC;
+            let family = AddressFamily::UNIX;
+            let (near, far) = socketpair(family, SocketType::SEQPACKET, flags, None).unwrap();
+            send(&far, b"one", SendFlags::empty()).unwrap();
+            drop(far);
+            let (sink, reader) = UnixDatagram::pair().unwrap();
+            let request = Request {
+                switches: Some(Switches::only(&[path])),
+                ..Request::default()
+            };
+            let mut transfer = Transfer::new(near.as_fd(), sink.as_fd(), request).unwrap();
+            let source = &mut transfer.flow.source;
+            source.set_endpoint(source.endpoint().with_facts(Facts {
+                kind: Kind::DatagramSocket,
+                zero_ends: true,
+                ..*source.facts()
+            }));
+            let report = transfer.run().report;
+            assert_eq!((report.ended, report.written), (Ended::Eof, 3));
+            assert_eq!(report.path, [path]);
+            assert_eq!(reader.recv(&mut [0; 8]).unwrap(), 3);
+            reader.set_nonblocking(true).unwrap();
+            assert!(
+                reader.recv(&mut [0; 8]).is_err(),
+                "an empty message, {path}"
+            );
+        }
+    }
 }
