@@ -60,6 +60,9 @@ pub struct Facts {
     /// A socket whose `MSG_TRUNC` returns the length of the next message. Sockets of other
     /// families return the number of bytes copied.
     pub tells_length: bool,
+    /// A `SOCK_SEQPACKET` socket: a send requests the end of a record (`MSG_EOR`), as
+    /// `write(2)` does.
+    pub seqpacket: bool,
     /// A socket that has a connection and keeps message boundaries, other than a UNIX
     /// socket. A receive of 0 bytes may be its end.
     pub zero_ends: bool,
@@ -104,6 +107,7 @@ impl Facts {
             listening: false,
             peeks: kind.is_socket(),
             tells_length: matches!(kind, Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket),
+            seqpacket: kind == Kind::UnixSeqpacket,
             zero_ends: false,
             position: (cached || kind == Kind::Pseudo).then_some(0),
             size: cached.then_some(1 << 30),

@@ -61,6 +61,7 @@ pub(super) fn facts(
         listening: false,
         peeks: false,
         tells_length: false,
+        seqpacket: false,
         zero_ends: false,
         position: None,
         size: None,

@@ -28,6 +28,7 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
             // `hash_recvmsg` and the others (crypto/algif_hash.c, …) ignore `MSG_PEEK`.
             facts.peeks = i32::from(family.as_raw()) != libc::AF_ALG;
             facts.tells_length = facts.kind.is_datagram() && tells_length(fd, kind, family);
+            facts.seqpacket = kind == SocketType::SEQPACKET;
             facts.zero_ends = zero_ends(kind, family);
             facts.listening = listens(fd, kind, family);
         }
@@ -35,6 +36,7 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
         Err(_) if !facts.readable && !facts.writable => facts.kind = Kind::StreamSocket,
         Err(errno) => {
             facts.kind = listed(inode).ok_or(errno)?;
+            facts.seqpacket = facts.kind == Kind::UnixSeqpacket;
             (facts.peeks, facts.tells_length) = (true, facts.kind.is_datagram());
         }
     }

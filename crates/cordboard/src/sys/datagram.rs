@@ -5,6 +5,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use rustix::net::SendFlags;
+
 use super::last_errno::last_errno;
 use crate::errno::Errno;
 
@@ -152,8 +154,7 @@ impl Batch {
         Ok(received as usize)
     }
 
-    /// Sends these datagrams in order; returns how many were sent. Never waits unless
-    /// `wait` is set, never raises `SIGPIPE`. Since Linux 3.0.
+    /// Sends these datagrams in order, and returns how many were sent. Since Linux 3.0.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ impl Batch {
         &mut self,
         fd: BorrowedFd<'_>,
         datagrams: impl Iterator<Item = &'b [u8]>,
-        wait: bool,
+        flags: SendFlags,
     ) -> Result<usize, Errno> {
         let mut count = 0;
         for (index, datagram) in datagrams.take(self.headers.len()).enumerate() {
@@ -180,14 +181,13 @@ impl Batch {
             header.msg_namelen = 0;
             count = index + 1;
         }
-        let flags = libc::MSG_NOSIGNAL | if wait { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: `count` headers point at vectors and slices that outlive the call.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 count as libc::c_uint,
-                flags as _,
+                flags.bits() as _,
             )
         };
         if sent < 0 {

@@ -439,14 +439,53 @@ fn the_end_of_a_vsock_connection_is_no_empty_message() {
         drop(feed);
         let (sink, out) = pair(Sort::Unix);
         let report = run(&source, &sink, request.clone()).report;
-        assert_eq!((report.ended, report.written), (Ended::Eof, 3), "{report:?}");
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 3),
+            "{report:?}"
+        );
         assert_eq!(all(&out), [b"one"]);
         let (source, feed) = testkit::sockets::vsock().unwrap();
         put(&feed, b"one");
         drop(feed);
         let file = common::file_with(b"");
         let report = run(&source, OwnedFd::from(file.try_clone().unwrap()), request).report;
-        assert_eq!((report.ended, report.written), (Ended::Eof, 3), "{report:?}");
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Eof, 3),
+            "{report:?}"
+        );
         assert_eq!(content(&file), b"one");
+    }
+}
+
+/// As `write(2)` does, so that the receiver is shown the end of each record.
+#[test]
+fn a_record_of_vsock_arrives_with_its_end() {
+    let name = "a_record_of_vsock_arrives_with_its_end";
+    let _dog = watchdog(name);
+    if needs::missing(name, &[Need::Vsock]) {
+        return;
+    }
+    for request in common::any_and_each(&BOTH) {
+        let (feed, source) = pair(Sort::Unix);
+        let (sink, out) = testkit::sockets::vsock().unwrap();
+        put(&feed, b"one");
+        put(&feed, b"two");
+        let request = Request {
+            size: 6.into(),
+            ..request
+        };
+        let report = run(&source, &sink, request).report;
+        assert_eq!(report.ended, Ended::Size, "{report:?}");
+        for bytes in ["one", "two"] {
+            let mut room = [0; 8];
+            let mut parts = [std::io::IoSliceMut::new(&mut room)];
+            let mut none = rustix::net::RecvAncillaryBuffer::default();
+            let none = &mut none;
+            let got = rustix::net::recvmsg(&out, &mut parts, none, RecvFlags::DONTWAIT).unwrap();
+            assert!(got.flags.contains(rustix::net::ReturnFlags::EOR));
+            assert_eq!(&room[..got.bytes], bytes.as_bytes());
+        }
     }
 }

@@ -7,7 +7,7 @@ use rustix::event::PollFlags;
 use rustix::io::{ReadWriteFlags, pwritev2};
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::endpoint::Kind;
+use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::pipe::{NoWait, is_ready, lacks_nowait};
@@ -27,13 +27,16 @@ fn receiving(wait: bool) -> RecvFlags {
     }
 }
 
-/// Flags of a send that may block if `wait` is set, and never raises `SIGPIPE`.
-pub(in crate::path) fn sending(wait: bool) -> SendFlags {
-    if wait {
-        SendFlags::NOSIGNAL
-    } else {
-        SendFlags::NOSIGNAL | SendFlags::DONTWAIT
-    }
+/// Flags of a send that may block if `wait` is set, and never raises `SIGPIPE`. On a
+/// `SOCK_SEQPACKET` socket each send is a record, as each `write(2)` is (`sock_write_iter`,
+/// net/socket.c). Without `MSG_EOR`, X.25, AF_IUCV and Phonet refuse it (`x25_sendmsg`,
+/// net/x25/af_x25.c: `EINVAL`; `pep_sendmsg`, net/phonet/pep.c: `EOPNOTSUPP`), KCM waits for
+/// the rest of the message, and a receiver of VSOCK is not shown the end of the record.
+pub(in crate::path) fn sending(sink: &Facts, wait: bool) -> SendFlags {
+    let mut flags = SendFlags::NOSIGNAL;
+    flags.set(SendFlags::EOR, sink.seqpacket);
+    flags.set(SendFlags::DONTWAIT, !wait);
+    flags
 }
 
 /// Receives from the source. With `MSG_TRUNC`, returns the length of the message; if
@@ -119,12 +122,12 @@ pub(in crate::path) fn cannot_peek(errno: Errno) -> bool {
 
 /// Sends one datagram, or as many bytes as a stream accepts. Some protocols refuse
 /// `MSG_NOSIGNAL`: `qrtr_sendmsg` (net/qrtr/af_qrtr.c), `mctp_sendmsg`
-/// (net/mctp/af_mctp.c), `nr_sendmsg` (net/netrom/af_netrom.c). The call is then
-/// made without it, like `write(2)`: the thread that runs a transfer has the signal
+/// (net/mctp/af_mctp.c), `nr_sendmsg` (net/netrom/af_netrom.c), `x25_sendmsg`
+/// (net/x25/af_x25.c). The call is then made without it, like `write(2)`: the thread that runs a transfer has the signal
 /// blocked.
 pub(in crate::path) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     let sink = flow.sink.fd();
-    let flags = sending(wait);
+    let flags = sending(flow.sink.facts(), wait);
     match sys::send(sink, bytes, flags) {
         Err(Errno::EINVAL) if flow.sink.kind() == Kind::DatagramSocket => {
             sys::send(sink, bytes, flags - SendFlags::NOSIGNAL)

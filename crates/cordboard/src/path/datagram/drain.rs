@@ -77,7 +77,8 @@ impl Datagram {
         let queued = self.queue[self.next..self.next + whole].iter();
         let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
-        match batch.send(flow.sink.fd(), parts, wait) {
+        let flags = socket::sending(flow.sink.facts(), wait);
+        match batch.send(flow.sink.fd(), parts, flags) {
             // If only batches, or their flag, are refused, single sends work.
             Err(errno) if errno.is_refusal_or_invalid() => singly(),
             sent => sent,
@@ -137,7 +138,7 @@ fn write_stream(
 ) -> Result<usize, Errno> {
     let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
     if facts.kind.is_socket() {
-        let flags = socket::sending(flow.mode.may_sleep());
+        let flags = socket::sending(&facts, flow.mode.may_sleep());
         let mut none = SendAncillaryBuffer::default();
         let bytes = parts.iter().map(|part| part.len()).sum();
         return flow.write_by(Some(bytes), || {

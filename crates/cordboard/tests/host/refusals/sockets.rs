@@ -401,3 +401,41 @@ fn messages_are_whole_where_no_socket_tells_its_type() {
         }
     }
 }
+
+/// Each message to a `SOCK_SEQPACKET` socket is a record, as each `write(2)` is. A send
+/// without `MSG_EOR` fails here, as to an X.25 socket.
+#[test]
+fn a_record_is_sent_with_its_end() {
+    let _dog = watchdog("a_record_is_sent_with_its_end");
+    if cfg!(target_arch = "x86") {
+        return testkit::skip::here("all calls on sockets are one here, socketcall(2)");
+    }
+    let without_end = || {
+        for flags in [libc::MSG_NOSIGNAL, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT] {
+            refuse_where(libc::SYS_sendto, 3, flags as u32, libc::EIO);
+            refuse_where(libc::SYS_sendmmsg, 3, flags as u32, libc::EIO);
+        }
+    };
+    for (paths, how) in [BOTH.as_slice(), &BOTH[..1], &BOTH[1..]]
+        .into_iter()
+        .flat_map(|paths| WAYS.map(|how| (paths, how)))
+    {
+        for sort in [Sort::Unix, Sort::Seqpacket] {
+            let ((feed, source), (sink, out)) = (pair(Sort::Unix), pair(sort));
+            [b"one", b"two"].iter().for_each(|bytes| put(&feed, *bytes));
+            let request = Request {
+                size: Size::Bytes(6),
+                ..only(paths)
+            };
+            let report = moved_under(without_end, how, [&source, &sink], request);
+            let what = format!("{sort:?}, {how:?}: {report:?}");
+            if sort == Sort::Seqpacket {
+                assert_eq!(report.ended, Ended::Size, "{what}");
+                assert_eq!(all(&out), [b"one", b"two"], "{what}");
+            } else {
+                // A datagram socket needs no flag.
+                assert_eq!(report.errno, Some(Errno::EIO), "{what}");
+            }
+        }
+    }
+}
