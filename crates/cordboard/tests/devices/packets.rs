@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 
-use crate::common::{any, file_with, run, watchdog};
+use crate::common::{any, file_with, run, watchdog, with_control};
 use crate::{WAYS, by};
 use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
-use cordboard::{Ended, Request};
+use cordboard::{Control, Ended, Request, Schedule};
 use testkit::tun::Tun;
 
 /// `None`: the test is skipped.
@@ -85,5 +85,38 @@ fn a_block_of_a_file_is_a_packet() {
             expected.bytes += (packets * LENGTH) as u64;
             assert_eq!(tun.received().unwrap(), expected, "{what}");
         }
+    }
+}
+
+/// A schedule grants less than a packet at a time. The last packet is longer than the
+/// pieces that a schedule does not divide without a block.
+#[test]
+fn a_rate_divides_no_packet() {
+    let _dog = watchdog("a_rate_divides_no_packet");
+    let Some(tun) = tun() else { return };
+    let mut expected = tun.received().unwrap();
+    for (length, packets, block) in [(9000, 1, false), (9000, 3, true), (100_000, 2, true)] {
+        let packet = packet(length);
+        // The driver limits the length to what it can allocate.
+        if rustix::io::write(&tun.fd, &packet) != Ok(length) {
+            testkit::skip::report("a_rate_divides_no_packet", &format!("{length} bytes"));
+            continue;
+        }
+        let source = OwnedFd::from(file_with(&packet.repeat(packets)));
+        let request = Request {
+            block: NonZeroUsize::new(length).filter(|_| block),
+            ..any()
+        };
+        let control = Control::new().unwrap();
+        control.set_schedule(Schedule::rate(800_000));
+        let report = with_control(&source, &tun.fd, request, &control).report;
+        assert_eq!(
+            (report.ended, report.errno),
+            (Ended::Eof, None),
+            "{report:?}"
+        );
+        expected.packets += 1 + packets as u64;
+        expected.bytes += (length * (1 + packets)) as u64;
+        assert_eq!(tun.received().unwrap(), expected, "{report:?}");
     }
 }

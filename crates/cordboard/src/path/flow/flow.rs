@@ -335,8 +335,9 @@ impl<'fd> Flow<'fd> {
     pub(in crate::path) fn granted(&self) -> u64 {
         // Only the read shows whether a pipe has packets.
         let packets = self.source.kind().is_pipe() && self.writes_messages();
+        let block = self.options.block.unwrap_or(0) as u64;
         match (self.has_pieces(), packets) {
-            (true, _) => self.allowance.now_in_pieces(PIECE),
+            (true, _) => self.allowance.now_in_pieces(block.max(PIECE)),
             (false, true) => self.allowance.now_in_pieces(packets::largest() as u64),
             (false, false) => self.allowance.now(),
         }
@@ -345,9 +346,10 @@ impl<'fd> Flow<'fd> {
     /// Returns whether a schedule must not divide a read or a write. The next read of a
     /// sysctl returns nothing, and the next write to it is ignored (`proc_first_pos_non_zero_ignore`,
     /// kernel/sysctl.c). Other pseudo-files and devices fail with `EINVAL` if a read is not
-    /// aligned or shorter than a record, or drop the rest of a packet.
+    /// aligned or shorter than a record, or drop the rest of a packet. A write to a device
+    /// may be a record of its own.
     fn has_pieces(&self) -> bool {
-        self.source.facts().has_pieces() || self.sink.kind() == Kind::Pseudo
+        self.source.facts().has_pieces() || self.sink.facts().has_pieces()
     }
 
     /// Records that `bytes` came from the source.
