@@ -8,6 +8,7 @@ use crate::common::{any, file_with, run, watchdog, with_control};
 use crate::{WAYS, by};
 use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
 use cordboard::{Control, Ended, Request, Schedule};
+use rustix::pipe::PipeFlags;
 use testkit::tun::Tun;
 
 /// `None`: the test is skipped.
@@ -117,6 +118,47 @@ fn a_rate_divides_no_packet() {
         );
         expected.packets += 1 + packets as u64;
         expected.bytes += (length * (1 + packets)) as u64;
+        assert_eq!(tun.received().unwrap(), expected, "{report:?}");
+    }
+}
+
+/// The pipe holds more than the buffer, or the grant of a schedule is less than a packet.
+#[test]
+fn packets_of_a_pipe_stay_packets() {
+    const LENGTH: usize = 1000;
+    let _dog = watchdog("packets_of_a_pipe_stay_packets");
+    let Some(tun) = tun() else { return };
+    let packet = packet(LENGTH);
+    let mut expected = tun.received().unwrap();
+    for (capacity, size, rate) in [
+        (None, Some(8), None),
+        (Some(1 << 20), None, None),
+        (None, None, Some(800_000)),
+        (Some(1 << 20), Some(8), Some(800_000)),
+    ] {
+        let flags = PipeFlags::CLOEXEC | PipeFlags::DIRECT;
+        let (source, feed) = rustix::pipe::pipe_with(flags).unwrap();
+        if let Some(capacity) = capacity
+            && rustix::pipe::fcntl_setpipe_size(&feed, capacity).is_err()
+        {
+            testkit::skip::report("packets_of_a_pipe_stay_packets", "no larger pipe");
+            continue;
+        }
+        for _ in 0..8 {
+            assert_eq!(rustix::io::write(&feed, &packet), Ok(LENGTH));
+        }
+        drop(feed);
+        let request = Request {
+            size: size.map_or(cordboard::Size::Eof, |count| (count * LENGTH as u64).into()),
+            ..any()
+        };
+        let control = Control::new().unwrap();
+        control.set_schedule(rate.map_or(Schedule::Unlimited, Schedule::rate));
+        let report = with_control(&source, &tun.fd, request, &control).report;
+        assert_eq!((report.errno, report.written), (None, 8000), "{report:?}");
+        assert_eq!(report.path, [ReadWrite]);
+        expected.packets += 8;
+        expected.bytes += 8000;
         assert_eq!(tun.received().unwrap(), expected, "{report:?}");
     }
 }

@@ -66,7 +66,7 @@ pub(in crate::path) fn read(
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
         let way = ReadMode {
             may_wait: flow.mode.may_sleep() || source.nonblocking,
-            is_whole: sink.kind.is_datagram() || sink.is_packet_pipe(),
+            is_whole: sink.kind.is_datagram() || sink.is_packet_pipe() || sink.has_pieces(),
             is_unasked: flow.source.ready.is_unasked(),
             is_named: source.kind == Kind::Fifo,
         };
