@@ -258,7 +258,8 @@ mod tests {
         let (source, sink) = (pair.source, pair.sink);
         for choice in &route.choices {
             let path = choice.path;
-            let messages = source.may_be_messages() || sink.may_be_messages();
+            let messages =
+                source.may_be_messages() || sink.has_pieces() || sink.kind == Kind::Eventfd;
             assert!(path != DataPath::Datagram || !messages, "{pair:?}");
             let pages = matches!(path, DataPath::Splice | DataPath::Sendfile);
             let files = matches!(path, DataPath::Clone | DataPath::CopyFileRange);

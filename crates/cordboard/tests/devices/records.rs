@@ -336,3 +336,66 @@ fn what_has_no_reads_or_no_writes_is_refused() {
         }
     }
 }
+
+/// A datagram has several numbers, and the counter has room for the first only.
+#[test]
+fn numbers_of_a_datagram_are_written_one_by_one() {
+    let name = "numbers_of_a_datagram_are_written_one_by_one";
+    let _dog = watchdog(name);
+    if needs::missing(name, &[Need::Eventfd]) {
+        return;
+    }
+    let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&counter, &(u64::MAX - 40).to_ne_bytes()).unwrap();
+    let (feed, source) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let data: Vec<u8> = [1u64, 40].iter().flat_map(|n| n.to_ne_bytes()).collect();
+    feed.send(&data).unwrap();
+    let request = Request {
+        idle: Some(Duration::from_millis(1)),
+        ..any()
+    };
+    let outcome = run(&source, &counter, request);
+    let report = &outcome.report;
+    assert_eq!(
+        (report.ended, report.read, report.written, report.stranded),
+        (Ended::Idle, 16, 8, 8),
+        "{report:?}"
+    );
+    assert_eq!(report.path, [ReadWrite]);
+    let mut number = [0; 8];
+    rustix::io::read(&counter, &mut number).unwrap();
+    assert_eq!(u64::from_ne_bytes(number), u64::MAX - 39);
+}
+
+/// A pseudo-file takes each write for a value of its own.
+#[test]
+fn each_datagram_is_a_write_to_a_pseudo_file() {
+    let _dog = watchdog("each_datagram_is_a_write_to_a_pseudo_file");
+    // The name of the thread, which runs the transfer too.
+    let thread = std::thread::spawn(|| {
+        let open = std::fs::File::options()
+            .write(true)
+            .read(true)
+            .open("/proc/thread-self/comm");
+        let Ok(sink) = open else {
+            return testkit::skip::report("each_datagram_is_a_write_to_a_pseudo_file", "no procfs");
+        };
+        let (feed, source) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        feed.send(b"one").unwrap();
+        feed.send(b"two").unwrap();
+        let request = Request {
+            size: 6.into(),
+            ..any()
+        };
+        let report = run(&source, &sink, request).report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Size, 6),
+            "{report:?}"
+        );
+        assert_eq!(report.path, [ReadWrite]);
+        let name = std::fs::read("/proc/thread-self/comm").unwrap();
+        assert_eq!(String::from_utf8_lossy(&name), "two\n");
+    });
+    thread.join().unwrap();
+}

@@ -46,7 +46,10 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     }
     match (source.kind.is_datagram(), sink.kind.is_datagram()) {
         (true, true) => Ok("batches keep datagram boundaries"),
-        (true, false) if sink.may_be_messages() => {
+        // A pseudo-file takes each write for a value of its own. An eventfd takes one
+        // number of a write, more is `EINVAL` since Linux 6.9 (`eventfd_write`, fs/eventfd.c),
+        // and a write without room for it blocks.
+        (true, false) if sink.has_pieces() || sink.kind == Kind::Eventfd => {
             Err("each write would be a separate message".into())
         }
         (true, false) => Ok("received in batches, written in order"),

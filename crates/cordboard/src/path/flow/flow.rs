@@ -299,8 +299,7 @@ impl<'fd> Flow<'fd> {
     /// not show it: message boundaries are kept.
     pub(crate) fn keeps_messages(&self) -> bool {
         let source = self.source.facts();
-        self.sink.facts().may_be_messages()
-            && (source.kind.is_datagram() || source.may_be_messages())
+        self.sink.facts().has_pieces() && (source.kind.is_datagram() || source.may_be_messages())
     }
 
     /// Whether each write to the sink is a separate message.
