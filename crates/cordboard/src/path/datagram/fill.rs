@@ -50,7 +50,7 @@ impl Datagram {
                     break Ok(());
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) if !first => break Ok(()),
-                Err(Errno::EINTR) => break Err(Verdict::Moved(0)),
+                Err(Errno::EINTR) => break Err(flow.was_interrupted(Side::Source)),
                 Err(Errno::EAGAIN) => break Err(Verdict::Blocked(Side::Source)),
                 // Receiving in batches is refused, and nothing is received yet. If the socket
                 // also returns `EINVAL` to a single call, the next path reports it.
@@ -307,5 +307,39 @@ fn push_apart(queue: &mut Vec<Message>, start: usize, received: &Received) {
         if at >= length {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+    use crate::{Request, Transfer};
+
+    /// The loop that runs the transfer checks the idle limit on this side.
+    #[test]
+    fn a_signal_while_a_batch_is_received_is_recorded() {
+        let ((near, far), (sink, _out)) =
+            (UnixDatagram::pair().unwrap(), UnixDatagram::pair().unwrap());
+        far.send(b"one").unwrap();
+        let request = Request::default();
+        let mut transfer = Transfer::new(near.as_fd(), sink.as_fd(), request).unwrap();
+        let flow = &mut transfer.flow;
+        let mut path = Datagram::start(flow).unwrap();
+        let mut verdicts = Vec::new();
+        let body = || {
+            for _ in 0..2 {
+                verdicts.push((path.step(flow), flow.interrupted()));
+                flow.clear_interrupted();
+            }
+        };
+        let signal = |count| (count == 0).then_some(libc::EINTR);
+        if testkit::midst::refusing(&[libc::SYS_recvmmsg], body, signal).is_none() {
+            return testkit::skip::report("fill", "calls of another thread cannot be held");
+        }
+        let interrupted = (Verdict::Moved(0), Some(Side::Source));
+        assert_eq!(verdicts, [interrupted, (Verdict::Moved(3), None)]);
     }
 }
