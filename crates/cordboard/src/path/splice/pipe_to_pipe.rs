@@ -9,7 +9,7 @@
 
 use rustix::event::PollFlags;
 
-use crate::endpoint::Kind;
+use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
@@ -72,11 +72,15 @@ impl PipeToPipe {
 
 /// Interprets a splice from the source that returned 0: the end. From a pipe that
 /// holds bytes, it means that a page is gone (`ENODATA` in `splice_from_pipe_feed`,
-/// fs/splice.c), which a read reports.
+/// fs/splice.c), which a read reports. If no path follows that reads, the bytes are
+/// the source's failure: they stay in the pipe.
 pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
-    match flow.source.kind().is_pipe() && flow.has_next() && holds_bytes(flow) {
+    if !flow.source.kind().is_pipe() || !holds_bytes(flow) {
+        return Verdict::Ended;
+    }
+    match flow.has_next() {
         true => Verdict::Declined(Errno::ENODATA.into()),
-        false => Verdict::Ended,
+        false => Verdict::Failed(Side::Source, Errno::ENODATA),
     }
 }
 

@@ -88,3 +88,24 @@ fn refuse_pages(sink: &OwnedFd) {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     fcntl_setfl(sink, fcntl_getfl(sink).unwrap() | OFlags::APPEND).unwrap();
 }
+
+/// `splice(2)` returns 0 before a page that is not valid. No path follows that reads it.
+#[test]
+fn a_page_that_cannot_be_spliced_is_no_end() {
+    let _dog = watchdog("a_page_that_cannot_be_spliced_is_no_end");
+    for path in crate::common::forcible(&[DataPath::Splice]) {
+        let (source, feed) = rustix::pipe::pipe().unwrap();
+        assert_eq!(rustix::io::write(&feed, b"abc"), Ok(3));
+        drop(feed);
+        let sink = tempfile::tempfile().unwrap();
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[path])).unwrap();
+        let report = testkit::refuse::apart(|| {
+            testkit::refuse::refuse(&[libc::SYS_splice], 0);
+            transfer.run().report
+        });
+        let failure = (report.ended, report.failed, report.errno);
+        let expected = (Ended::Error, Some(Side::Source), Some(Errno::ENODATA));
+        assert_eq!(failure, expected, "{report:?}");
+        assert_eq!(rustix::io::read(&source, &mut [0; 8]), Ok(3));
+    }
+}
