@@ -75,9 +75,8 @@ pub fn vsock() -> io::Result<(OwnedFd, OwnedFd)> {
     let none = std::ptr::null_mut();
     let flags = libc::SOCK_CLOEXEC;
     // SAFETY: null pointers request no address.
-    let far = owned(unsafe {
-        libc::accept4(listener.as_raw_fd(), none, std::ptr::null_mut(), flags)
-    })?;
+    let far =
+        owned(unsafe { libc::accept4(listener.as_raw_fd(), none, std::ptr::null_mut(), flags) })?;
     Ok((near, far))
 }
 

@@ -154,7 +154,9 @@ impl Batch {
         Ok(received as usize)
     }
 
-    /// Sends these datagrams in order, and returns how many were sent. Since Linux 3.0.
+    /// Sends these datagrams in order. Returns how many were sent, and how many bytes of the
+    /// last one: the kernel sends none after one that it accepts in part (`__sys_sendmmsg`,
+    /// net/socket.c). Since Linux 3.0.
     ///
     /// # Errors
     ///
@@ -164,7 +166,7 @@ impl Batch {
         fd: BorrowedFd<'_>,
         datagrams: impl Iterator<Item = &'b [u8]>,
         flags: SendFlags,
-    ) -> Result<usize, Errno> {
+    ) -> Result<(usize, usize), Errno> {
         let mut count = 0;
         for (index, datagram) in datagrams.take(self.headers.len()).enumerate() {
             self.vectors[index] = libc::iovec {
@@ -191,10 +193,11 @@ impl Batch {
             )
         };
         if sent < 0 {
-            Err(last_errno())
-        } else {
-            Ok(sent as usize)
+            return Err(last_errno());
         }
+        let sent = sent as usize;
+        let last = sent.checked_sub(1).map(|last| &self.headers[last]);
+        Ok((sent, last.map_or(0, |last| last.msg_len as usize)))
     }
 }
 

@@ -431,3 +431,54 @@ fn endless_empty_messages_are_no_progress() {
         assert_eq!((report.ended, report.read), (Ended::Idle, 0), "{report:?}");
     }
 }
+
+/// A stream socket in place of a message socket that counts bytes, such as KCM and
+/// `AF_ALG`: it accepts a part of a message.
+#[test]
+fn the_rest_of_a_message_follows_the_part_that_was_sent() {
+    let data = noise(120_000);
+    for path in [DataPath::Datagram, DataPath::ReadWrite] {
+        let (source, feed) = UnixDatagram::pair().unwrap();
+        for message in data.chunks(60_000) {
+            feed.send(message).unwrap();
+        }
+        let (sink, mut reader) = UnixStream::pair().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&sink, 0).unwrap();
+        sink.set_nonblocking(true).unwrap();
+        reader.set_nonblocking(true).unwrap();
+        let (mut got, mut parts) = (Vec::new(), 0);
+        let mut time = Wakes::new(|_| {
+            let mut part = [0; 60_000];
+            while let Ok(n) = reader.read(&mut part) {
+                got.extend_from_slice(&part[..n]);
+                parts += 1;
+            }
+            LIMIT / 2
+        });
+        let request = Request {
+            size: 120_000.into(),
+            switches: Some(crate::Switches::only(&[path])),
+            ..request()
+        };
+        // The route is that of a message socket.
+        let (messages, _) = UnixDatagram::pair().unwrap();
+        let mut transfer = Transfer::new(source.as_fd(), messages.as_fd(), request).unwrap();
+        let facts = *transfer.flow.sink.facts();
+        let end = crate::Endpoint::probe(sink.as_fd()).unwrap();
+        let facts = crate::endpoint::Facts {
+            kind: crate::endpoint::Kind::DatagramSocket,
+            nonblocking: true,
+            ..facts
+        };
+        transfer.flow.sink.set_endpoint(end.with_facts(facts));
+        let report = drive::run(transfer, &mut time).report;
+        let counts = (report.ended, report.written, report.stranded);
+        assert_eq!(counts, (Ended::Size, 120_000, 0), "{report:?}");
+        assert_eq!(report.path, [path]);
+        drop(sink);
+        reader.set_nonblocking(false).unwrap();
+        reader.read_to_end(&mut got).unwrap();
+        assert!(got == data, "{path}");
+        assert!(parts > 1, "{path}: the sink has taken all at once");
+    }
+}

@@ -47,7 +47,7 @@ impl Datagram {
     }
 
     fn send(&mut self, flow: &mut Flow<'_>, buffer: &[u8], whole: usize) -> Result<u64, Verdict> {
-        let length = self.queue[self.next].length;
+        let length = self.queue[self.next].length - self.sent;
         let sent = flow.send_or_drop(length, |flow| {
             let sent = self.send_batch(flow, buffer, whole);
             sent.map_err(|errno| match errno {
@@ -56,26 +56,51 @@ impl Datagram {
                 errno => Verdict::Failed(Side::Sink, errno),
             })
         })?;
-        let Some(n) = sent else {
-            self.next += 1;
+        let Some((messages, last)) = sent else {
+            (self.next, self.sent) = (self.next + 1, 0);
             return Ok(0);
         };
-        let sent = &self.queue[self.next..self.next + n];
-        let bytes = sent.iter().map(|m| m.length as u64).sum();
-        self.next += n;
-        Ok(bytes)
+        self.advance_by_messages(messages, last)
+            .ok_or(Verdict::Failed(Side::Sink, Errno::EIO))
     }
 
-    /// Sends queued datagrams, and returns their number.
-    fn send_batch(&mut self, flow: &Flow<'_>, buffer: &[u8], whole: usize) -> Result<usize, Errno> {
+    /// Records that this many messages were sent, and this many bytes of the last one. Returns
+    /// the bytes sent; `None` if the sink has accepted nothing of the first message.
+    fn advance_by_messages(&mut self, messages: usize, last: usize) -> Option<u64> {
+        let at = self.next + messages.checked_sub(1)?;
+        let whole: usize = self.queue[self.next..at].iter().map(|m| m.length).sum();
+        let (before, rest) = match messages {
+            1 => (0, self.queue[at].length - self.sent),
+            _ => (whole - self.sent, self.queue[at].length),
+        };
+        if messages == 1 && last == 0 && rest > 0 {
+            return None;
+        }
+        (self.next, self.sent) = match last < rest {
+            true => (at, self.queue[at].length - rest + last),
+            false => (at + 1, 0),
+        };
+        Some((before + last.min(rest)) as u64)
+    }
+
+    /// Sends queued datagrams. Returns their number, and how many bytes of the last one were
+    /// sent: a socket that counts bytes may accept a part without blocking (`kcm_sendmsg`,
+    /// net/kcm/kcmsock.c; `af_alg_sendmsg`, crypto/af_alg.c).
+    fn send_batch(
+        &mut self,
+        flow: &Flow<'_>,
+        buffer: &[u8],
+        whole: usize,
+    ) -> Result<(usize, usize), Errno> {
         let wait = flow.mode.may_sleep() && !flow.sink.facts().nonblocking;
-        let first = self.message(buffer, self.next);
-        let singly = || socket::send(flow, first, wait).map(|_| 1);
+        let first = &self.message(buffer, self.next)[self.sent..];
+        let singly = || Ok((1, socket::send(flow, first, wait)?));
         if whole == 1 {
             return singly();
         }
-        let queued = self.queue[self.next..self.next + whole].iter();
+        let queued = self.queue[self.next + 1..self.next + whole].iter();
         let parts = queued.map(|m| &buffer[m.start..m.start + m.length]);
+        let parts = std::iter::once(first).chain(parts);
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let flags = socket::sending(flow.sink.facts(), wait);
         match batch.send(flow.sink.fd(), parts, flags) {
@@ -161,4 +186,38 @@ fn write_stream(
         Some(offset) => sys::pwritev(fd, parts, offset)?,
         None => rustix::io::writev(fd, parts)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::super::Message;
+    use super::*;
+    use crate::{Request, Transfer};
+
+    #[test]
+    fn a_message_that_was_sent_in_part_stays() {
+        let (near, _far) = UnixDatagram::pair().unwrap();
+        let mut transfer = Transfer::new(near.as_fd(), near.as_fd(), Request::default()).unwrap();
+        let mut path = Datagram::start(&mut transfer.flow).unwrap();
+        let mut start = 0;
+        for length in [5, 0, 7, 0] {
+            let cut = false;
+            path.queue.push(Message { start, length, cut });
+            start += length;
+        }
+        // Messages sent, bytes of the last one, the bytes that count, and what follows.
+        for (messages, last, bytes, next) in [
+            (1, 0, None, (0, 0)),
+            (1, 2, Some(2), (0, 2)),
+            (1, 1, Some(1), (0, 3)),
+            (3, 4, Some(6), (2, 4)),
+            (2, 0, Some(3), (4, 0)),
+        ] {
+            assert_eq!(path.advance_by_messages(messages, last), bytes);
+            assert_eq!((path.next, path.sent), next);
+        }
+    }
 }

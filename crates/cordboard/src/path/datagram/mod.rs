@@ -88,7 +88,7 @@ pub(crate) struct Datagram {
     queue: Vec<Message>,
     /// Index of the first queued datagram that has not been sent.
     next: usize,
-    /// Bytes of it that a stream sink has accepted.
+    /// Bytes of it that the sink has accepted.
     sent: usize,
     /// Bytes of a stream, behind the queue's, that wait for the rest of their
     /// datagram: start and length.
