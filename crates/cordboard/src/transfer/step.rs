@@ -48,7 +48,7 @@ impl Transfer<'_> {
                 }
                 return Turn::HeldBack;
             }
-            if self.flow.allowance.is_over() && !self.holds() {
+            if self.flow.allowance.is_over() && (!self.holds() || self.holds_part_of_a_number()) {
                 return Turn::Done(Ended::Size);
             }
             let before = self.flow.read();
@@ -172,6 +172,15 @@ impl Transfer<'_> {
             // Stages may produce output from no input: an empty frame.
             None => self.flow.stages.transforms() && self.next < self.route.choices.len(),
         }
+    }
+
+    /// Returns whether the rest of the held bytes is less than an eventfd takes
+    /// (`EINVAL` in `eventfd_write`, fs/eventfd.c), and the transfer ends before its source
+    /// does: these bytes go back.
+    fn holds_part_of_a_number(&self) -> bool {
+        let is_early = self.flow.allowance.is_early() && !self.flow.stages.transforms();
+        let held = (self.current.as_ref()).map_or(0, |(_, path)| path.held());
+        is_early && self.flow.sink.kind() == Kind::Eventfd && (1..8).contains(&held)
     }
 
     /// Returns whether its control has paused it.

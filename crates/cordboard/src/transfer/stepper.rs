@@ -192,7 +192,7 @@ impl Stepper {
             {
                 self.flushing = true;
                 self.last_progress = waiter.now();
-                transfer.flow.allowance.close();
+                transfer.flow.allowance.close_early();
                 Next::Step
             }
             next => next,

@@ -399,3 +399,53 @@ fn each_datagram_is_a_write_to_a_pseudo_file() {
     });
     thread.join().unwrap();
 }
+
+/// Cancels the transfer once it has read 12 bytes.
+struct Cancels(Control);
+
+impl cordboard::Observer for Cancels {
+    fn progress(&mut self, progress: &cordboard::Progress) {
+        if progress.read == 12 {
+            self.0.cancel();
+        }
+    }
+}
+
+/// An eventfd refuses less than a number. The source may continue with the rest of it.
+#[test]
+fn a_part_of_a_number_goes_back() {
+    let name = "a_part_of_a_number_goes_back";
+    let _dog = watchdog(name);
+    if needs::missing(name, &[Need::Eventfd]) {
+        return;
+    }
+    for ended in [Ended::Idle, Ended::Cancelled] {
+        let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let (source, feed) = std::os::unix::net::UnixStream::pair().unwrap();
+        let data = [7u64.to_ne_bytes().as_slice(), b"part"].concat();
+        assert_eq!(rustix::io::write(&feed, &data), Ok(12));
+        let request = Request {
+            idle: (ended == Ended::Idle).then_some(Duration::from_millis(1)),
+            ..any()
+        };
+        let transfer = Transfer::new(source.as_fd(), counter.as_fd(), request).unwrap();
+        let control = Control::new().unwrap();
+        let outcome = match ended {
+            Ended::Idle => transfer.run(),
+            _ => {
+                let observer = Cancels(control.clone());
+                transfer.control(&control).observe(observer).run()
+            }
+        };
+        let report = &outcome.report;
+        assert_eq!((report.ended, report.errno), (ended, None), "{report:?}");
+        assert_eq!((report.read, report.written), (12, 8), "{report:?}");
+        match &outcome.stranded {
+            Some(Stranded::Buffer(rest)) => assert_eq!(rest, b"part"),
+            stranded => panic!("{stranded:?}"),
+        }
+        let mut number = [0; 8];
+        rustix::io::read(&counter, &mut number).unwrap();
+        assert_eq!(u64::from_ne_bytes(number), 7);
+    }
+}

@@ -17,6 +17,8 @@ pub(crate) struct Allowance {
     /// Bytes before the next hole of the source.
     extent: u64,
     closed: bool,
+    /// Closed although the source may continue.
+    early: bool,
     cut_short: bool,
     paused: bool,
     /// Bytes that the schedule has granted and that are not taken yet; `u64::MAX`: there
@@ -33,6 +35,7 @@ impl Allowance {
             request: size.unwrap_or(u64::MAX),
             extent: u64::MAX,
             closed: false,
+            early: false,
             cut_short: false,
             paused: false,
             granted: u64::MAX,
@@ -116,10 +119,22 @@ impl Allowance {
         self.closed = true;
     }
 
+    /// Takes nothing more, though the source may continue: it has been silent for the idle
+    /// limit. The stages end as at its end.
+    pub(crate) fn close_early(&mut self) {
+        (self.closed, self.early) = (true, true);
+    }
+
     /// Takes nothing more, though the source may continue: the transfer is cancelled or
     /// idle.
     pub(crate) fn cut_short(&mut self) {
-        (self.closed, self.cut_short) = (true, true);
+        self.close_early();
+        self.cut_short = true;
+    }
+
+    /// Whether it was closed although the source may continue.
+    pub(crate) fn is_early(&self) -> bool {
+        self.early
     }
 
     pub(crate) fn is_cut_short(&self) -> bool {
@@ -229,6 +244,10 @@ mod tests {
         allowance.close();
         allowance.set_paused(false);
         assert_eq!((allowance.now(), allowance.remaining()), (0, 0));
-        assert!(!allowance.is_cut_short());
+        assert!(!allowance.is_cut_short() && !allowance.is_early());
+        allowance.close_early();
+        assert!(!allowance.is_cut_short() && allowance.is_early());
+        allowance.cut_short();
+        assert!(allowance.is_cut_short() && allowance.is_early());
     }
 }
