@@ -49,6 +49,27 @@ pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
     (done == 0).then_some(info[0] == CLOSE)
 }
 
+/// Returns whether the kernel makes TLS records of the bytes sent to this socket (`TCP_ULP`,
+/// since Linux 4.13). False if a filter refuses the query.
+pub(crate) fn makes_tls_records(fd: BorrowedFd<'_>) -> bool {
+    // include/uapi/linux/tcp.h; musl does not define it.
+    const TCP_ULP: libc::c_int = 31;
+    // `TCP_ULP_NAME_MAX` of include/net/tcp.h.
+    let mut name = [0u8; 16];
+    let mut length = size_of_val(&name) as libc::socklen_t;
+    // SAFETY: `name` is valid for `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_ULP,
+            name.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    done == 0 && name.starts_with(b"tls\0")
+}
+
 /// Returns the bytes that a pipe or socket holds for its reader: `FIONREAD`.
 pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(again(|| rustix::io::ioctl_fionread(fd))?)
@@ -213,5 +234,30 @@ fn set_option(
     match unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, at, length) } {
         0 => Ok(()),
         _ => Err(last_errno()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_makes_tls_records_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!makes_tls_records(socket.as_fd()));
+        let (unix, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(!makes_tls_records(unix.as_fd()));
+        let name = b"tls";
+        let (fd, level) = (socket.as_raw_fd(), libc::IPPROTO_TCP);
+        // SAFETY: `name` is valid for its length. 31 is `TCP_ULP`.
+        let set = unsafe { libc::setsockopt(fd, level, 31, name.as_ptr().cast(), 3) };
+        if set != 0 {
+            return testkit::skip::report("makes_tls_records", "no TLS in the kernel");
+        }
+        assert!(makes_tls_records(socket.as_fd()));
     }
 }

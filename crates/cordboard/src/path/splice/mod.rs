@@ -40,7 +40,7 @@ use crate::path::verdict::Verdict;
 use crate::pipe::{self, Channel, OwnedPipe};
 use crate::report::Stranded;
 use crate::request::Why;
-use crate::sys::page_size;
+use crate::sys::{makes_tls_records, page_size};
 use rustix::pipe::SpliceFlags;
 
 /// The smallest step from a file.
@@ -83,6 +83,8 @@ pub(crate) struct Splice {
     copy_out: CopyOut,
     /// The last splice to the sink had `SPLICE_F_MORE`.
     announced: bool,
+    /// The sink may be sent pages with `SPLICE_F_MORE`. `None`: not yet known.
+    may_announce: Option<bool>,
     /// The sink's slots were filled by very few bytes: a write fills its pages.
     slots_underfilled: bool,
     /// Both ends are pipes.
@@ -116,6 +118,7 @@ impl Splice {
             refused: None,
             copy_out: CopyOut::default(),
             announced: false,
+            may_announce: None,
             slots_underfilled: false,
             pipe_to_pipe: PipeToPipe::default(),
             may_be_packets: source.kind.is_pipe(),
@@ -259,7 +262,10 @@ impl Splice {
         }
         let length = usize::try_from(pipe.held()).unwrap_or(usize::MAX);
         let mut flags = SpliceFlags::NONBLOCK;
-        if flow.sink.kind().is_stream_socket() && flow.more_in_hand() {
+        if flow.sink.kind().is_stream_socket()
+            && flow.more_in_hand()
+            && may_announce(&mut self.may_announce, flow)
+        {
             flags |= SpliceFlags::MORE;
         }
         let length = flow.claim_sink(length);
@@ -321,6 +327,13 @@ impl Splice {
         }
         self.flush(flow)
     }
+}
+
+/// Returns whether `SPLICE_F_MORE` may be set. It leaves a TLS record open
+/// (`tls_sw_sendmsg_locked`, net/tls/tls_sw.c), which only another send completes. The end of a
+/// cork, by which [`Flow::nothing_follows`] flushes a connection, does not.
+fn may_announce(known: &mut Option<bool>, flow: &Flow<'_>) -> bool {
+    *known.get_or_insert_with(|| !makes_tls_records(flow.sink.fd()))
 }
 
 impl Step for Splice {
