@@ -17,7 +17,7 @@ use std::time::Duration;
 use cordboard::Errno as Named;
 use rustix::io::{Errno, write};
 use rustix::stdio::stderr;
-use rustix::termios::{LocalModes, tcgetattr};
+use rustix::termios::{LocalModes, isatty, tcgetattr};
 
 use crate::bounded_write::{GRACE, has_room, pause, write_within};
 use crate::inherited::was_closed;
@@ -77,9 +77,11 @@ impl LastLine {
     }
 
     /// Returns the bytes that end it on this output. In the background, the last line of the
-    /// terminal is one of another process.
+    /// terminal is one of another process. A file or a pipe keeps what is drawn, and its reader
+    /// may expect the next line to be JSON.
     pub fn end(&self, out: BorrowedFd<'_>) -> &'static str {
         match self.0.load(Ordering::Relaxed) {
+            LastLine::DRAWN if !isatty(out) => "\n",
             LastLine::DRAWN if sys::is_foreground(out) => "\r\x1b[K",
             LastLine::PARTIAL => "\n",
             _ => "",

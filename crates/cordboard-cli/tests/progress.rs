@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -351,4 +351,32 @@ fn an_endless_device_has_no_share() {
         assert_eq!(line.contains("  left "), share, "{line}");
         splice.stop();
     }
+}
+
+/// A pipe keeps the line that is drawn: `tail -n1` finds the report on a line of its own.
+#[test]
+fn a_line_that_is_drawn_in_a_pipe_ends_before_results() {
+    let args = ["--progress", "always", "--json", "--hash", "crc32"];
+    let mut child = piped(cordboard().args(["splice", "-", "/dev/null"]).args(args));
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"123456789").unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let mut seen = String::new();
+    while !seen.ends_with("\x1b[K") {
+        let mut piece = [0; 256];
+        let n = stderr.read(&mut piece).unwrap();
+        assert!(n > 0, "{seen}");
+        seen += std::str::from_utf8(&piece[..n]).unwrap();
+    }
+    drop(stdin);
+    stderr.read_to_string(&mut seen).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{seen}");
+    let lines: Vec<&str> = seen.lines().collect();
+    let [.., hash, summary, report] = lines[..] else {
+        panic!("{seen:?}");
+    };
+    assert_eq!(hash, "cbf43926  -");
+    assert!(summary.starts_with("moved 9 bytes in "), "{seen:?}");
+    let report: serde_json::Value = serde_json::from_str(report).unwrap();
+    assert_eq!(report["read"], 9);
 }

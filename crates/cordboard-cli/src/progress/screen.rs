@@ -137,7 +137,7 @@ mod tests {
         let lines = written(Style::Lines, two_and_a_message);
         assert_eq!(lines, "one\ntwo\nmessage\nthree\n|");
         let drawn = written(Style::Drawn, two_and_a_message);
-        let expected = "\rone\x1b[K\r\x1b[K\rtwo\x1b[K\r\x1b[Kmessage\n\rthree\x1b[K\r\x1b[K|";
+        let expected = "\rone\x1b[K\n\rtwo\x1b[K\nmessage\n\rthree\x1b[K\n|";
         assert_eq!(drawn, expected);
     }
 
