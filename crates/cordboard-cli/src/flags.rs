@@ -340,8 +340,11 @@ pub struct Paths {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Stages {
     /// Print a hash of the contents on standard error, in the format of the
-    /// usual sum tools. May be given several times. Every byte is read: there
-    /// is no clone. The hash of a source that is not a file is printed at the
+    /// usual sum tools. It is the hash of the bytes that are moved: with --size
+    /// or --offset, of that part of the source; with --unzstd, of the
+    /// decompressed bytes. The tools find it wrong for the named file then. May
+    /// be given several times. Every byte is read: there is no clone. The hash
+    /// of a source that is not a file is printed at the
     /// end of the command, but not after a signal to stop: the same signal may
     /// have ended the process that writes the source
     #[arg(long, value_name = "HASH", value_enum)]
@@ -360,7 +363,7 @@ pub struct Stages {
 pub enum Hash {
     /// 32 bits, as computed by gzip and crc32(1).
     Crc32,
-    /// 64 bits, the fastest, as computed by xxhsum -H3.
+    /// 64 bits, the fastest, as computed by xxhsum -H3. The line has its prefix XXH3_.
     Xxh3,
     /// 256 bits, cryptographic, as computed by b3sum(1).
     Blake3,

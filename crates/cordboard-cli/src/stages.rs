@@ -133,9 +133,17 @@ impl Staging {
     ) -> Vec<HashLine> {
         let name = name.as_ref();
         // Only the requested hashes; --verify may have added its own.
-        let hashes = report.stages.iter().filter_map(|s| s.digest.as_ref());
+        let hashes = report.stages.iter().filter_map(|stage| {
+            let digest = stage.digest.as_ref()?;
+            Some((stage.stage, digest))
+        });
         let asked = hashes.take(self.stages.hashes().len());
-        asked.map(|digest| HashLine::new(digest, name)).collect()
+        let line = |(stage, digest): (&str, &String)| match stage {
+            // xxhsum(1) takes 16 digits without this prefix for XXH64.
+            "xxh3" => HashLine::new(&format!("XXH3_{digest}"), name),
+            _ => HashLine::new(digest, name),
+        };
+        asked.map(line).collect()
     }
 }
 
