@@ -290,9 +290,10 @@ pub struct Range {
 #[derive(Debug, Clone, Args)]
 pub struct Writing {
     /// Write the data to the disk before reporting success (fsync). A large
-    /// file may be copied by direct I/O, past the page cache: if the command is
-    /// killed by SIGKILL, or the power fails, the file can have its full length
-    /// and up to 4 GiB of zeros at its end. To prevent that, copy to a new name
+    /// file may be copied by direct I/O, past the page cache: if the power fails,
+    /// or the command is killed by any signal but a first SIGINT, SIGTERM, SIGHUP
+    /// or SIGALRM (by SIGKILL, SIGQUIT or a second signal), the file can have its
+    /// full length and up to 4 GiB of zeros at its end. To prevent that, copy to a new name
     /// and rename it after success, or add --without direct
     #[arg(long)]
     pub sync: bool,
