@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use cordboard::Side;
 
 use crate::flags::Cli;
-use crate::output::{errno_of, print_line};
+use crate::output::{errno_of, one_line, print_line};
 use crate::print::show;
 use crate::problem::{Action, Problem};
 
@@ -32,7 +32,8 @@ pub fn man(what: Option<&OsStr>) -> u8 {
     let shown = what.to_string_lossy();
     if !Path::new(what).is_dir() {
         print_line(format_args!(
-            "cordboard: {shown}: is neither a command nor a directory"
+            "cordboard: {}: is neither a command nor a directory",
+            one_line(&shown)
         ));
         return 2;
     }

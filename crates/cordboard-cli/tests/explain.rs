@@ -396,6 +396,7 @@ fn a_name_that_is_no_text_is_that_of_a_directory() {
     let path = dir.path().join(std::ffi::OsStr::from_bytes(b"pages\xff"));
     let words = ["man".as_ref(), path.as_os_str()];
     call(words).fails(2, &["neither a command nor a directory"]);
+    call(["man", "\x1b[2J"]).fails(2, &["\\u{1b}[2J: is neither"]);
     std::fs::create_dir(&path).unwrap();
     assert_eq!(text(&call(words)), "");
     assert_eq!(

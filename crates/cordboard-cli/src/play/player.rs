@@ -17,7 +17,7 @@ use super::video::Video;
 use crate::endpoint::Opened;
 use crate::files::is_standard_output;
 use crate::flags::{Play, ProgressMode, Range};
-use crate::output::{errno_of, print_line};
+use crate::output::{errno_of, one_line, print_line};
 use crate::problem::{Action, Problem, dropped_line, print_leftover, unacknowledged_line};
 use crate::progress::{Style, is_on};
 use crate::report::Account;
@@ -130,7 +130,7 @@ fn finish(
         dropped_line(&play_report.video.total, &video_shown),
         dropped_line(&audio.report, &audio.sink),
     ];
-    dropped.iter().flatten().for_each(print_line);
+    dropped.iter().flatten().for_each(|line| print(line));
     // The peer of a transfer that has failed acknowledges nothing more.
     let video_to = video_to.filter(|_| problem.is_none());
     let audio_to = audio.rest.filter(|_| audio.problem.is_none());
@@ -155,10 +155,15 @@ fn finish(
         let Some(sink) = sink else { continue };
         match sink.finish(Ended::Eof, None) {
             Ok(0) => {}
-            Ok(bytes) => print_line(unacknowledged_line(bytes, &sink.shown)),
+            Ok(bytes) => print(&unacknowledged_line(bytes, &sink.shown)),
             Err(problem) => play_report.problem(Some(which), problem),
         }
     }
+}
+
+/// Prints a line that contains names.
+fn print(line: &str) {
+    print_line(one_line(line));
 }
 
 /// How progress is shown while it runs: by itself not on a terminal that is played from or
