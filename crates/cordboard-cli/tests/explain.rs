@@ -199,6 +199,24 @@ fn what_would_be_refused_is() {
         .args(["explain", "--append"])
         .args([&path, &path]))
     .fails(1, &["forever"]);
+    let new = dir.path().join("new/");
+    run(cordboard().arg("explain").args([&path, &new])).fails(1, &["directory does not exist"]);
+}
+
+/// As by splice, without opening it.
+#[test]
+fn a_block_device_is_not_appended_to() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    let dir = dir();
+    let (path, device) = (file(&dir, "f", b"x"), dir.path().join("device"));
+    let mode = Mode::from_raw_mode(0o600);
+    if mknodat(CWD, &device, FileType::BlockDevice, mode, makedev(240, 77)).is_err() {
+        testkit::skip::here("no device files here");
+        return;
+    }
+    let args = [path.as_os_str(), device.as_os_str(), "--append".as_ref()];
+    let run = run(cordboard().arg("explain").args(args));
+    run.fails(1, &["is a block device, which cannot be appended to"]);
 }
 
 /// The file is described as it would be after its creation.

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use cordboard::endpoint::Facts;
@@ -173,6 +174,11 @@ fn by_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Prev
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
         Err(rustix::io::Errno::NOENT) if operand.side == Side::Sink => {
+            // open(2) with O_CREAT creates no file of a name that ends in a slash.
+            if path.as_os_str().as_bytes().ends_with(b"/") {
+                let missing = Problem::no_directory(operand.shown, rustix::io::Errno::NOENT);
+                return Err(missing.unwrap_or_else(|| failed(rustix::io::Errno::NOENT)));
+            }
             let file = unnamed_file(path, operand, append)?;
             return Ok(Preview {
                 to_be_created: true,
@@ -181,6 +187,9 @@ fn by_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Prev
         }
         Err(errno) => return Err(failed(errno)),
     };
+    if append && operand.side == Side::Sink {
+        open::check_appendable(&stat, operand.shown)?;
+    }
     if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo {
         // Opening it would wake a process at the other end.
         let (reader, writer) =
