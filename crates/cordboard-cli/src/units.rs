@@ -59,9 +59,14 @@ pub fn block(text: &str) -> Result<std::num::NonZeroUsize, String> {
         .ok_or_else(|| "a block has at least one byte".to_owned())
 }
 
+/// Parses a rate in bytes a second. 0: no limit.
+pub fn per_second_or_none(text: &str) -> Result<u64, String> {
+    size(text.strip_suffix("/s").unwrap_or(text))
+}
+
 /// Parses a rate in bytes a second: at least one.
 pub fn per_second(text: &str) -> Result<u64, String> {
-    match size(text.strip_suffix("/s").unwrap_or(text))? {
+    match per_second_or_none(text)? {
         0 => Err("a rate is at least one byte a second".to_owned()),
         bytes => Ok(bytes),
     }
@@ -369,6 +374,8 @@ mod tests {
     fn rates_and_schedules() {
         assert_eq!(per_second("64K"), Ok(65536));
         assert_eq!(per_second("1.5M/s"), Ok(3 << 19));
+        assert_eq!(per_second_or_none("1.5M/s"), Ok(3 << 19));
+        assert_eq!(per_second_or_none("0"), Ok(0));
         assert_eq!(aim("share").ok(), Aim::share(1));
         assert_eq!(aim("share=3").ok(), Aim::share(3));
         assert_eq!(per_second("10MB/s"), Ok(10_000_000));

@@ -64,7 +64,7 @@ fn a_transfer_is_paused_resumed_paced_and_cancelled() {
     for _ in 0..3 {
         assert!(written() - paused <= 1 << 20);
     }
-    let rated = status(&socket, &["rate", "10MB"]);
+    let rated = status(&socket, &["rate", "10MB/s"]);
     assert_eq!(rated["schedule"]["rate"], 10_000_000);
     assert_eq!(status(&socket, &["resume"])["state"], "running");
     until("progress", || {

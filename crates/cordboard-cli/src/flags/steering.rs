@@ -34,7 +34,7 @@ pub enum CueAction {
     /// Read no more than this many bytes a second; 0: no limit
     Rate {
         /// Bytes a second
-        #[arg(value_name = "BYTES", value_parser = units::size)]
+        #[arg(value_name = "BYTES", value_parser = units::per_second_or_none)]
         #[arg(allow_hyphen_values = true)]
         bytes: u64,
     },
