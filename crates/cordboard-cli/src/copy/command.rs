@@ -153,8 +153,12 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
 fn without_repeated(sources: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let mut named = BTreeSet::new();
     sources.into_iter().partition(|source| {
+        let name = without_slash(source);
+        // A slash behind a symlink names the directory that it points to.
+        let followed = name.as_os_str() != source.as_os_str()
+            && retry(|| rustix::fs::lstat(name)).is_ok_and(|it| kind(&it) == FileType::Symlink);
         // Each empty name is reported.
-        source.as_os_str().is_empty() || named.insert(without_slash(source).as_os_str().to_owned())
+        source.as_os_str().is_empty() || named.insert((name.as_os_str().to_owned(), followed))
     })
 }
 

@@ -87,6 +87,39 @@ fn an_operand_that_is_named_twice_is_copied_once() {
     run(cordboard().arg("copy").args([&a, &a, &new])).fails(1, &["is not a directory"]);
 }
 
+/// A slash behind a symlink names the directory that it points to, which is not the symlink.
+#[test]
+fn a_symlink_and_its_target_are_two_operands() {
+    let dir = dir();
+    let [tree, link, into] = ["tree", "link", "into"].map(|name| dir.path().join(name));
+    std::fs::create_dir(&tree).unwrap();
+    file(&dir, "tree/f", b"f");
+    std::os::unix::fs::symlink("tree", &link).unwrap();
+    let slash = dir.path().join("link/");
+    for operands in [[&link, &slash], [&slash, &link]] {
+        std::fs::create_dir(&into).unwrap();
+        let copied = run(cordboard()
+            .args(["copy", "-r", "--json"])
+            .args(operands)
+            .arg(&into));
+        copied.fails(1, &["link"]);
+        let files = copied.json()["files"].clone();
+        assert_eq!((&files["copied"], &files["failed"]), (&1.into(), &1.into()));
+        std::fs::remove_dir_all(&into).unwrap();
+    }
+    // Two names of the target are one.
+    let twice = dir.path().join("link//");
+    let copied = run(cordboard()
+        .args(["copy", "-r"])
+        .args([&slash, &twice, &into]));
+    copied.fails(1, &["is not a directory"]);
+    std::fs::create_dir(&into).unwrap();
+    let copied = run(cordboard()
+        .args(["copy", "-r"])
+        .args([&slash, &twice, &into]));
+    copied.fails(0, &["warning: named more than once, and copied once"]);
+}
+
 #[test]
 fn two_trees_of_one_name_become_one() {
     let dir = dir();
