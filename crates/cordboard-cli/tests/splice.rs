@@ -8,6 +8,8 @@ mod idle;
 mod listeners;
 #[path = "splice/packets.rs"]
 mod packets;
+#[path = "splice/paths.rs"]
+mod paths;
 #[path = "splice/refused.rs"]
 mod refused;
 

@@ -117,7 +117,7 @@ pub fn sink_of_several(
         return sink(name, shown, existing).map(Some);
     };
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let fd = match interruptible(|| rustix::fs::open(path, flags, Mode::empty()))? {
+    let fd = match interruptible(|| rustix::fs::open(path, flags | PROTECTED, NEW_FILE))? {
         Ok(fd) => fd,
         // There is no reader (fifo(7)).
         Err(rustix::io::Errno::NXIO) => return Ok(None),
@@ -183,14 +183,21 @@ fn check_open_for_append(
     )))
 }
 
+/// Has the kernel refuse a file or a FIFO of another user in a directory with the sticky bit
+/// (`fs.protected_regular` and `fs.protected_fifos`, sysctl/fs.rst;
+/// `may_create_in_sticky`, fs/namei.c). It checks only opens that may create a file.
+const PROTECTED: OFlags = OFlags::CREATE;
+
+/// The mode of a new file.
+const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
+
 fn sink_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Opened, Problem> {
     let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     if existing == Existing::Append {
         flags |= OFlags::APPEND;
     }
-    let mode = Mode::from_raw_mode(0o666);
     let exclusive = flags | OFlags::CREATE | OFlags::EXCL;
-    match interruptible(|| rustix::fs::open(path, exclusive, mode))? {
+    match interruptible(|| rustix::fs::open(path, exclusive, NEW_FILE))? {
         Ok(fd) => {
             let mut opened = Opened::owned(fd, operand.shown);
             opened.created = Some(path.to_owned());
@@ -207,13 +214,8 @@ fn sink_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Op
         }
         Err(errno) => return Err(operand.problem(errno, Action::Open)),
     }
-    let fd = match interruptible(|| rustix::fs::open(path, flags, mode))? {
-        // A dangling symlink: the file is created at its target.
-        Err(rustix::io::Errno::NOENT) => {
-            interruptible(|| rustix::fs::open(path, flags | OFlags::CREATE, mode))?
-        }
-        other => other,
-    };
+    // The target of a dangling symlink is created.
+    let fd = interruptible(|| rustix::fs::open(path, flags | PROTECTED, NEW_FILE))?;
     let fd =
         fd.map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))?;
     let stat = cordboard::fstat(&fd).map_err(|errno| operand.problem(errno, Action::Open))?;
