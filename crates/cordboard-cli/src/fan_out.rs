@@ -353,9 +353,9 @@ fn end_all(
 /// Closes a sink, except for a connection, of which this direction is shut down.
 fn end_writing(flags: &Splice, sink: Opened) -> Result<Option<Opened>, Problem> {
     if flags.writing.sync
-        && let Some(path) = &sink.created
+        && let Some(path) = sink.new_entry()
     {
-        sync_parent(path, Some(sink.as_fd()))?;
+        sync_parent(&path, Some(sink.as_fd()))?;
     }
     match flags.writing.sync {
         true => sink.shut_down_synced(),

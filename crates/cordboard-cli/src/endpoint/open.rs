@@ -226,6 +226,8 @@ fn sink_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Op
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     opened.replace = existing == Existing::Replace && file;
     opened.seems_empty = stat.st_size == 0;
+    // Another process may have created it: it is not removed.
+    opened.may_be_new = (file && opened.seems_empty).then(|| path.to_owned());
     Ok(opened)
 }
 

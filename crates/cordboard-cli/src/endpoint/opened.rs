@@ -37,7 +37,9 @@ pub struct Opened {
     /// The name for messages.
     pub shown: String,
     /// A file that did not exist before.
-    pub created: Option<PathBuf>,
+    pub(super) created: Option<PathBuf>,
+    /// An empty file that existed, or that was created as the target of a dangling symlink.
+    pub(super) may_be_new: Option<PathBuf>,
     /// A file that existed, whose contents are to be replaced.
     pub replace: bool,
     /// It has no contents, as far as is known: a server may have some by now.
@@ -86,6 +88,7 @@ impl Opened {
             descriptor,
             shown: shown.to_owned(),
             created: None,
+            may_be_new: None,
             replace: false,
             seems_empty: false,
             stream: None,
@@ -198,6 +201,13 @@ impl Opened {
             truncate(self.as_fd(), self.seems_empty).map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Returns the path of a file whose directory entry may be new, without symlinks.
+    pub fn new_entry(&self) -> Option<PathBuf> {
+        let path = self.may_be_new.as_ref();
+        let target = || path.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+        self.created.clone().or_else(target)
     }
 
     /// Whether the file did not exist before.

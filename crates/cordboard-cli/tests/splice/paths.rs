@@ -1,11 +1,15 @@
 //! Sinks that are paths.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use testkit::stall::{Call, Stall};
 
 use super::common::*;
 
@@ -66,4 +70,31 @@ fn a_file_of_another_user_in_a_sticky_directory_is_not_written() {
     if refused == 0 {
         testkit::skip::here("fs.protected_regular and fs.protected_fifos are 0, and no devices");
     }
+}
+
+/// The directory of a new file is synced, whatever name led to it.
+#[test]
+fn the_directory_of_a_new_target_of_a_symlink_is_synced() {
+    let dir = dir();
+    let source = file(&dir, "source", b"synced");
+    let real = dir.path().canonicalize().unwrap().join("real");
+    let link = dir.path().join("link");
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(real.join("new"), &link).unwrap();
+    let is_opened = Arc::new(AtomicBool::new(false));
+    let (opened, directory) = (Arc::clone(&is_opened), real.clone());
+    let notes = move |call, path: &OsStr| {
+        opened.fetch_or(call == Call::Open && path == directory, Ordering::SeqCst);
+        false
+    };
+    let mut splice = cordboard();
+    splice.args(["splice", "--sync"]).args([&source, &link]);
+    splice.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (child, _stall) = match Stall::spawn(&mut splice, notes) {
+        Ok(spawned) => spawned,
+        Err(error) => return testkit::skip::here(testkit::stall::why(&error)),
+    };
+    end(child).ok();
+    assert_eq!(read(real.join("new")), b"synced");
+    assert!(is_opened.load(Ordering::SeqCst));
 }
