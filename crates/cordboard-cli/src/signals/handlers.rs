@@ -1,7 +1,7 @@
 //! The signal handlers, and what they need to end the process.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cordboard::Control;
 use rustix::process::{Signal, getpid, kill_process};
@@ -20,9 +20,17 @@ static POLLED: OnceLock<Control> = OnceLock::new();
 static LAST_REPORT: OnceLock<Vec<u8>> = OnceLock::new();
 static UNINTERRUPTIBLE: AtomicBool = AtomicBool::new(false);
 
-/// The file of a socket to remove at exit, and whether it exists.
-static SOCKET_FILE: OnceLock<SocketFileId> = OnceLock::new();
-static REMOVE: AtomicBool = AtomicBool::new(false);
+/// The files of sockets to remove at exit. A place is used once.
+static SOCKET_FILES: [Place; 16] = [const { Place::new() }; 16];
+/// The number of places that were used, or requested.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// The place of a file to remove at exit.
+#[derive(Debug)]
+pub struct Place {
+    file: OnceLock<SocketFileId>,
+    exists: AtomicBool,
+}
 
 /// The signals to stop.
 const STOPPING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -86,28 +94,37 @@ pub fn uninterruptible<T>(call: impl FnOnce() -> T) -> Result<T, Interrupted> {
     done
 }
 
-/// Registers a file that the handler that ends the process removes, until
-/// [`keep_file`]. `false`: another file is registered, and the handler removes
-/// only one.
-pub fn remove_at_exit(file: SocketFileId) -> bool {
-    let ours = SOCKET_FILE.set(file).is_ok();
-    if ours {
-        REMOVE.store(true, Ordering::SeqCst);
+impl Place {
+    const fn new() -> Place {
+        Place {
+            file: OnceLock::new(),
+            exists: AtomicBool::new(false),
+        }
     }
-    ours
+
+    /// The file is not removed at exit any more.
+    pub fn clear(&self) {
+        self.exists.store(false, Ordering::SeqCst);
+    }
 }
 
-/// Unregisters the file: it is not removed at exit.
-pub fn keep_file() {
-    REMOVE.store(false, Ordering::SeqCst);
+/// Registers a file that the handler that ends the process removes, until its place is
+/// [cleared](Place::clear). `None`: no place is left.
+pub fn remove_at_exit(file: SocketFileId) -> Option<&'static Place> {
+    let place = SOCKET_FILES.get(USED.fetch_add(1, Ordering::SeqCst))?;
+    place.file.set(file).ok()?;
+    place.exists.store(true, Ordering::SeqCst);
+    Some(place)
 }
 
 /// Ends the process from a handler, without running destructors.
 fn leave(signal: libc::c_int) -> ! {
-    if REMOVE.load(Ordering::SeqCst)
-        && let Some(file) = SOCKET_FILE.get()
-    {
-        file.remove();
+    for place in &SOCKET_FILES {
+        if place.exists.load(Ordering::SeqCst)
+            && let Some(file) = place.file.get()
+        {
+            file.remove();
+        }
     }
     terminal::leave();
     sys::exit_at_once(128 + signal);
@@ -225,5 +242,34 @@ mod tests {
             Some(_) => assert_eq!((stop(), opened.into_inner()), (Some(libc::SIGINT), 0)),
             None => testkit::skip::here("no seccomp_unotify(2) here"),
         }
+    }
+
+    /// The handler ends the process, without destructors.
+    #[test]
+    fn all_socket_files_are_removed() {
+        const NAME: &str = "signals::handlers::tests::all_socket_files_are_removed";
+        const FOLDER: &str = "CORDBOARD_TEST_FOLDER";
+        let Some(folder) = std::env::var_os(FOLDER) else {
+            let dir = tempfile::tempdir().unwrap();
+            let program = std::env::current_exe().unwrap();
+            let mut command = std::process::Command::new(program);
+            let run = command.args(["--exact", NAME, "--nocapture"]);
+            let run = run.env(FOLDER, dir.path()).output().unwrap();
+            assert_eq!(run.status.code(), Some(130), "{run:?}");
+            let left = std::fs::read_dir(dir.path()).unwrap();
+            let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, ["kept"]);
+            return;
+        };
+        let sockets = ["first", "kept", "second"].map(|name| {
+            let path = std::path::Path::new(&folder).join(name);
+            let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            let file = SocketFileId::new(&path, crate::files::FileId::of(&path).unwrap());
+            (socket, remove_at_exit(file.unwrap()).unwrap())
+        });
+        sockets[1].1.clear();
+        install(Vec::new());
+        let _ = uninterruptible(|| testkit::child::raise(libc::SIGINT));
+        unreachable!("the handler has ended the process");
     }
 }

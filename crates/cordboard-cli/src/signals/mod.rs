@@ -16,9 +16,7 @@ mod state;
 pub mod terminal;
 mod timer;
 
-pub use handlers::{
-    cancel, install, keep_file, polled, remove_at_exit, stop_so_far, uninterruptible,
-};
+pub use handlers::{Place, cancel, install, polled, remove_at_exit, stop_so_far, uninterruptible};
 pub use retry::{repeat_interrupted, retry};
 pub use state::{
     Interrupted, check_stop, is_progress_requested, name, reaches_this_thread, set_written,

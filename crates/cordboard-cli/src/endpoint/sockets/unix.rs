@@ -17,7 +17,7 @@ use crate::files::{FileId, SocketFileId};
 use crate::interruptible::pause;
 use crate::problem::Action;
 use crate::problem::Problem;
-use crate::signals;
+use crate::signals::{self, Place};
 
 /// The address of a path, or of the abstract name `@NAME`.
 pub fn address(path: &Path) -> Result<SocketAddrUnix, Errno> {
@@ -76,7 +76,7 @@ pub fn connect_within(
 pub struct SocketFile {
     file: SocketFileId,
     /// A signal that ends the process at once removes it too.
-    noted: bool,
+    place: Option<&'static Place>,
 }
 
 impl SocketFile {
@@ -84,7 +84,7 @@ impl SocketFile {
     fn new(path: &Path) -> Option<SocketFile> {
         let file = SocketFileId::new(path, FileId::of(path)?)?;
         Some(SocketFile {
-            noted: signals::remove_at_exit(file.clone()),
+            place: signals::remove_at_exit(file.clone()),
             file,
         })
     }
@@ -92,8 +92,8 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.noted {
-            signals::keep_file();
+        if let Some(place) = self.place {
+            place.clear();
         }
         self.file.remove();
     }
