@@ -95,14 +95,10 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         .collect();
     let parsed = parsed?;
     let sink_parsed = endpoint::parse(sink_name, Side::Sink)?;
-    let mut sources = Vec::new();
-    let open = match parsed.len() {
-        1 => endpoint::source,
-        _ => endpoint::source_of_several,
-    };
-    for (name, shown) in parsed.iter().zip(&names) {
-        sources.push(open(name, &shown.to_string_lossy())?);
-    }
+    let shown: Vec<String> = (names.iter())
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    let sources = endpoint::sources(&parsed, &shown).map_err(|failed| failed.problem)?;
     let shown = sink_name.to_string_lossy();
     let sink = endpoint::sink(&sink_parsed, &shown, request::existing(&flags.writing))?;
     let moved = transfer(flags, session, (&sources, &sink), request, turn);

@@ -10,10 +10,9 @@ use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Si
 
 use crate::buffer;
 use crate::directory::sync_parent;
-use crate::endpoint::{self, Existing, Name, Opened};
+use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
-use crate::interruptible::pause;
 use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
 use crate::progress::is_on;
 use crate::report::SinkLine;
@@ -22,9 +21,6 @@ use crate::session::Session;
 use crate::signals::check_stop;
 use crate::splice::wait_for_peer;
 use crate::units;
-
-/// The interval at which FIFOs without a reader are tried again.
-const READER_CHECK: Duration = Duration::from_millis(20);
 
 /// Runs the command, and leaves the result to the session.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -53,16 +49,20 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         .chain(&flags.more_sinks)
         .map(|n| &**n)
         .collect();
+    let shown: Vec<String> = (names.iter())
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
     let parsed: Result<Vec<_>, Problem> = names
         .iter()
         .map(|name| endpoint::parse(name, Side::Sink))
         .collect();
     let parsed = parsed?;
     let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
-    let sinks = open_sinks(&parsed, &names, request::existing(&flags.writing))?;
+    let sinks = endpoint::sinks(&parsed, &shown, request::existing(&flags.writing))
+        .map_err(|failed| endpoint::leaving(failed.problem, failed.opened))?;
     let (outcome, elapsed) = match transfer(flags, session, (&source, &sinks), request) {
         Ok(ended) => ended,
-        Err(problem) => return Err(leaving(problem, sinks)),
+        Err(problem) => return Err(endpoint::leaving(problem, sinks)),
     };
     session.set_sinks(sinks.iter().zip(&outcome.sinks).map(line).collect());
     let total = total(&outcome, elapsed);
@@ -82,52 +82,6 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         outcome.ended,
     );
     Ok(())
-}
-
-/// Opens all sinks. A FIFO without a reader does not delay the others: a process may open
-/// several of them for reading, in any order.
-fn open_sinks(
-    names: &[Name],
-    shown: &[&OsStr],
-    existing: Existing,
-) -> Result<Vec<Opened>, Problem> {
-    let mut sinks: Vec<Option<Opened>> = names.iter().map(|_| None).collect();
-    loop {
-        let missing = sinks.iter().filter(|sink| sink.is_none()).count();
-        let mut open = || {
-            let all = sinks.iter_mut().zip(names).zip(shown);
-            for ((sink, name), shown) in all.filter(|((sink, _), _)| sink.is_none()) {
-                let shown = shown.to_string_lossy();
-                *sink = match missing {
-                    // Nothing else is left to open.
-                    1 => Some(endpoint::sink(name, &shown, existing)?),
-                    _ => endpoint::sink_of_several(name, &shown, existing)?,
-                };
-            }
-            Ok(())
-        };
-        let opened = open();
-        if opened.is_ok() && sinks.iter().all(Option::is_some) {
-            return Ok(sinks.into_iter().flatten().collect());
-        }
-        let still = sinks.iter().filter(|sink| sink.is_none()).count();
-        // No descriptor reports a reader that opens the FIFO.
-        let paused = opened.and_then(|()| match still {
-            1 => Ok(()),
-            _ => pause(READER_CHECK).map_err(Problem::from),
-        });
-        if let Err(problem) = paused {
-            return Err(leaving(problem, sinks.into_iter().flatten().collect()));
-        }
-    }
-}
-
-/// Removes the files that were created, and adds those that stay to a problem.
-fn leaving(problem: Problem, mut sinks: Vec<Opened>) -> Problem {
-    // Another name of a file that was created: a file that is open twice is not removed.
-    sinks.retain(Opened::is_new);
-    let left = sinks.iter().filter_map(Opened::remove_if_unused);
-    left.fold(problem, |problem, left| problem.leaving(Some(left)))
 }
 
 /// Removes the files that were created and have stayed empty, if the command or their sink has

@@ -90,8 +90,10 @@ one of them fails. A late frame is still shown, whole and in order, and the next
 ones follow as fast as the sink takes them until the delay is made up. --drop
 omits frames whose display time is over before they begin. A short last frame is
 passed on.
-AUDIO, VIDEO, the two sinks and the list are opened in that order. A file is
-read from its current position, and not rewound at the end.
+AUDIO, VIDEO, the two sinks and the list are opened in that order. A sink that
+is a FIFO without a reader, or that listens, does not delay the opening of the
+other sinks. A file is read from its current position, and not rewound at the
+end.
 Keys, if standard input is a terminal: Space pauses the video and resumes it,
 [ and ] change the speed by a tenth, { and } by half and double, Backspace
 resets the speed, q quits. The audio is not paused: its sink has its own clock.

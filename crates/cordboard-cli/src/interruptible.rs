@@ -46,9 +46,16 @@ pub fn wait(
     events: PollFlags,
     time: Option<Duration>,
 ) -> Result<Result<bool, Errno>, Interrupted> {
+    wait_for_any(&mut [PollFd::new(&fd, events)], time)
+}
+
+/// Waits until one of the descriptors is ready, or until the time is over: `false`.
+pub fn wait_for_any(
+    fds: &mut [PollFd<'_>],
+    time: Option<Duration>,
+) -> Result<Result<bool, Errno>, Interrupted> {
     let time = time.map(timespec);
-    let mut fds = [PollFd::new(&fd, events)];
-    interruptible(|| poll_for(&mut fds, time.as_ref()).map(|ready| ready > 0))
+    interruptible(|| poll_for(fds, time.as_ref()).map(|ready| ready > 0))
 }
 
 /// Waits for this time.

@@ -5,7 +5,8 @@ mod common;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 
 use common::*;
@@ -327,4 +328,36 @@ fn a_sink_keeps_its_contents_if_no_descriptor_is_left() {
         }
     }
     assert_ne!(refused, 0);
+}
+
+/// Both ports are known before either has a connection, and the second peer may come first.
+#[test]
+fn a_source_that_listens_delays_no_other_one() {
+    let mut child = spawn([
+        "tcp-listen:127.0.0.1:0",
+        "tcp-listen:127.0.0.1:0",
+        "-",
+        "--fan-in",
+        "line",
+    ]);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut listening = || {
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let (_, address) = line.trim().rsplit_once(' ').expect(&line);
+        address.to_owned()
+    };
+    let addresses = [listening(), listening()];
+    for (address, line) in addresses.iter().rev().zip([b"two\n", b"one\n"]) {
+        let mut peer = TcpStream::connect(address).unwrap();
+        peer.write_all(line).unwrap();
+    }
+    let run = end(child);
+    let mut lines: Vec<&[u8]> = run
+        .ok()
+        .stdout()
+        .split_inclusive(|byte| *byte == b'\n')
+        .collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [b"one\n", b"two\n"]);
 }

@@ -3,8 +3,9 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use common::overlay::Overlay;
@@ -365,6 +366,39 @@ fn a_fifo_without_a_reader_delays_no_other_sink() {
     }
     end(child).ok();
     assert!(read(path("d")) == bytes(10_000));
+}
+
+/// The peers come in another order than the command names the listeners.
+#[test]
+fn a_sink_that_listens_delays_no_other_sink() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name);
+    let source = file(&dir, "s", &bytes(10_000));
+    fifo(&path("f"));
+    let child = cordboard()
+        .arg("splice")
+        .arg(&source)
+        .args(["a", "b"].map(|name| format!("unix-listen:{}", path(name).display())))
+        .args([path("f"), path("d")])
+        .stderr(Stdio::piped())
+        .start();
+    let peers = ["b", "a"].map(|name| {
+        let connect = || UnixStream::connect(path(name)).ok();
+        until("a listener", connect)
+    });
+    let mut reader = File::open(path("f")).unwrap();
+    let read_all = |from: &mut dyn Read| {
+        let mut all = Vec::new();
+        from.read_to_end(&mut all).unwrap();
+        assert!(all == bytes(10_000));
+    };
+    read_all(&mut reader);
+    for mut peer in peers {
+        read_all(&mut peer);
+    }
+    end(child).ok();
+    assert!(read(path("d")) == bytes(10_000));
+    assert!(!path("a").exists() && !path("b").exists());
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //! that file.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use cordboard::Side;
 
@@ -19,6 +21,8 @@ pub struct Host {
     pub host: String,
     /// 0 only for listening: any free port.
     pub port: u16,
+    /// The addresses, once they were looked up.
+    pub addresses: OnceLock<Vec<SocketAddr>>,
 }
 
 /// What an operand names.
@@ -65,6 +69,15 @@ const SCHEMES: [&str; 11] = [
 ];
 
 impl Name {
+    /// Whether both name one local address, which only one socket can have. With port 0, each
+    /// gets an address of its own.
+    pub fn is_same_address(&self, other: &Name) -> bool {
+        match self {
+            Name::TcpListen(host) | Name::UdpListen(host) if host.port == 0 => false,
+            name => name == other,
+        }
+    }
+
     /// Returns the name for a line that the sum tools can check: the path of a file, without
     /// `file:`, or the operand itself.
     pub fn in_hash_lines(&self, operand: &OsStr) -> OsString {
@@ -233,6 +246,7 @@ fn host(text: &[u8], listening: bool) -> Result<Host, String> {
     Ok(Host {
         host: host.to_owned(),
         port,
+        addresses: OnceLock::new(),
     })
 }
 

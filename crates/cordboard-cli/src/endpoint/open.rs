@@ -7,6 +7,7 @@ use cordboard::{Errno, Side};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::net::SocketType;
 
+use super::listening::Listening;
 use super::name::Name;
 use super::opened::{Existing, Opened, StreamKind};
 use super::sockets::{Operand, net, unix};
@@ -21,6 +22,16 @@ pub fn open_path(path: &Path, flags: OFlags, operand: Operand<'_>) -> Result<Own
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     interruptible(|| rustix::fs::open(path, flags, Mode::empty()))?
         .map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))
+}
+
+/// Looks up the host of an endpoint, so that opening it does not.
+pub fn look_up(name: &Name, operand: Operand<'_>) -> Result<(), Problem> {
+    match name {
+        Name::Tcp(host) | Name::TcpListen(host) | Name::Udp(host) | Name::UdpListen(host) => {
+            net::resolve(host, operand).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Opens the source.
@@ -233,6 +244,9 @@ fn sink_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Op
 
 /// Opens endpoints that are the same for a source and a sink.
 fn open_either(name: &Name, operand: Operand<'_>) -> Result<Opened, Problem> {
+    if let Some(listening) = Listening::begin(name, operand)? {
+        return listening.accept(operand);
+    }
     let (fd, stream) = match name {
         Name::Standard => return standard_stream(operand),
         Name::Fd(number) => {
@@ -251,26 +265,20 @@ fn open_either(name: &Name, operand: Operand<'_>) -> Result<Opened, Problem> {
             net::connect(host, SocketType::STREAM, operand)?,
             Some(StreamKind::Tcp),
         ),
-        Name::TcpListen(host) => (net::accept(host, operand)?, Some(StreamKind::Tcp)),
         Name::Udp(host) => (net::connect(host, SocketType::DGRAM, operand)?, None),
         Name::UdpListen(host) => (net::datagrams(host, operand)?, None),
         Name::Unix(path) => (
             unix::connect(path, SocketType::STREAM, operand)?,
             Some(StreamKind::Unix),
         ),
-        Name::UnixListen(path) => (
-            unix::accept(path, SocketType::STREAM, operand)?,
-            Some(StreamKind::Unix),
-        ),
         Name::UnixSeqpacket(path) => {
             let fd = unix::connect(path, SocketType::SEQPACKET, operand)?;
             (fd, Some(StreamKind::Unix))
         }
-        Name::UnixSeqpacketListen(path) => {
-            let fd = unix::accept(path, SocketType::SEQPACKET, operand)?;
-            (fd, Some(StreamKind::Unix))
-        }
         Name::Path(_) | Name::UnixDgram(_) => unreachable!("opened by side"),
+        Name::TcpListen(_) | Name::UnixListen(_) | Name::UnixSeqpacketListen(_) => {
+            unreachable!("its peer was waited for")
+        }
     };
     let mut opened = Opened::owned(fd, operand.shown);
     opened.stream = stream.filter(|_| operand.side == Side::Sink);

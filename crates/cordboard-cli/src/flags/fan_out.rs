@@ -44,7 +44,9 @@ pub struct FanIn {
     /// sources. The sources take turns, of a number of bytes (turn), of whole
     /// lines (line), of records that end in a zero byte (null), or of whole
     /// datagrams (datagram). A source without bytes does not delay the others,
-    /// nor does a FIFO that has no writer yet.
+    /// nor does a FIFO that has no writer yet. The first byte moves once every
+    /// listening source has a connection. They all listen from the start, and
+    /// the connections may come in any order.
     /// A line or record longer than 1M is divided. Bytes after the last line
     /// feed of a source are a line; no line feed is added. --size applies to
     /// each source, --idle to all of them together. A rate and a pause apply

@@ -27,7 +27,8 @@ pub struct Splice {
     /// accepts none for a second at the end. If a sink fails, the command ends with block, and
     /// otherwise continues without it. The exit status is 1 if a sink has
     /// failed or was detached. The default is block. With each policy, the
-    /// first byte moves once every FIFO among the sinks has a reader
+    /// first byte moves once every FIFO among the sinks has a reader, and every
+    /// listening sink has its peer
     #[arg(long, value_name = "POLICY", value_enum)]
     pub on_slow: Option<Slow>,
     /// Shared flags.

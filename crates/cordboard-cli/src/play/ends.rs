@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::report::Which;
-use crate::endpoint::{self, Existing, Opened};
+use crate::endpoint::{self, Existing, Name, Opened};
 use crate::flags::Play;
 use crate::output;
 use crate::problem::{Action, Problem, operand_of, request_refused};
@@ -44,29 +44,28 @@ impl Ends {
         let list = flags.lateness.as_ref().map(|list| parse(list, Side::Sink));
         let list = list.transpose().map_err(|problem| (None, problem))?;
         let source = |name, shown: &OsString| endpoint::source(name, &shown.to_string_lossy());
-        let sink = |name, shown: &OsString| {
-            endpoint::sink(name, &shown.to_string_lossy(), Existing::Replace)
-        };
         let audio = source(&audio, &flags.audio).map_err(of(Which::Audio))?;
         let video = source(&video, &flags.video).map_err(of(Which::Video))?;
-        let audio_to = sink(&audio_to, &flags.audio_to).map_err(of(Which::Audio))?;
-        let video_to = sink(&video_to, &flags.video_to)
-            .map_err(|problem| problem.leaving(audio_to.remove_if_unused()))
-            .map_err(of(Which::Video))?;
-        let list = list.as_ref().zip(flags.lateness.as_ref());
-        let list = list.map(|(name, shown)| sink(name, shown)).transpose();
-        let mut ends = Ends {
+        let names: Vec<Name> = [audio_to, video_to].into_iter().chain(list).collect();
+        let operands = [&flags.audio_to, &flags.video_to].into_iter();
+        let shown: Vec<String> = (operands.chain(&flags.lateness))
+            .map(|operand| operand.to_string_lossy().into_owned())
+            .collect();
+        let sinks = endpoint::sinks(&names, &shown, Existing::Replace).map_err(|failed| {
+            let which = [Which::Audio, Which::Video].get(failed.index).copied();
+            (which, endpoint::leaving(failed.problem, failed.opened))
+        })?;
+        let mut sinks = sinks.into_iter();
+        let (Some(audio_to), Some(video_to)) = (sinks.next(), sinks.next()) else {
+            unreachable!("all sinks were opened");
+        };
+        Ok(Ends {
             audio,
             video,
             audio_to,
             video_to,
-            list: None,
-        };
-        match list {
-            Ok(list) => ends.list = list,
-            Err(problem) => return Err((None, problem.leaving(ends.remove_if_unused()))),
-        }
-        Ok(ends)
+            list: sinks.next(),
+        })
     }
 
     /// Checks whether both can be played, and then truncates the files to be

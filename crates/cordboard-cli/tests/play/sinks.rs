@@ -35,6 +35,26 @@ fn a_fifo_with_a_slow_reader_and_audio_to_a_file() {
     assert!(order.is_sorted() && order[0] >= 0.0, "{json}");
 }
 
+/// The reader opens them in another order than the player.
+#[test]
+fn two_fifos_whose_reader_opens_the_video_first() {
+    let film = Film::new(3 * FRAME);
+    let fifos = ["heard", "seen"].map(|name| film.path(name));
+    let [heard, seen] = fifos.each_ref().map(|path| fifo(path));
+    let child = film.play(heard, seen, &[]);
+    let [seen, heard] = [seen, heard].map(|name| File::open(name).unwrap());
+    let readers = [heard, seen].map(|mut file| {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            file.read_to_end(&mut all).unwrap();
+            all
+        })
+    });
+    let [heard, seen] = readers.map(|reader| reader.join().unwrap());
+    end(child).ok();
+    assert!(heard == bytes(50_000) && seen == bytes(3 * FRAME));
+}
+
 #[test]
 fn sockets_that_are_read_slowly() {
     let film = Film::new(100 * FRAME);

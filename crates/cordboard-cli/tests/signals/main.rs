@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod inherited;
+mod lookup;
 mod refused;
 mod stops;
 mod typed;
@@ -378,57 +379,6 @@ fn a_file_that_was_begun_is_told_of() {
     let holds = format!("d holds {length} of {} bytes", 1u64 << 40);
     assert!(run.stderr().contains(&holds), "{}", run.stderr());
     assert_eq!(run.json()["written"], length);
-}
-
-#[test]
-fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
-    if !can_mount() {
-        return;
-    }
-    if !std::path::Path::new("/etc/resolv.conf").exists() {
-        testkit::skip::here("no /etc/resolv.conf to mount another one over");
-        return;
-    }
-    let server = match std::net::UdpSocket::bind("127.77.53.53:53") {
-        Ok(server) => server,
-        Err(error) => {
-            testkit::skip::here(format!("a name server that never answers: {error}"));
-            return;
-        }
-    };
-    server.set_read_timeout(Some(deadline())).unwrap();
-    let dir = dir();
-    let names = file(
-        &dir,
-        "names",
-        b"nameserver 127.77.53.53\noptions timeout:30\n",
-    );
-    let socket = dir.path().join("s");
-    let script = r#"mount --bind "$0" /etc/resolv.conf && exec "$@""#;
-    // Its output may not be readable.
-    let (_reader, unread) = unread::Full::Pipe.make();
-    for stderr in [Stdio::piped(), unread.into()] {
-        let child = Command::new("unshare")
-            .args(["--mount", "sh", "-c", script, names.to_str().unwrap()])
-            .arg(env!("CARGO_BIN_EXE_cordboard"))
-            .args(["splice", "--json"])
-            .arg(format!("unix-dgram:{}", socket.display()))
-            .arg("tcp:nobody.example:80")
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .start();
-        let read = child.stderr.is_some();
-        // It may request both families at once.
-        until("a question", || {
-            server.recv(&mut [0; 512]).unwrap();
-            socket.exists().then_some(())
-        });
-        signal(child.id(), Signal::INT);
-        let run = end(child);
-        assert_eq!(run.code(), 130, "{}", run.stderr());
-        assert!(!read || run.json()["ended"] == "cancelled");
-        assert!(!socket.exists());
-    }
 }
 
 /// An entry in a connection's error queue does not make it ready, also when the

@@ -8,6 +8,7 @@ fn at(host: &str, port: u16) -> Host {
     Host {
         host: host.to_owned(),
         port,
+        addresses: OnceLock::new(),
     }
 }
 

@@ -4,7 +4,6 @@ use std::io::IoSliceMut;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 
-use cordboard::Side;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, sockopt};
@@ -16,8 +15,16 @@ use crate::output::print_line;
 use crate::problem::{Action, Problem};
 use crate::signals::uninterruptible;
 
-/// Returns the addresses of a host.
+/// Returns the addresses of a host, which are looked up once.
 pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Problem> {
+    if let Some(addresses) = host.addresses.get() {
+        return Ok(addresses.clone());
+    }
+    let addresses = addresses_of(host, operand)?;
+    Ok(host.addresses.get_or_init(|| addresses).clone())
+}
+
+fn addresses_of(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Problem> {
     if host.host.is_empty() {
         return Ok(vec![SocketAddr::new(every_address(), host.port)]);
     }
@@ -108,8 +115,7 @@ pub fn connect(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<Ow
             result => result,
         };
         if kind == SocketType::STREAM {
-            // Small writes are sent at once.
-            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            send_at_once(&socket);
         }
         Ok(connected.map(|()| socket))
     })
@@ -140,49 +146,48 @@ fn announce(host: &Host, socket: &OwnedFd) {
     }
 }
 
-/// Accepts one connection.
-pub fn accept(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+/// Makes a listener for one connection.
+pub fn listen(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let listener = bind(host, SocketType::STREAM, operand)?;
     rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;
     announce(host, &listener);
-    let socket = accept_one(&listener, operand)?;
-    let _ = sockopt::set_tcp_nodelay(&socket, true);
-    Ok(socket)
+    Ok(listener)
 }
 
-/// Waits for one connection on a listener.
-pub fn accept_one(listener: &OwnedFd, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
-    loop {
-        wait(listener, PollFlags::IN, None)?.map_err(|e| operand.problem(e, Action::Listen))?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match rustix::net::accept_with(listener, flags) {
-            Ok(socket) => return Ok(socket),
-            // The connection was closed before it was accepted.
-            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
-            Err(errno) => return Err(operand.problem(errno, Action::Listen)),
-        }
+/// Accepts a connection. `None`: there is none.
+pub fn try_accept(listener: &OwnedFd, operand: Operand<'_>) -> Result<Option<OwnedFd>, Problem> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match rustix::net::accept_with(listener, flags) {
+        Ok(socket) => Ok(Some(socket)),
+        // The connection was closed before it was accepted.
+        Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        Err(errno) => Err(operand.problem(errno, Action::Listen)),
     }
 }
 
-/// Makes a socket that receives datagrams. As a sink, its peer is the sender of
-/// the first datagram, which is not part of the transfer.
+/// Has small writes sent at once.
+pub fn send_at_once(socket: &OwnedFd) {
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+}
+
+/// Makes a socket that receives datagrams.
 pub fn datagrams(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let socket = bind(host, SocketType::DGRAM, operand)?;
     announce(host, &socket);
-    if operand.side == Side::Source {
-        return Ok(socket);
-    }
-    loop {
-        wait(&socket, PollFlags::IN, None)?.map_err(|e| operand.problem(e, Action::Listen))?;
-        match sender(&socket) {
-            Ok(Some(peer)) => {
-                rustix::net::connect(&socket, &peer)
-                    .map_err(|e| operand.problem(e, Action::Connect))?;
-                return Ok(socket);
-            }
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => return Err(operand.problem(errno, Action::Listen)),
+    Ok(socket)
+}
+
+/// Connects a socket to the sender of the first datagram, which is not part of the transfer.
+/// `false`: there is no datagram.
+pub fn connect_to_sender(socket: &OwnedFd, operand: Operand<'_>) -> Result<bool, Problem> {
+    match sender(socket) {
+        Ok(Some(peer)) => {
+            let connected = rustix::net::connect(socket, &peer);
+            connected.map_err(|e| operand.problem(e, Action::Connect))?;
+            Ok(true)
         }
+        Ok(None) | Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+        Err(errno) => Err(operand.problem(errno, Action::Listen)),
     }
 }
 

@@ -9,7 +9,6 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketType};
 
-use super::net::accept_one;
 use super::operand::Operand;
 use super::stale;
 use super::unix_socket::socket;
@@ -117,9 +116,13 @@ pub fn bind(
     Ok((ours, SocketFile::new(path)))
 }
 
-/// Accepts one connection. The file of the listener is removed on return.
-pub fn accept(path: &Path, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
-    let (listener, _file) = bind(path, kind, operand)?;
+/// Makes a listener for one connection.
+pub fn listen(
+    path: &Path,
+    kind: SocketType,
+    operand: Operand<'_>,
+) -> Result<(OwnedFd, Option<SocketFile>), Problem> {
+    let (listener, file) = bind(path, kind, operand)?;
     rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;
-    accept_one(&listener, operand)
+    Ok((listener, file))
 }
