@@ -3,11 +3,13 @@
 use std::os::fd::AsFd;
 
 use cordboard::buffer::{Place, Refused};
-use cordboard::{Buffered, BufferedOutcome, Ended, Report, Request, Schedule, Side, Size};
+use cordboard::{Buffered, BufferedOutcome, Ended, Errno, Report, Request, Schedule, Side, Size};
+use rustix::fs::FileType;
 
 use crate::endpoint::{self, Opened};
 use crate::fan_in;
 use crate::fan_out::{self, end};
+use crate::files::kind;
 use crate::flags::Splice;
 use crate::problem::{
     Action, Problem, buffer_failed, past_largest_offset, refusal_hint, refusal_text,
@@ -17,7 +19,7 @@ use crate::progress::is_on;
 use crate::report::BufferLine;
 use crate::request;
 use crate::session::Session;
-use crate::signals::{self, check_stop};
+use crate::signals::{self, check_stop, retry};
 
 /// Runs the command, and stores the result in the session.
 pub fn run(flags: &Splice, session: &mut Session) {
@@ -58,6 +60,19 @@ pub fn check_none(flags: &Splice) -> Result<(), Problem> {
     }
 }
 
+/// Refuses a directory for the buffer that does not exist. Called before the source waits for
+/// its peer.
+fn examine_directory(flags: &Splice) -> Result<(), Problem> {
+    let Some(directory) = flags.buffering.buffer_file.as_deref() else {
+        return Ok(());
+    };
+    match retry(|| rustix::fs::stat(directory)) {
+        Ok(stat) if kind(&stat) == FileType::Directory => Ok(()),
+        Ok(_) => Err(buffer_failed(Some(directory), Errno::ENOTDIR, None)),
+        Err(errno) => Err(buffer_failed(Some(directory), errno.into(), None)),
+    }
+}
+
 fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     check(flags)?;
     let request = Request {
@@ -66,9 +81,15 @@ fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     };
     let source_name = endpoint::parse(&flags.source, Side::Source)?;
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
-    let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
-    let shown = flags.sink.to_string_lossy();
-    let sink = endpoint::sink(&sink_name, &shown, request::existing(&flags.writing))?;
+    let existing = request::existing(&flags.writing);
+    let [from, to] = [&flags.source, &flags.sink].map(|name| name.to_string_lossy());
+    endpoint::check_source_offset(&source_name, &from, request.source_offset)?;
+    if endpoint::listens(&source_name) {
+        endpoint::examine_sink(&sink_name, &to, existing)?;
+        examine_directory(flags)?;
+    }
+    let source = endpoint::source(&source_name, &from)?;
+    let sink = endpoint::sink(&sink_name, &to, existing)?;
     let moved = transfer(flags, session, (&source, &sink), request);
     let outcome = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     session.set_buffered(BufferLine {

@@ -98,9 +98,16 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let shown: Vec<String> = (names.iter())
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
+    let existing = request::existing(&flags.writing);
+    let to = sink_name.to_string_lossy();
+    for (name, shown) in parsed.iter().zip(&shown) {
+        endpoint::check_source_offset(name, shown, request.source_offset)?;
+    }
+    if parsed.iter().any(endpoint::listens) {
+        endpoint::examine_sink(&sink_parsed, &to, existing)?;
+    }
     let sources = endpoint::sources(&parsed, &shown).map_err(|failed| failed.problem)?;
-    let shown = sink_name.to_string_lossy();
-    let sink = endpoint::sink(&sink_parsed, &shown, request::existing(&flags.writing))?;
+    let sink = endpoint::sink(&sink_parsed, &to, existing)?;
     let moved = transfer(flags, session, (&sources, &sink), request, turn);
     let outcome = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     let lines = sources.iter().zip(&outcome.sources).map(line);

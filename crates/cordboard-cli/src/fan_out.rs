@@ -57,8 +57,16 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         .map(|name| endpoint::parse(name, Side::Sink))
         .collect();
     let parsed = parsed?;
-    let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
-    let sinks = endpoint::sinks(&parsed, &shown, request::existing(&flags.writing))
+    let existing = request::existing(&flags.writing);
+    let from = flags.source.to_string_lossy();
+    endpoint::check_source_offset(&source_name, &from, request.source_offset)?;
+    if endpoint::listens(&source_name) {
+        for (name, shown) in parsed.iter().zip(&shown) {
+            endpoint::examine_sink(name, shown, existing)?;
+        }
+    }
+    let source = endpoint::source(&source_name, &from)?;
+    let sinks = endpoint::sinks(&parsed, &shown, existing)
         .map_err(|failed| endpoint::leaving(failed.problem, failed.opened))?;
     let (outcome, elapsed) = match transfer(flags, session, (&source, &sinks), request) {
         Ok(ended) => ended,

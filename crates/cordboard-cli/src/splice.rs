@@ -35,9 +35,14 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         ..request::for_writing(&flags.range, &flags.common.paths, &flags.writing)?
     };
     stages::check(&flags.common.stages, &request)?;
-    let source = endpoint::source(&source_name, &flags.source.to_string_lossy())?;
     let existing = request::existing(&flags.writing);
-    let sink = endpoint::sink(&sink_name, &flags.sink.to_string_lossy(), existing)?;
+    let [from, to] = [&flags.source, &flags.sink].map(|name| name.to_string_lossy());
+    endpoint::check_source_offset(&source_name, &from, request.source_offset)?;
+    if endpoint::listens(&source_name) {
+        endpoint::examine_sink(&sink_name, &to, existing)?;
+    }
+    let source = endpoint::source(&source_name, &from)?;
+    let sink = endpoint::sink(&sink_name, &to, existing)?;
     let named = source_name.in_hash_lines(&flags.source);
     let moved = transfer(session, &named, (&source, &sink), request);
     let report = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;

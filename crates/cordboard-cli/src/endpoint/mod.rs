@@ -3,6 +3,7 @@
 mod alias;
 mod control;
 mod discard;
+mod examine;
 mod listening;
 mod name;
 mod open;
@@ -19,6 +20,7 @@ pub use alias::{
 };
 pub use control::{connect_at_once, control_connection, control_socket};
 pub use discard::discard_sink;
+pub use examine::{check_source_offset, examine_sink, listens};
 pub use name::{Name, file, names_other_endpoint, parse};
 pub use open::{check_appendable, sink, source, source_of_several, without_offsets};
 pub use opened::{Existing, Opened, check_sparse, truncate};

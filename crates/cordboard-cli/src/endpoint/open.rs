@@ -80,22 +80,27 @@ pub fn sink(name: &Name, shown: &str, existing: Existing) -> Result<Opened, Prob
     }
 }
 
-/// Refuses a sink that is known to have no offsets before it is connected to, or
+/// Refuses an endpoint that is known to have no offsets before it is connected to, or
 /// waited for. The library refuses the others.
-fn check_has_offsets(name: &Name, operand: Operand<'_>) -> Result<(), Problem> {
+pub fn check_has_offsets(name: &Name, operand: Operand<'_>) -> Result<(), Problem> {
     let what = match name {
         Name::Path(_) if fifo_path(name).is_some() => "a FIFO",
         Name::Path(_) | Name::Standard | Name::Fd(_) => return Ok(()),
         _ => "a socket",
     };
-    Err(without_offsets(operand.shown, what))
+    Err(cannot_seek(operand, what))
 }
 
 /// Refuses a sink of a kind that has no offsets.
 pub fn without_offsets(shown: &str, what: &str) -> Problem {
+    let side = Side::Sink;
+    cannot_seek(Operand { shown, side }, what)
+}
+
+fn cannot_seek(operand: Operand<'_>, what: &str) -> Problem {
     Problem {
         text: format!("is {what}, which cannot seek (ESPIPE)"),
-        ..Problem::call(shown, Side::Sink, Errno::ESPIPE, Action::Open)
+        ..operand.problem(rustix::io::Errno::SPIPE, Action::Open)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Two sockets for one name: a bound socket keeps its file, whatever its state.
 
+use std::io::Write;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
@@ -182,4 +183,73 @@ fn several_that_replace_a_stale_file_at_once() {
         let left = std::fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(left, 1, "private names are left");
     }
+}
+
+/// The bytes of a peer would be lost if the command failed after it was connected.
+#[test]
+fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
+    let dir = dir();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (folder, file) = (path(""), file(&dir, "f", b"").display().to_string());
+    let folder = folder.trim_end_matches('/');
+    let (new, below) = (path("new/"), format!("{file}/x"));
+    let sources = [
+        "tcp-listen:127.0.0.1:0".to_owned(),
+        "udp-listen:127.0.0.1:0".to_owned(),
+        format!("unix-listen:{}", path("s")),
+        format!("unix-seqpacket-listen:{}", path("s")),
+        format!("unix-dgram:{}", path("s")),
+    ];
+    let socket = path("socket");
+    let _socket = UnixListener::bind(&socket).unwrap();
+    let cases: [(&[&str], &str); 14] = [
+        (&[&socket], "No such device or address (ENXIO)"),
+        (&["/no/such/dir/out"], "No such file or directory (ENOENT)"),
+        (&[folder], "Is a directory (EISDIR)"),
+        (&[&new], "directory does not exist"),
+        (&[&below], "Not a directory (ENOTDIR)"),
+        (&["fd:77"], "Bad file descriptor (EBADF)"),
+        (
+            &["-", "--offset", "1"],
+            "is a socket, which cannot seek (ESPIPE)",
+        ),
+        (
+            &["tcp:127.0.0.1:9", "--sink-offset", "1"],
+            "is a socket, which cannot seek (ESPIPE)",
+        ),
+        (&["/no/such/dir/out", "--buffer", "1M"], "(ENOENT)"),
+        (&["-", "--buffer", "1M", "--offset", "1"], "(ESPIPE)"),
+        (
+            &["-", "--buffer", "1M", "--buffer-file", "/no/such/dir"],
+            "(ENOENT)",
+        ),
+        (&["-", "/no/such/dir/out"], "(ENOENT)"),
+        (&["-", &file, "--offset", "1"], "(ESPIPE)"),
+        (
+            &["/dev/null", "/no/such/dir/out", "--fan-in", "turn"],
+            "(ENOENT)",
+        ),
+    ];
+    for source in &sources {
+        for (args, says) in cases {
+            let run = end(start(&[&[source.as_str()][..], args].concat()));
+            run.fails(1, &[says]);
+        }
+        assert!(!Path::new(&path("s")).exists(), "{source}");
+    }
+}
+
+/// A sink that does not exist yet can be a symlink to a new file.
+#[test]
+fn a_new_file_behind_a_symlink_is_a_sink_of_a_listener() {
+    let dir = dir();
+    let (socket, link) = (dir.path().join("s"), dir.path().join("link"));
+    std::os::unix::fs::symlink("new", &link).unwrap();
+    let source = format!("unix-listen:{}", socket.display());
+    let child = start(&[&source, link.to_str().unwrap()]);
+    let mut peer = until("a listener", || UnixStream::connect(&socket).ok());
+    peer.write_all(b"stream").unwrap();
+    drop(peer);
+    end(child).ok();
+    assert_eq!(read(dir.path().join("new")), b"stream");
 }

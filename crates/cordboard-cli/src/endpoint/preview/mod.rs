@@ -3,4 +3,4 @@
 mod device;
 mod open;
 
-pub use open::{Preview, preview};
+pub use open::{Preview, preview, resolve_symlinks};

@@ -238,7 +238,7 @@ fn by_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Prev
 }
 
 /// Resolves the symlinks of a path whose last component may not exist.
-fn resolve_symlinks(path: &Path) -> PathBuf {
+pub fn resolve_symlinks(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
     }
