@@ -19,7 +19,7 @@ use crate::report::SinkLine;
 use crate::request;
 use crate::session::Session;
 use crate::signals::check_stop;
-use crate::splice::wait_for_peer;
+use crate::splice::wait_for_peers;
 use crate::units;
 
 /// Runs the command, and leaves the result to the session.
@@ -291,7 +291,7 @@ fn report(
 }
 
 /// Closes the sinks that have accepted all bytes. The readers of all of them see the end before
-/// the command waits for the first peer.
+/// the command waits for the peers, all together.
 fn end_all(
     flags: &Splice,
     session: &mut Session,
@@ -305,10 +305,8 @@ fn end_all(
             Err(problem) => session.problem(&problem),
         }
     }
-    for connection in connections {
-        if let Err(problem) = end_connection(flags, session, connection, ended) {
-            session.problem(&problem);
-        }
+    for problem in end_connections(flags, session, connections, ended) {
+        session.problem(&problem);
     }
 }
 
@@ -332,24 +330,28 @@ pub fn end(
     sink: Opened,
     ended: Ended,
 ) -> Result<(), Problem> {
-    match end_writing(flags, sink)? {
-        Some(connection) => end_connection(flags, session, connection, ended),
-        None => Ok(()),
-    }
+    let connection = end_writing(flags, sink)?;
+    let problems = end_connections(flags, session, connection.into_iter().collect(), ended);
+    problems.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Closes a connection that is shut down, after its peer has acknowledged all bytes.
-fn end_connection(
+/// Closes connections that are shut down, after their peers have acknowledged all bytes.
+fn end_connections(
     flags: &Splice,
     session: &mut Session,
-    connection: Opened,
+    connections: Vec<Opened>,
     ended: Ended,
-) -> Result<(), Problem> {
-    wait_for_peer(session, &connection, ended, flags.idle)?;
-    match flags.writing.sync {
-        true => connection.close_synced(),
-        false => connection.close(),
-    }
+) -> Vec<Problem> {
+    let waited = wait_for_peers(session, &connections, ended, flags.idle);
+    let ends = connections.into_iter().zip(waited);
+    let closed = ends.map(|(connection, waited)| {
+        waited?;
+        match flags.writing.sync {
+            true => connection.close_synced(),
+            false => connection.close(),
+        }
+    });
+    closed.filter_map(Result::err).collect()
 }
 
 /// Refuses flags that are useless with one sink.

@@ -55,26 +55,34 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     fan_out::end(flags, session, sink, ended)
 }
 
-/// Waits for the peer. The wait is part of the transfer: of its time, and the
-/// idle limit applies.
-pub fn wait_for_peer(
+/// Waits for the peers of all sinks together. The wait is part of the transfer: of its time, and
+/// the idle limit applies.
+pub fn wait_for_peers(
     session: &mut Session,
-    sink: &Opened,
+    sinks: &[Opened],
     ended: Ended,
     idle: Option<Duration>,
-) -> Result<(), Problem> {
+) -> Vec<Result<(), Problem>> {
     let start = Instant::now();
-    let done = sink.finish(ended, idle);
+    let all: Vec<&Opened> = sinks.iter().collect();
+    let done = Opened::finish_all(&all, ended, idle);
     session.add_wait(start.elapsed());
-    if let bytes @ 1.. = done? {
-        // Without a limit, the transfer has done all that a loop of writes
-        // does.
-        if idle.is_some() {
-            session.end(Ended::Idle);
+    let mut report = |sink: &Opened, bytes: u64| {
+        if bytes > 0 {
+            // Without a limit, the transfer has done all that a loop of writes
+            // does.
+            if idle.is_some() {
+                session.end(Ended::Idle);
+            }
+            session.print(&unacknowledged_line(bytes, &sink.shown));
         }
-        session.print(&unacknowledged_line(bytes, &sink.shown));
-    }
-    Ok(())
+    };
+    let all = sinks.iter().zip(done);
+    let reported = all.map(|(sink, done)| {
+        report(sink, done?);
+        Ok(())
+    });
+    reported.collect()
 }
 
 fn transfer(

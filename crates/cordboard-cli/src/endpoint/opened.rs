@@ -97,16 +97,33 @@ impl Opened {
         }
     }
 
-    /// Waits until the peer has acknowledged everything, after a transfer with
-    /// this ending. Returns the bytes that the peer has not acknowledged at the
+    /// Waits until the peers of all have acknowledged everything, after a transfer with
+    /// this ending. Returns for each the bytes that the peer has not acknowledged at the
     /// end of the wait: after the idle limit, or 10 s. The kernel still sends
     /// them after the end of the process.
-    pub fn finish(&self, ended: Ended, idle: Option<Duration>) -> Result<u64, Problem> {
-        let Some(kind) = self.stream else {
-            return Ok(0);
+    pub fn finish_all(
+        all: &[&Opened],
+        ended: Ended,
+        idle: Option<Duration>,
+    ) -> Vec<Result<u64, Problem>> {
+        let streams = all.iter().filter_map(|opened| {
+            Some(linger::Connection {
+                socket: opened.as_fd(),
+                tcp: opened.stream? == StreamKind::Tcp,
+                ended: opened.ended,
+            })
+        });
+        let streams: Vec<_> = streams.collect();
+        let mut done = linger::finish(&streams, linger::limit(ended, idle)).into_iter();
+        let deliver = |opened: &&Opened| match opened.stream.and_then(|_| done.next()) {
+            None => Ok(0),
+            Some(delivery) => opened.account_for(delivery?),
         };
-        let limit = linger::limit(ended, idle);
-        match linger::finish(self.as_fd(), kind == StreamKind::Tcp, self.ended, limit)? {
+        all.iter().map(deliver).collect()
+    }
+
+    fn account_for(&self, delivery: Delivery) -> Result<u64, Problem> {
+        match delivery {
             Delivery::Acknowledged => Ok(0),
             Delivery::Broken(errno) => {
                 let action = Action::TransferSocket;
@@ -176,7 +193,7 @@ impl Opened {
     }
 
     /// Ends the writing: the reader sees the end now. Returns a connection that
-    /// is still to be [finished](Opened::finish). Everything else is
+    /// is still to be [finished](Opened::finish_all). Everything else is
     /// [closed](Opened::close).
     pub fn shut_down(mut self) -> Result<Option<Opened>, Problem> {
         if self.stream.is_none() {

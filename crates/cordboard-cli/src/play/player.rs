@@ -151,9 +151,15 @@ fn finish(
         let problem = Problem::call("--lateness", Side::Sink, errno_of(&error), Action::Transfer);
         play_report.problem(None, problem);
     }
-    for (which, sink) in [(Which::Video, video_to), (Which::Audio, audio_to)] {
-        let Some(sink) = sink else { continue };
-        match sink.finish(Ended::Eof, None) {
+    let sinks = [(Which::Video, video_to), (Which::Audio, audio_to)];
+    let sinks = sinks
+        .iter()
+        .filter_map(|(which, sink)| Some((*which, sink.as_ref()?)));
+    let sinks: Vec<(Which, &Opened)> = sinks.collect();
+    let all: Vec<&Opened> = sinks.iter().map(|(_, sink)| *sink).collect();
+    let waited = Opened::finish_all(&all, Ended::Eof, None);
+    for ((which, sink), waited) in sinks.into_iter().zip(waited) {
+        match waited {
             Ok(0) => {}
             Ok(bytes) => print(&unacknowledged_line(bytes, &sink.shown)),
             Err(problem) => play_report.problem(Some(which), problem),

@@ -1,15 +1,15 @@
 //! The end of a connection that this process has opened: nothing in flight may
 //! be lost.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use cordboard::Ended;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-use crate::interruptible::{pause, wait};
+use crate::interruptible::{pause, wait_for_any};
 use crate::signals::Interrupted;
 use crate::sys::unsent;
 
@@ -28,34 +28,87 @@ pub enum Delivery {
     Unacknowledged(u64),
 }
 
-/// Shuts down this direction, and waits until the peer has what was sent.
+/// A connection to end.
+#[derive(Debug, Clone, Copy)]
+pub struct Connection<'a> {
+    /// The socket.
+    pub socket: BorrowedFd<'a>,
+    /// Whether it is a TCP connection, and not one of a UNIX socket.
+    pub tcp: bool,
+    /// This direction was shut down before.
+    pub ended: bool,
+}
+
+/// Shuts down this direction of each connection, and waits until the peers have what was sent.
 /// Closing a socket with unread data sends a RST instead of a FIN. A RST
 /// destroys what is in flight, so data from the peer is read and discarded.
 ///
-/// The wait ends when the peer acknowledges nothing for `limit`. `ended`:
-/// this direction was shut down before.
+/// All connections are waited for together. The wait for one ends when its peer acknowledges
+/// nothing for `limit`.
 pub fn finish(
-    socket: BorrowedFd<'_>,
-    tcp: bool,
-    ended: bool,
+    connections: &[Connection<'_>],
     limit: Duration,
-) -> Result<Delivery, Interrupted> {
-    if !tcp {
-        // The bytes sent to a UNIX socket are in the peer's queue at once.
-        let _ = shutdown(socket, Shutdown::Write);
-        discard(socket);
-        return Ok(Delivery::Acknowledged);
-    }
-    let look = |time, says_more: bool| {
+) -> Vec<Result<Delivery, Interrupted>> {
+    until_all_acknowledged(connections, limit, |time, fds| {
         let start = Instant::now();
-        if !says_more {
+        if fds.is_empty() {
             pause(time)?;
             return Ok(Ok(start.elapsed()));
         }
-        let looked = wait(socket.as_fd(), PollFlags::IN, Some(time))?;
+        let looked = wait_for_any(fds, Some(time))?;
         Ok(looked.map(|_| start.elapsed()))
-    };
-    until_acknowledged(socket, ended, limit, look)
+    })
+}
+
+/// As [`finish`]. `look` waits for one of the descriptors, at most for the given time, and
+/// returns how long it waited.
+fn until_all_acknowledged(
+    connections: &[Connection<'_>],
+    limit: Duration,
+    mut look: impl FnMut(Duration, &mut [PollFd<'_>]) -> Result<Result<Duration, Errno>, Interrupted>,
+) -> Vec<Result<Delivery, Interrupted>> {
+    let mut done: Vec<_> = (connections.iter())
+        .map(|_| Ok(Delivery::Acknowledged))
+        .collect();
+    let mut endings = Vec::new();
+    for (index, connection) in connections.iter().enumerate() {
+        let socket = connection.socket;
+        if connection.tcp {
+            endings.push((index, Ending::begin(socket, connection.ended, limit)));
+        } else {
+            // The bytes sent to a UNIX socket are in the peer's queue at once.
+            let _ = shutdown(socket, Shutdown::Write);
+            discard(socket);
+        }
+    }
+    loop {
+        let mut fds = Vec::new();
+        endings.retain_mut(|(index, ending)| match ending.look() {
+            State::Ended(delivery) => {
+                done[*index] = Ok(delivery);
+                false
+            }
+            State::Waits { says_more } => {
+                if says_more {
+                    fds.push(PollFd::from_borrowed_fd(ending.socket, PollFlags::IN));
+                }
+                true
+            }
+        });
+        let Some(least) = endings.iter().map(|(_, ending)| ending.limit).min() else {
+            return done;
+        };
+        match look(INTERVAL.min(least), &mut fds) {
+            Ok(Ok(passed)) => (endings.iter_mut()).for_each(|(_, ending)| ending.passed(passed)),
+            Ok(Err(_)) => return done,
+            Err(interrupted) => {
+                for (index, _) in endings {
+                    done[index] = Err(interrupted);
+                }
+                return done;
+            }
+        }
+    }
 }
 
 /// The limit of the wait: zero if the transfer has ended by its idle limit.
@@ -66,7 +119,7 @@ pub fn limit(ended: Ended, idle: Option<Duration>) -> Duration {
     }
 }
 
-/// As [`finish`], for a TCP connection. `look` waits, at most for the given time, and returns how
+/// As [`finish`], for one TCP connection. `look` waits, at most for the given time, and returns how
 /// long it waited. Its second argument: there is something to poll for, because the peer has not
 /// shut down its direction.
 pub fn until_acknowledged(
@@ -75,39 +128,79 @@ pub fn until_acknowledged(
     full: Duration,
     mut look: impl FnMut(Duration, bool) -> Result<Result<Duration, Errno>, Interrupted>,
 ) -> Result<Delivery, Interrupted> {
-    // `ENOTCONN`: it broke before (`inet_shutdown`, net/ipv4/af_inet.c).
-    let ended = shutdown(socket, Shutdown::Write).is_ok() || ended;
-    let mut left = unsent(socket);
-    let mut limit = full;
+    let mut ending = Ending::begin(socket, ended, full);
     loop {
-        let peer = discard(socket);
-        // Read before `unsent`, which no longer changes once the connection is
-        // broken.
-        let broken = broken(socket);
-        let now = unsent(socket);
-        if now != left {
-            (left, limit) = (now, full);
-        }
-        // The FIN counts as one byte.
-        let bytes = u64::try_from(left - i32::from(ended)).unwrap_or(0);
-        match (&peer, broken) {
-            (Discarded::Nothing, _) if left == 0 => return Ok(Delivery::Acknowledged),
-            (Discarded::Closed | Discarded::Broken(_), _) if bytes == 0 => {
-                return Ok(Delivery::Acknowledged);
-            }
-            (Discarded::Broken(errno), _) => return Ok(Delivery::Broken(*errno)),
-            // After the peer's FIN, recv(2) does not report later errors
-            // (`tcp_recvmsg_locked`, net/ipv4/tcp.c).
-            (Discarded::Closed, Some(errno)) => return Ok(Delivery::Broken(errno)),
-            _ if limit.is_zero() && bytes == 0 => return Ok(Delivery::Acknowledged),
-            _ if limit.is_zero() => return Ok(Delivery::Unacknowledged(bytes)),
-            _ => {}
-        }
-        let says_more = !matches!(peer, Discarded::Closed);
-        match look(INTERVAL.min(limit), says_more)? {
-            Ok(passed) => limit = limit.saturating_sub(passed),
+        let says_more = match ending.look() {
+            State::Ended(delivery) => return Ok(delivery),
+            State::Waits { says_more } => says_more,
+        };
+        match look(INTERVAL.min(ending.limit), says_more)? {
+            Ok(passed) => ending.passed(passed),
             Err(_) => return Ok(Delivery::Acknowledged),
         }
+    }
+}
+
+/// A TCP connection whose peer is waited for.
+struct Ending<'a> {
+    socket: BorrowedFd<'a>,
+    ended: bool,
+    /// The bytes that the peer has not acknowledged.
+    left: i32,
+    full: Duration,
+    /// The rest of the time in which the peer must acknowledge something.
+    limit: Duration,
+}
+
+enum State {
+    Ended(Delivery),
+    Waits {
+        /// The peer has not shut down its direction.
+        says_more: bool,
+    },
+}
+
+impl<'a> Ending<'a> {
+    fn begin(socket: BorrowedFd<'a>, ended: bool, full: Duration) -> Ending<'a> {
+        Ending {
+            socket,
+            // `ENOTCONN`: it broke before (`inet_shutdown`, net/ipv4/af_inet.c).
+            ended: shutdown(socket, Shutdown::Write).is_ok() || ended,
+            left: unsent(socket),
+            full,
+            limit: full,
+        }
+    }
+
+    fn look(&mut self) -> State {
+        let peer = discard(self.socket);
+        // Read before `unsent`, which no longer changes once the connection is
+        // broken.
+        let broken = broken(self.socket);
+        let now = unsent(self.socket);
+        if now != self.left {
+            (self.left, self.limit) = (now, self.full);
+        }
+        // The FIN counts as one byte.
+        let bytes = u64::try_from(self.left - i32::from(self.ended)).unwrap_or(0);
+        State::Ended(match (&peer, broken) {
+            (Discarded::Nothing, _) if self.left == 0 => Delivery::Acknowledged,
+            (Discarded::Closed | Discarded::Broken(_), _) if bytes == 0 => Delivery::Acknowledged,
+            (Discarded::Broken(errno), _) => Delivery::Broken(*errno),
+            // After the peer's FIN, recv(2) does not report later errors
+            // (`tcp_recvmsg_locked`, net/ipv4/tcp.c).
+            (Discarded::Closed, Some(errno)) => Delivery::Broken(errno),
+            _ if self.limit.is_zero() && bytes == 0 => Delivery::Acknowledged,
+            _ if self.limit.is_zero() => Delivery::Unacknowledged(bytes),
+            _ => {
+                let says_more = !matches!(peer, Discarded::Closed);
+                return State::Waits { says_more };
+            }
+        })
+    }
+
+    fn passed(&mut self, time: Duration) {
+        self.limit = self.limit.saturating_sub(time);
     }
 }
 
@@ -149,6 +242,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::interruptible::wait;
 
     /// How long it waits for a peer that takes nothing, and sends something
     /// each time.
@@ -251,5 +345,42 @@ mod tests {
         assert!(looks(Ended::Eof, None) >= DEFAULT_LIMIT);
         let time = looks(Ended::Size, Some(idle));
         assert!(time >= idle && time < DEFAULT_LIMIT, "{time:?}");
+    }
+
+    #[test]
+    fn several_peers_that_take_nothing_are_waited_for_together() {
+        let pairs = [full(), full(), full()];
+        let connections: Vec<Connection<'_>> = (pairs.iter())
+            .map(|(ours, _)| Connection {
+                socket: ours.as_fd(),
+                tcp: true,
+                ended: false,
+            })
+            .collect();
+        let limit = Duration::from_millis(120);
+        let mut times = Vec::new();
+        let done = until_all_acknowledged(&connections, limit, |most, fds| {
+            times.push((most, fds.len()));
+            Ok(Ok(most))
+        });
+        assert_eq!(times[0], (INTERVAL, 3));
+        // Three for each, one after the other, are nine. Data in flight may still be taken.
+        assert!(times.len() < 9, "{times:?}");
+        for done in done {
+            assert!(matches!(done, Ok(Delivery::Unacknowledged(1..))));
+        }
+        // A signal ends the waits that are not over.
+        let (ours, peer) = full();
+        reset(peer, &ours);
+        let broken = Connection {
+            socket: ours.as_fd(),
+            ..connections[0]
+        };
+        let all = [connections[0], broken];
+        let done = until_all_acknowledged(&all, limit, |_, _| Err(Interrupted));
+        assert_eq!(
+            done,
+            [Err(Interrupted), Ok(Delivery::Broken(Errno::CONNRESET))]
+        );
     }
 }
