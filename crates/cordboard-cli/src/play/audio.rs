@@ -33,7 +33,7 @@ pub struct FinishedAudio {
     pub sink: String,
     /// The message about a new sink that stays although it is empty.
     pub stays: Option<String>,
-    /// The connection that is still to be [finished](Opened::finish).
+    /// The connection that is still to be [finished](Opened::finish_all).
     pub rest: Option<Opened>,
 }
 

@@ -187,7 +187,7 @@ impl Video {
 
     /// Ends the video: the sink's reader sees the end. A new file that was
     /// empty when the loop ended, by `close`, is removed. Returns a connection
-    /// that is still to be [finished](Opened::finish), and with a problem the
+    /// that is still to be [finished](Opened::finish_all), and with a problem the
     /// message about a new file that stays.
     pub fn end(mut self, close: Close) -> (Account, EndProblem, Option<Opened>) {
         let left = match close {
