@@ -29,6 +29,13 @@ pub const PPOLL: &[libc::c_long] = if cfg!(target_pointer_width = "64") {
     &[libc::SYS_ppoll, 414]
 };
 
+/// `recvmmsg(2)`, which a 32-bit process calls with 64 bits for a time (417).
+pub const RECVMMSG: &[libc::c_long] = if cfg!(target_pointer_width = "64") {
+    &[libc::SYS_recvmmsg]
+} else {
+    &[libc::SYS_recvmmsg, 417]
+};
+
 /// `poll(2)`, as the C library makes it where it is a call of its own.
 pub const POLL: &[libc::c_long] = &[
     #[cfg(any(target_arch = "x86_64", target_arch = "x86", target_arch = "arm"))]

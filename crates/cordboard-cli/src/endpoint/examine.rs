@@ -9,7 +9,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
 use rustix::io::Errno;
 
 use super::name::Name;
-use super::open::{check_appendable, check_has_offsets, look_up, sink};
+use super::open::{check_appendable, check_has_offsets, look_up, sink, sink_operand};
 use super::opened::Existing;
 use super::preview::resolve_symlinks;
 use super::sockets::Operand;
@@ -39,13 +39,7 @@ pub fn check_source_offset(name: &Name, shown: &str, offset: Option<u64>) -> Res
 
 /// Refuses a sink that cannot be opened, as far as that is known without opening it.
 pub fn examine_sink(name: &Name, shown: &str, existing: Existing) -> Result<(), Problem> {
-    let operand = Operand {
-        shown,
-        side: Side::Sink,
-    };
-    if existing == Existing::Keep {
-        check_has_offsets(name, operand)?;
-    }
+    let operand = sink_operand(name, shown, existing)?;
     match name {
         Name::Path(path) => examine_path(path, operand, existing),
         // It is open already.

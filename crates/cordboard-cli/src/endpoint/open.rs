@@ -55,15 +55,24 @@ pub fn source(name: &Name, shown: &str) -> Result<Opened, Problem> {
     }
 }
 
-/// Opens the sink. An existing file keeps its contents for now.
-pub fn sink(name: &Name, shown: &str, existing: Existing) -> Result<Opened, Problem> {
-    let operand = Operand {
-        shown,
-        side: Side::Sink,
-    };
+/// Returns the operand of a sink. Refuses one that is known to have no offsets, if existing bytes
+/// are to be kept.
+pub fn sink_operand<'a>(
+    name: &Name,
+    shown: &'a str,
+    existing: Existing,
+) -> Result<Operand<'a>, Problem> {
+    let side = Side::Sink;
+    let operand = Operand { shown, side };
     if existing == Existing::Keep {
         check_has_offsets(name, operand)?;
     }
+    Ok(operand)
+}
+
+/// Opens the sink. An existing file keeps its contents for now.
+pub fn sink(name: &Name, shown: &str, existing: Existing) -> Result<Opened, Problem> {
+    let operand = sink_operand(name, shown, existing)?;
     match name {
         Name::Path(path) => sink_path(path, operand, existing),
         Name::UnixDgram(path) => {

@@ -25,10 +25,15 @@ pub(super) fn engine_of(core: &Arc<Core>) -> Engine {
 pub(super) fn job_of(engine: &Engine, transfer: Transfer<'static>) -> Box<Job> {
     engine.core.set_thread();
     engine.start(transfer).unwrap().detach();
+    sent(&engine.core).expect("a transfer")
+}
+
+/// Takes the messages to the reactor, and returns the transfer among them.
+pub(super) fn sent(core: &Core) -> Option<Box<Job>> {
     let mut messages = Vec::new();
-    engine.core.inbox().take(&mut messages);
-    match messages.pop() {
-        Some(Message::Run(job)) => job,
-        _ => panic!("no transfer"),
-    }
+    core.inbox().take(&mut messages);
+    messages.into_iter().find_map(|message| match message {
+        Message::Run(job) => Some(job),
+        _ => None,
+    })
 }

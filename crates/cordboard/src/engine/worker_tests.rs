@@ -8,8 +8,7 @@ use std::time::Duration;
 use super::Engine;
 use super::core::Core;
 use super::job::Job;
-use super::message::Message;
-use super::stopped::{engine_of, job_of};
+use super::stopped::{engine_of, job_of, sent};
 use super::workers::{PEER_WAIT, Task, piece, wait_here};
 use crate::endpoint::Side;
 use crate::request::{Request, Schedule};
@@ -34,16 +33,6 @@ fn to_a_socket() -> (Transfer<'static>, UnixStream) {
     peer.set_nonblocking(true).unwrap();
     let transfer = Transfer::owning(source.into(), sink.into(), Request::default()).unwrap();
     (transfer, peer)
-}
-
-/// The transfer that the reactor is to get.
-fn sent(core: &Core) -> Option<Box<Job>> {
-    let mut messages = Vec::new();
-    core.inbox().take(&mut messages);
-    messages.into_iter().find_map(|message| match message {
-        Message::Run(job) => Some(job),
-        _ => None,
-    })
 }
 
 /// Runs all pieces of the transfer, and returns it if the reactor is to get it.

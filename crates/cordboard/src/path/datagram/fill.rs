@@ -336,12 +336,7 @@ mod tests {
             }
         };
         let signal = |count| (count == 0).then_some(libc::EINTR);
-        // `recvmmsg_time64`, which a C library for 32 bits calls.
-        let calls = match cfg!(target_pointer_width = "32") {
-            true => &[libc::SYS_recvmmsg, 417][..],
-            false => &[libc::SYS_recvmmsg],
-        };
-        if testkit::midst::refusing(calls, body, signal).is_none() {
+        if testkit::midst::refusing(testkit::refuse::RECVMMSG, body, signal).is_none() {
             return testkit::skip::report("fill", "calls of another thread cannot be held");
         }
         let interrupted = (Verdict::Moved(0), Some(Side::Source));

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cordboard::buffer::Place;
-use cordboard::{Control, DataPath, Ended, Errno, Observer, Progress, Request, Side, Switches};
+use cordboard::buffer::{BufferedOutcome, Place};
+use cordboard::{
+    Buffered, Control, DataPath, Ended, Errno, Observer, Progress, Request, Side, Switches,
+};
 
 use super::runs::{audit, buffered, request, until};
 use crate::common::mount::Mount;
@@ -182,16 +184,10 @@ fn has_memory_of(bytes: u64) -> bool {
     })
 }
 
-#[test]
-fn a_limit_of_file_size_is_an_error_of_the_buffer() {
-    if !alone!() {
-        return;
-    }
-    let _dog = watchdog("a_limit_of_file_size_is_an_error_of_the_buffer");
+/// Runs a transfer that pauses until a file of its buffer has the length of a limit
+/// (`RLIMIT_FSIZE`), which stays.
+fn fills_a_file(transfer: Buffered<'_>) -> BufferedOutcome {
     const LIMIT: u64 = 100_000;
-    let data = pattern(20 * MIB);
-    let source = file_with(&data);
-    let (reader, sink) = std::io::pipe().unwrap();
     let limit = rustix::process::Rlimit {
         current: Some(LIMIT),
         maximum: None,
@@ -199,14 +195,26 @@ fn a_limit_of_file_size_is_an_error_of_the_buffer() {
     rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
     let control = Control::new().unwrap();
     control.pause();
-    let got = std::thread::spawn(move || content_of(reader));
-    let mut outcome = std::thread::scope(|scope| {
-        let running = buffered(&source, &sink, 8 << 20).control(&control);
+    std::thread::scope(|scope| {
+        let running = transfer.control(&control);
         let outcome = scope.spawn(|| running.run().unwrap());
         until("a file is full", || has_memory_of(LIMIT));
         control.resume();
         outcome.join().unwrap()
-    });
+    })
+}
+
+#[test]
+fn a_limit_of_file_size_is_an_error_of_the_buffer() {
+    if !alone!() {
+        return;
+    }
+    let _dog = watchdog("a_limit_of_file_size_is_an_error_of_the_buffer");
+    let data = pattern(20 * MIB);
+    let source = file_with(&data);
+    let (reader, sink) = std::io::pipe().unwrap();
+    let got = std::thread::spawn(move || content_of(reader));
+    let mut outcome = fills_a_file(buffered(&source, &sink, 8 << 20));
     drop(sink);
     assert!(got.join().unwrap() == data[..outcome.written as usize]);
     assert_eq!((outcome.failed, outcome.errno), (None, Some(Errno::EFBIG)));
@@ -222,7 +230,6 @@ fn a_full_buffer_with_small_pipes_strands_nothing() {
         return;
     }
     let _dog = watchdog("a_full_buffer_with_small_pipes_strands_nothing");
-    const LIMIT: u64 = 100_000;
     let set_size = libc::F_SETPIPE_SZ as u32;
     testkit::refuse::refuse_where(testkit::refuse::FCNTL, 1, set_size, libc::EPERM);
     let source = std::fs::File::open("/dev/zero").unwrap();
@@ -230,26 +237,13 @@ fn a_full_buffer_with_small_pipes_strands_nothing() {
     let from = source.as_raw_fd() as u32;
     testkit::refuse::refuse_where(libc::SYS_splice, 0, from, libc::EINVAL);
     let (reader, sink) = std::io::pipe().unwrap();
-    let limit = rustix::process::Rlimit {
-        current: Some(LIMIT),
-        maximum: None,
-    };
-    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
-    let control = Control::new().unwrap();
-    control.pause();
     let got = std::thread::spawn(move || content_of(reader));
     let paths = [DataPath::Splice, DataPath::ReadWrite];
     let by_read = Request {
         switches: Some(Switches::only(&paths)),
         ..Request::default()
     };
-    let mut outcome = std::thread::scope(|scope| {
-        let running = request(&source, &sink, 8 << 20, by_read).control(&control);
-        let outcome = scope.spawn(|| running.run().unwrap());
-        until("a file is full", || has_memory_of(LIMIT));
-        control.resume();
-        outcome.join().unwrap()
-    });
+    let mut outcome = fills_a_file(request(&source, &sink, 8 << 20, by_read));
     drop(sink);
     assert_eq!(got.join().unwrap().len() as u64, outcome.written);
     assert_eq!((outcome.failed, outcome.errno), (None, Some(Errno::EFBIG)));
