@@ -238,6 +238,65 @@ fn ftplib_uses_every_command() {
     }
 }
 
+/// `mc` with the files of the server in one panel, and those of a directory in the other.
+fn mc(server: &Server, panels: [&str; 2]) -> Tty {
+    let mut command = Command::new("mc");
+    command
+        .env("HOME", server.folder.path())
+        .env_remove("XDG_CONFIG_HOME")
+        .args(["-u", "-b", "-d"])
+        .args(panels);
+    Tty::start(&mut command, 24, 80)
+}
+
+/// Presses keys until they have an effect: mc discards the keys that arrive while it removes a
+/// dialog. They are not pressed so often that they fill the terminal.
+fn press_until<T>(tty: &mut Tty, keys: &str, mut effect: impl FnMut(&mut Tty) -> Option<T>) -> T {
+    let mut polls = 0;
+    let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        until("the effect", || {
+            if polls % 256 == 0 {
+                tty.press(keys);
+            }
+            polls += 1;
+            effect(tty)
+        })
+    }));
+    found.unwrap_or_else(|_| panic!("{keys:?} had no effect:\n{}", tty.lines().join("\n")))
+}
+
+/// Presses a function key until a dialog has opened, in which the key has no effect.
+fn opens(tty: &mut Tty, key: &str, dialog: &str) {
+    let shown = |tty: &mut Tty| tty.lines().iter().any(|line| line.contains(dialog));
+    press_until(tty, key, |tty| shown(tty).then_some(()));
+}
+
+/// Moves down to the last file of the panel on the left, which shows its name at the bottom.
+fn selects_the_last(tty: &mut Tty, name: &str) {
+    let bottom = format!("│ {name:<37}│");
+    press_until(tty, "\x0e", |tty| {
+        let lines = tty.lines();
+        lines
+            .iter()
+            .any(|line| line.starts_with(&bottom))
+            .then_some(())
+    });
+}
+
+/// The end of mc, which F10 asks for.
+fn quits(tty: &mut Tty) {
+    press_until(tty, "\x1b0", |tty| tty.child.try_wait().unwrap());
+}
+
+/// Waits for the whole of a copy.
+fn copied(path: &std::path::Path, data: &[u8]) {
+    until("the copy", || {
+        std::fs::read(path)
+            .is_ok_and(|read| read == data)
+            .then_some(())
+    });
+}
+
 /// A panel with the server, a panel with a directory, and the keys of a user. (ESC and a digit
 /// are a function key, Ctrl-N is the next line, Ctrl-U empties a field.)
 #[test]
@@ -250,65 +309,42 @@ fn mc_copies_between_its_panels() {
     server.write("data", &down);
     let local = server.folder.path().join("local");
     std::fs::create_dir(&local).unwrap();
-    std::fs::write(local.join("upload"), &up).unwrap();
-    let mut command = Command::new("mc");
-    command
-        .env("HOME", server.folder.path())
-        .env_remove("XDG_CONFIG_HOME")
-        .args(["-u", "-b", "-d"])
-        // It takes the password literally.
-        .arg(format!("/ftp://ann:{PASSWORD}@{}/", server.address))
-        .arg(&local);
-    let mut tty = Tty::start(&mut command, 24, 80);
+    // It takes the password literally.
+    let remote = &format!("/ftp://ann:{PASSWORD}@{}/", server.address);
+    let here = local.to_str().unwrap();
+
+    let mut tty = mc(&server, [remote, here]);
     tty.shows(&["data", "700000"]);
-    tty.shows(&["upload", "300000"]);
-    let copied = |path: std::path::PathBuf, data: &[u8]| {
-        until("the copy", || {
-            std::fs::read(&path)
-                .is_ok_and(|read| read == data)
-                .then_some(())
-        });
-    };
-    // All that concerns the panel of the server comes before the upload: mc discards the keys that
-    // arrive before it has removed the dialog of the upload.
-    tty.press("\x1b7");
-    tty.shows(&["Enter directory name"]);
+    opens(&mut tty, "\x1b7", "Enter directory name");
     tty.press("\x15made dir\r");
     tty.shows(&["/made dir"]);
     assert!(server.path("made dir").is_dir());
-    tty.press("\x0e\x1b5");
-    tty.shows(&["Copy file \"data\""]);
+    selects_the_last(&mut tty, "data");
+    opens(&mut tty, "\x1b5", "Copy file \"data\"");
     tty.press("\r");
-    copied(local.join("data"), &down);
+    copied(&local.join("data"), &down);
     // Both panels list it now.
     tty.shows(&["data", "700000", "700000"]);
-    tty.press("\x1b6");
-    tty.shows(&["Move file \"data\""]);
+    opens(&mut tty, "\x1b6", "Move file \"data\"");
     tty.press("\x15moved\r");
     tty.shows(&["moved", "700000"]);
     assert!(server.read("moved") == down);
-    tty.press("\x1b8");
-    tty.shows(&["Delete file"]);
+    opens(&mut tty, "\x1b8", "Delete file");
     tty.press("\r");
     until("the file is gone", || {
         (!server.path("moved").exists()).then_some(())
     });
-    // The dialog, which would take the key, names it as well.
-    tty.sees("only the panels", |lines| {
-        !lines.iter().any(|line| line.contains("moved"))
-    });
-    tty.press("\t\x0e\x0e\x1b5");
-    tty.shows(&["Copy file \"upload\""]);
+    quits(&mut tty);
+
+    std::fs::remove_file(local.join("data")).unwrap();
+    std::fs::write(local.join("upload"), &up).unwrap();
+    let mut tty = mc(&server, [here, remote]);
+    tty.shows(&["upload", "300000"]);
+    tty.shows(&["/made dir"]);
+    selects_the_last(&mut tty, "upload");
+    opens(&mut tty, "\x1b5", "Copy file \"upload\"");
     tty.press("\r");
-    copied(server.path("upload"), &up);
+    copied(&server.path("upload"), &up);
     tty.shows(&["upload", "300000", "300000"]);
-    // A key that mc discards is pressed again, but not so often that it fills the terminal.
-    let mut polls = 0;
-    until("the end of mc", || {
-        if polls % 64 == 0 {
-            tty.press("\x1b0");
-        }
-        polls += 1;
-        tty.child.try_wait().unwrap()
-    });
+    quits(&mut tty);
 }
