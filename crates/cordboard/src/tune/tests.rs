@@ -79,7 +79,7 @@ fn many(peer: fn(&mut Seeded) -> Peer, range: (u64, u64), runs: u64) -> (f64, u3
 }
 
 /// 10,000 transfers of 8 GiB: the time lost to measuring, and to settings that are not the
-/// best one, stays under 6 %.
+/// best one, stays under 5 %.
 #[test]
 fn the_regret_is_small() {
     const RUNS: u64 = 2500;
@@ -95,7 +95,7 @@ fn the_regret_is_small() {
             .map(|running| running.join().unwrap())
     });
     let mean: f64 = found.iter().map(|(regret, _)| regret / 4.0).sum();
-    assert!(mean < 0.06, "{mean:.4}: {found:?}");
+    assert!(mean < 0.05, "{mean:.4}: {found:?}");
     for (regret, moves) in found {
         // Two searches, if everything changes.
         assert!(regret < 0.1 && moves <= 16, "{found:?}");

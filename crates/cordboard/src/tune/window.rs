@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 /// The least number of bytes of a window, unless it lasts [`LONGEST`].
-pub(super) const BYTES: u64 = 8 << 20;
+pub(super) const BYTES: u64 = 4 << 20;
 /// The least length of a window. The rate in a shorter one depends mostly on the scheduler.
 const SHORTEST: Duration = Duration::from_millis(4);
 /// The length after which a window ends with fewer bytes, on a slow device.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// A setting is slower than the best one if it takes this many quarters of its time. A window then
+/// A setting is slower than the best one if it takes this many eighths of its time. A window then
 /// ends early.
-const SLOWER: u64 = 5;
+const SLOWER: u64 = 9;
 /// The bytes before a window end early if the setting is slower, and they have taken this many
-/// quarters of the best setting's time for all bytes to skip.
-const LOOK: u64 = 1;
+/// eighths of the best setting's time for all bytes to skip.
+const LOOK: u64 = 2;
 
 /// The result of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,13 +132,13 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Returns whether `elapsed` is at least this many quarters of the time of these bytes at
+    /// Returns whether `elapsed` is at least this many eighths of the time of these bytes at
     /// the known rate.
-    fn is_slower(&self, elapsed: Duration, bytes: u64, quarters: u64) -> bool {
+    fn is_slower(&self, elapsed: Duration, bytes: u64, eighths: u64) -> bool {
         let Some(rate) = self.known else {
             return false;
         };
-        let time = u128::from(bytes) * u128::from(quarters) * 250_000_000;
+        let time = u128::from(bytes) * u128::from(eighths) * 125_000_000;
         u128::from(rate) * elapsed.as_nanos() >= time
     }
 }
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(add(&mut window, 501, 2000, least).unwrap().rate, 7984);
     }
 
-    /// The best setting takes 7.8 ms for the bytes of a window.
+    /// The best setting takes 3.9 ms for the bytes of a window.
     const KNOWN: Extent = Extent {
         known: Some(1 << 30),
         ..PLAIN
@@ -215,8 +215,8 @@ mod tests {
     fn a_window_that_is_slower_than_the_best_ends_early() {
         let mut window = Window::after(0);
         add(&mut window, 0, MIB, KNOWN);
-        assert_eq!(add(&mut window, 9, MIB, KNOWN), None);
-        assert!(add(&mut window, 10, MIB, KNOWN).is_some());
+        assert_eq!(add(&mut window, 4, MIB, KNOWN), None);
+        assert!(add(&mut window, 5, MIB, KNOWN).is_some());
     }
 
     /// The best setting takes 15.6 ms for the bytes before the window.
@@ -228,9 +228,9 @@ mod tests {
         assert_eq!(add(&mut window, 5, 4 * MIB, KNOWN), None);
         assert_eq!(add(&mut window, 8, MIB, KNOWN), None);
         // The window starts, and ends early.
-        assert_eq!(add(&mut window, 17, MIB, KNOWN), None);
-        let sample = add(&mut window, 18, MIB, KNOWN).unwrap();
-        assert_eq!((sample.rate, sample.bytes), (200 * MIB, 8 * MIB));
+        assert_eq!(add(&mut window, 12, MIB, KNOWN), None);
+        let sample = add(&mut window, 13, MIB, KNOWN).unwrap();
+        assert_eq!((sample.rate, sample.bytes), (400 * MIB, 8 * MIB));
     }
 
     #[test]
@@ -253,9 +253,9 @@ mod tests {
             ..PLAIN
         };
         add(&mut window, 0, MIB, longer);
-        assert_eq!(add(&mut window, 20, 31 * MIB, longer), None);
+        assert_eq!(add(&mut window, 20, 15 * MIB, longer), None);
         assert!(add(&mut window, 21, MIB, longer).is_some());
-        assert_eq!(add(&mut window, 30, 64 * MIB, longer), None);
+        assert_eq!(add(&mut window, 30, 32 * MIB, longer), None);
         assert!(add(&mut window, 37, MIB, longer).is_some());
     }
 }
