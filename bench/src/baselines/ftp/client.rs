@@ -32,17 +32,19 @@ pub fn run(port: u16, count: usize, verify: bool) -> Result<()> {
         })
         .collect();
     ready.wait();
-    let started = Instant::now();
-    let mut contents = Vec::new();
-    let mut last = started;
+    let (mut contents, mut spans) = (Vec::new(), Vec::new());
     for client in clients {
         let client = client.join().map_err(|_| anyhow!("a client panicked"))?;
-        let (content, end) = client.context("a client")?;
+        let (content, span) = client.context("a client")?;
         contents.push(content);
-        last = last.max(end);
+        spans.push(span);
     }
     let all = Content::of_all(&contents);
-    let seconds = (last - started).as_secs_f64();
+    // This thread may run only after the clients have begun, so the times are theirs.
+    let first = spans.iter().map(|span| span.0).min();
+    let last = spans.iter().map(|span| span.1).max();
+    let (first, last) = first.zip(last).context("no clients")?;
+    let seconds = (last - first).as_secs_f64();
     println!("{seconds} {} {}", all.bytes, all.digest);
     Ok(())
 }
@@ -73,7 +75,9 @@ impl Session {
         Ok(Session { replies, data })
     }
 
-    fn get(mut self, name: &str, verify: bool) -> Result<(Content, Instant)> {
+    /// Returns the content of a file, and the times of the command and of the last byte.
+    fn get(mut self, name: &str, verify: bool) -> Result<(Content, (Instant, Instant))> {
+        let start = Instant::now();
         tell(&mut self.replies, &format!("RETR {name}"))?;
         expect(&mut self.replies, '1')?;
         let content = match verify {
@@ -85,7 +89,7 @@ impl Session {
         expect(&mut self.replies, '2')?;
         tell(&mut self.replies, "QUIT")?;
         expect(&mut self.replies, '2')?;
-        Ok((content, end))
+        Ok((content, (start, end)))
     }
 }
 
