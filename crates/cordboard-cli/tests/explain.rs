@@ -75,7 +75,7 @@ fn the_paths_that_are_measured_are_named() {
         command.env("CORDBOARD_TUNE", tune).arg("explain");
         text(&run(command.arg(&source).arg(sink)))
     };
-    let measured = "measured after 8 MiB, the fastest is used: splice, sendfile, read/write";
+    let measured = "measured after 8 MiB, the fastest is used: sendfile, splice, read/write";
     assert!(explain("tcp:localhost:9", "on").contains(measured));
     assert!(!explain("tcp:localhost:9", "off").contains("measured"));
     assert!(!explain("/dev/null", "on").contains("measured"));

@@ -322,7 +322,7 @@ mod tests {
         let request = Request::default();
         let route = route(&Pair::new(&file, &tcp, &request), &ALL[3], Switches::all());
         let measured: Vec<_> = route.measured().collect();
-        let paths = [DataPath::Splice, DataPath::Sendfile, DataPath::ReadWrite];
+        let paths = [DataPath::Sendfile, DataPath::Splice, DataPath::ReadWrite];
         assert_eq!(measured, paths);
     }
 
