@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use rustix::fs::{Advice, fadvise};
@@ -61,4 +62,29 @@ pub fn broker(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
             inside -= moved;
         }
     }
+}
+
+/// The pieces of a second in [`paced`].
+const PIECES: u64 = 100;
+
+/// `splice(2)` at a rate in bytes a second: one piece every 10 ms. Sets the capacity of the reader's
+/// pipe first.
+pub fn paced(path: &str, rate: u64, enlarge: usize) -> Result<()> {
+    let file = open(path)?;
+    let out = std::io::stdout();
+    fcntl_setpipe_size(&out, enlarge)?;
+    let piece = usize::try_from(rate / PIECES)?;
+    let start = Instant::now();
+    for number in 1.. {
+        let due = start + Duration::from_secs(1) * number / u32::try_from(PIECES)?;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let mut left = piece;
+        while left > 0 {
+            match rustix::pipe::splice(&file, None, &out, None, left, SpliceFlags::empty())? {
+                0 => return Ok(()),
+                moved => left -= moved,
+            }
+        }
+    }
+    Ok(())
 }

@@ -52,6 +52,10 @@ pub fn run(mut words: Vec<String>) -> Result<()> {
         "cat-read-write" => cat_loops::read_write(args.word(0)?, args.number(1)?),
         "cat-splice" => cat_loops::splice(args.word(0)?, args.number(1)?, args.optional(2)?),
         "cat-broker" => cat_loops::broker(args.word(0)?, args.number(1)?, args.optional(2)?),
+        "cat-paced" => {
+            let rate = args.word(1)?.parse()?;
+            cat_loops::paced(args.word(0)?, rate, args.number(2)?)
+        }
         "copy" => copy_loops::file(
             args.word(0)?,
             args.word(1)?,

@@ -5,18 +5,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::{AUTOMATIC, Meter, ROUNDS, USER_DRIVEN, metered, reference};
+use super::{AUTOMATIC, Meter, OF_IDLE, ROUNDS, USER_DRIVEN, metered, reference};
 use crate::experiments::together;
 use crate::harness::digest::Content;
 use crate::harness::interleave::Setting;
 use crate::harness::launch::Job;
 use crate::harness::network::loopback;
 use crate::harness::series::Sample;
+use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{Bench, cores};
 
 /// The name of the setting.
 pub const NAME: &str = "endless ×1";
 const BACKGROUND: &str = "background";
+/// The calls of the metering process beside a background transfer, in percent of those alone.
+const REQUIRED: f64 = 95.0;
 const TIME: Duration = Duration::from_secs(4);
 const TIME_QUICK: Duration = Duration::from_millis(300);
 
@@ -75,6 +78,13 @@ pub fn run(bench: &mut Bench, meter: &Meter) -> Result<()> {
             Ok(sample.with("MB/s", bytes / 1e6 / wall))
         })
     })?;
+    bench.targets.push(Target {
+        setting: NAME.to_owned(),
+        ours: BACKGROUND,
+        against: Against::Absolute,
+        measure: Measure::More(OF_IDLE),
+        bound: REQUIRED,
+    });
     bench.notes.push(format!(
         "{NAME}: zeros to a connection, for {time:?}; the bytes are not checked."
     ));

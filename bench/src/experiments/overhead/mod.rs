@@ -38,6 +38,7 @@ const SCHEDULE: &str = "schedule";
 const GAIN: &str = "gain %";
 const CALLS: &str = "M calls";
 const IDLE: &str = "idle M calls/s";
+const OF_IDLE: &str = "% of idle";
 const COUNTS: &[usize] = &[1, 2, 3];
 const COUNTS_QUICK: &[usize] = &[2];
 /// The rate of the disk for the connections, in bytes a second. At this rate the transfers use
@@ -199,7 +200,7 @@ fn metered(meter: &Meter, transfer: impl FnOnce(Start<'_>) -> Result<Sample>) ->
     Ok(sample
         .with(CALLS, delta.operations / 1e6)
         .with(IDLE, idle / 1e6)
-        .with("% of idle", share * 100.0))
+        .with(OF_IDLE, share * 100.0))
 }
 
 /// The rate of the metering process alone. On a busy machine it may not run for a while.

@@ -17,6 +17,9 @@ use crate::harness::{Bench, files};
 const PATHS: [&str; 2] = ["splice", "direct"];
 /// Bytes a second.
 const RATE: u64 = 100_000_000;
+/// A loop that splices a piece every 10 ms, and the capacity of its pipe.
+const BY_HAND: &str = "splice every 10 ms";
+const PIPE: usize = 1 << 20;
 const ROUNDS: usize = 9;
 /// The maximum processor time with a rate, divided by that without a rate.
 const COST: f64 = 1.02;
@@ -45,10 +48,14 @@ fn on(bench: &mut Bench, path: &'static str, name: String) -> Result<()> {
         "splice" => "splice {src} - --route splice",
         _ => "copy {src} {dst} --sync --route direct",
     };
-    let contestants = [
+    let mut contestants = vec![
         tools.ours(OURS, &format!("{transfer} --rate {RATE}")),
         tools.ours(FREE, transfer),
     ];
+    if path == "splice" {
+        let by_hand = format!("cat-paced {{src}} {RATE} {PIPE}");
+        contestants.push(tools.baseline(BY_HAND, &by_hand));
+    }
     let setting = Setting {
         name: name.clone(),
         expected,
