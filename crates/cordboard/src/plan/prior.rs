@@ -92,8 +92,8 @@ const PRIORS: &[Prior] = &[
     Prior {
         applies: |pair| pair.source.kind.is_cached() && pair.sink.kind == Kind::Tcp,
         first: &[Sendfile, Splice],
-        evidence: "sendfile sends each 64 KiB before it reads the next: to an idle receiver it was \
-                   1.5 times as fast as splice, which fills a pipe first, otherwise as fast",
+        evidence: "sendfile sends each 64 KiB before it reads the next: to one client it was 1.5 times \
+                   as fast as splice, which fills a pipe first; to several as fast",
     },
     Prior {
         applies: |pair| (pair.source.kind, pair.sink.kind) == (Kind::UnixStream, Kind::Tcp),

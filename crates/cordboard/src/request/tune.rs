@@ -23,7 +23,7 @@ pub enum Tune {
     #[default]
     On,
     /// The transfer measures, and uses the setting that takes the least processor time; of equal
-    /// ones, the fastest.
+    /// ones, the fastest. Direct I/O uses its first setting: the largest blocks take the least.
     Processor,
     /// The transfer uses the first path of its route, and direct I/O its first number and size
     /// of blocks.

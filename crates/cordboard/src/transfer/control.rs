@@ -324,10 +324,10 @@ impl Control {
         if self.is_cancelled() {
             return;
         }
-        // If it cannot be cleared it would wake the transfer again and again, and
-        // no idle limit would end that.
+        // If it cannot be cleared, or its number is closed or refers to another file, it would
+        // wake the transfer again and again, and no idle limit would end that.
         if let Some(eventfd) = &self.shared.wake
-            && eventfd.clear().is_err()
+            && (eventfd.clear().is_err() || !eventfd.is_here())
         {
             self.cannot_wake = true;
         }

@@ -132,6 +132,31 @@ fn a_rate_holds_on_each_path_between_files() {
     }
 }
 
+/// A read of a queue returns as many whole records as fit. None is taken before its time, except
+/// the rest of a record.
+#[test]
+fn a_rate_holds_for_records() {
+    use rustix::fs::inotify;
+    /// Bytes of an event: a header and a name of up to 15 bytes.
+    const EVENT: u64 = 32;
+    const EVENTS: u64 = 500;
+    let dir = tempfile::tempdir().unwrap();
+    let source = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&source, dir.path(), inotify::WatchFlags::CREATE).unwrap();
+    for number in 0..EVENTS {
+        std::fs::write(dir.path().join(number.to_string()), b"").unwrap();
+    }
+    let (rate, size) = (10_000, EVENT * EVENTS);
+    let what = (DataPath::ReadWrite, size.into());
+    let control = paced(Schedule::rate(rate));
+    let (report, seen, _) = run(&source, file_with(b""), what, &control, Box::new(|_| {}));
+    assert_eq!((report.ended, report.written), (Ended::Size, size));
+    for (at, read) in seen {
+        let most = bytes_in(at, rate) + 272;
+        assert!(read <= most, "{read} of {most} at {at:?}");
+    }
+}
+
 /// A rate of less than a page in each piece: paths that move whole pages wait for one.
 #[test]
 fn a_rate_of_few_bytes_holds_on_each_path_between_files() {

@@ -27,7 +27,8 @@ impl Threshold {
     /// Returns the threshold for the next read; `None` also if the source does not
     /// report it.
     pub(super) fn of(flow: &Flow<'_>) -> Option<Threshold> {
-        let wanted = flow.want(usize::MAX) as u64;
+        // Not only what the schedule has granted: there is no grant during a wait.
+        let wanted = flow.want_later() as u64;
         if wanted == 0 {
             return None;
         }

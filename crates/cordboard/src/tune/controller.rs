@@ -31,9 +31,11 @@ const IN_A_ROW: u32 = 3;
 /// this, in 1/1024.
 const WORTH_A_STEP: u64 = 320;
 
-/// The number of windows before another setting is measured, unless the transfer is known to be
-/// [`LONG`]. A transfer that ends before has nothing from a measurement, and pays nothing.
+/// The number of windows, and of their bytes, before another setting is measured, unless the
+/// transfer is known to be [`LONG`]. A transfer that ends before has nothing from a measurement,
+/// and pays nothing.
 const FIRST_WINDOWS: u32 = 6;
+const FIRST_BYTES: u64 = 48 << 20;
 /// The number of bytes left of a transfer that begins to measure at once.
 const LONG: u64 = 512 << 20;
 
@@ -421,7 +423,8 @@ impl Controller {
         // A measurement needs a window of the other setting, and one of the best after it.
         let window = self.before.map_or(BYTES, |sample| sample.bytes);
         let is_late = left < 2 * (arms.in_flight(self.best) + window);
-        let is_early = self.windows < FIRST_WINDOWS && !(LONG..u64::MAX).contains(&left);
+        let is_short = self.windows < FIRST_WINDOWS || self.moved < FIRST_BYTES;
+        let is_early = is_short && !(LONG..u64::MAX).contains(&left);
         if self.other.is_some() || is_early || is_late {
             return self.best;
         }

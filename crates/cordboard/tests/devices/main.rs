@@ -94,7 +94,7 @@ fn a_terminals_end_is_typed_once() {
 }
 
 /// How a transfer is run.
-const WAYS: [&str; 3] = ["sleeping", "polled", "engine"];
+const WAYS: [&str; 4] = ["sleeping", "polled", "paced", "engine"];
 
 fn by(way: &str, source: &OwnedFd, sink: &OwnedFd, request: Request, staged: bool) -> Report {
     let control = Control::new().unwrap();
@@ -106,6 +106,10 @@ fn by(way: &str, source: &OwnedFd, sink: &OwnedFd, request: Request, staged: boo
     match way {
         "sleeping" => transfer.run().report,
         "polled" => transfer.control(&control).run().report,
+        "paced" => {
+            control.set_schedule(cordboard::Schedule::rate(1 << 30));
+            transfer.control(&control).run().report
+        }
         _ => {
             let engine = cordboard::Engine::new(Default::default()).unwrap();
             engine.start(transfer).unwrap().wait().report

@@ -14,15 +14,11 @@ use crate::path::direct::Room;
 use crate::path::flow::cursor::Cursor;
 use crate::path::flow::enlarged_pipes::EnlargedPipes;
 use crate::path::verdict::Verdict;
-use crate::pipe::{Channel, Unreadable, packets};
+use crate::pipe::{Channel, Unreadable};
 use crate::report::Dropped;
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
 use crate::sys;
-
-/// The bytes that a schedule does not divide where the length of a record is unknown. It is a
-/// multiple of the alignments that pseudo-files require, and longer than most of them.
-const PIECE: u64 = 64 << 10;
 
 /// The caller's options that matter to a path.
 #[derive(Debug, Clone, Copy)]
@@ -306,49 +302,6 @@ impl<'fd> Flow<'fd> {
     pub(crate) fn writes_messages(&self) -> bool {
         let sink = self.sink.facts();
         sink.kind.is_datagram() || sink.is_packet_pipe() || self.keeps_messages()
-    }
-
-    /// Returns how many bytes to request: all that are left, but no more than
-    /// `at_most`.
-    pub(crate) fn want(&self, at_most: usize) -> usize {
-        // A pseudo-file may have nothing after its first read (`do_proc_dointvec`,
-        // kernel/sysctl.c).
-        let block = self
-            .options
-            .block
-            .filter(|_| self.source.kind() != Kind::Pseudo);
-        let at_most = block.map_or(at_most, |block| block.min(at_most));
-        // No file extends past 2^63-1: requesting more is EINVAL or EOVERFLOW.
-        let here = match self.source.cursor {
-            // A source without a size.
-            Cursor::Position if !self.source.kind().is_cached() => 0,
-            _ => self.counted_place().unwrap_or(0),
-        };
-        let to_limit = (i64::MAX as u64).saturating_sub(here);
-        let claimed = self.source.cursor.claimed().unwrap_or(u64::MAX);
-        let left = self.granted().min(to_limit).min(claimed);
-        usize::try_from(left).map_or(at_most, |left| left.min(at_most))
-    }
-
-    /// Returns the bytes that may be taken now, and more if a grant would divide a piece.
-    pub(in crate::path) fn granted(&self) -> u64 {
-        // Only the read shows whether a pipe has packets.
-        let packets = self.source.kind().is_pipe() && self.writes_messages();
-        let block = self.options.block.unwrap_or(0) as u64;
-        match (self.has_pieces(), packets) {
-            (true, _) => self.allowance.now_in_pieces(block.max(PIECE)),
-            (false, true) => self.allowance.now_in_pieces(packets::largest() as u64),
-            (false, false) => self.allowance.now(),
-        }
-    }
-
-    /// Returns whether a schedule must not divide a read or a write. The next read of a
-    /// sysctl returns nothing, and the next write to it is ignored (`proc_first_pos_non_zero_ignore`,
-    /// kernel/sysctl.c). Other pseudo-files and devices fail with `EINVAL` if a read is not
-    /// aligned or shorter than a record, or drop the rest of a packet. A write to a device
-    /// may be a record of its own.
-    fn has_pieces(&self) -> bool {
-        self.source.facts().has_pieces() || self.sink.facts().has_pieces()
     }
 
     /// Records that `bytes` came from the source.

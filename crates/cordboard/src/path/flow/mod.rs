@@ -10,6 +10,7 @@ mod flow;
 mod mode;
 mod ready;
 mod source_end;
+mod wanted;
 
 pub(crate) use allowance::{Allowance, SHORT_BURSTS};
 pub(crate) use end::End;

@@ -11,6 +11,12 @@ use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::pipe::PacketReader;
 
+/// The longest event of inotify: a header of 16 bytes and a name of up to 256
+/// (`struct inotify_event`).
+const EVENT: u64 = 272;
+/// The longest other record (`struct signalfd_siginfo`).
+const RECORD: u64 = 128;
+
 /// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::path) struct ReadOutcome {
@@ -47,7 +53,11 @@ impl SourceReader {
     ) -> Result<ReadOutcome, Verdict> {
         let length = if flow.source.kind().is_record() {
             // A record is read whole, whatever the block size.
-            usize::try_from(flow.allowance.remaining())
+            let longest = match flow.source.kind() {
+                Kind::Inotify => EVENT,
+                _ => RECORD,
+            };
+            usize::try_from(flow.allowance.now_in_pieces(longest))
                 .map_or(room.len(), |left| left.min(room.len()))
         } else {
             flow.want(room.len())

@@ -85,6 +85,7 @@ impl Machine {
                 processors: 1,
             }),
             disks: [disk, None],
+            devices: [disk.map(|_| 1), None],
             is_one_disk: false,
         }
     }
@@ -223,6 +224,7 @@ fn own_bytes_that_reach_the_disk_later_are_not_other_work() {
                 busy,
             }),
         ],
+        devices: [None, Some(1)],
         is_one_disk: false,
     };
     let mut busy = Duration::ZERO;
@@ -283,5 +285,33 @@ proptest! {
         // A part of the idle time is left idle.
         let left = (0.94 - share).max(0.0) * machine.speed;
         prop_assert!(got.transfer >= 0.7 * left, "{} of {left}", got.transfer);
+    }
+}
+
+/// Transfers between different disks share a schedule. The counters of one disk are not compared
+/// with those of another one, which has been busy for hours.
+#[test]
+fn the_disks_of_two_transfers_are_not_compared() {
+    let mut background = Background::default();
+    let mut now = Duration::from_secs(1);
+    let load = |device: u64| Load {
+        idle: None,
+        disks: [
+            Some(Traffic {
+                read: device << 40,
+                written: 0,
+                busy: Duration::from_secs(device * 10_000),
+            }),
+            None,
+        ],
+        devices: [Some(device), None],
+        is_one_disk: false,
+    };
+    for window in 0..20 {
+        background.took(background.rate() / 5);
+        now += WINDOW;
+        let before = background.rate();
+        background.observe(now, Some(&load(window % 2)));
+        assert!(background.rate() >= before, "window {window}");
     }
 }

@@ -11,6 +11,8 @@ pub(in crate::transfer) struct Load {
     /// The traffic of the disks of the source and of the sink. If both are on one disk,
     /// only the first element is present.
     pub(super) disks: [Option<Traffic>; 2],
+    /// The numbers of their devices.
+    pub(super) devices: [Option<u64>; 2],
     /// Source and sink are on the same disk.
     pub(super) is_one_disk: bool,
 }
@@ -23,6 +25,7 @@ impl Load {
         let load = Load {
             idle: idle(),
             disks: [source.and_then(traffic), sink.and_then(traffic)],
+            devices: [source, sink],
             is_one_disk,
         };
         (load.idle.is_some() || load.disks != [None, None]).then_some(load)
@@ -56,8 +59,12 @@ impl Change {
     }
 
     /// Returns the bytes read, the bytes written and the busy time of a disk. `side`: 0 is
-    /// the disk of the source, 1 the disk of the sink.
+    /// the disk of the source, 1 the disk of the sink. `None` also if the two loads are of
+    /// different disks: transfers of several disks can share a schedule.
     pub(super) fn disk(&self, side: usize) -> Option<(u64, u64, Duration)> {
+        if self.before.devices != self.after.devices {
+            return None;
+        }
         let (before, after) = (self.before.disks[side]?, self.after.disks[side]?);
         Some((
             after.read.saturating_sub(before.read),

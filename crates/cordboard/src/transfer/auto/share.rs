@@ -31,6 +31,8 @@ const SHIFT: u32 = 20;
 pub(super) struct Shares {
     entries: Vec<Entry>,
     next: u64,
+    /// The highest virtual time at which bytes were granted.
+    newest: u128,
 }
 
 #[derive(Debug)]
@@ -80,16 +82,18 @@ impl Shares {
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) else {
             return Ok(most);
         };
-        let is_active = entry.is_active(now);
+        if !entry.is_active(now) {
+            // Those that wait now have no debt to this one: without `newest`, it would be alone
+            // until it has moved as many bytes as they have.
+            entry.virtual_time = entry.virtual_time.max(last.unwrap_or(self.newest));
+        }
         entry.state = State::Stepping(now);
+        self.newest = self.newest.max(entry.virtual_time);
         let Some(last) = last else {
             let granted = most.min(ALONE);
             entry.charge(granted);
             return Ok(granted);
         };
-        if !is_active {
-            entry.virtual_time = entry.virtual_time.max(last);
-        }
         let end = last + (u128::from(QUANTUM) << SHIFT);
         let room = end.saturating_sub(entry.virtual_time) * u128::from(entry.weight.get());
         let room = u64::try_from(room >> SHIFT).unwrap_or(u64::MAX);

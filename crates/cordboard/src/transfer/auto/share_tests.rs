@@ -84,6 +84,27 @@ fn the_rate_is_divided_by_the_weights() {
     }
 }
 
+/// The first step of a new transfer falls into a wait of the one that has moved bytes before.
+#[test]
+fn a_transfer_that_waits_meanwhile_keeps_its_share_beside_a_new_one() {
+    let mut shares = Shares::default();
+    let mut members = vec![member(&mut shares, 1, 128 << 10, None)];
+    compete(
+        &mut shares,
+        &mut members,
+        1 << 30,
+        Duration::ZERO,
+        1000 * MS,
+    );
+    shares.stepped(members[0].name, 1000 * MS, true);
+    members.insert(0, member(&mut shares, 1, 128 << 10, None));
+    let before = members[1].taken;
+    compete(&mut shares, &mut members, 1 << 30, 1000 * MS, 2000 * MS);
+    let (new, old) = (members[0].taken, members[1].taken - before);
+    let ratio = new as f64 / old as f64;
+    assert!((0.95..1.05).contains(&ratio), "{new} and {old}");
+}
+
 /// Runs a transfer beside this one for a second. It takes almost the whole rate, whatever the
 /// other one does. Returns the bytes of the other one.
 fn taken_beside_a_fast_one(weight: u32, most: u64, waits: Duration) -> u64 {

@@ -133,6 +133,49 @@ fn an_engine_that_is_closed_during_a_start() {
     assert!(moments >= 2, "{moments}");
 }
 
+/// The host closes the descriptor of a handle. A transfer that waits sleeps between its checks of
+/// the handle, and finds that it is cancelled.
+#[test]
+fn a_handle_that_is_closed_keeps_no_processor_busy() {
+    let _dog = watchdog("a_handle_that_is_closed_keeps_no_processor_busy");
+    if !common::alone!() {
+        return;
+    }
+    let before = numbers();
+    let control = Control::new().unwrap();
+    let own = numbers().into_iter().filter(|n| !before.contains(n));
+    let own: Vec<i32> = own.collect();
+    let (sender, thread) = std::sync::mpsc::channel();
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let transfer = Transfer::owning(source.into(), sink.into(), any()).unwrap();
+    let running = std::thread::spawn({
+        let control = control.clone();
+        move || {
+            let this = rustix::thread::gettid().as_raw_nonzero().get();
+            sender.send(this).unwrap();
+            transfer.control(&control).run().report
+        }
+    });
+    let thread = thread.recv().unwrap();
+    asleep();
+    for number in own {
+        // SAFETY: takes an integer. The transfer must tolerate the closed number.
+        assert_eq!(unsafe { libc::close(number) }, 0);
+    }
+    // The wait in progress refers to the file, and the next one to the number.
+    feed.write_all(b"x").unwrap();
+    // A wait that returns at once, again and again, is no voluntary switch.
+    let switches = || sleeps(thread).unwrap().1;
+    let first = switches();
+    while switches() < first + 5 {
+        std::thread::yield_now();
+    }
+    control.cancel();
+    assert_eq!(running.join().unwrap().ended, Ended::Cancelled);
+    std::mem::forget(control);
+}
+
 /// The host closes everything after the engine's thread was woken and before it runs.
 #[test]
 fn an_engine_that_is_closed_right_after_a_start() {
