@@ -31,6 +31,8 @@ mod schedule_tests;
 mod settle;
 #[cfg(test)]
 mod settle_tests;
+#[cfg(test)]
+mod shared_schedule_tests;
 mod spin;
 mod stages;
 mod step;

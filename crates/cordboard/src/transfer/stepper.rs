@@ -43,6 +43,8 @@ pub(crate) struct Stepper {
     source_rested: bool,
     /// The time from the last step to the next grant of the schedule.
     next_grant: Option<Duration>,
+    /// The start of the last wait for the schedule.
+    held_since: Duration,
 }
 
 impl Stepper {
@@ -57,6 +59,7 @@ impl Stepper {
             paused: false,
             source_rested: false,
             next_grant: None,
+            held_since: now,
         }
     }
 
@@ -239,6 +242,7 @@ impl Stepper {
         clock: &mut dyn Clock,
     ) -> Wait {
         if matches!(target, WaitFor::Resume | WaitFor::Grant) {
+            self.held_since = clock.now();
             let grant = self.next_grant.filter(|_| target == WaitFor::Grant);
             let check = transfer.interval(Control::pause_interval);
             return Wait {
@@ -317,8 +321,7 @@ impl Stepper {
                     return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
                 }
                 self.spurious = 0;
-                self.silent_since = None;
-                self.last_progress = clock.now();
+                self.pass_over(wait.target, clock.now());
             }
             WaitFor::Side(Side::Source) if wakeup == Wakeup::default() => {
                 self.spurious = 0;
@@ -345,6 +348,22 @@ impl Stepper {
         }
         self.notify_observer(transfer, clock);
         Next::Step
+    }
+
+    /// Excludes a pause, or a wait for the schedule, from the time without progress.
+    fn pass_over(&mut self, target: WaitFor, now: Duration) {
+        if target == WaitFor::Resume {
+            self.silent_since = None;
+            self.last_progress = now;
+            return;
+        }
+        // The limit does not start again: beside a busy transfer that shares the schedule, a
+        // silent one waits for a grant each time that the limit has passed.
+        let held = now.saturating_sub(self.held_since);
+        let starts = [Some(&mut self.last_progress), self.silent_since.as_mut()];
+        for since in starts.into_iter().flatten() {
+            *since = since.saturating_add(held).min(now);
+        }
     }
 
     /// Returns the failure of a sink that was watched during a wait, if it has one.
@@ -405,6 +424,48 @@ impl Transfer<'_> {
             path: self.path(),
             elapsed,
             sinks: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::request::Request;
+
+    struct Fake(Duration);
+
+    impl Clock for Fake {
+        fn now(&mut self) -> Duration {
+            self.0
+        }
+    }
+
+    /// A pause ends the silence of the source, and a wait for the schedule only interrupts it.
+    #[test]
+    fn a_wait_for_the_schedule_is_subtracted() {
+        let (source, _feed) = std::io::pipe().unwrap();
+        let (_reader, sink) = std::io::pipe().unwrap();
+        let request = Request::default();
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let second = Duration::from_secs(1);
+        let mut time = Fake(100 * second);
+        let mut stepper = Stepper::begin(time.0);
+        time.0 += 2 * second;
+        assert_eq!(stepper.silence(&mut time), Duration::ZERO);
+        time.0 += 3 * second;
+        for (target, silent, idle) in [
+            (WaitFor::Grant, Some(106 * second), 104 * second),
+            (WaitFor::Resume, None, 113 * second),
+        ] {
+            let wait = stepper.new_wait(&transfer, target, &mut time);
+            time.0 += 4 * second;
+            let next = stepper.resume(&mut transfer, wait, Wakeup::default(), &mut time);
+            assert_eq!(next, Next::Step);
+            let since = (stepper.silent_since, stepper.last_progress);
+            assert_eq!(since, (silent, idle), "{target:?}");
         }
     }
 }

@@ -1,0 +1,89 @@
+//! Two transfers that share the schedule of a handle. One of them is only its requests for
+//! grants.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::need::Need;
+use super::poll::Poll;
+use super::wait::{Clock, Interest, Waiter, Wakeup};
+use super::{Control, Transfer, drive};
+use crate::errno::Errno;
+use crate::report::Ended;
+use crate::request::{Request, Schedule};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The other transfer's request.
+fn other() -> Need {
+    Need {
+        most: u64::MAX,
+        unit: 1,
+        block: 4096,
+        in_flight: 0,
+    }
+}
+
+/// The real `poll(2)`. Time passes in waits, and the other transfer takes all that is granted
+/// while this one waits for its source.
+struct BesideBusy {
+    now: Duration,
+    poll: Poll,
+    control: Control,
+    grants: u32,
+}
+
+impl Clock for BesideBusy {
+    fn now(&mut self) -> Duration {
+        self.now
+    }
+}
+
+impl Waiter for BesideBusy {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
+        if wakeup != Wakeup::default() || timeout == Some(Duration::ZERO) {
+            return Ok(wakeup);
+        }
+        self.now += timeout.expect("it would wait forever");
+        if interest.ready.is_some() {
+            while self.control.grant(self.now, other()).is_ok() {}
+        } else {
+            self.grants += 1;
+            assert!(self.grants < 10, "the source is never idle");
+        }
+        Ok(wakeup)
+    }
+}
+
+/// A silent source ends at its limit, although its transfer then has to wait for a grant before
+/// it reads.
+#[test]
+fn a_silent_source_is_idle_beside_a_busy_transfer() {
+    let (source, _feed) = UnixStream::pair().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let control = Control::without_descriptor().exclusive();
+    control.set_schedule(Schedule::rate(1_000_000));
+    let limit = Duration::from_millis(15);
+    let request = Request {
+        idle: Some(limit),
+        ..Request::default()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let mut time = BesideBusy {
+        now: Duration::from_secs(1000),
+        poll: Poll::new(),
+        control: control.clone(),
+        grants: 0,
+    };
+    let report = drive::run(transfer.control(&control), &mut time).report;
+    assert_eq!(report.ended, Ended::Idle, "{report:?}");
+    // A wait for a grant at the beginning, and one after the limit.
+    assert_eq!(time.grants, 2);
+    assert_eq!(report.elapsed, limit + 20 * MS);
+}
