@@ -28,6 +28,11 @@ impl Transfer<'_> {
         if self.flow.allowance.is_over() {
             return None;
         }
+        // Bytes that were in flight before there was a schedule are no debt of it.
+        if !self.flow.allowance.is_paced() {
+            let in_flight = self.in_flight();
+            self.flow.allowance.add_grant(in_flight);
+        }
         // A paused transfer that asks for bytes would delay those that share with it.
         if control.is_paused() {
             self.flow.allowance.add_grant(0);
@@ -98,8 +103,13 @@ impl Transfer<'_> {
                 _ => 1,
             },
             block: block.unwrap_or(Schedule::BLOCK),
-            in_flight: path.map_or(0, |path| path.in_flight()),
+            in_flight: self.in_flight(),
         }
+    }
+
+    /// Returns the number of bytes in flight, which stay granted until they are in the sink.
+    fn in_flight(&self) -> u64 {
+        (self.current.as_ref()).map_or(0, |(_, path)| path.in_flight())
     }
 
     /// Returns the number of the block device, or of the device of a regular file's file
@@ -112,9 +122,7 @@ impl Transfer<'_> {
 
     /// Returns what the last step has not used, except for bytes in flight.
     pub(super) fn return_grant(&mut self) {
-        let path = self.current.as_ref().map(|(_, path)| path);
-        let kept = path.map_or(0, |path| path.in_flight());
-        let (surplus, overdrawn) = self.flow.allowance.take_surplus(kept);
+        let (surplus, overdrawn) = self.flow.allowance.take_surplus(self.in_flight());
         if (surplus > 0 || overdrawn > 0)
             && let Some(control) = self.control.as_ref().filter(|its| its.is_paced())
         {

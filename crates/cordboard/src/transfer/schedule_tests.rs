@@ -13,12 +13,13 @@ use super::auto::SHARES_OF_TESTS;
 use super::poll::Poll;
 use super::stepper::Stepper;
 use super::test_files::{file_with, is_missing, paths_between_files};
-use super::turn::Next;
+use super::turn::{Next, Wait, WaitFor};
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Observer, Progress, Transfer, drive};
 use crate::errno::Errno;
+use crate::path::{Flow, Step, Verdict};
 use crate::report::{Ended, Report};
-use crate::request::{Aim, DataPath, Request, Schedule, Size, Switches};
+use crate::request::{Aim, DataPath, Request, Schedule, Size, Switches, Tune};
 use testkit::pattern::noise;
 
 const RATE: u64 = 10 << 20;
@@ -423,4 +424,68 @@ fn a_pseudo_file_is_written_whole_at_any_rate() {
         std::fs::read("/proc/thread-self/comm").unwrap(),
         b"paced-name\n"
     );
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes in flight, of which each step completes a block.
+struct InFlight(u64);
+
+impl Step for InFlight {
+    fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
+        let block = self.0.min(MIB);
+        self.0 -= block;
+        flow.took(block);
+        flow.gave(block);
+        Verdict::Moved(block)
+    }
+
+    fn pending(&self) -> (u32, u32) {
+        (0, self.0.div_ceil(MIB) as u32)
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Blocks that were in flight before the first schedule are no debt of it.
+#[test]
+fn a_first_schedule_charges_no_bytes_in_flight() {
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let null = std::fs::File::options().write(true).open("/dev/null");
+    let null = null.unwrap();
+    for pauses in [false, true] {
+        let control = Control::without_descriptor();
+        let request = Request {
+            tune: Some(Tune::Off),
+            ..Request::default()
+        };
+        let transfer = Transfer::new(zero.as_fd(), null.as_fd(), request).unwrap();
+        let mut transfer = transfer.control(&control);
+        transfer.current = Some((DataPath::Direct, Box::new(InFlight(8 * MIB))));
+        let mut stepper = Stepper::begin(Duration::ZERO);
+        let mut waiter = Paced {
+            poll: Poll::new(),
+            now: Duration::ZERO,
+            rests: Box::new(|_| {}),
+        };
+        let mut step = |transfer: &mut _| stepper.step(transfer, false, &mut waiter);
+        assert_eq!(step(&mut transfer), Next::Step);
+        control.set_schedule(Schedule::rate(100_000));
+        if pauses {
+            control.pause();
+        }
+        for _ in 1..8 {
+            assert_eq!(step(&mut transfer), Next::Step, "{pauses}");
+        }
+        assert_eq!(transfer.counts(), (8 * MIB, 8 * MIB));
+        control.resume();
+        // A piece of the rate.
+        let wait = Wait {
+            target: WaitFor::Grant,
+            timeout: Some(Duration::from_millis(10)),
+        };
+        assert_eq!(step(&mut transfer), Next::Wait(wait), "{pauses}");
+    }
 }
