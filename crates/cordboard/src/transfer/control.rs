@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::auto::{Load, Step};
 use super::need::Need;
-use super::pacer::Pacers;
+use super::pacer::{Pacers, Returned};
 use crate::errno::Errno;
 use crate::report::Dropped;
 use crate::request::{DataPath, Schedule};
@@ -234,12 +234,15 @@ impl Control {
         self.shared.paced.load(Ordering::Acquire)
     }
 
-    /// Takes bytes from the schedule: [`Pacers::grant`].
-    pub(super) fn grant(&self, now: Duration, need: Need) -> Result<u64, Duration> {
+    /// Takes bytes from the schedule: [`Pacers::grant`]. Returns also [`Pacers::changes`].
+    pub(super) fn grant(&self, now: Duration, need: Need) -> Result<(u64, u64), Duration> {
         match self.shared.pacers.lock() {
-            Some(mut pacers) => pacers.grant(now, need),
+            Some(mut pacers) => {
+                let granted = pacers.grant(now, need)?;
+                Ok((granted, pacers.changes()))
+            }
             // A child of fork(2), in which no transfer of this handle runs.
-            None => Ok(u64::MAX),
+            None => Ok((u64::MAX, 0)),
         }
     }
 
@@ -272,9 +275,9 @@ impl Control {
     }
 
     /// Returns bytes to the schedule: [`Pacers::give_back`].
-    pub(super) fn give_back(&self, unused: u64, overdrawn: u64) {
+    pub(super) fn give_back(&self, returned: Returned) {
         if let Some(mut pacers) = self.shared.pacers.lock() {
-            pacers.give_back(unused, overdrawn);
+            pacers.give_back(returned);
         }
     }
 

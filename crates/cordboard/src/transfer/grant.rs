@@ -6,6 +6,7 @@ use super::Transfer;
 use super::auto::{Load, Step};
 use super::control::Control;
 use super::need::Need;
+use super::pacer::Returned;
 use super::wait::Clock;
 use crate::endpoint::{Kind, Side};
 use crate::request::Schedule;
@@ -44,7 +45,8 @@ impl Transfer<'_> {
             control.observe(now, Load::now(devices).as_ref());
         }
         match control.grant(now, self.need()) {
-            Ok(bytes) => {
+            Ok((bytes, changes)) => {
+                self.grant_changes = changes;
                 self.flow.allowance.add_grant(bytes);
                 None
             }
@@ -126,7 +128,12 @@ impl Transfer<'_> {
         if (surplus > 0 || overdrawn > 0)
             && let Some(control) = self.control.as_ref().filter(|its| its.is_paced())
         {
-            control.give_back(surplus, overdrawn);
+            // Only bytes in flight are left of earlier grants, and they are not returned.
+            control.give_back(Returned {
+                unused: surplus,
+                overdrawn,
+                changes: self.grant_changes,
+            });
         }
     }
 }

@@ -27,6 +27,19 @@ const SHORTEST_REST: Duration = Duration::from_millis(1);
 pub(crate) struct Pacers {
     own: Pacer,
     limits: Vec<Pacer>,
+    /// The number of times that a pacer has begun: its count has nothing to do with what was
+    /// granted before.
+    changes: u64,
+}
+
+/// Bytes that a transfer returns after a step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Returned {
+    pub(crate) unused: u64,
+    /// Bytes that the step has taken beyond its grant.
+    pub(crate) overdrawn: u64,
+    /// [`Pacers::changes`] at the grant.
+    pub(crate) changes: u64,
 }
 
 impl Pacers {
@@ -64,9 +77,11 @@ impl Pacers {
                 return;
             }
         }
+        self.changes += 1;
         self.limits.push(Pacer {
             schedule,
             block: Some(block),
+            since: self.changes,
             ..Pacer::default()
         });
     }
@@ -107,9 +122,21 @@ impl Pacers {
         }
     }
 
+    /// Returns a number that tells apart grants before and after a pacer has begun.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Grants as many bytes as are allowed now, or returns the time until a piece is
     /// allowed. Without a schedule it grants `u64::MAX`.
     pub(crate) fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
+        if let Some(schedule) = self.own.next.take()
+            && self.own.change(schedule, now, need)
+        {
+            self.changes += 1;
+            self.own.since = self.changes;
+        }
+        let changes = self.changes;
         let mut all: Vec<&mut Pacer> = std::iter::once(&mut self.own)
             .chain(&mut self.limits)
             .collect();
@@ -120,7 +147,11 @@ impl Pacers {
             let less = answer.map_or(0, |bytes| bytes.min(granted));
             // Bytes that a later pacer has not granted go back to the earlier ones.
             for before in &mut all[..index] {
-                before.give_back(granted - less, 0);
+                before.give_back(Returned {
+                    unused: granted - less,
+                    overdrawn: 0,
+                    changes,
+                });
             }
             if let (Err(_), 1.., Some(auto)) = (answer, index, &mut all[0].auto) {
                 auto.held_back(now);
@@ -131,11 +162,10 @@ impl Pacers {
         Ok(granted)
     }
 
-    /// Takes back the unused bytes of a step. `overdrawn`: bytes that the step has taken
-    /// beyond its grant.
-    pub(crate) fn give_back(&mut self, unused: u64, overdrawn: u64) {
+    /// Takes back the unused bytes of a step.
+    pub(crate) fn give_back(&mut self, returned: Returned) {
         for pacer in std::iter::once(&mut self.own).chain(&mut self.limits) {
-            pacer.give_back(unused, overdrawn);
+            pacer.give_back(returned);
         }
     }
 }
@@ -148,6 +178,8 @@ struct Pacer {
     next: Option<Schedule>,
     /// The length of its blocks, if it is not that of the request.
     block: Option<u64>,
+    /// [`Pacers::changes`] when it began. It has granted nothing before.
+    since: u64,
     /// `None`: nothing was requested under a schedule.
     counts: Option<Counts>,
     auto: Option<Box<Auto>>,
@@ -227,11 +259,13 @@ impl Pacer {
 
     /// Changes the schedule. No change grants anything at once: otherwise a sequence of
     /// changes would be faster than any of the schedules. None takes away what was counted:
-    /// otherwise frequent changes would grant nothing.
-    fn change(&mut self, schedule: Schedule, now: Duration, need: Need) {
+    /// otherwise frequent changes would grant nothing. Returns whether the schedule is of another
+    /// kind, so that the pacer begins.
+    fn change(&mut self, schedule: Schedule, now: Duration, need: Need) -> bool {
         if schedule == self.schedule {
-            return;
+            return false;
         }
+        let had_blocks = matches!(self.schedule, Schedule::Blocks { .. });
         let before = self.rate();
         if let (Some(rate), Some(counts)) = (before, &mut self.counts) {
             counts.accrue(rate, now);
@@ -242,8 +276,10 @@ impl Pacer {
             _ => None,
         };
         let rate = self.rate();
+        let has_blocks = matches!(schedule, Schedule::Blocks { .. });
+        let begins = !(before.is_some() && rate.is_some() || had_blocks && has_blocks);
         let Some(counts) = &mut self.counts else {
-            return;
+            return begins;
         };
         match (before, rate) {
             (Some(before), Some(rate)) => {
@@ -256,9 +292,10 @@ impl Pacer {
             (None, Some(rate)) => counts.begin_rate(rate, now),
             (None, None) => {}
         }
-        if rate.is_none() && !matches!(schedule, Schedule::Blocks { .. }) {
+        if rate.is_none() && !has_blocks {
             self.counts = None;
         }
+        begins
     }
 
     /// Returns the rate, if the schedule has one.
@@ -272,9 +309,6 @@ impl Pacer {
     }
 
     fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
-        if let Some(schedule) = self.next.take() {
-            self.change(schedule, now, need);
-        }
         match self.schedule {
             Schedule::Unlimited => Ok(u64::MAX),
             Schedule::Auto(_) => self.grant_of_auto(now, need),
@@ -364,7 +398,12 @@ impl Pacer {
         }
     }
 
-    fn give_back(&mut self, unused: u64, overdrawn: u64) {
+    fn give_back(&mut self, returned: Returned) {
+        let overdrawn = returned.overdrawn;
+        // Otherwise a burst would follow one without a rest, in a schedule that begins while
+        // another transfer moves the bytes of an earlier grant.
+        let is_own = returned.changes >= self.since;
+        let unused = if is_own { returned.unused } else { 0 };
         if let Some(auto) = &mut self.auto {
             auto.give_back(unused, overdrawn);
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::pacer::Pacers;
-use super::pacer_tests::{MS, any, blocks};
+use super::pacer::{Pacers, Returned};
+use super::pacer_tests::{MS, any, blocks, give_back};
 use crate::request::Schedule;
 
 /// Sets one schedule and the other in turn, every 5 ms for a second. Returns the granted bytes.
@@ -60,6 +60,55 @@ fn a_burst_is_as_long_as_those_of_its_own_schedule() {
         }
     }
     assert!((1000..=1005).contains(&bursts), "{bursts}");
+}
+
+/// A transfer returns bytes that were granted before a schedule began. They are no second burst
+/// of it.
+#[test]
+fn bytes_of_an_earlier_grant_do_not_refill_a_burst() {
+    for is_limit in [true, false] {
+        let mut pacers = Pacers::default();
+        pacers.set(Schedule::rate(1_000_000_000));
+        assert!(pacers.grant(Duration::ZERO, any()).is_err());
+        assert_eq!(pacers.grant(40 * MS, any()), Ok(40_000_000));
+        let changes = pacers.changes();
+        match is_limit {
+            true => pacers.limit(blocks(1, 1000), 4096),
+            false => pacers.set(blocks(1, 1000)),
+        }
+        // From a rate to blocks, a rest comes first.
+        let now = 1040 * MS;
+        assert_eq!(pacers.grant(now, any()), Ok(4096));
+        pacers.give_back(Returned {
+            unused: 39_000_000,
+            overdrawn: 0,
+            changes,
+        });
+        assert_eq!(pacers.grant(now, any()), Err(1000 * MS), "{is_limit}");
+        // Those of its own grants are granted again.
+        let now = now + 1000 * MS;
+        assert_eq!(pacers.grant(now, any()), Ok(4096));
+        give_back(&mut pacers, 96, 0);
+        assert_eq!(pacers.grant(now, any()), Ok(96));
+    }
+}
+
+/// From one rate to another, the credit is kept, and so are bytes that are returned.
+#[test]
+fn a_faster_rate_takes_back_bytes_of_the_slower_one() {
+    let mut pacers = Pacers::default();
+    pacers.set(Schedule::rate(100_000));
+    assert!(pacers.grant(Duration::ZERO, any()).is_err());
+    assert_eq!(pacers.grant(40 * MS, any()), Ok(4000));
+    let changes = pacers.changes();
+    pacers.set(Schedule::rate(200_000));
+    assert_eq!(pacers.grant(40 * MS, any()), Err(10 * MS));
+    pacers.give_back(Returned {
+        unused: 4000,
+        overdrawn: 0,
+        changes,
+    });
+    assert_eq!(pacers.grant(40 * MS, any()), Ok(4000));
 }
 
 fn schedules() -> impl Strategy<Value = Schedule> {
@@ -119,7 +168,7 @@ proptest! {
             pacers.set(schedule);
             while let Ok(granted) = pacers.grant(now, any()) {
                 taken += u128::from(granted + over);
-                pacers.give_back(0, over);
+                give_back(&mut pacers, 0, over);
                 longest = longest.max(over);
             }
             let allowed = fastest * now.as_nanos() / 1_000_000_000 + burst + u128::from(longest);

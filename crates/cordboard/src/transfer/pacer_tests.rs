@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::auto::{SHARES_OF_TESTS, Step};
 use super::need::Need;
-use super::pacer::Pacers;
+use super::pacer::{Pacers, Returned};
 use crate::request::{Aim, Schedule};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
@@ -26,6 +26,15 @@ fn of(schedule: Schedule) -> Pacers {
     let mut pacers = Pacers::default();
     pacers.set(schedule);
     pacers
+}
+
+/// Returns bytes of the last grant.
+pub(super) fn give_back(pacers: &mut Pacers, unused: u64, overdrawn: u64) {
+    pacers.give_back(Returned {
+        unused,
+        overdrawn,
+        changes: pacers.changes(),
+    });
 }
 
 pub(super) fn blocks(count: u32, rest: u64) -> Schedule {
@@ -191,11 +200,11 @@ fn an_overdrawn_grant_is_waited_for() {
     let now = Duration::from_secs(1);
     assert_eq!(pacers.grant(now, any()), Err(10 * MS));
     assert_eq!(pacers.grant(now + 10 * MS, any()), Ok(10));
-    pacers.give_back(0, 900);
+    give_back(&mut pacers, 0, 900);
     assert_eq!(pacers.grant(now + 10 * MS, any()), Err(910 * MS));
     // Unused bytes are granted again.
     assert_eq!(pacers.grant(now + 920 * MS, any()), Ok(10));
-    pacers.give_back(6, 0);
+    give_back(&mut pacers, 6, 0);
     assert_eq!(pacers.grant(now + 920 * MS, any()), Err(4 * MS));
 }
 
@@ -205,18 +214,18 @@ fn an_overdrawn_burst_is_waited_for() {
     let mut pacers = of(blocks(1, 10));
     let mut now = Duration::from_secs(1);
     assert_eq!(pacers.grant(now, any()), Ok(4096));
-    pacers.give_back(0, 10 * 4096);
+    give_back(&mut pacers, 0, 10 * 4096);
     assert_eq!(pacers.grant(now, any()), Err(110 * MS));
     now += 110 * MS;
     assert_eq!(pacers.grant(now, any()), Ok(4096));
     // A part of a burst is left.
-    pacers.give_back(0, 4000);
+    give_back(&mut pacers, 0, 4000);
     assert_eq!(pacers.grant(now, any()), Err(10 * MS));
     now += 10 * MS;
     assert_eq!(pacers.grant(now, any()), Ok(96));
     // Another transfer takes more than its grant in the rest.
     assert_eq!(pacers.grant(now, any()), Err(10 * MS));
-    pacers.give_back(0, 4096);
+    give_back(&mut pacers, 0, 4096);
     now += 10 * MS;
     assert_eq!(pacers.grant(now, any()), Err(10 * MS));
     now += 10 * MS;
@@ -233,10 +242,8 @@ fn records_take_no_more_than_the_bursts() {
             match pacers.grant(now, any()) {
                 Ok(granted) => {
                     total += record;
-                    pacers.give_back(
-                        granted.saturating_sub(record),
-                        record.saturating_sub(granted),
-                    );
+                    let unused = granted.saturating_sub(record);
+                    give_back(&mut pacers, unused, record.saturating_sub(granted));
                     let bursts = now.as_millis() as u64 / 100 + 1;
                     assert!(total <= bursts * 4096 + record, "{record}: {total}");
                 }
@@ -257,7 +264,7 @@ fn a_burst_that_is_shorter_than_a_unit_is_granted() {
     };
     let now = Duration::from_secs(1);
     assert_eq!(pacers.grant(now, need), Ok(4096));
-    pacers.give_back(4096, 0);
+    give_back(&mut pacers, 4096, 0);
     assert_eq!(pacers.grant(now, any()), Ok(4096));
     assert_eq!(pacers.grant(now, any()), Err(10 * MS));
 }
@@ -340,7 +347,7 @@ proptest! {
             let Ok(granted) = pacers.grant(now, any()) else { continue };
             let used = used.min(granted);
             let over = if used == granted { over } else { 0 };
-            pacers.give_back(granted - used, over);
+            give_back(&mut pacers, granted - used, over);
             taken += u128::from(used) + u128::from(over);
             overdrawn = overdrawn.max(u128::from(over));
             let allowed = u128::from(rate) * now.as_nanos() / 1_000_000_000;

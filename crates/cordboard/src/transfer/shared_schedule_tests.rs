@@ -11,7 +11,7 @@ use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Transfer, drive};
 use crate::errno::Errno;
 use crate::report::Ended;
-use crate::request::{Request, Schedule};
+use crate::request::{Request, Schedule, Size};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -86,4 +86,39 @@ fn a_silent_source_is_idle_beside_a_busy_transfer() {
     // A wait for a grant at the beginning, and one after the limit.
     assert_eq!(time.grants, 2);
     assert_eq!(report.elapsed, limit + 20 * MS);
+}
+
+/// A step returns unused bytes to the pacers that have granted them, and not to a limit that was
+/// added during the step.
+#[test]
+fn a_limit_gets_no_bytes_of_a_grant_before_it() {
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let null = std::fs::File::options().write(true).open("/dev/null");
+    let null = null.unwrap();
+    let control = Control::without_descriptor();
+    control.set_schedule(Schedule::rate(1_000_000_000));
+    let request = Request {
+        size: Size::Bytes(1 << 30),
+        ..Request::default()
+    };
+    let transfer = Transfer::new(zero.as_fd(), null.as_fd(), request).unwrap();
+    let mut transfer = transfer.control(&control);
+    let mut time = BesideBusy {
+        now: Duration::ZERO,
+        poll: Poll::new(),
+        control: control.clone(),
+        grants: 0,
+    };
+    assert_eq!(transfer.take_grant(&mut time), Some(10 * MS));
+    time.now = 40 * MS;
+    assert_eq!(transfer.take_grant(&mut time), None);
+    assert_eq!(transfer.flow.allowance.now(), 40_000_000);
+    let rest = Duration::from_secs(1);
+    control.limit_schedule(Schedule::blocks(1, rest), 128 << 10);
+    let now = 80 * MS;
+    let bytes = |grant: Result<(u64, u64), _>| grant.map(|(bytes, _)| bytes);
+    assert_eq!(bytes(control.grant(now, other())), Ok(128 << 10));
+    transfer.return_grant();
+    assert_eq!(bytes(control.grant(now, other())), Err(rest));
+    assert_eq!(bytes(control.grant(now + rest, other())), Ok(128 << 10));
 }

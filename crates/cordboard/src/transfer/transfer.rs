@@ -75,6 +75,9 @@ pub struct Transfer<'a> {
     /// The number of bytes that it may take before its composition grants more. `None`: no
     /// limit.
     pub(super) turn: Option<u64>,
+    /// The changes of the schedule before its last grant: see
+    /// [`Returned`](super::pacer::Returned).
+    pub(super) grant_changes: u64,
     /// It measures other paths and sizes once it has moved enough bytes.
     pub(super) tunes: bool,
     /// The path that an earlier transfer has found, which is then the first of the route.
@@ -210,6 +213,7 @@ impl<'a> Transfer<'a> {
             declined: Vec::new(),
             control: None,
             turn: None,
+            grant_changes: 0,
             tunes: false,
             recalled: None,
             tuning: None,
