@@ -24,6 +24,9 @@ mod pacer_tests;
 #[cfg(test)]
 mod pause_tests;
 mod poll;
+mod queue;
+#[cfg(test)]
+mod queue_tests;
 mod readiness;
 mod reopened;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::auto::{Auto, Load, Step};
 use super::need::Need;
+use super::queue::{Ask, Queue};
 use crate::request::{Aim, Schedule};
 
 /// Nanoseconds in a second.
@@ -182,6 +183,8 @@ struct Pacer {
     since: u64,
     /// `None`: nothing was requested under a schedule.
     counts: Option<Counts>,
+    /// Requests that its rate has refused.
+    queue: Queue,
     auto: Option<Box<Auto>>,
 }
 
@@ -283,7 +286,9 @@ impl Pacer {
         };
         match (before, rate) {
             (Some(before), Some(rate)) => {
-                counts.credit = counts.credit.min(most_credit(before.min(rate), need));
+                let slower = before.min(rate);
+                let waiting = self.queue.first(credit_of(shortest_piece(slower)));
+                counts.credit = (counts.credit).min(most_credit(slower, need).max(waiting));
             }
             (Some(before), None) => {
                 counts.credit = counts.credit.min(most_credit(before, need));
@@ -339,15 +344,27 @@ impl Pacer {
     fn grant_of_rate(&mut self, rate: u128, now: Duration, need: Need) -> Result<u64, Duration> {
         let counts = self.counts.get_or_insert_with(|| Counts::new(now));
         counts.accrue(rate, now);
-        counts.credit = counts.credit.min(most_credit(rate, need));
-        let wanted = i128::from(piece(rate, need)) * SECOND as i128;
-        if counts.credit < wanted {
-            let missing = (wanted - counts.credit) as u128;
-            let nanos = u64::try_from(missing.div_ceil(rate)).unwrap_or(u64::MAX);
+        let ask = Ask {
+            least: credit_of(piece(rate, need)),
+            piece: credit_of(shortest_piece(rate)),
+        };
+        self.queue.expire(rate, ask.piece, now);
+        let most = most_credit(rate, need).max(self.queue.first(ask.piece));
+        counts.credit = counts.credit.min(most);
+        let missing = self.queue.required(ask) - counts.credit;
+        if missing > 0 {
+            // Once the bytes in flight have arrived, the transfer may need fewer.
+            if need.in_flight == 0 {
+                self.queue.refused(ask, missing, now);
+            }
+            let nanos = missing.unsigned_abs().div_ceil(rate);
+            let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
             return Err(Duration::from_nanos(nanos));
         }
-        let granted = (counts.credit as u128 / SECOND).min(u128::from(need.most)) as u64;
-        counts.credit -= i128::from(granted) * SECOND as i128;
+        let available = self.queue.available(ask, counts.credit).unsigned_abs();
+        let granted = (available / SECOND).min(u128::from(need.most)) as u64;
+        self.queue.granted(ask, credit_of(granted));
+        counts.credit -= credit_of(granted);
         counts.burst = Counts::new(counts.at).burst;
         Ok(granted)
     }
@@ -424,8 +441,17 @@ impl Pacer {
 
 /// Returns the number of bytes that a rate grants at once.
 fn piece(rate: u128, need: Need) -> u64 {
+    shortest_piece(rate).max(need.unit).min(need.most).max(1)
+}
+
+/// Returns the number of bytes of a rate for a path that can divide them.
+fn shortest_piece(rate: u128) -> u64 {
     let piece = u64::try_from(bytes_in(rate, PIECE)).unwrap_or(u64::MAX);
-    piece.max(need.unit).min(need.most).max(1)
+    piece.max(1)
+}
+
+fn credit_of(bytes: u64) -> i128 {
+    i128::from(bytes) * SECOND as i128
 }
 
 /// Returns the highest credit of a rate.
