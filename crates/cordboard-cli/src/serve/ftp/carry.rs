@@ -55,7 +55,7 @@ impl Mover {
         interval: Duration,
     ) -> Result<Mover, Errno> {
         let Some(stage) = stage else {
-            let cue = Cue::new(&source, &sink)?;
+            let cue = cue_of(source, sink)?;
             if rate > 0 {
                 cue.send(Command::Rate(rate))?;
             }
@@ -107,6 +107,13 @@ impl Mover {
             let _ = sent.and_then(|()| cue.send(Command::Status));
         }
     }
+}
+
+/// Creates a cue, which uses duplicates, and closes both descriptors before a command is sent. Some
+/// file systems report an error once, at the first close(2) after a write: it must be that of the
+/// service.
+fn cue_of(source: OwnedFd, sink: OwnedFd) -> Result<Cue, Errno> {
+    Cue::new(&source, &sink)
 }
 
 /// The data connection.

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 
 use super::*;
 
@@ -124,4 +125,24 @@ fn the_rest_of_a_schedule_is_not_idle_time() {
     status.schedule = Schedule::blocks(1, 5 * SECOND);
     watch.see(status);
     assert_eq!(watch.idle_time(SECOND), 6 * SECOND);
+}
+
+/// A later close of theirs could be the one that reports that the file system is full.
+#[test]
+fn the_descriptors_are_closed_before_the_first_command() {
+    let (source, _writer) = std::io::pipe().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    // Both ends of a pipe have the same link.
+    let link_of = |fd: &str| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
+    let links =
+        [source.as_fd(), sink.as_fd()].map(|fd| link_of(&fd.as_raw_fd().to_string()).unwrap());
+    let _cue = cue_of(source.into(), sink.into()).unwrap();
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    let numbers = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let open: Vec<_> = numbers.filter_map(|number| link_of(&number)).collect();
+    for link in links {
+        // The end that this test holds, and that of the service.
+        let count = open.iter().filter(|other| **other == link).count();
+        assert_eq!(count, 2, "{link:?}");
+    }
 }
