@@ -1,10 +1,11 @@
 //! ABOR, STAT and the rate, while bytes move.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use super::client::Client;
-use super::common::bytes;
+use super::common::{bytes, until};
+use super::connection::{CLOSE_WAIT, received, state};
 use super::server::Server;
 
 /// A client with a transfer that cannot complete: the client does not read, and the data
@@ -191,6 +192,47 @@ fn a_transfer_is_cancelled_when_the_control_connection_is_closed() {
         drop(client);
         assert!(is_reset(data), "{commands:?}");
         std::fs::remove_file(server.path("up")).unwrap();
+    }
+    assert!(!server.log().contains("complete"), "{}", server.log());
+}
+
+/// The data connection of a client that is killed, or that aborts, ends as after a whole file. The
+/// server finds both ends at the same time.
+#[test]
+fn an_upload_that_its_client_gives_up_is_not_complete() {
+    let server = Server::start(&[]);
+    for kind in ["TYPE I", "TYPE A"].repeat(10) {
+        for aborts in [false, true] {
+            let mut client = server.ann();
+            client.ask(kind, 200);
+            let mut data = client.passive();
+            client.ask("STOR up", 150);
+            let of_server = |socket: &TcpStream| {
+                let ports = [socket.peer_addr(), socket.local_addr()];
+                ports.map(|address| address.unwrap().port())
+            };
+            let (control, moving) = (of_server(&client.socket), of_server(&data));
+            let mut client = Some(client);
+            server.while_stopped(|| {
+                data.write_all(b"some bytes").unwrap();
+                data.shutdown(Shutdown::Write).unwrap();
+                match aborts {
+                    true => client.as_mut().unwrap().send("ABOR"),
+                    false => drop(client.take()),
+                }
+                until("the end of the data", || {
+                    (state(moving)? == CLOSE_WAIT).then_some(())
+                });
+                until("the command, or the end", || {
+                    (state(control)? == CLOSE_WAIT || received(control)? > 0).then_some(())
+                });
+            });
+            if let Some(mut client) = client {
+                client.expect(426);
+                client.expect(226);
+            }
+            assert!(is_reset(data), "{kind}, {aborts}");
+        }
     }
     assert!(!server.log().contains("complete"), "{}", server.log());
 }

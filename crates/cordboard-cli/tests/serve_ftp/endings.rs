@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use rustix::process::Signal;
 
 use super::aborts::is_reset;
+use super::connection::{ESTABLISHED, state};
 use super::server::Server;
 
 #[test]
@@ -92,20 +93,6 @@ fn a_killed_server_resets_its_data_connections() {
     assert!(is_reset(data) && is_reset(upload));
 }
 
-/// The state of the connection from one port to another (include/net/tcp_states.h); 01 is that
-/// before either side has ended it.
-fn state((from, to): (u16, u16)) -> Option<String> {
-    let all = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let ports = [from, to].map(|port| format!(":{port:04X}"));
-    let mut fields = all.lines().map(|line| line.split_whitespace().skip(1));
-    fields.find_map(|mut fields| {
-        let is_it = ports
-            .iter()
-            .all(|port| fields.next().is_some_and(|at| at.ends_with(port)));
-        fields.next().filter(|_| is_it).map(str::to_owned)
-    })
-}
-
 /// Unread bytes would make the close of the connection a reset.
 #[test]
 fn bytes_are_not_lost_by_what_their_reader_has_sent() {
@@ -116,12 +103,12 @@ fn bytes_are_not_lost_by_what_their_reader_has_sent() {
     let mut data = client.passive();
     data.write_all(b"not expected").unwrap();
     client.ask("RETR f", 150);
-    let of_server = (
+    let of_server = [
         data.peer_addr().unwrap().port(),
         data.local_addr().unwrap().port(),
-    );
+    ];
     super::common::until("the end of the file", || {
-        (state(of_server).as_deref() != Some("01")).then_some(())
+        (state(of_server) != Some(ESTABLISHED)).then_some(())
     });
     let mut got = Vec::new();
     data.read_to_end(&mut got).unwrap();
@@ -145,12 +132,12 @@ fn the_wait_for_the_last_bytes_is_aborted() {
         let data = client.narrow();
         rustix::io::write(&data, b"not expected").unwrap();
         client.ask("RETR f", 150);
-        let ports = (
+        let ports = [
             data.peer_addr().unwrap().port(),
             data.local_addr().unwrap().port(),
-        );
+        ];
         super::common::until("the end of the file", || {
-            (state(ports).as_deref() != Some("01")).then_some(())
+            (state(ports) != Some(ESTABLISHED)).then_some(())
         });
         (client, data)
     };

@@ -7,6 +7,7 @@ mod client;
 #[path = "../common/mod.rs"]
 mod common;
 mod confinement;
+mod connection;
 mod data;
 mod endings;
 mod hostile;

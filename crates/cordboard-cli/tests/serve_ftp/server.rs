@@ -183,6 +183,23 @@ impl Server {
         signal(self.pid(), number);
     }
 
+    /// Does this while no thread of the server runs.
+    pub fn while_stopped(&self, work: impl FnOnce()) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        until("a stop", || {
+            let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+                let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).ok();
+                // A thread that has ended meanwhile does not run either.
+                stat.is_none_or(|stat| stat.rsplit(") ").next().unwrap().starts_with('T'))
+            };
+            let mut all = std::fs::read_dir(&tasks).unwrap();
+            all.all(is_stopped).then_some(())
+        });
+        work();
+        self.signal(Signal::CONT);
+    }
+
     /// Waits for the end of the server.
     pub fn end(&mut self) -> Run {
         end(self.child.take().unwrap())

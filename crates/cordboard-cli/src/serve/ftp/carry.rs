@@ -1,9 +1,7 @@
 //! Moves the bytes of one data connection, and meanwhile handles the control connection.
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cordboard::cue::{Command, Done, Record, Records, State, Status};
@@ -16,11 +14,10 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use super::asked::{Asked, so_far};
 use super::lines::Lines;
 use super::listed::{self, Listed, Seen};
-use super::progress::{self, Progress};
+use super::progress::{self, Client, Progress};
 use super::server::Server;
 use crate::request;
 use crate::steering::{Commanded, control};
-use crate::sys;
 
 /// How a transfer has ended.
 #[derive(Debug, Default)]
@@ -31,11 +28,21 @@ pub struct Carried {
     pub complete: bool,
     /// The client has sent ABOR.
     pub aborted: bool,
+    /// The client has sent ABOR or has closed the control connection, before the end was seen.
+    pub given_up: bool,
     /// No byte has moved for the idle time.
     pub idle: bool,
     pub failed: Option<Side>,
     pub errno: Option<Errno>,
     pub path: Option<DataPath>,
+}
+
+impl Carried {
+    /// Stores why the client does not want the transfer any more, if it does not.
+    fn give_up(&mut self, why: Option<Why>) {
+        self.aborted |= why == Some(Why::Abort);
+        self.given_up |= matches!(why, Some(Why::Abort | Why::Closed));
+    }
 }
 
 /// The transfer that moves the bytes.
@@ -116,22 +123,6 @@ fn cue_of(source: OwnedFd, sink: OwnedFd) -> Result<Cue, Errno> {
     Cue::new(&source, &sink)
 }
 
-/// The data connection.
-pub struct Client<'a> {
-    pub socket: BorrowedFd<'a>,
-    /// The bytes of TLS that have arrived. The sink gets them only as whole records.
-    pub received: Option<Arc<AtomicU64>>,
-}
-
-impl Client<'_> {
-    /// Returns the counts that change while bytes move. `written`: bytes that the sink has accepted.
-    fn counts(&self, written: u64) -> (u64, i32) {
-        let received = self.received.as_deref();
-        let received = received.map_or(0, |count| count.load(Ordering::Relaxed));
-        (written.wrapping_add(received), sys::unsent(self.socket))
-    }
-}
-
 /// Moves all bytes from source to sink. The client can abort the transfer. `label` names the transfer for `cordboard top`.
 pub fn carry(
     server: &Server,
@@ -158,6 +149,10 @@ pub fn carry(
     let mut watch = Watch::new(total, label, interval);
     loop {
         let has_ended = advance(&mut mover, &mut carried, &mut watch);
+        if has_ended {
+            watch.look(lines);
+            carried.give_up(watch.given_up(lines));
+        }
         watch.answer(lines, has_ended);
         if has_ended {
             break;
@@ -166,8 +161,8 @@ pub fn carry(
         watch.steer(server, &mover);
         watch.wait(server, lines, &mover);
         if let Some(why) = watch.cancels(server, lines, client, &mover) {
-            carried.aborted |= why == Why::Abort;
             carried.idle |= why == Why::Idle;
+            carried.give_up(Some(why));
             watch.is_cancelled = true;
             mover.cancel();
         }
@@ -351,6 +346,20 @@ impl Watch {
         }
     }
 
+    /// Reads what has arrived together with the end of the data.
+    fn look(&mut self, lines: &mut Lines) {
+        self.closed |= lines.has_ended();
+        self.asked.take(lines);
+    }
+
+    /// Returns why the client does not want the transfer any more, if it does not.
+    fn given_up(&mut self, lines: &mut Lines) -> Option<Why> {
+        match self.asked.take_abort(lines) {
+            true => Some(Why::Abort),
+            false => self.closed.then_some(Why::Closed),
+        }
+    }
+
     /// Handles STAT, NOOP and ABOR. Returns the reason if the transfer must be cancelled.
     fn cancels(
         &mut self,
@@ -372,11 +381,8 @@ impl Watch {
         if self.asked.take(lines) && is_first && self.asked.asks_status() {
             mover.request_status();
         }
-        if self.asked.take_abort(lines) {
-            return Some(Why::Abort);
-        }
-        if self.closed {
-            return Some(Why::Closed);
+        if let Some(why) = self.given_up(lines) {
+            return Some(why);
         }
         if self.until.is_some_and(|until| now >= until) {
             return Some(Why::Shutdown);

@@ -169,6 +169,22 @@ impl Lines {
         self.has_room() && matches!(self.fill(), Ok(true))
     }
 
+    /// Reads once what has arrived, without waiting. Returns whether the client has closed the
+    /// connection, also if lines wait before its end.
+    pub fn has_ended(&mut self) -> bool {
+        let end = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let Some(fd) = self.fd() else {
+            return true;
+        };
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN | end)];
+        let done = poll(&mut fds, Some(&Timespec::default()));
+        let events = fds[0].revents();
+        if done.is_err() || events.intersects(end) {
+            return done.is_ok();
+        }
+        events.contains(PollFlags::IN) && self.has_room() && !matches!(self.fill(), Ok(true))
+    }
+
     fn has_room(&self) -> bool {
         self.peek().is_none() && self.bytes.len() <= LONGEST
     }

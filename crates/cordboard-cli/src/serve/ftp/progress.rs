@@ -1,6 +1,11 @@
 //! The time for which no byte of a transfer has moved.
 
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::sys;
 
 /// The bounds of the interval at which the progress is checked.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -10,6 +15,22 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// most one interval late, and so is the end of the idle time.
 pub fn interval(idle: Duration) -> Duration {
     (idle / 32).clamp(SHORTEST, LONGEST)
+}
+
+/// The data connection.
+pub struct Client<'a> {
+    pub socket: BorrowedFd<'a>,
+    /// The bytes of TLS that have arrived. The sink gets them only as whole records.
+    pub received: Option<Arc<AtomicU64>>,
+}
+
+impl Client<'_> {
+    /// Returns the counts that change while bytes move. `written`: bytes that the sink has accepted.
+    pub fn counts(&self, written: u64) -> (u64, i32) {
+        let received = self.received.as_deref();
+        let received = received.map_or(0, |count| count.load(Ordering::Relaxed));
+        (written.wrapping_add(received), sys::unsent(self.socket))
+    }
 }
 
 /// The last change of the counts of a transfer.

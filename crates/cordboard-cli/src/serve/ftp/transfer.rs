@@ -13,12 +13,12 @@ use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
 use super::asked::{Asked, so_far};
-use super::carry::{Carried, Client, carry};
+use super::carry::{Carried, carry};
 use super::data::{self, Mode, NoConnection};
 use super::lines::Lines;
 use super::listing::{self, Kind};
 use super::log;
-use super::progress::{self, Progress};
+use super::progress::{self, Client, Progress};
 use super::root::Running;
 use super::server::Server;
 use super::session::{Next, Session, Step};
@@ -289,7 +289,13 @@ impl Session {
                 socket: socket.as_fd(),
                 received,
             };
-            carry(&server, lines, &client, ends(file, network), stage, label)
+            let mut carried = carry(&server, lines, &client, ends(file, network), stage, label);
+            // The data connection of a client that aborts, or is killed, may end like that of one
+            // that has sent the whole file.
+            if job.direction == Direction::FromClient {
+                carried.complete &= !carried.given_up;
+            }
+            carried
         };
         let Some(config) = self.encryption() else {
             // Pages are spliced only to a non-blocking socket: a call on a blocking one

@@ -3,6 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
@@ -144,5 +146,38 @@ fn the_descriptors_are_closed_before_the_first_command() {
         // The end that this test holds, and that of the service.
         let count = open.iter().filter(|other| **other == link).count();
         assert_eq!(count, 2, "{link:?}");
+    }
+}
+
+/// A client that aborts, or is killed, may end its data connection as if the file were complete.
+#[test]
+fn the_control_connection_is_read_at_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (sent, closes, expected) in [
+        (&b""[..], false, None),
+        (b"", true, Some(Why::Closed)),
+        (b"PWD\r\n", false, None),
+        (b"PWD\r\n", true, Some(Why::Closed)),
+        (b"NOOP\r\nABOR\r\n", false, Some(Why::Abort)),
+    ] {
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut lines = Lines::new(listener.accept().unwrap().0);
+        client.write_all(sent).unwrap();
+        if closes {
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        let awaited = match (closes, sent) {
+            (true, _) => PollFlags::RDHUP,
+            (false, b"") => PollFlags::OUT,
+            (false, _) => PollFlags::IN,
+        };
+        poll(&mut [PollFd::new(lines.socket().unwrap(), awaited)], None).unwrap();
+        let mut watch = Watch::new(None, String::new(), SECOND);
+        watch.look(&mut lines);
+        assert_eq!(watch.given_up(&mut lines), expected, "{sent:?}");
+        // The session carries out other commands later.
+        let _ = client.shutdown(std::net::Shutdown::Write);
+        while lines.fill().unwrap() {}
+        assert_eq!(lines.take(b"PWD"), sent == b"PWD\r\n");
     }
 }
