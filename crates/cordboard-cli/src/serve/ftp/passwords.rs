@@ -136,11 +136,11 @@ struct Turn<'a> {
 }
 
 impl Verifier {
-    /// Returns whether the password from this address matches the hash. Waits for its turn until
-    /// this time.
+    /// Returns whether the password from this address matches the hash of this user. Waits for
+    /// its turn until this time.
     pub fn verify(
         &self,
-        hash: &Hash,
+        (name, hash): (&str, &Hash),
         password: &[u8],
         from: IpAddr,
         until: Instant,
@@ -151,7 +151,7 @@ impl Verifier {
         self.admit(from)?;
         let mut memory = ignore_panics(self.memory.lock());
         let is_correct = hash.verify(password, &mut memory)?;
-        self.failures.count(from, is_correct, Instant::now());
+        self.failures.count(from, name, is_correct, Instant::now());
         Ok(is_correct)
     }
 
@@ -241,7 +241,10 @@ mod tests {
         let verifier = Verifier::default();
         let sizes = [8, 1024, 64].map(|size| {
             let hash = Hash::parse(&hash_with(&format!("m={size},t=1,p=1"))).unwrap();
-            assert_eq!(verifier.verify(&hash, b"x", HERE, far()), Ok(false));
+            assert_eq!(
+                verifier.verify(("ann", &hash), b"x", HERE, far()),
+                Ok(false)
+            );
             verifier.memory.lock().unwrap().capacity()
         });
         assert_eq!(sizes, [8, 1024, 1024]);
@@ -251,7 +254,7 @@ mod tests {
     fn an_address_with_too_many_wrong_passwords_is_refused() {
         let verifier = Verifier::default();
         let hash = Hash::parse(&hash_with("m=8,t=1,p=1")).unwrap();
-        let verify = |from| verifier.verify(&hash, b"x", from, far());
+        let verify = |from| verifier.verify(("ann", &hash), b"x", from, far());
         let mut tries = 0;
         while verify(HERE) == Ok(false) {
             tries += 1;

@@ -98,7 +98,7 @@ impl Users {
         let Some(hash) = found.map(|(hash, _)| hash).or(self.decoy.as_ref()) else {
             return Ok(None);
         };
-        let right = self.verifier.verify(hash, password, from, until)?;
+        let right = (self.verifier).verify((name, hash), password, from, until)?;
         Ok(found.filter(|_| right).map(|(_, writes)| User {
             name: name.to_owned(),
             writes: *writes,
