@@ -111,7 +111,7 @@ impl Session {
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
         match listing::facts(&self.server.root, &self.here, path, writes) {
             Ok(line) => {
-                self.lines.reply_lines(250, "Facts", &[line], "End")?;
+                self.lines.reply_lines(250, "Facts", [&line[..]], "End")?;
                 Ok(Next::Continue)
             }
             Err(error) => self.failed(path, &error),
@@ -128,12 +128,11 @@ impl Session {
         let root = (root, &self.server.listings);
         match listing::listing(root, &self.here, path, listing::Kind::Long, false) {
             Ok((text, _share)) => {
-                let lines: Vec<Vec<u8>> = text
+                let lines = text
                     .split(|byte| *byte == b'\n')
-                    .map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec())
-                    .filter(|line| !line.is_empty())
-                    .collect();
-                self.lines.reply_lines(213, "Status", &lines, "End")?;
+                    .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+                    .filter(|line| !line.is_empty());
+                self.lines.reply_lines(213, "Status", lines, "End")?;
                 Ok(Next::Continue)
             }
             Err(error) => self.failed(path, &error),
@@ -148,8 +147,8 @@ impl Session {
             format!("Logged in as {name} from {}", self.client),
             format!("Type {kind}, data connections {data}"),
         ];
-        let lines = lines.map(String::into_bytes);
-        self.lines.reply_lines(211, "Status", &lines, "End")?;
+        let lines = lines.iter().map(String::as_bytes);
+        self.lines.reply_lines(211, "Status", lines, "End")?;
         Ok(Next::Continue)
     }
 

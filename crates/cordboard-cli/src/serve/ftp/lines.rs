@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
@@ -14,6 +15,10 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 const LONGEST: usize = 4096;
 /// Bytes of one read. A record of TLS has at most 16 KiB.
 const READ: usize = 32 << 10;
+/// Bytes of one write, and of a reply in memory.
+const PIECE: usize = 64 << 10;
+/// The maximum time of a whole reply. The timeout of the socket limits one write.
+const WHOLE: Duration = Duration::from_secs(30);
 /// The escape byte of Telnet (RFC 854), its commands, and those that have an option.
 const IAC: u8 = 255;
 const COMMANDS: RangeInclusive<u8> = 240..=254;
@@ -29,17 +34,37 @@ enum Stream {
 
 /// A socket that is read without blocking. A client that sends only a part of a TLS record
 /// would otherwise block the session forever.
-struct NoWait(TcpStream);
+struct NoWait {
+    socket: TcpStream,
+    /// The end of the time of the reply that is being sent.
+    until: Option<Instant>,
+}
 
 impl Read for NoWait {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        Ok(recv(&self.0, bytes, RecvFlags::DONTWAIT)?.1)
+        Ok(recv(&self.socket, bytes, RecvFlags::DONTWAIT)?.1)
     }
 }
 
 impl Write for NoWait {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        Timed(&self.socket, self.until).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A socket to which nothing is written after this time.
+struct Timed<'a>(&'a TcpStream, Option<Instant>);
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.1.is_some_and(|until| Instant::now() >= until) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.0.write(&bytes[..bytes.len().min(PIECE)])
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -74,7 +99,7 @@ impl Lines {
     pub fn socket(&self) -> Option<&TcpStream> {
         match &self.stream {
             Stream::Plain(socket) => Some(socket),
-            Stream::Tls(stream) => Some(&stream.sock.0),
+            Stream::Tls(stream) => Some(&stream.sock.socket),
             Stream::Changing => None,
         }
     }
@@ -95,7 +120,9 @@ impl Lines {
         self.bytes.clear();
         self.stream = match std::mem::replace(&mut self.stream, Stream::Changing) {
             Stream::Plain(socket) => {
-                Stream::Tls(Box::new(StreamOwned::new(connection, NoWait(socket))))
+                let until = None;
+                let socket = NoWait { socket, until };
+                Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
             }
             other => other,
         };
@@ -232,33 +259,51 @@ impl Lines {
         self.send(&line)
     }
 
-    /// Sends a reply of several lines (RFC 959, 4.2).
-    pub fn reply_lines(
+    /// Sends a reply of several lines (RFC 959, 4.2), which may be many: of the reply, only a
+    /// piece is in memory.
+    pub fn reply_lines<'a>(
         &mut self,
         code: u16,
         first: &str,
-        lines: &[Vec<u8>],
+        lines: impl IntoIterator<Item = &'a [u8]>,
         last: &str,
     ) -> io::Result<()> {
+        let until = Instant::now() + WHOLE;
         let mut text = format!("{code}-{first}\r\n").into_bytes();
         for line in lines {
             text.push(b' ');
             put(&mut text, line);
             text.extend_from_slice(b"\r\n");
+            if text.len() >= PIECE {
+                self.send_until(&text, until)?;
+                text.clear();
+            }
         }
         text.extend_from_slice(format!("{code} {last}\r\n").as_bytes());
-        self.send(&text)
+        self.send_until(&text, until)
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match &mut self.stream {
-            Stream::Plain(socket) => socket.write_all(bytes),
+        self.send_until(bytes, Instant::now() + WHOLE)
+    }
+
+    /// Sends bytes, and closes the connection of a client that does not read them in time: one that
+    /// reads a few bytes before each write times out would hold its session for hours.
+    fn send_until(&mut self, bytes: &[u8], until: Instant) -> io::Result<()> {
+        let done = match &mut self.stream {
+            Stream::Plain(socket) => Timed(socket, Some(until)).write_all(bytes),
             Stream::Tls(stream) => {
-                stream.write_all(bytes)?;
-                stream.flush()
+                stream.sock.until = Some(until);
+                let done = stream.write_all(bytes).and_then(|()| stream.flush());
+                stream.sock.until = None;
+                done
             }
             Stream::Changing => Err(io::ErrorKind::NotConnected.into()),
+        };
+        if done.is_err() {
+            self.cut();
         }
+        done
     }
 
     /// Ends the connection at once: further replies fail without a wait.
@@ -366,6 +411,52 @@ mod tests {
         let mut got = String::new();
         client.read_to_string(&mut got).unwrap();
         assert_eq!(got, "257 \"/a??226 b\"\r\n");
+    }
+
+    #[test]
+    fn a_reply_may_have_many_lines() {
+        let (mut client, mut lines) = pair();
+        let names: Vec<String> = (0..50_000).map(|number| format!("f{number}")).collect();
+        let reads = std::thread::spawn(move || {
+            let mut got = String::new();
+            client.read_to_string(&mut got).unwrap();
+            got
+        });
+        let all = names.iter().map(String::as_bytes);
+        lines.reply_lines(213, "Status", all, "End").unwrap();
+        drop(lines);
+        let got = reads.join().unwrap();
+        assert!(got.len() > 2 * PIECE);
+        let mut got = got.split("\r\n");
+        assert_eq!(got.next(), Some("213-Status"));
+        for name in &names {
+            assert_eq!(got.next().unwrap().strip_prefix(' '), Some(&name[..]));
+        }
+        assert_eq!(got.collect::<Vec<_>>(), ["213 End", ""]);
+    }
+
+    /// The timeout of the socket begins again with each write.
+    #[test]
+    fn the_time_of_a_whole_reply_is_bounded() {
+        let (mut client, mut lines) = pair();
+        let error = lines
+            .send_until(b"226 late\r\n", Instant::now())
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert!(
+            got.is_empty() && lines.reply(226, b"").is_err(),
+            "it is closed"
+        );
+        // With TLS, too.
+        let (_client, lines) = pair();
+        let Stream::Plain(socket) = lines.stream else {
+            panic!("it is not encrypted");
+        };
+        let until = Some(Instant::now());
+        let error = NoWait { socket, until }.write(b"record").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

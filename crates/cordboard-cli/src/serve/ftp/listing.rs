@@ -174,7 +174,8 @@ impl Lines {
 
     fn text(mut self) -> (Vec<u8>, Share) {
         self.all.sort();
-        let mut text = Vec::new();
+        let size = self.all.iter().map(|(_, line)| line.len() + 2).sum();
+        let mut text = Vec::with_capacity(size);
         for (_, line) in self.all {
             text.extend_from_slice(&line);
             text.extend_from_slice(b"\r\n");

@@ -288,8 +288,8 @@ impl Session {
         if self.server.tls.is_some() {
             all.extend(["AUTH TLS", "PBSZ", "PROT"]);
         }
-        let lines: Vec<Vec<u8>> = all.iter().map(|line| line.as_bytes().to_vec()).collect();
-        self.lines.reply_lines(211, "Features", &lines, "End")?;
+        let lines = all.into_iter().map(str::as_bytes);
+        self.lines.reply_lines(211, "Features", lines, "End")?;
         Ok(Next::Continue)
     }
 
@@ -299,8 +299,8 @@ impl Session {
             "PWD CWD CDUP PASV EPSV PORT EPRT REST ABOR LIST NLST MLSD MLST SIZE MDTM MFMT",
             "RETR STOR STOU APPE RNFR RNTO DELE MKD RMD",
         ];
-        let lines = lines.map(|line| line.as_bytes().to_vec());
-        self.lines.reply_lines(214, "Commands", &lines, "End")?;
+        let lines = lines.map(str::as_bytes);
+        self.lines.reply_lines(214, "Commands", lines, "End")?;
         Ok(Next::Continue)
     }
 
