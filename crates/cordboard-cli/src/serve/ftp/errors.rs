@@ -15,7 +15,7 @@ pub fn code(error: &io::Error) -> u16 {
         Some(Errno::TIMEDOUT | Errno::STALE | Errno::INTR) => 451,
         // `Root::set_modified`: 504 is for a parameter that is not supported (RFC 959).
         Some(Errno::RANGE) => 504,
-        // Without an errno: `Share::add`.
+        // Without an errno: a listing.
         _ if error.kind() == io::ErrorKind::OutOfMemory => 451,
         _ => 550,
     }

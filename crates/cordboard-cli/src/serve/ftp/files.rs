@@ -4,6 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
+use super::budget::Share;
 use super::command::Command;
 use super::listing;
 use super::root::Place;
@@ -125,8 +126,8 @@ impl Session {
             Ok(path) => path,
             Err(error) => return self.failed(argument, &error),
         };
-        let root = (root, &self.server.listings);
-        match listing::listing(root, &self.here, path, listing::Kind::Long, false) {
+        let share = Share::none_of(&self.server.listings, self.client);
+        match listing::listing((root, share), &self.here, path, listing::Kind::Long, false) {
             Ok((text, _share)) => {
                 let lines = text
                     .split(|byte| *byte == b'\n')

@@ -1,9 +1,8 @@
 //! The lines of LIST, NLST, MLSD and MLST.
 
 use std::io;
-use std::sync::Arc;
 
-use super::budget::{Budget, Share};
+use super::budget::Share;
 use super::errors;
 use super::root::{About, Place, Root};
 use super::time::{Utc, now};
@@ -60,10 +59,10 @@ fn is_option(word: &[u8]) -> bool {
 }
 
 /// Returns the listing of a directory, of one file, or of the files whose names match a
-/// pattern, in the order of the names. Also returns the share of the memory of all listings that it
-/// uses.
+/// pattern, in the order of the names. `share`: that of the memory of all listings, which is returned
+/// with what the listing uses.
 pub fn listing(
-    (root, budget): (&Root, &Arc<Budget>),
+    (root, share): (&Root, Share),
     here: &Place,
     path: &[u8],
     kind: Kind,
@@ -74,7 +73,7 @@ pub fn listing(
         kind,
         writes,
         all: Vec::new(),
-        share: Share::none_of(budget),
+        share,
     };
     match root.listed_metadata(&place) {
         Ok(about) if about.is_dir() => {
@@ -167,7 +166,10 @@ impl Lines {
             Kind::Long | Kind::Machine => name.to_vec(),
         };
         let line = line(self.kind, &shown, about, self.writes);
-        self.share.add(name.len() + line.len() + OVERHEAD)?;
+        if !(self.share).add((name.len() + line.len() + OVERHEAD) as u64) {
+            let text = "the listings need too much memory";
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        }
         self.all.push((name.to_vec(), line));
         Ok(())
     }
@@ -290,6 +292,7 @@ fn escaped(target: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::budget::Budget;
     use super::*;
 
     #[test]
@@ -299,20 +302,21 @@ mod tests {
             std::fs::write(folder.path().join(format!("f{name}")), b"").unwrap();
         }
         let root = Root::open(folder.path()).unwrap();
-        let budget = Budget::new(4 * (OVERHEAD as u64 + 4));
-        let names = |path: &[u8]| {
-            let root = (&root, &budget);
-            listing(root, &Place::default(), path, Kind::Names, false)
+        let budget = Budget::new(6 * (OVERHEAD as u64 + 4));
+        let names = |host: u8, path: &[u8]| {
+            let share = Share::none_of(&budget, [10, 0, 0, host].into());
+            listing((&root, share), &Place::default(), path, Kind::Names, false)
         };
-        let (text, share) = names(b"").unwrap();
+        let (text, share) = names(1, b"").unwrap();
         assert_eq!(text, b"f0\r\nf1\r\nf2\r\n");
-        let (_, other) = names(b"f0").unwrap();
-        for path in [&b""[..], b"f1", b"*"] {
-            let error = names(path).err().unwrap();
+        // The address has half, and another one needs more than is left.
+        let (_, other) = names(2, b"f0").unwrap();
+        for (host, path) in [(1, &b"f1"[..]), (2, b""), (2, b"*"), (3, b"*")] {
+            let error = names(host, path).err().unwrap();
             assert_eq!(errors::code(&error), 451, "{error}");
         }
         drop(share);
-        assert!(names(b"*").is_ok());
+        assert!(names(1, b"*").is_ok());
         drop(other);
     }
 
@@ -330,8 +334,8 @@ mod tests {
         }
         let root = Root::open(folder.path()).unwrap();
         let of = |kind, writes| {
-            let budget = Budget::new(1000);
-            let text = listing((&root, &budget), &Place::default(), b"", kind, writes);
+            let share = Share::none_of(&Budget::new(2000), [10, 0, 0, 1].into());
+            let text = listing((&root, share), &Place::default(), b"", kind, writes);
             let text = String::from_utf8(text.unwrap().0).unwrap();
             let lines: Vec<String> = text.lines().map(str::to_owned).collect();
             assert_eq!(lines.len(), 4, "{text}");

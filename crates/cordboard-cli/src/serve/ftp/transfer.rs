@@ -13,6 +13,7 @@ use rustix::net::sockopt;
 
 use super::ascii::{FromNetwork, ToNetwork};
 use super::asked::{Asked, so_far};
+use super::budget::Share;
 use super::carry::{Carried, carry};
 use super::data::{self, Mode, NoConnection};
 use super::lines::Lines;
@@ -59,7 +60,7 @@ impl Session {
             Err(error) => return self.failed(argument, &error),
         };
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
-        let listed = (root, &self.server.listings);
+        let listed = (root, Share::none_of(&self.server.listings, self.client));
         let text = listing::listing(listed, &self.here, path, kind, writes);
         let file = text.and_then(|(text, share)| Ok((in_memory(&text)?, share)));
         let (file, _share) = match file {
