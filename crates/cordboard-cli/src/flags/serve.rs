@@ -80,6 +80,9 @@ pub struct Ftp {
     #[arg(allow_hyphen_values = true)]
     pub grace: Duration,
     /// The ports of passive data connections. The default is any free port
+    ///
+    /// A session listens at a port until its data connection is made. The sessions of one
+    /// address listen at most at as many ports as they leave to others.
     #[arg(long, value_name = "FIRST-LAST", value_parser = ports)]
     #[arg(allow_hyphen_values = true)]
     pub passive_ports: Option<(u16, u16)>,

@@ -1,4 +1,4 @@
-//! What all sessions share: the memory of the listings.
+//! What all sessions share: the memory of the listings, and the passive ports.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,8 +11,10 @@ pub const LISTINGS: u64 = 256 << 20;
 
 /// An amount that all sessions share. The clients of one address get at most as much as they leave:
 /// they cannot use it up.
+#[derive(Debug)]
 pub struct Budget(Mutex<State>);
 
+#[derive(Debug)]
 struct State {
     left: u64,
     by_address: HashMap<IpAddr, u64>,
@@ -32,6 +34,7 @@ impl Budget {
 }
 
 /// The part of a budget that one client of an address uses. Its drop gives it back.
+#[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
     address: IpAddr,

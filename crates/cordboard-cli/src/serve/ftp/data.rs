@@ -3,15 +3,20 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::budget::Share;
 use super::random;
 use super::waiting::Waited;
-use rustix::event::PollFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// The longest wait for a connection from the client or to the client.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time for which a port is held for a client that neither connects nor sends a command
+/// that uses it.
+const UNUSED: Duration = Duration::from_secs(60);
 /// An active connection to a lower port is refused, because a server on the client's
 /// machine might listen there (RFC 2577).
 const FIRST_PORT: u16 = 1024;
@@ -21,12 +26,79 @@ const FIRST_PORT: u16 = 1024;
 pub enum Mode {
     #[default]
     Unset,
-    Passive(TcpListener),
+    Passive(Passive),
     Active(SocketAddr),
 }
 
+impl Mode {
+    /// Returns when `expire` is to be called.
+    pub fn expires(&self) -> Option<Instant> {
+        match self {
+            Mode::Passive(passive) => passive.until,
+            Mode::Unset | Mode::Active(_) => None,
+        }
+    }
+
+    /// Closes a listener whose time is over, unless a connection has arrived there.
+    pub fn expire(&mut self, now: Instant) {
+        let Mode::Passive(passive) = self else {
+            return;
+        };
+        if passive.until.is_none_or(|until| now < until) {
+            return;
+        }
+        passive.until = None;
+        let mut fds = [PollFd::new(&passive.listener, PollFlags::IN)];
+        if !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..)) {
+            *self = Mode::Unset;
+        }
+    }
+}
+
+/// A listener for a client.
+#[derive(Debug)]
+pub struct Passive {
+    listener: TcpListener,
+    /// The time until which a connection must arrive. `None`: one has arrived.
+    until: Option<Instant>,
+    _port: Share,
+}
+
+impl Passive {
+    /// Listens for one data connection, at the address of the control connection. `port`: the
+    /// client's share of the ports of the range.
+    pub fn begin(
+        address: SocketAddr,
+        ports: Option<(u16, u16)>,
+        mut port: Share,
+        now: Instant,
+    ) -> io::Result<Passive> {
+        match port.add(1) {
+            true => Ok(Passive {
+                listener: listen(address, ports)?,
+                until: Some(now + UNUSED),
+                _port: port,
+            }),
+            false => Err(used_up()),
+        }
+    }
+
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.listener.local_addr()?.port())
+    }
+}
+
+/// Returns the number of the passive ports, of which each address leaves some to others.
+pub fn number_of(ports: Option<(u16, u16)>) -> u64 {
+    ports.map_or(u64::MAX, |(first, last)| u64::from(last - first) + 1)
+}
+
+fn used_up() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "the passive ports are used up")
+}
+
 /// Listens for one data connection, at the address of the control connection.
-pub fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpListener> {
     let Some(ports) = ports else {
         return TcpListener::bind(at_port(address, 0));
     };
@@ -38,7 +110,7 @@ pub fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpL
         }
     }
     Err(match refused.kind() {
-        io::ErrorKind::AddrInUse => io::Error::new(refused.kind(), "the passive ports are used up"),
+        io::ErrorKind::AddrInUse => used_up(),
         _ => refused,
     })
 }
@@ -46,7 +118,7 @@ pub fn listen(address: SocketAddr, ports: Option<(u16, u16)>) -> io::Result<TcpL
 /// Returns the ports of a range in turn. The number selects the first one: if it is random, another
 /// host cannot predict the next port, and cannot connect before the client.
 fn from((first, last): (u16, u16), number: u64) -> impl Iterator<Item = u16> {
-    let count = u64::from(last - first) + 1;
+    let count = number_of(Some((first, last)));
     (0..count).map(move |step| first + ((number % count + step) % count) as u16)
 }
 
@@ -113,7 +185,7 @@ pub fn connect(
     let socket = match mode {
         Mode::Unset => return Err(NoConnection::Failed(io::ErrorKind::NotConnected.into())),
         Mode::Active(to) => open(to, local, wait)?,
-        Mode::Passive(listener) => accept(&listener, client, wait)?,
+        Mode::Passive(passive) => accept(&passive.listener, client, wait)?,
     };
     // The last bytes are sent without delay.
     let _ = socket.set_nodelay(true);
@@ -182,6 +254,9 @@ fn accept(
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::super::budget::Budget;
     use super::*;
 
     #[test]
@@ -224,6 +299,49 @@ mod tests {
         let done = accept(&listener, client, &mut wait);
         assert!(matches!(done, Err(NoConnection::Failed(_))), "{done:?}");
         assert_eq!(waits, MOST_FOREIGN);
+    }
+
+    /// A listener that has begun at this time.
+    fn passive(now: Instant) -> Passive {
+        let budget = Budget::new(number_of(None));
+        let share = Share::none_of(&budget, Ipv4Addr::LOCALHOST.into());
+        Passive::begin("127.0.0.1:0".parse().unwrap(), None, share, now).unwrap()
+    }
+
+    #[test]
+    fn a_port_without_a_connection_is_given_back() {
+        let now = Instant::now();
+        let mut mode = Mode::Passive(passive(now));
+        let over = now + UNUSED;
+        assert_eq!(mode.expires(), Some(over));
+        mode.expire(over - Duration::from_nanos(1));
+        assert_eq!(mode.expires(), Some(over));
+        mode.expire(over);
+        assert!(matches!(mode, Mode::Unset) && mode.expires().is_none());
+        // A client that has connected may send its command later.
+        let connected = passive(now);
+        let port = connected.port().unwrap();
+        let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        poll(&mut [PollFd::new(&connected.listener, PollFlags::IN)], None).unwrap();
+        let mut mode = Mode::Passive(connected);
+        mode.expire(over);
+        // The session does not wake up for it again and again.
+        assert!(matches!(mode, Mode::Passive(_)) && mode.expires().is_none());
+    }
+
+    #[test]
+    fn an_address_leaves_ports_to_others() {
+        let budget = Budget::new(number_of(Some((1000, 1003))));
+        let begin = |host: u8| {
+            let share = Share::none_of(&budget, [10, 0, 0, host].into());
+            Passive::begin("127.0.0.1:0".parse().unwrap(), None, share, Instant::now())
+        };
+        let _one = [begin(1).unwrap(), begin(1).unwrap()];
+        let error = begin(1).unwrap_err();
+        assert_eq!(error.to_string(), "the passive ports are used up");
+        let other = begin(2).unwrap();
+        drop(other);
+        assert!(begin(2).is_ok());
     }
 
     #[test]

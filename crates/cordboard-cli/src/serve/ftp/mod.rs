@@ -158,6 +158,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         rate: flags.rate.unwrap_or(0),
         idle: flags.idle,
         passive_ports: flags.passive_ports,
+        ports: budget::Budget::new(data::number_of(flags.passive_ports)),
         list: Directory::open().ok(),
         listings: budget::Budget::new(budget::LISTINGS),
         ending,

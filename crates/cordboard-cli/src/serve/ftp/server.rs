@@ -25,6 +25,8 @@ pub struct Server {
     pub rate: u64,
     pub idle: Duration,
     pub passive_ports: Option<(u16, u16)>,
+    /// The number of the passive ports at which no session listens.
+    pub ports: Arc<Budget>,
     /// The directory in which transfers are listed for `cordboard top`. `None`: none is
     /// listed.
     pub list: Option<Directory>,

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
+use super::budget::Share;
 use super::command::{self, Bad, Command, Epsv};
-use super::data::{self, Mode};
+use super::data::{self, Mode, Passive};
 use super::errors;
 use super::lines::{Line, Lines};
 use super::listing::Kind;
@@ -168,10 +169,13 @@ impl Session {
             if let Some(line) = self.lines.next() {
                 return Ok(Some(line));
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let now = Instant::now();
+            if until <= now {
                 return self.expire(why);
             }
+            self.mode.expire(now);
+            let first = self.mode.expires().map_or(until, |at| at.min(until));
+            let left = first.saturating_duration_since(now);
             let Some(fd) = self.lines.fd() else {
                 return Ok(None);
             };
@@ -344,9 +348,11 @@ impl Session {
 
     fn listen(&mut self) -> io::Result<u16> {
         self.mode = Mode::Unset;
-        let listener = data::listen(self.local, self.server.passive_ports)?;
-        let port = listener.local_addr()?.port();
-        self.mode = Mode::Passive(listener);
+        let share = Share::none_of(&self.server.ports, self.client);
+        let ports = self.server.passive_ports;
+        let passive = Passive::begin(self.local, ports, share, Instant::now())?;
+        let port = passive.port()?;
+        self.mode = Mode::Passive(passive);
         Ok(port)
     }
 

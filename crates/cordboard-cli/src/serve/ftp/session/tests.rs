@@ -19,6 +19,7 @@ fn server() -> Arc<Server> {
         rate: 0,
         idle: IDLE,
         passive_ports: None,
+        ports: budget::Budget::new(1),
         list: None,
         listings: budget::Budget::new(0),
         ending: rustix::pipe::pipe().unwrap().0,
@@ -93,4 +94,26 @@ fn commands_that_have_arrived_are_not_carried_out_at_the_shutdown() {
     let mut reply = [0; 4];
     client.read_exact(&mut reply).unwrap();
     assert_eq!(&reply, b"421 ");
+}
+
+/// A session that only sends NOOP would hold the port, and another one of its range.
+#[test]
+fn a_port_is_held_for_a_limited_time_and_once() {
+    let (mut client, mut session) = session(Instant::now());
+    for _ in 0..2 {
+        session.listen().unwrap();
+    }
+    let mut other = Share::none_of(&session.server.ports, session.client);
+    assert!(!other.add(1));
+    let long_ago = Instant::now().checked_sub(LOGIN).unwrap();
+    session.mode = Mode::Unset;
+    let share = Share::none_of(&session.server.ports, session.client);
+    let passive = Passive::begin(session.local, None, share, long_ago).unwrap();
+    session.mode = Mode::Passive(passive);
+    client.write_all(b"NOOP\r\n").unwrap();
+    let line = session.line().unwrap();
+    assert_eq!(line, Some(Line::Text(b"NOOP".to_vec())));
+    assert!(matches!(session.mode, Mode::Unset) && other.add(1));
+    let error = session.listen().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
