@@ -141,6 +141,13 @@ impl Directory {
         serde_json::from_slice(&text[..length]).ok()
     }
 
+    /// Removes an entry at whose socket another process listens, unless its process may run.
+    pub fn forget(&self, name: &OsStr, entry: &Entry) {
+        if entry.is_here() && !entry.may_run() {
+            let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+        }
+    }
+
     /// Removes an entry at whose socket no process listens, and the socket if that is in this
     /// directory, unless its process may run: another socket may be one of another network or
     /// mount namespace.

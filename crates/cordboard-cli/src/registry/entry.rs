@@ -47,8 +47,14 @@ impl Entry {
     }
 
     /// Whether the process is in another PID namespace.
-    pub(super) fn is_elsewhere(&self) -> bool {
+    pub fn is_elsewhere(&self) -> bool {
         self.namespace.is_some() && self.namespace != namespace()
+    }
+
+    /// Whether its number is that of a process of this PID namespace. An entry of an earlier version
+    /// has no namespace.
+    pub fn is_here(&self) -> bool {
+        self.namespace.is_some() && !self.is_elsewhere()
     }
 }
 

@@ -146,8 +146,8 @@ impl Fleet {
                 break;
             }
             match Peer::connect(&entry.socket) {
-                // A process that was killed, whose number another process has now.
-                Ok(peer) if is_of_another(&peer, entry, all) => {}
+                // The process was killed, and another one listens there. Its label would be wrong.
+                Ok(peer) if is_of_another(&peer, entry, all) => directory.forget(name, entry),
                 Ok(peer) if peer.is_ours() => {
                     let label = label_of(entry);
                     // A process in a PID namespace has written its number there.
@@ -243,12 +243,19 @@ fn label_of(entry: &Entry) -> String {
     }
 }
 
-/// Whether the process that listens has an entry of its own for this socket.
+/// Whether the process that listens is not that of the entry. In another PID namespace, it has
+/// another number than in the entry: then only if it has an entry of its own for this socket.
 fn is_of_another(peer: &Peer, entry: &Entry, all: &[Found<'_>]) -> bool {
-    let pid = peer.process().filter(|pid| *pid != entry.pid);
-    let is_its_own =
-        |pid| (all.iter()).any(|(_, _, other)| other.pid == pid && other.socket == entry.socket);
-    pid.is_some_and(is_its_own)
+    match peer.process() {
+        Some(pid) if pid == entry.pid => false,
+        Some(pid) if entry.is_elsewhere() => {
+            let is_its_own =
+                |(_, _, other): &Found<'_>| other.pid == pid && other.socket == entry.socket;
+            all.iter().any(is_its_own)
+        }
+        Some(_) => true,
+        None => entry.is_here(),
+    }
 }
 
 fn refusal(word: u32, errno: Errno) -> String {
@@ -291,6 +298,37 @@ mod tests {
         }
         fleet.scan().unwrap();
         assert_eq!((fleet.left_out(), fleet.rows().len()), (None, 1));
+    }
+
+    /// The process of the entry was killed. The keys would steer the transfer of another one.
+    #[test]
+    fn a_process_does_not_get_the_label_of_another_one() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Directory::at(Places::only(base.path()).first()).unwrap();
+        let (_listener, own) = entry(base.path());
+        let shown = |pid, namespace| {
+            let label = "of another process".to_owned();
+            let entry = Entry {
+                pid,
+                namespace,
+                ..Entry::new("splice", label, own.socket.clone())
+            };
+            let registered = directory.register(&entry).unwrap();
+            let mut fleet = Fleet::of(Places::only(base.path()));
+            fleet.scan().unwrap();
+            let shown = fleet.rows().len();
+            let stays = directory.entries().unwrap().len();
+            drop(registered);
+            (shown, stays)
+        };
+        // No process has so large a number. The first one runs.
+        let (none, running) = (i32::MAX as u32, 1);
+        assert_eq!(shown(none, own.namespace), (0, 0));
+        assert_eq!(shown(running, own.namespace), (0, 1));
+        assert_eq!(shown(none, None), (0, 1), "an earlier version");
+        assert_eq!(shown(none, Some(1)), (1, 1), "another namespace");
+        assert_eq!(shown(own.pid, own.namespace), (1, 1));
+        assert!(std::path::Path::new(&own.socket).exists());
     }
 
     /// A job of cron has no runtime directory.
