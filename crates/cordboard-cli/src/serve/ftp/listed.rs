@@ -43,6 +43,10 @@ impl Seen {
     }
 }
 
+/// The maximum time for the records that wait at the end. The client of FTP waits as long for its
+/// reply.
+const LAST: Duration = Duration::from_millis(250);
+
 /// The control socket of a transfer.
 pub struct Listed {
     listening: Listening,
@@ -121,10 +125,15 @@ impl Listed {
         self.limits.schedule_limits().1
     }
 
-    /// Sends the end to the clients. `last`: the last status.
-    pub fn end(&mut self, mut last: Status, done: Done) {
+    /// Sends the end to the clients, also to one that reads slowly. `last`: the last status.
+    pub fn end(&mut self, last: Status, done: Done) {
+        self.end_within(last, done, LAST);
+    }
+
+    fn end_within(&mut self, mut last: Status, done: Done, time: Duration) {
         (last.rate_limit, last.blocks_limit) = self.limits.schedule_limits();
         self.clients.end(last, done);
+        self.clients.flush(time);
     }
 
     /// Sends a record to the clients.
@@ -185,5 +194,43 @@ impl Steered for Transfer<'_> {
             control::apply(self.limits, command)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    use cordboard::Report;
+
+    use super::*;
+
+    #[test]
+    fn the_end_reaches_a_client_that_reads_slowly() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = Directory::at(base.path().join("cordboard")).unwrap();
+        let mut listed = Listed::begin(&directory, String::new(), OFTEN).unwrap();
+        let (_, entry) = directory.entries().unwrap().pop().unwrap();
+        let mut client = UnixStream::connect(&entry.socket).unwrap();
+        listed.clients.accept(listed.listening.listener());
+        let socket = Arc::clone(&listed.interest().0[0].0);
+        rustix::net::sockopt::set_socket_send_buffer_size(&*socket, 4096).unwrap();
+        drop(socket);
+        // Far more than fits into the socket.
+        for _ in 0..20_000 {
+            listed.send(&Record::Started(1));
+        }
+        let reads = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            all
+        });
+        let done = Done::of(1, &Report::default());
+        listed.end_within(Status::idle(), done, Duration::from_secs(3600));
+        drop(listed);
+        let mut last = Vec::new();
+        Record::Done(done).encode(&mut last);
+        assert!(reads.join().unwrap().ends_with(&last));
     }
 }
