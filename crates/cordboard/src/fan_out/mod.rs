@@ -20,6 +20,7 @@ mod run;
 #[cfg(test)]
 mod run_tests;
 mod slowest;
+mod wait;
 
 pub use fan_out::FanOut;
 pub use outcome::{Carry, FanOutOutcome, Refused, SinkEnded, SinkReport};

@@ -1,19 +1,16 @@
 //! The loop of a fan-out, on the caller's thread.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags};
 
 use super::block::{self, Block};
 use super::end::{self, Ending};
 use super::outcome::{FanOutOutcome, Refused, SinkEnded};
-use super::outlet::{Outlet, Target};
+use super::outlet::Outlet;
 use super::policy::OnSlow;
 use super::rest;
 use super::slowest::Watcher;
-use crate::compose::{Channel, Halt, Intake, RETRY, Waiter, Wake, longest};
+use crate::compose::{Channel, Halt, Intake, Waiter, Wake};
 use crate::endpoint::{Endpoint, Facts};
 use crate::errno::Errno;
 use crate::report::{Ended, Refusal};
@@ -101,23 +98,23 @@ fn is_large(source: &Facts, request: &Request) -> bool {
 }
 
 /// A running fan-out.
-struct Running<'a> {
-    first: &'a Channel,
-    intake: Intake<'a>,
-    outlets: Vec<Outlet<'a>>,
+pub(super) struct Running<'a> {
+    pub(super) first: &'a Channel,
+    pub(super) intake: Intake<'a>,
+    pub(super) outlets: Vec<Outlet<'a>>,
     /// Bytes that no sink has been given yet.
-    block: Option<Block>,
-    control: Option<Control>,
-    watcher: Watcher<'a>,
-    idle: Option<Duration>,
-    patience: Duration,
-    last_progress: Duration,
-    progress: u64,
+    pub(super) block: Option<Block>,
+    pub(super) control: Option<Control>,
+    pub(super) watcher: Watcher<'a>,
+    pub(super) idle: Option<Duration>,
+    pub(super) patience: Duration,
+    pub(super) last_progress: Duration,
+    pub(super) progress: u64,
     /// Requests wakeups by the transfers to the sinks. `None`: there is no idle limit.
-    wake: Option<Arc<Wake>>,
+    pub(super) wake: Option<Arc<Wake>>,
     /// Bytes that these transfers had written at the last check.
-    accepted: u64,
-    ending: Ending,
+    pub(super) accepted: u64,
+    pub(super) ending: Ending,
 }
 
 impl Running<'_> {
@@ -270,7 +267,7 @@ impl Running<'_> {
         Ok(self.block.is_some() || self.intake.has_ended() != had_ended)
     }
 
-    fn is_paused(&self) -> bool {
+    pub(super) fn is_paused(&self) -> bool {
         self.control.as_ref().is_some_and(Control::is_paused)
     }
 
@@ -302,7 +299,7 @@ impl Running<'_> {
 
     /// Returns whether the source has ended, and each sink has every byte. Only the ends of
     /// the transfers are left, which may sync the sinks.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let is_left = |outlet: &Outlet<'_>| outlet.is_running() && !outlet.has_all();
         self.intake.has_ended() && self.block.is_none() && !self.outlets.iter().any(is_left)
     }
@@ -327,7 +324,7 @@ impl Running<'_> {
     }
 
     /// Returns whether it is paused, or waits for the schedule. The idle limit does not run then.
-    fn is_held_back(&self) -> bool {
+    pub(super) fn is_held_back(&self) -> bool {
         self.is_paused() || self.intake.awaits_grant()
     }
 
@@ -362,129 +359,5 @@ impl Running<'_> {
             }
         }
         any
-    }
-
-    /// Waits until a sink has room, the source has bytes, or a time has passed.
-    fn wait(&mut self, waiter: &mut dyn Waiter) -> Result<(), Errno> {
-        if self
-            .wake
-            .as_ref()
-            .is_some_and(|wake| !wake.request(self.accepted))
-        {
-            return Ok(());
-        }
-        self.intake.forget_poll();
-        let now = waiter.now();
-        let mut timeouts = Vec::new();
-        let held_back = self.is_held_back();
-        if let Some(idle) = self.idle
-            && !held_back
-            && !self.is_over()
-        {
-            timeouts.push(self.last_progress.saturating_add(idle).saturating_sub(now));
-        }
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.outlets.len() + 2);
-        for outlet in &self.outlets {
-            let room = room(outlet).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
-            fds.extend(room);
-            // The transfer may have ended since the last check. Without its descriptor, the
-            // wait could have no descriptor, and never end.
-            match outlet.running().map(|running| running.fd()) {
-                Some(Ok(fd)) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-                Some(Err(_)) => timeouts.push(RETRY),
-                None => {}
-            }
-            if let Some(since) = outlet.waited_for {
-                let left = self.patience.saturating_sub(outlet.debt);
-                timeouts.push(since.saturating_add(left).saturating_sub(now));
-            }
-        }
-        let control = self.control.as_ref();
-        if let Some(control) = control {
-            timeouts.extend(match control.is_paused() {
-                true => control.pause_interval(),
-                false => control.interval(),
-            });
-        }
-        timeouts.extend(self.watcher.interval());
-        // It stays readable after a cancellation, which has no effect if all is over.
-        let is_over = self.is_over();
-        let control = control.filter(|control| !(is_over && control.is_cancelled()));
-        let wake = control.and_then(Control::wake_fd).map(|fd| {
-            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            fds.len() - 1
-        });
-        let waits = (self.block.is_none() && !self.is_paused()).then(|| self.intake.wait());
-        let source = waits.flatten().and_then(|(wait, fd)| {
-            timeouts.extend(longest(&wait, fd.is_some()));
-            let flags = match self.intake.halt() {
-                Halt::Channel => PollFlags::OUT,
-                _ => PollFlags::IN,
-            };
-            fds.push(PollFd::from_borrowed_fd(fd?, flags));
-            Some(fds.len() - 1)
-        });
-        let was_waiting = self.block.is_none() && !self.is_paused();
-        let mut timeout = timeouts.into_iter().min();
-        if let Some(wake) = &self.wake {
-            timeout = wake.add_to(&mut fds, timeout);
-        }
-        waiter.wait(&mut fds, timeout)?;
-        let shown = |at: Option<usize>| at.map_or(PollFlags::empty(), |at| fds[at].revents());
-        let (woken, read) = (!shown(wake).is_empty(), shown(source));
-        drop(fds);
-        if let Some(wake) = &self.wake {
-            wake.clear();
-        }
-        if woken && let Some(control) = &mut self.control {
-            control.clear_wake();
-        }
-        // The pause may have begun after the block was read, and ended before this wait.
-        if was_waiting || self.intake.awaits_resume() && !self.is_paused() {
-            self.intake.resume(read);
-        }
-        if held_back {
-            self.last_progress = waiter.now();
-        }
-        self.find_closed_sinks(waiter)
-    }
-
-    /// Notices sinks that are pipes without a reader while nothing is written to them.
-    fn find_closed_sinks(&mut self, waiter: &mut dyn Waiter) -> Result<(), Errno> {
-        let closed: Vec<bool> = {
-            let is_watched =
-                |outlet: &Outlet<'_>| outlet.is_live() && matches!(outlet.target, Target::Sink);
-            let mut fds: Vec<PollFd<'_>> = (self.outlets.iter())
-                .filter(|outlet| is_watched(outlet))
-                .map(|o| PollFd::from_borrowed_fd(o.writer(), PollFlags::empty()))
-                .collect();
-            if fds.is_empty() {
-                return Ok(());
-            }
-            waiter.wait(&mut fds, Some(Duration::ZERO))?;
-            let mut shown = fds.iter().map(|fd| fd.revents().contains(PollFlags::ERR));
-            (self.outlets.iter())
-                .map(|outlet| is_watched(outlet) && shown.next() == Some(true))
-                .collect()
-        };
-        for (outlet, closed) in self.outlets.iter_mut().zip(closed) {
-            // A pipe's POLLERR: there is no reader (`pipe_poll`, fs/pipe.c). A sink that has
-            // every byte needs none.
-            let has_all = self.block.is_none() && self.intake.has_ended() && outlet.is_ready();
-            if closed && !has_all {
-                outlet.fail(Errno::EPIPE);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the descriptor to poll for room in a sink, or only for its errors.
-fn room<'a>(outlet: &'a Outlet<'_>) -> Option<(BorrowedFd<'a>, PollFlags)> {
-    let is_sink = matches!(outlet.target, Target::Sink);
-    match (outlet.is_live(), outlet.is_ready()) {
-        (true, false) => Some((outlet.writer(), PollFlags::OUT)),
-        (true, true) if is_sink => Some((outlet.writer(), PollFlags::empty())),
-        _ => None,
     }
 }
