@@ -1,6 +1,5 @@
 //! The ends of the sinks, with an injected clock.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -12,61 +11,12 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketType;
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
 
+use super::script::{HOUR, Script, file_with, real};
 use super::{FanOut, OnSlow, SinkEnded};
 use crate::compose::{Poll, Waiter};
-use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{Request, Schedule};
 use crate::transfer::{Control, Observer, Progress};
-
-const HOUR: Duration = Duration::from_secs(3600);
-
-fn file_with(bytes: &[u8]) -> File {
-    let file = tempfile::tempfile().unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
-    file
-}
-
-/// A [`Waiter`] that calls a function for each wait, with the number of the wait. A wait with
-/// a timeout of zero is a `poll(2)`, and has no number.
-struct Script<F> {
-    now: Duration,
-    waits: u32,
-    wait: F,
-}
-
-impl<F> Script<F> {
-    fn new(wait: F) -> Script<F> {
-        Script {
-            now: Duration::ZERO,
-            waits: 0,
-            wait,
-        }
-    }
-}
-
-/// Waits without a limit.
-fn real(fds: &mut [PollFd<'_>]) {
-    Poll::new().wait(fds, None).unwrap();
-}
-
-impl<F> Waiter for Script<F>
-where
-    F: FnMut(u32, &mut Duration, &mut [PollFd<'_>], Option<Duration>),
-{
-    fn now(&mut self) -> Duration {
-        self.now
-    }
-
-    fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
-        if timeout == Some(Duration::ZERO) {
-            return Poll::new().wait(fds, timeout);
-        }
-        self.waits += 1;
-        (self.wait)(self.waits, &mut self.now, fds, timeout);
-        Ok(())
-    }
-}
 
 /// Stores the number of bytes that the slowest sink has accepted.
 struct Written(Arc<AtomicU64>);

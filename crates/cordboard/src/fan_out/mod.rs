@@ -15,10 +15,14 @@ mod fan_out;
 mod outcome;
 mod outlet;
 mod policy;
+#[cfg(test)]
+mod policy_tests;
 mod rest;
 mod run;
 #[cfg(test)]
 mod run_tests;
+#[cfg(test)]
+mod script;
 mod slowest;
 mod wait;
 

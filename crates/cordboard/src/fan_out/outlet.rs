@@ -211,6 +211,12 @@ impl<'a> Outlet<'a> {
         self.dropping = true;
     }
 
+    /// Uncounts the last block, of which a sink that has failed has accepted no byte.
+    pub(super) fn return_block(&mut self, length: usize) {
+        self.read -= length as u64;
+        self.rest = Rest::None;
+    }
+
     /// Takes the next block, as much as the sink has room for; the rest follows with
     /// [`Outlet::flush`]. `last`: no other sink needs the block's pages any more.
     ///

@@ -232,12 +232,27 @@ impl Running<'_> {
             return Ok(false);
         };
         let length = block.len();
-        for (index, outlet) in self.outlets.iter_mut().enumerate() {
-            match (outlet.is_live(), outlet.is_ready()) {
-                (false, _) => {}
-                (true, false) => outlet.drop_block(length),
-                (true, true) => outlet.accept(&mut block, self.first.reader(), index == last)?,
+        let is_late = |outlet: &Outlet<'_>| outlet.is_live() && !outlet.is_ready();
+        let (late, mut asked): (Vec<_>, Vec<_>) = (self.outlets.iter_mut().enumerate())
+            .filter(|(_, outlet)| outlet.is_live())
+            .partition(|(_, outlet)| is_late(outlet));
+        let mut is_accepted = false;
+        for (index, outlet) in &mut asked {
+            let before = outlet.delivered;
+            outlet.accept(&mut block, self.first.reader(), *index == last)?;
+            outlet.waited_for = None;
+            is_accepted |= outlet.is_live() || outlet.delivered > before;
+        }
+        if !is_accepted && !late.is_empty() {
+            // Each of them has failed just now: the block is for the others.
+            for (_, outlet) in asked {
+                outlet.return_block(length);
             }
+            self.block = Some(block);
+            return Ok(true);
+        }
+        for (_, outlet) in late {
+            outlet.drop_block(length);
             outlet.waited_for = None;
         }
         if let Block::Pages(length) = block {

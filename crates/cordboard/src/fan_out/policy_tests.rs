@@ -1,0 +1,91 @@
+//! Slow and failing sinks, with an injected clock.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::PollFd;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::script::{Script, poll};
+use super::{FanOut, OnSlow, SinkEnded};
+use crate::report::Ended;
+use crate::request::Request;
+use crate::transfer::{Observer, Progress};
+
+/// A pipe whose ends do not block: (the read end, the write end).
+fn pipe() -> (OwnedFd, OwnedFd) {
+    pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap()
+}
+
+/// Fills a pipe.
+fn fill(pipe: &OwnedFd) {
+    while rustix::io::write(pipe, &[0; 4096]).is_ok() {}
+}
+
+/// Reads all that a pipe holds. Returns the number of bytes.
+fn empty(pipe: &OwnedFd) -> usize {
+    let mut bytes = vec![0; 1 << 20];
+    let mut all = 0;
+    while let Ok(n @ 1..) = rustix::io::read(pipe, &mut bytes) {
+        all += n;
+    }
+    all
+}
+
+/// Stores the number of bytes read, and closes a pipe once there are as many as this.
+struct Closes<'t> {
+    read: &'t AtomicU64,
+    at: u64,
+    pipe: &'t Mutex<Option<OwnedFd>>,
+}
+
+impl Observer for Closes<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        self.read.store(progress.read, Ordering::Relaxed);
+        if progress.read >= self.at {
+            self.pipe.lock().unwrap().take();
+        }
+    }
+}
+
+/// The block has been read when the reader of the other sink closes it.
+#[test]
+fn a_block_that_the_other_sink_refuses_is_not_dropped() {
+    let name = "a_block_that_the_other_sink_refuses_is_not_dropped";
+    let _dog = testkit::watchdog::watch(name);
+    let ((source, feed), (reader, fast), (slow, late)) = (pipe(), pipe(), pipe());
+    let put = |fd: &OwnedFd| assert_eq!(rustix::io::write(fd, &[7; 5000]), Ok(5000));
+    put(&feed);
+    fill(&late);
+    let before = rustix::io::ioctl_fionread(&slow).unwrap();
+    let (mut feed, reader) = (Some(feed), Mutex::new(Some(reader)));
+    let read = AtomicU64::new(0);
+    let mut got = 0;
+    let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        match read.load(Ordering::Relaxed) {
+            5000 => feed.take().iter().for_each(put),
+            10_000 => got += empty(&slow),
+            _ => {}
+        }
+        poll(fds);
+    });
+    let sinks = [fast.as_fd(), late.as_fd()];
+    let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+    let fan = fan.on_slow(OnSlow::Drop).observe(Closes {
+        read: &read,
+        at: 10_000,
+        pipe: &reader,
+    });
+    let outcome = fan.run_with(&mut script).unwrap();
+    got += empty(&slow);
+    assert_eq!((outcome.ended, outcome.read), (Ended::Eof, 10_000));
+    let [failed, late] = &outcome.sinks[..] else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!((failed.ended, failed.written), (SinkEnded::Failed, 5000));
+    assert_eq!((failed.read, failed.stranded), (5000, 0), "{failed:?}");
+    assert_eq!((late.ended, late.dropped), (SinkEnded::Complete, 0));
+    assert_eq!((late.written, got as u64), (10_000, before + 10_000));
+}
