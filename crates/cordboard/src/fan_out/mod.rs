@@ -11,7 +11,8 @@ mod end;
 mod end_tests;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod fan_out;
-
+#[cfg(test)]
+mod idle_tests;
 mod outcome;
 mod outlet;
 mod policy;

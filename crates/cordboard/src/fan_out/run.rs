@@ -143,19 +143,24 @@ impl Running<'_> {
             if self.charge(now) {
                 continue;
             }
-            if self.is_idle(now) {
+            let moved = match self.block.is_some() {
+                true => self.deliver(),
+                false => self.next_block().map(|next| self.complete_sinks() || next),
+            };
+            let moved = match moved {
+                Ok(moved) => moved,
+                Err(errno) => return self.end_at_page(errno),
+            };
+            // Bytes that are ready come first: the process may have been stopped for all that
+            // time. A source that is interrupted each time moves none.
+            let yields = self.block.is_none() && self.intake.halt() == Halt::Yield;
+            if (!moved || yields) && self.is_idle(now) {
                 // The transfers to sinks that have every byte still end, and sync them.
                 self.cut_short(Ended::Idle, None);
                 continue;
             }
-            let done = match self.block.is_some() {
-                true => self.deliver(),
-                false => self.next_block().map(|next| self.complete_sinks() || next),
-            };
-            match done {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(errno) => return self.end_at_page(errno),
+            if moved {
+                continue;
             }
             if let Err(errno) = self.wait(waiter) {
                 return self.cut_short(Ended::Error, Some(errno));
