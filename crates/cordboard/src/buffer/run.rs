@@ -69,6 +69,7 @@ pub(super) fn run(
         parts.control.as_ref(),
         parts.observer,
         Some(Arc::clone(&wake)),
+        false,
     );
     let drain = drain.map_err(|failure| refusal(failure, Side::Sink))?;
     let guard = SignalGuard::start();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::wait::Waiter;
-use crate::engine::{self, Running, Status};
+use crate::engine::{self, Awaits, Running, Status};
 use crate::errno::Errno;
 use crate::report::{Failure, Outcome};
 use crate::request::{Request, Size};
@@ -117,6 +117,7 @@ impl Observer for Signal {
 impl<'o> Drain<'o> {
     /// Starts the transfer. The size, the source offset and the snapshot of the request
     /// apply to the sources. The idle limit and the handle apply to this transfer.
+    /// `rests`: see [`Drain::source_rests`].
     ///
     /// # Errors
     ///
@@ -128,6 +129,7 @@ impl<'o> Drain<'o> {
         control: Option<&Control>,
         observer: Option<Box<dyn Observer + Send + 'o>>,
         wake: Option<Arc<Wake>>,
+        rests: bool,
     ) -> Result<Drain<'o>, Failure> {
         let request = Request {
             size: Size::Eof,
@@ -140,6 +142,7 @@ impl<'o> Drain<'o> {
         let running = engine::start_with(channel, sink, request, |transfer| {
             // A composition identifies the bytes of a sink by their number.
             let mut transfer = transfer.keeping_all();
+            transfer.source_rests = rests;
             if let Some(control) = control {
                 transfer = transfer.control(control);
             }
@@ -165,8 +168,15 @@ impl<'o> Drain<'o> {
         self.running.status().written.max(seen)
     }
 
-    /// Sets whether the channel gets no bytes at present because of the schedule of the
-    /// source. The idle limit does not run meanwhile.
+    /// Returns what the transfer waits for. [`Drain::written`], if called afterwards, contains
+    /// all that it has written before this wait.
+    pub(crate) fn awaits(&self) -> Awaits {
+        self.running.awaits()
+    }
+
+    /// Sets whether the idle limit does not run while the transfer waits for the channel: the
+    /// channel gets no bytes at present because of the schedule of the source, or the
+    /// composition has a limit of its own for the sources.
     pub(crate) fn source_rests(&self, rests: bool) {
         self.running.source_rests(rests);
     }

@@ -162,7 +162,9 @@ impl Job {
         self.inheritable
             .set_seconds(self.transfer.second_descriptions());
         self.reporter.shared.live.update(&self.transfer);
-        next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))))
+        let next = next.unwrap_or(Next::End(Turn::Failed(None, Some(Errno::ECANCELED))));
+        self.reporter.shared.live.note_next(&next);
+        next
     }
 
     /// Releases resources that the transfer does not need while it waits. Closes

@@ -36,6 +36,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use running::Running;
+pub(crate) use status::Awaits;
 pub use status::Status;
 
 pub use crate::request::Backend;
@@ -195,7 +196,7 @@ impl Engine {
         transfer.set_up(self.backend);
         let live = Live::new(&transfer);
         let id = self.core.next_id();
-        let shared = Shared::new(id, live, &self.core);
+        let shared = Shared::new(id, live, transfer.source_rests, &self.core);
         let inheritable = InheritableEntry::new(self.core.inheritable(), id, &transfer);
         let engine = Arc::clone(&self.core) as Arc<dyn EngineForJob>;
         let reporter = EndReporter::new(Arc::clone(&shared), engine);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::completion::{Completion, Ending, Taken};
 use super::home::Home;
-use super::status::{Live, Status};
+use super::status::{Awaits, Live, Status};
 use crate::errno::Errno;
 use crate::report::{Outcome, Report};
 use crate::sys::Stamp;
@@ -53,7 +53,8 @@ pub(super) struct Shared {
     pub(super) completion: Completion<Outcome>,
     /// No more bytes are written to the source: it has ended once it is empty.
     source_is_complete: AtomicBool,
-    /// No bytes are written to the source at present, because of a schedule.
+    /// No bytes are written to the source at present, because of a schedule; or the idle limit
+    /// of the caller applies to the source.
     source_rests: AtomicBool,
     pub(super) home: Home,
     engine: Weak<dyn EngineForHandle>,
@@ -72,6 +73,7 @@ impl Shared {
     pub(super) fn new(
         id: u64,
         live: Live,
+        source_rests: bool,
         engine: &Arc<impl EngineForHandle + 'static>,
     ) -> Arc<Shared> {
         let weak = Arc::downgrade(engine);
@@ -83,7 +85,7 @@ impl Shared {
             live,
             completion: Completion::new(),
             source_is_complete: AtomicBool::new(false),
-            source_rests: AtomicBool::new(false),
+            source_rests: AtomicBool::new(source_rests),
             home: Home::default(),
             engine: weak,
             checked: AtomicU64::new(0),
@@ -267,6 +269,11 @@ impl Running {
         {
             engine.recheck(self.shared.id, self.shared.home.after_cancel());
         }
+    }
+
+    /// Returns what the transfer waits for at present.
+    pub(crate) fn awaits(&self) -> Awaits {
+        self.shared.live.awaits()
     }
 
     /// Returns the outcome once, if the transfer has ended.

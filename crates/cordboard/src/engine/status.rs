@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::endpoint::Side;
 use crate::report::{Dropped, Report};
 use crate::request::DataPath;
-use crate::transfer::Transfer;
+use crate::transfer::{Next, Transfer, WaitFor};
 
 /// A snapshot of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,17 @@ impl Status {
     }
 }
 
+/// What a transfer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// It does not wait, or for another event.
+    Other,
+    /// Bytes of its source.
+    Source,
+    /// The end of a pause, or the next grant of its schedule.
+    Permission,
+}
+
 /// Counters that one thread writes and all threads may read.
 #[derive(Debug)]
 pub(super) struct Live {
@@ -64,6 +76,8 @@ pub(super) struct Live {
     pending_reads: AtomicU32,
     pending_writes: AtomicU32,
     path: AtomicU8,
+    /// An [`Awaits`].
+    awaits: AtomicU8,
     /// Nanoseconds from start to end; 0 while it runs.
     elapsed: AtomicU64,
 }
@@ -80,6 +94,7 @@ impl Live {
             pending_reads: AtomicU32::new(0),
             pending_writes: AtomicU32::new(0),
             path: AtomicU8::new(0),
+            awaits: AtomicU8::new(Awaits::Other as u8),
             elapsed: AtomicU64::new(0),
         };
         live.update(transfer);
@@ -103,6 +118,28 @@ impl Live {
         datagrams.store(dropped.datagrams, Ordering::Release);
         self.dropped_bytes.store(dropped.bytes, Ordering::Release);
         self.written.store(written, Ordering::Release);
+    }
+
+    /// Stores what the transfer does next; called after [`Live::update`].
+    pub(super) fn note_next(&self, next: &Next) {
+        let awaits = match next {
+            Next::Wait(wait) => match wait.target {
+                WaitFor::Side(Side::Source) | WaitFor::Backoff(Side::Source) => Awaits::Source,
+                WaitFor::Resume | WaitFor::Grant => Awaits::Permission,
+                _ => Awaits::Other,
+            },
+            _ => Awaits::Other,
+        };
+        self.awaits.store(awaits as u8, Ordering::Release);
+    }
+
+    /// Returns what the transfer waits for. Counts that are loaded afterwards contain all that
+    /// it has moved before this wait.
+    pub(super) fn awaits(&self) -> Awaits {
+        let awaits = self.awaits.load(Ordering::Acquire);
+        let all = [Awaits::Source, Awaits::Permission];
+        let its = all.into_iter().find(|one| *one as u8 == awaits);
+        its.unwrap_or(Awaits::Other)
     }
 
     /// Stores the final counts.

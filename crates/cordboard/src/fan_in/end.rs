@@ -13,6 +13,8 @@ use crate::report::{Ended, Outcome, Report};
 pub(super) struct Ending {
     pub(super) failed_source: Option<usize>,
     pub(super) errno: Option<Errno>,
+    /// The sources were silent for the idle limit.
+    pub(super) is_idle: bool,
 }
 
 /// A source that has ended.
@@ -99,6 +101,7 @@ pub(super) fn outcome(
     let failed_source = ending.failed_source.or(all_failed);
     let ended = match report.ended {
         Ended::Eof if failed_source.is_some() || ending.errno.is_some() => Ended::Error,
+        Ended::Eof if ending.is_idle => Ended::Idle,
         Ended::Eof if sources.iter().all(|s| s.ended == SourceEnded::Size) => Ended::Size,
         ended => ended,
     };

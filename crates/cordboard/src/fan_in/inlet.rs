@@ -67,8 +67,10 @@ pub(super) struct Inlet<'a> {
     in_turn: bool,
     has_given: bool,
     pub(super) turns: u64,
-    /// The source was stopped early: an incomplete record is not written.
+    /// The source was stopped early.
     is_stopped: bool,
+    /// Bytes after its last delimiter are a record.
+    rest_is_record: bool,
     /// The error of a private channel.
     pub(super) broken: Option<Errno>,
     /// The time at which the wait for the source times out.
@@ -89,6 +91,7 @@ impl<'a> Inlet<'a> {
             has_given: false,
             turns: 0,
             is_stopped: false,
+            rest_is_record: true,
             broken: None,
             until: None,
         }
@@ -170,7 +173,7 @@ impl<'a> Inlet<'a> {
             }
             let most = usize::try_from(sorter.left).unwrap_or(usize::MAX);
             let ended = self.intake.has_ended();
-            sorter.due = sorter.records.ready(most, ended && !self.is_stopped);
+            sorter.due = (sorter.records).ready(most, ended && self.rest_is_record);
             if sorter.due > 0 {
                 continue;
             }
@@ -185,13 +188,29 @@ impl<'a> Inlet<'a> {
         }
     }
 
-    /// Stops reading early. `entered` is as in [`Inlet::give`].
+    /// Ends the source early. `entered` is as in [`Inlet::give`].
     pub(super) fn stop(&mut self, entered: &mut dyn FnMut(u64)) {
-        if self.intake.has_ended() {
-            return;
+        if !self.intake.has_ended() {
+            (self.is_stopped, self.rest_is_record) = (true, false);
+            self.intake.stop(Ended::Cancelled);
+            self.take_arrived(entered);
         }
-        self.is_stopped = true;
-        self.intake.stop(Ended::Cancelled);
+    }
+
+    /// Takes nothing more from the source. Bytes that were read still go into the channel.
+    /// `rest_is_record`: an incomplete record too. `entered` is as in [`Inlet::give`].
+    pub(super) fn close(&mut self, rest_is_record: bool, entered: &mut dyn FnMut(u64)) {
+        if self.broken.is_some() {
+            return self.stop(entered);
+        }
+        if !self.intake.has_ended() {
+            (self.is_stopped, self.rest_is_record) = (true, rest_is_record);
+            self.intake.close();
+            self.take_arrived(entered);
+        }
+    }
+
+    fn take_arrived(&mut self, entered: &mut dyn FnMut(u64)) {
         match &mut self.sorter {
             None => entered(self.intake.arrived()),
             Some(sorter) => {
@@ -209,7 +228,7 @@ impl<'a> Inlet<'a> {
         if !self.intake.has_ended() {
             return false;
         }
-        let whole = !self.is_stopped;
+        let whole = self.rest_is_record;
         let left = self.sorter.as_mut();
         left.is_none_or(|sorter| sorter.due == 0 && sorter.records.ready(1, whole) == 0)
     }

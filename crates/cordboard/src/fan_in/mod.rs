@@ -9,8 +9,11 @@
 mod end;
 #[expect(clippy::module_inception, reason = "the structure of that name")]
 mod fan_in;
+#[cfg(test)]
+mod idle_tests;
 mod inlet;
 mod ledger;
+mod limit;
 mod order;
 mod outcome;
 mod policy;

@@ -1,5 +1,6 @@
 //! The loop of a fan-in, on the caller's thread.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -7,6 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::end::{self, Closed, Ending};
 use super::inlet::{Inlet, Sorter};
 use super::ledger::Ledger;
+use super::limit::Limit;
 use super::order::{Order, Round};
 use super::outcome::{FanInOutcome, Refused};
 use super::policy::{OnFailure, Turn};
@@ -67,14 +69,15 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
         });
         inlets.push(Inlet::new(intake, *policy, sorter));
     }
-    let (reader, control) = (channel.reader(), fan.control.as_ref());
+    let limit = fan.request.idle.map(|idle| Limit::new(idle, waiter.now()));
     let drain = Drain::start(
-        reader,
+        channel.reader(),
         fan.sink.fd(),
         &fan.request,
-        control,
+        fan.control.as_ref(),
         fan.observer,
-        None,
+        limit.as_ref().map(|limit| Arc::clone(limit.wake())),
+        limit.is_some(),
     )
     .map_err(|failure| refusal(failure, Side::Sink))
     .map_err(refused(0))?;
@@ -86,6 +89,8 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanInOutcom
         inlets,
         turn: fan.turn.bytes(),
         drain,
+        control: fan.control,
+        limit,
         ending: Ending::default(),
     };
     let (closed, drain, ledger, ending) = rounds.finish(waiter);
@@ -110,6 +115,10 @@ struct Rounds<'a, 'o> {
     ledger: Ledger,
     /// The transfer to the sink.
     drain: Drain<'o>,
+    /// The handle of that transfer.
+    control: Option<Control>,
+    /// `None`: there is no idle limit, or it was reached.
+    limit: Option<Limit>,
     ending: Ending,
 }
 
@@ -124,21 +133,49 @@ impl<'o> Rounds<'_, 'o> {
         loop {
             let status = self.drain.status();
             self.ledger.accepted(status.written);
-            // The transfer to the sink has failed, was cancelled or has reached the idle
+            // The transfer to the sink has failed, was cancelled or has reached its idle
             // limit: it cannot have reached the end, because the channel is still open.
             if status.ended {
                 return self.stop();
             }
-            let read = self.inlets.iter().map(|inlet| inlet.intake.read()).sum();
+            let read = self.read();
             self.drain.observe(read);
             let round = self.round();
             if self.inlets.iter_mut().all(Inlet::is_over) {
                 return;
             }
+            // Bytes that are ready come first: the process may have been stopped for all that
+            // time.
+            if self.is_idle(waiter.now()) {
+                self.end_at_limit();
+                continue;
+            }
             if let Err(errno) = self.wait(waiter, round) {
                 self.ending.errno = Some(errno);
                 return self.stop();
             }
+        }
+    }
+
+    /// Returns the number of bytes read from all sources.
+    fn read(&self) -> u64 {
+        self.inlets.iter().map(|inlet| inlet.intake.read()).sum()
+    }
+
+    fn is_idle(&mut self, now: Duration) -> bool {
+        let read = self.read();
+        let is_paused = self.control.as_ref().is_some_and(Control::is_paused);
+        let limit = self.limit.as_mut();
+        limit.is_some_and(|limit| limit.is_reached(now, read, is_paused, &self.drain))
+    }
+
+    /// Takes nothing more from the sources. The sink gets all bytes that were read, for which
+    /// its transfer has a limit of its own.
+    fn end_at_limit(&mut self) {
+        (self.limit, self.ending.is_idle) = (None, true);
+        for at in self.order.all() {
+            let ledger = &mut self.ledger;
+            self.inlets[at].close(true, &mut |bytes| ledger.entered(at, bytes));
         }
     }
 
@@ -180,6 +217,9 @@ impl<'o> Rounds<'_, 'o> {
     /// Waits until the channel has room, a source has bytes, the transfer to the sink has
     /// ended, or a timeout expires.
     fn wait(&mut self, waiter: &mut dyn Waiter, round: Round) -> Result<(), Errno> {
+        if self.limit.as_ref().is_some_and(|limit| !limit.request()) {
+            return Ok(());
+        }
         let now = waiter.now();
         let mut timeout = (round == Round::More).then_some(Duration::ZERO);
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.inlets.len() + 2);
@@ -217,9 +257,15 @@ impl<'o> Rounds<'_, 'o> {
                 fds.push(PollFd::from_borrowed_fd(fd, flags));
             }
         }
+        if let Some(limit) = &self.limit {
+            timeout = limit.add_to(&mut fds, timeout, now);
+        }
         self.drain.wait(waiter, &mut fds, timeout)?;
         let shown: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         drop(fds);
+        if let Some(limit) = &self.limit {
+            limit.clear();
+        }
         let now = waiter.now();
         for (index, at) in watched {
             let inlet = &mut self.inlets[index];

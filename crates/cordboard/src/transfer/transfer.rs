@@ -57,8 +57,8 @@ pub struct Transfer<'a> {
     /// The source is a private channel to which no more bytes are written: it has ended
     /// once it is empty.
     pub(crate) source_is_complete: bool,
-    /// The source is a private channel whose writer waits for a schedule. A wait for the source
-    /// then does not count as idle.
+    /// The source is a private channel whose writer waits for a schedule, or has the idle limit.
+    /// A wait for the source then does not count as idle.
     pub(crate) source_rests: bool,
     /// A step on an engine's reactor has blocked in the kernel.
     pub(crate) was_blocked: bool,

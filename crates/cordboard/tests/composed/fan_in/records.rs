@@ -2,10 +2,12 @@
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use cordboard::fan_in::{OnFailure, SourceEnded, Turn};
+use cordboard::{Ended, Request};
 
-use super::sources::{abort, audit, fan, pipe_with};
+use super::sources::{abort, audit, fan, pipe_with, request};
 use crate::common::{content, content_of, file_with, tcp_pair, watchdog};
 
 const LINES: Turn = Turn::ByRecord { delimiter: b'\n' };
@@ -131,4 +133,22 @@ fn incomplete_records_of_stopped_sources_are_handed_back() {
     assert_eq!(sources[0].1, b"part");
     assert_eq!(sources[1].0.ended, SourceEnded::Failed);
     assert!(sources[1].0.errno.is_some());
+}
+
+#[test]
+fn an_incomplete_record_of_a_silent_source_is_written_at_the_idle_limit() {
+    let _dog = watchdog("an_incomplete_record_of_a_silent_source_is_written_at_the_idle_limit");
+    let (source, _feed) = pipe_with(b"whole\npart");
+    let sink = file_with(b"");
+    let limited = Request {
+        idle: Some(Duration::from_millis(20)),
+        ..Request::default()
+    };
+    let sources = [source];
+    let fan = request(&sources, &sink, limited).turn(LINES).unwrap();
+    let outcome = fan.run().unwrap();
+    assert_eq!(outcome.ended, Ended::Idle);
+    assert_eq!(content(&sink), b"whole\npart");
+    let sources = audit(outcome);
+    assert_eq!(sources[0].0.ended, SourceEnded::Stopped);
 }
