@@ -8,7 +8,8 @@ use std::time::Duration;
 use rustix::event::PollFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::script::{Script, poll};
+use super::run::half;
+use super::script::{HOUR, Script, file_with, poll};
 use super::{FanOut, OnSlow, SinkEnded};
 use crate::report::Ended;
 use crate::request::Request;
@@ -88,4 +89,49 @@ fn a_block_that_the_other_sink_refuses_is_not_dropped() {
     assert_eq!((failed.read, failed.stranded), (5000, 0), "{failed:?}");
     assert_eq!((late.ended, late.dropped), (SinkEnded::Complete, 0));
     assert_eq!((late.written, got as u64), (10_000, before + 10_000));
+}
+
+/// The process is stopped (SIGSTOP) in the first wait for the second sink.
+#[test]
+fn the_time_of_a_stop_is_no_patience() {
+    const SIZE: usize = 8 << 20;
+    let _dog = testkit::watchdog::watch("the_time_of_a_stop_is_no_patience");
+    let source = file_with(&vec![7; SIZE]);
+    let ((fast, first), (slow, second)) = (pipe(), pipe());
+    let (mut got, mut is_stopped) = (0, false);
+    let mut script = Script::new(
+        |_, now: &mut Duration, fds: &mut [PollFd<'_>], timeout: Option<Duration>| {
+            empty(&fast);
+            if is_stopped {
+                got += empty(&slow);
+            } else if timeout.is_some() {
+                is_stopped = true;
+                *now += 10 * HOUR;
+            }
+            poll(fds);
+        },
+    );
+    let sinks = [first.as_fd(), second.as_fd()];
+    let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
+    let fan = fan.on_slow(OnSlow::Detach).patience(HOUR);
+    let outcome = fan.run_with(&mut script).unwrap();
+    assert!(script.now > HOUR, "no sink was waited for");
+    got += empty(&slow);
+    for sink in &outcome.sinks {
+        let its = (sink.ended, sink.written);
+        assert_eq!(its, (SinkEnded::Complete, SIZE as u64), "{sink:?}");
+    }
+    assert_eq!(got, SIZE);
+}
+
+#[test]
+fn two_waits_use_up_any_patience() {
+    let least = Duration::from_nanos(1);
+    for patience in [Duration::ZERO, least, 3 * least, HOUR] {
+        let all = half(patience).saturating_add(half(patience));
+        assert!(
+            all >= patience && half(patience) <= patience,
+            "{patience:?}"
+        );
+    }
 }

@@ -371,7 +371,8 @@ impl Running<'_> {
                 outlet.waited_for = Some(now);
                 continue;
             }
-            outlet.debt += now.saturating_sub(since.unwrap_or(now));
+            let waited = now.saturating_sub(since.unwrap_or(now));
+            outlet.debt += waited.min(half(self.patience));
             outlet.waited_for = Some(now);
             if outlet.debt >= self.patience {
                 end::detach(outlet);
@@ -380,4 +381,10 @@ impl Running<'_> {
         }
         any
     }
+}
+
+/// Returns the longest time of one wait that counts. The process may have been stopped in it,
+/// so that only a second wait uses up the patience.
+pub(super) fn half(patience: Duration) -> Duration {
+    patience.saturating_add(Duration::from_nanos(1)) / 2
 }

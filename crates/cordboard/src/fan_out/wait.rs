@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::outlet::{Outlet, Target};
-use super::run::Running;
+use super::run::{Running, half};
 use crate::compose::{Halt, RETRY, Waiter, longest};
 use crate::errno::Errno;
 use crate::transfer::Control;
@@ -44,6 +44,7 @@ impl Running<'_> {
             }
             if let Some(since) = outlet.waited_for {
                 let left = self.patience.saturating_sub(outlet.debt);
+                let left = left.min(half(self.patience));
                 timeouts.push(since.saturating_add(left).saturating_sub(now));
             }
         }
