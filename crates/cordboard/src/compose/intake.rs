@@ -32,6 +32,8 @@ pub(crate) struct Intake<'a> {
     fruitless: u32,
     /// [`Halt::Yield`].
     yields: bool,
+    /// The composition has ended the reading.
+    is_closed: bool,
     outcome: Option<Outcome>,
 }
 
@@ -110,6 +112,7 @@ impl<'a> Intake<'a> {
             taken: 0,
             fruitless: 0,
             yields: false,
+            is_closed: false,
             outcome: None,
         })
     }
@@ -208,6 +211,11 @@ impl<'a> Intake<'a> {
 
     fn settle(&mut self, turn: &Turn) {
         if let Some(transfer) = self.transfer.take() {
+            let turn = match turn {
+                // Not the size of the request.
+                Turn::Done(Ended::Size) if self.is_closed => &Turn::Done(Ended::Cancelled),
+                turn => turn,
+            };
             let outcome = transfer.settle(turn, &mut self.poll, self.stepper.start);
             self.outcome = Some(outcome);
         }
@@ -219,6 +227,7 @@ impl<'a> Intake<'a> {
         let Some(transfer) = &mut self.transfer else {
             return;
         };
+        self.is_closed |= !transfer.flow.allowance.is_over();
         if !transfer.stop_reading() {
             return self.stop(Ended::Cancelled);
         }

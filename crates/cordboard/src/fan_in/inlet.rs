@@ -297,7 +297,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::request::Request;
+    use crate::request::{DataPath, Request, Switches};
 
     /// The source fails while a record of it has entered the channel in part.
     #[test]
@@ -330,5 +330,45 @@ mod tests {
         assert_eq!(count, record.len() as u64);
         let n = read(&mut drained);
         assert_eq!(drained[..n], record[page..]);
+    }
+
+    /// Another source fails while the transfer holds bytes for which the private pipe had no
+    /// room.
+    #[test]
+    fn whole_records_that_were_read_are_written_after_a_close() {
+        const READ: usize = 512 << 10;
+        let source = tempfile::tempfile().unwrap();
+        let record = [vec![b'r'; 1023], b"\n".to_vec()].concat();
+        let all = record.repeat(4 * READ / record.len());
+        std::os::unix::fs::FileExt::write_all_at(&source, &all, 0).unwrap();
+        let (own, channel) = (Channel::small().unwrap(), Channel::small().unwrap());
+        let request = Request {
+            block: std::num::NonZeroUsize::new(READ),
+            switches: Some(Switches::only(&[DataPath::ReadWrite])),
+            ..Request::default()
+        };
+        let intake = Intake::new(source.as_fd(), &own, &request, None).unwrap();
+        let sorter = Sorter::new(&own, Records::new(b'\n', 1 << 20));
+        let mut inlet = Inlet::new(intake, OnFailure::End, Some(sorter));
+        let mut got = Vec::new();
+        let mut drain = || {
+            let mut bytes = vec![0; 1 << 20];
+            let n = rustix::io::read(channel.reader(), &mut bytes).unwrap_or(0);
+            got.extend_from_slice(&bytes[..n]);
+        };
+        while inlet.intake.read() == 0 {
+            inlet.give(&channel, 1, &mut |_| {});
+        }
+        drain();
+        inlet.close(false, &mut |_| {});
+        while !inlet.is_over() {
+            inlet.give(&channel, 1 << 20, &mut |_| {});
+            drain();
+        }
+        drain();
+        assert_eq!((inlet.intake.read(), got.len()), (READ as u64, READ));
+        assert!(inlet.is_stopped() && got == all[..READ]);
+        let ended = inlet.intake.ending().map(|outcome| outcome.report.ended);
+        assert_eq!(ended, Some(Ended::Cancelled));
     }
 }

@@ -173,9 +173,14 @@ impl<'o> Rounds<'_, 'o> {
     /// its transfer has a limit of its own.
     fn end_at_limit(&mut self) {
         (self.limit, self.ending.is_idle) = (None, true);
+        self.close(true);
+    }
+
+    /// Takes nothing more from the sources: [`Inlet::close`].
+    fn close(&mut self, rest_is_record: bool) {
         for at in self.order.all() {
             let ledger = &mut self.ledger;
-            self.inlets[at].close(true, &mut |bytes| ledger.entered(at, bytes));
+            self.inlets[at].close(rest_is_record, &mut |bytes| ledger.entered(at, bytes));
         }
     }
 
@@ -202,7 +207,7 @@ impl<'o> Rounds<'_, 'o> {
             && let Some(errno) = inlet.failure()
         {
             (self.ending.failed_source, self.ending.errno) = (Some(at), Some(errno));
-            self.stop();
+            self.close(false);
         }
     }
 

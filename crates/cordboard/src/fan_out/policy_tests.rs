@@ -1,5 +1,6 @@
 //! Slow and failing sinks, with an injected clock.
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,8 @@ use super::run::half;
 use super::script::{HOUR, Script, file_with, poll};
 use super::{FanOut, OnSlow, SinkEnded};
 use crate::report::Ended;
-use crate::request::Request;
-use crate::transfer::{Observer, Progress};
+use crate::request::{DataPath, Request, Size, Switches};
+use crate::transfer::{Control, Observer, Progress};
 
 /// A pipe whose ends do not block: (the read end, the write end).
 fn pipe() -> (OwnedFd, OwnedFd) {
@@ -134,4 +135,56 @@ fn two_waits_use_up_any_patience() {
             "{patience:?}"
         );
     }
+}
+
+/// The first pipe has no room for all bytes that one call reads.
+fn in_large_blocks() -> Request {
+    Request {
+        block: std::num::NonZeroUsize::new(BLOCK),
+        size: Size::Bytes(4 * BLOCK as u64),
+        switches: Some(Switches::only(&[DataPath::ReadWrite])),
+        ..Request::default()
+    }
+}
+
+const BLOCK: usize = 4 << 20;
+
+/// A source that is not rewound over bytes that were read.
+fn zeros() -> File {
+    File::open("/dev/zero").unwrap()
+}
+
+#[test]
+fn the_others_get_every_byte_that_was_read_before_a_failure() {
+    let _dog = testkit::watchdog::watch("the_others_get_every_byte_that_was_read");
+    let ((reader, failing), (other, sink)) = (pipe(), pipe());
+    let (source, reader, read) = (zeros(), Mutex::new(Some(reader)), AtomicU64::new(0));
+    let control = Control::new().unwrap();
+    let mut got = 0;
+    let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        // A pause concerns only what was not read.
+        if read.load(Ordering::Relaxed) > 0 {
+            control.pause();
+        }
+        got += empty(&other);
+        poll(fds);
+    });
+    let sinks = [failing.as_fd(), sink.as_fd()];
+    let fan = FanOut::new(source.as_fd(), &sinks, in_large_blocks()).unwrap();
+    let fan = fan.control(&control).observe(Closes {
+        read: &read,
+        at: 1,
+        pipe: &reader,
+    });
+    let outcome = fan.run_with(&mut script).unwrap();
+    got += empty(&other);
+    assert_eq!(
+        (outcome.ended, outcome.failed_sink),
+        (Ended::Error, Some(0))
+    );
+    let source = &outcome.source;
+    assert_eq!((source.ended, source.stranded), (Ended::Cancelled, 0));
+    let other = &outcome.sinks[1];
+    assert_eq!((other.ended, other.stranded), (SinkEnded::Complete, 0));
+    assert_eq!((other.written, got), (BLOCK as u64, BLOCK));
 }

@@ -203,7 +203,8 @@ impl Running<'_> {
         }
     }
 
-    /// After a sink with [`OnSlow::Block`] has failed, no more is read.
+    /// After a sink with [`OnSlow::Block`] has failed, no more is read. The others get the
+    /// bytes that were read.
     fn end_after_failure(&mut self) {
         if self.ending.ended.is_some() {
             return;
@@ -218,7 +219,7 @@ impl Running<'_> {
                 errno: self.outlets[sink].errno,
                 ..self.ending
             };
-            self.intake.stop(Ended::Cancelled);
+            self.intake.close();
         }
     }
 
@@ -267,11 +268,11 @@ impl Running<'_> {
     }
 
     /// Reads the next block, or finds the end of the source, or has taken many steps without
-    /// either. `false`: the source has no bytes yet, had ended before, or the fan-out is paused.
+    /// either. `false`: the source has no bytes yet, had ended before, or is not read.
     fn next_block(&mut self) -> Result<bool, Errno> {
         let had_ended = self.intake.has_ended();
         self.block = block::next(&mut self.intake, self.first)?;
-        if self.block.is_none() && !self.is_paused() {
+        if self.block.is_none() && self.advances() {
             self.intake.advance();
             self.block = block::next(&mut self.intake, self.first)?;
             if self.block.is_none() && self.intake.halt() == Halt::Yield {
@@ -285,6 +286,12 @@ impl Running<'_> {
             }
         }
         Ok(self.block.is_some() || self.intake.has_ended() != had_ended)
+    }
+
+    /// Returns whether the transfer from the source takes steps: it is not paused, or its last
+    /// bytes are moved.
+    pub(super) fn advances(&self) -> bool {
+        !self.is_paused() || self.ending.ended.is_some()
     }
 
     pub(super) fn is_paused(&self) -> bool {

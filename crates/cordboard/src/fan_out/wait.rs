@@ -63,7 +63,8 @@ impl Running<'_> {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             fds.len() - 1
         });
-        let waits = (self.block.is_none() && !self.is_paused()).then(|| self.intake.wait());
+        let was_waiting = self.block.is_none() && self.advances();
+        let waits = was_waiting.then(|| self.intake.wait());
         let source = waits.flatten().and_then(|(wait, fd)| {
             timeouts.extend(longest(&wait, fd.is_some()));
             let flags = match self.intake.halt() {
@@ -73,7 +74,6 @@ impl Running<'_> {
             fds.push(PollFd::from_borrowed_fd(fd?, flags));
             Some(fds.len() - 1)
         });
-        let was_waiting = self.block.is_none() && !self.is_paused();
         let mut timeout = timeouts.into_iter().min();
         if let Some(wake) = &self.wake {
             timeout = wake.add_to(&mut fds, timeout);
