@@ -192,6 +192,11 @@ impl<'a> Intake<'a> {
         }
     }
 
+    /// Returns whether bytes that were read have not arrived in the channel.
+    pub(crate) fn holds(&self) -> bool {
+        self.transfer.as_ref().is_some_and(Transfer::holds)
+    }
+
     /// Returns whether the transfer waits for its schedule.
     pub(crate) fn awaits_grant(&self) -> bool {
         let waits = matches!(&self.next, Next::Wait(wait) if wait.target == WaitFor::Grant);

@@ -188,3 +188,40 @@ fn the_others_get_every_byte_that_was_read_before_a_failure() {
     assert_eq!((other.ended, other.stranded), (SinkEnded::Complete, 0));
     assert_eq!((other.written, got), (BLOCK as u64, BLOCK));
 }
+
+/// A pause begins while the transfer from the source holds bytes.
+#[test]
+fn a_pause_keeps_no_byte_that_was_read_from_the_sinks() {
+    let _dog = testkit::watchdog::watch("a_pause_keeps_no_byte_that_was_read_from_the_sinks");
+    let ((first, a), (second, b)) = (pipe(), pipe());
+    let (source, read) = (zeros(), AtomicU64::new(0));
+    let control = Control::new().unwrap();
+    let (mut got, mut silent, mut at_the_end) = ([0; 2], 0, None);
+    let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        let new = [empty(&first), empty(&second)];
+        got = [got[0] + new[0], got[1] + new[1]];
+        let is_paused = control.is_paused();
+        silent = if is_paused && new == [0; 2] {
+            silent + 1
+        } else {
+            0
+        };
+        if silent > 10 {
+            at_the_end = Some(got);
+            control.resume();
+        } else if at_the_end.is_none() && read.load(Ordering::Relaxed) > 0 {
+            control.pause();
+        }
+        poll(fds);
+    });
+    let none = Mutex::new(None);
+    let fan = FanOut::new(source.as_fd(), &[a.as_fd(), b.as_fd()], in_large_blocks()).unwrap();
+    let fan = fan.control(&control).observe(Closes {
+        read: &read,
+        at: u64::MAX,
+        pipe: &none,
+    });
+    let outcome = fan.run_with(&mut script).unwrap();
+    assert!(outcome.is_complete(), "{outcome:?}");
+    assert_eq!(at_the_end, Some([BLOCK; 2]));
+}

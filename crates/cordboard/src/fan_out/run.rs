@@ -268,7 +268,7 @@ impl Running<'_> {
     }
 
     /// Reads the next block, or finds the end of the source, or has taken many steps without
-    /// either. `false`: the source has no bytes yet, had ended before, or is not read.
+    /// either. `false`: the source has no bytes yet, had ended before, or the fan-out is paused.
     fn next_block(&mut self) -> Result<bool, Errno> {
         let had_ended = self.intake.has_ended();
         self.block = block::next(&mut self.intake, self.first)?;
@@ -288,10 +288,10 @@ impl Running<'_> {
         Ok(self.block.is_some() || self.intake.has_ended() != had_ended)
     }
 
-    /// Returns whether the transfer from the source takes steps: it is not paused, or its last
-    /// bytes are moved.
+    /// Returns whether the transfer from the source takes steps. During a pause, these only move
+    /// bytes that it has read, or end it after a failure.
     pub(super) fn advances(&self) -> bool {
-        !self.is_paused() || self.ending.ended.is_some()
+        !self.is_paused() || self.intake.holds() || self.ending.ended.is_some()
     }
 
     pub(super) fn is_paused(&self) -> bool {

@@ -166,7 +166,7 @@ impl Transfer<'_> {
     }
 
     /// Returns whether the current path holds bytes that the sink has not accepted.
-    pub(super) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         match &self.current {
             Some((_, path)) => path.holds(),
             // Stages may produce output from no input: an empty frame.
