@@ -86,7 +86,8 @@ impl Records {
                 self.inside = false;
                 return end + 1;
             }
-        } else if bytes.len() < self.longest || ended && bytes.len() == self.longest {
+        // The longest record is whole if the source ends after it.
+        } else if bytes.len() <= self.longest {
             self.searched = bytes.len();
             return if ended { bytes.len() } else { 0 };
         }
@@ -140,6 +141,21 @@ mod tests {
         assert_eq!(records.divided, 1);
     }
 
+    #[test]
+    fn a_last_record_of_the_greatest_length_is_not_divided() {
+        let mut records = Records::new(b'\n', 4);
+        records.push(b"abcd");
+        assert_eq!(records.ready(100, false), 0);
+        assert_eq!(records.ready(100, true), 4);
+        assert_eq!(records.divided, 0);
+        // It is longer after all.
+        records.push(b"\n");
+        assert_eq!(records.ready(100, false), 4);
+        assert_eq!(records.divided, 1);
+        records.written(4);
+        assert_eq!(records.ready(100, false), 1);
+    }
+
     proptest! {
         /// Records that arrive in pieces of any length stay whole.
         #[test]
@@ -152,8 +168,8 @@ mod tests {
             let mut records = Records::new(b'\n', longest);
             let (mut rest, mut reads) = (&text[..], reads.into_iter().cycle());
             let mut pieces: Vec<Vec<u8>> = Vec::new();
+            let mut ended = false;
             loop {
-                let ended = rest.is_empty();
                 while let length @ 1.. = records.ready(most, ended) {
                     prop_assert!(length <= most.max(longest));
                     pieces.push(records.bytes()[..length].to_vec());
@@ -162,6 +178,8 @@ mod tests {
                 if ended {
                     break;
                 }
+                // The end is found after the last byte.
+                ended = rest.is_empty();
                 let at = reads.next().unwrap_or(1).min(rest.len());
                 records.push(&rest[..at]);
                 rest = &rest[at..];
