@@ -52,8 +52,8 @@ impl<'a> FanIn<'a> {
     /// # Errors
     ///
     /// As [`Transfer::new`](crate::Transfer::new), for each source. In addition,
-    /// `EINVAL` if a source is also the sink, if two sources are the same file, device or
-    /// pipe, or if there is no source.
+    /// `EINVAL` if a source is also the sink, if two sources are the same file, device,
+    /// pipe or stream socket, or if there is no source.
     pub fn new(
         sources: &[BorrowedFd<'a>],
         sink: BorrowedFd<'a>,
@@ -70,9 +70,7 @@ impl<'a> FanIn<'a> {
             if pair::relation(&decided.source, &decided.sink) != Relation::Strangers {
                 return Err(refused(Refusal::Overlap));
             }
-            let same = |other: &Endpoint<'_>| {
-                pair::relation(other, &decided.source) != Relation::Strangers
-            };
+            let same = |other| pair::is_same(other, &decided.source);
             if examined.iter().any(same) {
                 return Err(refused(Refusal::SameSources));
             }

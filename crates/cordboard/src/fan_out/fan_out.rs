@@ -50,8 +50,8 @@ impl<'a> FanOut<'a> {
     /// # Errors
     ///
     /// As [`Transfer::new`](crate::Transfer::new), for each sink. In addition, `EINVAL` if
-    /// a sink is also the source, if two sinks are the same file, device or pipe, or if
-    /// there is no sink.
+    /// a sink is also the source, if two sinks are the same file, device, pipe or
+    /// stream socket, or if there is no sink.
     pub fn new(
         source: BorrowedFd<'a>,
         sinks: &[BorrowedFd<'a>],
@@ -65,8 +65,7 @@ impl<'a> FanOut<'a> {
             if pair::relation(&decided.source, &decided.sink) != Relation::Strangers {
                 return Err(refused(Refusal::Overlap));
             }
-            let same =
-                |other: &Endpoint<'_>| pair::relation(other, &decided.sink) != Relation::Strangers;
+            let same = |other| pair::is_same(other, &decided.sink);
             if examined.iter().any(same) {
                 return Err(refused(Refusal::SameSinks));
             }

@@ -32,3 +32,11 @@ pub(crate) fn relation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Relation {
         Relation::SameFile
     }
 }
+
+/// Returns whether two sinks, or two sources, are the same file, device, pipe or stream socket.
+/// Two transfers would mix or divide its bytes.
+pub(crate) fn is_same(one: &Endpoint<'_>, other: &Endpoint<'_>) -> bool {
+    let (a, b) = (one.facts(), other.facts());
+    let is_stream = a.kind.is_stream_socket() && a.id.is_some() && a.id == b.id;
+    is_stream || relation(one, other) != Relation::Strangers
+}

@@ -84,13 +84,13 @@ pub enum Refusal {
     /// they are read.
     #[error("source and sink are overlapping ranges of the same file: copy to another file first")]
     Overlap,
-    /// Two sinks of a fan-out are one file, device or pipe, in which their bytes would
-    /// mix.
-    #[error("two sinks are the same file or pipe: name it once")]
+    /// Two sinks of a fan-out are one file, device, pipe or stream socket, in which their
+    /// bytes would mix.
+    #[error("two sinks are the same file, pipe or connection: name it once")]
     SameSinks,
-    /// Two sources of a fan-in are the same file, device or pipe: the division of its
-    /// bytes among the two would be undefined.
-    #[error("two sources are the same file or pipe: name it once")]
+    /// Two sources of a fan-in are the same file, device, pipe or stream socket: the division
+    /// of its bytes among the two would be undefined.
+    #[error("two sources are the same file, pipe or connection: name it once")]
     SameSources,
     /// A fan-in by datagram has a source without message boundaries.
     #[error(

@@ -179,4 +179,7 @@ fn sources_that_are_one_file_or_the_sink_are_refused() {
     assert_eq!(refused(&[&reader, &reader]), Some((1, Errno::EINVAL)));
     assert_eq!(refused(&[&other, &file]), Some((1, Errno::EINVAL)));
     assert_eq!(refused(&[]), Some((0, Errno::EINVAL)));
+    let (stream, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    assert_eq!(refused(&[&stream, &stream]), Some((1, Errno::EINVAL)));
+    assert_eq!(refused(&[&stream, &peer]), None);
 }

@@ -233,6 +233,16 @@ fn sinks_that_are_one_file_or_the_source_are_refused() {
     );
     assert_eq!(refused(&[&other, &file]), Some((1, Errno::EINVAL)));
     assert_eq!(refused(&[]), Some((0, Errno::EINVAL)));
+    // Also by another descriptor.
+    let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+    let again = stream.try_clone().unwrap();
+    assert_eq!(refused(&[&stream, &again]), Some((1, Errno::EINVAL)));
+    let (tcp, its_peer) = tcp_pair();
+    assert_eq!(refused(&[&tcp, &other, &tcp]), Some((2, Errno::EINVAL)));
+    assert_eq!(refused(&[&tcp, &its_peer, &stream]), None);
+    // Each datagram stays whole.
+    let (datagrams, _peer) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    assert_eq!(refused(&[&datagrams, &datagrams]), None);
     // A terminal or /dev/null may be named twice.
     let null = std::fs::File::options()
         .write(true)
