@@ -17,7 +17,8 @@ pub(crate) trait Waiter {
     fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno>;
 }
 
-/// The real [`Waiter`]: `poll(2)` and the monotonic clock.
+/// The real [`Waiter`]: `poll(2)` and the monotonic clock. If a filter refuses `poll(2)`,
+/// `select(2)`, which reports no errors of a descriptor: the next call finds them.
 pub(crate) struct Poll(Instant);
 
 impl Poll {
@@ -33,13 +34,59 @@ impl Waiter for Poll {
 
     fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        match sys::poll_for(fds, timeout.as_ref()) {
-            Ok(_) => Ok(()),
-            Err(rustix::io::Errno::INTR) => {
+        let done = match sys::poll_for(fds, timeout.as_ref()).map_err(Errno::from) {
+            Err(errno) if errno.is_refusal_or_invalid() => {
+                match sys::poll_by_select(fds, timeout.as_ref()) {
+                    Err(other) if other != Errno::EINTR => Err(errno),
+                    done => done,
+                }
+            }
+            done => done.map(|_| ()),
+        };
+        match done {
+            Err(Errno::EINTR) => {
                 fds.iter_mut().for_each(PollFd::clear_revents);
                 Ok(())
             }
-            Err(errno) => Err(errno.into()),
+            done => done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::PollFlags;
+    use testkit::refuse;
+
+    use super::*;
+
+    #[test]
+    fn select_replaces_refused_calls() {
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
+            let (reader, writer) = rustix::pipe::pipe().unwrap();
+            let (closed, other) = rustix::pipe::pipe().unwrap();
+            drop(closed);
+            refuse::apart(|| {
+                refuse::refuse(&[refuse::PPOLL, refuse::POLL].concat(), errno);
+                let mut fds = [
+                    PollFd::new(&reader, PollFlags::IN),
+                    PollFd::new(&writer, PollFlags::OUT),
+                    PollFd::new(&other, PollFlags::OUT),
+                    PollFd::new(&other, PollFlags::empty()),
+                ];
+                let mut wait = |timeout| {
+                    Poll::new().wait(&mut fds, timeout).unwrap();
+                    fds.each_ref().map(PollFd::revents)
+                };
+                let (none, out) = (PollFlags::empty(), PollFlags::OUT);
+                assert_eq!(wait(None), [none, out, out, none]);
+                rustix::io::write(&writer, b"x").unwrap();
+                assert_eq!(wait(None), [PollFlags::IN, out, out, none]);
+                assert_eq!(Poll::new().wait(&mut [], Some(Duration::ZERO)), Ok(()));
+                refuse::refuse(refuse::SELECT, errno);
+                let refused = Poll::new().wait(&mut [], Some(Duration::ZERO));
+                assert_eq!(refused, Err(Errno::from_raw(errno)));
+            });
         }
     }
 }

@@ -86,7 +86,7 @@ pub use process::PerProcess;
 pub(crate) use process::Stamp;
 pub(crate) use procfs::{hexadecimal, number, position, release};
 pub(crate) use ring::{Uring, try_io_uring};
-pub(crate) use select::wait_for;
+pub(crate) use select::{poll_by_select, wait_for};
 pub(crate) use served_by::ServedBy;
 pub(crate) use signal::{NoSignals, SignalGuard, sigpipe_is_ignored};
 pub(crate) use socket::{

@@ -1,9 +1,9 @@
 //! Waits if `poll(2)` is refused.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use rustix::event::{
-    FdSetElement, FdSetIter, Timespec, fd_set_insert, fd_set_num_elements, select,
+    FdSetElement, FdSetIter, PollFd, Timespec, fd_set_insert, fd_set_num_elements, select,
 };
 
 use crate::errno::Errno;
@@ -20,22 +20,66 @@ pub(crate) fn wait_for(
     fds: &[(BorrowedFd<'_>, bool)],
     timeout: Option<&Timespec>,
 ) -> Result<Vec<bool>, Errno> {
-    let bound = fds.iter().map(|(fd, _)| fd.as_raw_fd() + 1).max();
-    let bound = bound.unwrap_or(0);
+    let numbers: Vec<_> = fds
+        .iter()
+        .map(|(fd, write)| (fd.as_raw_fd(), *write))
+        .collect();
+    wait_for_numbers(&numbers, timeout)
+}
+
+/// As [`wait_for`], for descriptors that stay open.
+fn wait_for_numbers(fds: &[(RawFd, bool)], timeout: Option<&Timespec>) -> Result<Vec<bool>, Errno> {
+    let bound = fds.iter().map(|(fd, _)| fd + 1).max().unwrap_or(0);
     // Long enough for the highest number: the kernel reads no further.
     let none = vec![FdSetElement::default(); fd_set_num_elements(fds.len(), bound)];
     let mut sets = [none.clone(), none];
     for (fd, write) in fds {
-        fd_set_insert(&mut sets[usize::from(*write)], fd.as_raw_fd());
+        fd_set_insert(&mut sets[usize::from(*write)], *fd);
     }
     let [read, write] = &mut sets;
     // SAFETY: both sets have room for all numbers below `bound`, and those in
-    // them are borrowed, so that they stay open.
+    // them stay open.
     unsafe { select(bound, Some(read), Some(write), None, timeout) }?;
-    let is_in = |(fd, write): &(BorrowedFd<'_>, bool)| {
-        FdSetIter::new(&sets[usize::from(*write)]).any(|number| number == fd.as_raw_fd())
+    let is_in = |(fd, write): &(RawFd, bool)| {
+        FdSetIter::new(&sets[usize::from(*write)]).any(|number| number == *fd)
     };
     Ok(fds.iter().map(is_in).collect())
+}
+
+/// Waits as `poll(2)` does. A descriptor that is ready, or has an error, is reported with the
+/// requested events. One without requested events is not watched.
+///
+/// # Errors
+///
+/// As [`wait_for`].
+pub(crate) fn poll_by_select(
+    fds: &mut [PollFd<'_>],
+    timeout: Option<&Timespec>,
+) -> Result<(), Errno> {
+    const { assert!(size_of::<PollFd<'_>>() == size_of::<libc::pollfd>()) };
+    let (first, count) = (fds.as_mut_ptr().cast::<libc::pollfd>(), fds.len());
+    // SAFETY: a PollFd is laid out as a pollfd, of which there are so many. It borrows its
+    // descriptor, which stays open.
+    let fds = unsafe { std::slice::from_raw_parts_mut(first, count) };
+    let all = fds.iter().enumerate();
+    let asked = all.flat_map(|(index, fd)| {
+        let events = [(libc::POLLIN, false), (libc::POLLOUT, true)];
+        let (events, number) = (
+            events
+                .into_iter()
+                .filter(|(event, _)| fd.events & event != 0),
+            fd.fd,
+        );
+        events.map(move |(event, write)| (index, event, (number, write)))
+    });
+    let asked: Vec<_> = asked.collect();
+    let numbers: Vec<_> = asked.iter().map(|(_, _, number)| *number).collect();
+    let seen = wait_for_numbers(&numbers, timeout)?;
+    fds.iter_mut().for_each(|fd| fd.revents = 0);
+    for ((index, event, _), _) in asked.into_iter().zip(seen).filter(|(_, seen)| *seen) {
+        fds[index].revents |= event;
+    }
+    Ok(())
 }
 
 /// Returns whether this descriptor can be read, and whether it can be written,

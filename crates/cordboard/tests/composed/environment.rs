@@ -10,6 +10,7 @@ use testkit::owned::Start;
 
 use crate::buffer::runs;
 use crate::common::{self, MIB, content, file_with, pattern, position, watchdog};
+use crate::fan_in::sources;
 use crate::fan_out::readers::{self, joined, pipes, read_all};
 
 const VARIABLE: &str = "CORDBOARD_WITHOUT";
@@ -83,6 +84,54 @@ fn buffers(name: &str, data: &[u8]) {
         assert!(content(&sink) == data);
         assert!(outcome.stored > 0);
         assert_eq!(outcome.source.path, [DataPath::ReadWrite]);
+        runs::audit(&mut outcome);
+    }
+}
+
+/// As a single transfer does, a composition waits by `select(2)`.
+#[test]
+fn compositions_wait_without_poll() {
+    let _dog = watchdog("compositions_wait_without_poll");
+    let data = pattern(3 * MIB + 7);
+    for errno in [libc::EPERM, libc::EINVAL] {
+        let without_poll = || {
+            let calls = [testkit::refuse::PPOLL, testkit::refuse::POLL].concat();
+            testkit::refuse::refuse(&calls, errno);
+        };
+        let source = file_with(&data);
+        let (readers, sinks) = pipes(2);
+        let readers = read_all(readers);
+        let outcome = testkit::refuse::apart(|| {
+            without_poll();
+            readers::fan(&source, &sinks).run().unwrap()
+        });
+        drop(sinks);
+        assert!(outcome.is_complete(), "{outcome:?}");
+        assert!(joined(readers).iter().all(|got| *got == data));
+
+        let (sources, feeds) = pipes(2);
+        let feeds = feeds.into_iter().map(std::fs::File::from);
+        let sink = file_with(b"");
+        let outcome = std::thread::scope(|scope| {
+            for mut feed in feeds {
+                let data = &data;
+                scope.spawn(move || std::io::Write::write_all(&mut feed, data).unwrap());
+            }
+            testkit::refuse::apart(|| {
+                without_poll();
+                sources::fan(&sources, &sink).run().unwrap()
+            })
+        });
+        assert!(outcome.is_complete(), "{outcome:?}");
+        assert_eq!(outcome.written, 2 * data.len() as u64);
+
+        let (source, sink) = (file_with(&data), file_with(b""));
+        let mut outcome = testkit::refuse::apart(|| {
+            without_poll();
+            let running = runs::request(&source, &sink, 1 << 20, Request::default());
+            running.run().unwrap()
+        });
+        assert!(content(&sink) == data);
         runs::audit(&mut outcome);
     }
 }
