@@ -275,7 +275,7 @@ impl<'o> Pump<'_, 'o> {
     /// expires.
     fn wait(&mut self, waiter: &mut dyn Waiter, full: bool) -> Result<(), Errno> {
         let now = waiter.now();
-        self.intake.forget_poll();
+        self.intake.prepare_wait();
         self.drain.source_rests(self.intake.awaits_grant());
         let (mut fds, mut timeout) = (Vec::with_capacity(4), None);
         if full {

@@ -7,12 +7,14 @@ use rustix::event::PollFlags;
 
 use super::channel::Channel;
 use super::drain::RETRY;
+use super::edge::Edge;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Outcome, Refusal, Report};
 use crate::request::{Backend, Request};
+use crate::sys;
 use crate::transfer::{
-    Clock as _, Control, Next, Poll, Stepper, Transfer, Turn, Wait, WaitFor, Wakeup,
+    Clock as _, Control, Interest, Next, Poll, Stepper, Transfer, Turn, Wait, WaitFor, Wakeup,
 };
 
 /// The transfer that reads a source.
@@ -23,6 +25,10 @@ pub(crate) struct Intake<'a> {
     next: Next,
     /// The last wait has found the source ready.
     source_polled: bool,
+    /// Changes of a source whose error persists.
+    edge: Option<Edge>,
+    /// Such a source has bytes, or has ended, without a change.
+    is_open: bool,
     /// The number of bytes that it may take from the source before it halts. `None`: no
     /// limit.
     turn: Option<u64>,
@@ -64,6 +70,12 @@ pub(crate) fn longest(wait: &Wait, has_fd: bool) -> Option<Duration> {
         WaitFor::Side(_) if !has_fd => Some(wait.timeout.map_or(RETRY, |time| time.min(RETRY))),
         _ => wait.timeout,
     }
+}
+
+/// Returns whether a wait is one for a change of the source.
+fn is_for_change(interest: &Interest<'_>) -> bool {
+    let is_source = matches!(interest.polled(), Some((_, false)));
+    is_source && interest.edge_triggered[0]
 }
 
 /// Returns the refusal of a transfer that has not begun.
@@ -108,6 +120,8 @@ impl<'a> Intake<'a> {
             poll,
             next: Next::Step,
             source_polled: false,
+            edge: None,
+            is_open: false,
             turn: None,
             taken: 0,
             fruitless: 0,
@@ -257,20 +271,41 @@ impl<'a> Intake<'a> {
             return None;
         };
         let interest = wait.interest(transfer);
-        // A persistent error would end each wait at once.
-        let ready = (interest.polled()).filter(|_| !interest.edge_triggered[0]);
-        let timeout = match interest.always_ready {
+        let ready = match interest.polled() {
+            // A persistent error would end each wait at once.
+            Some(_) if interest.edge_triggered[0] => self.changes(&interest).map(Edge::fd),
+            ready => ready.map(|(fd, _)| fd),
+        };
+        let timeout = match interest.always_ready || self.is_open {
             true => Some(Duration::ZERO),
             false => wait.timeout,
         };
-        Some((Wait { timeout, ..*wait }, ready.map(|(fd, _)| fd)))
+        Some((Wait { timeout, ..*wait }, ready))
     }
 
-    /// Forgets that the last wait has found the source ready. Called before each wait: the
-    /// composition may not have called [`Intake::advance`] since the last one, and another
-    /// process may have taken the bytes.
-    pub(crate) fn forget_poll(&mut self) {
-        self.source_polled = false;
+    /// Returns the changes of the source, if a wait for it is one for its next change.
+    fn changes(&self, interest: &Interest<'_>) -> Option<&Edge> {
+        self.edge.as_ref().filter(|_| is_for_change(interest))
+    }
+
+    /// Called before each wait. Forgets that the last one has found the source ready: the
+    /// composition may not have called [`Intake::advance`] since, and another process may have
+    /// taken the bytes.
+    pub(crate) fn prepare_wait(&mut self) {
+        (self.source_polled, self.is_open) = (false, false);
+        let (Next::Wait(wait), Some(transfer)) = (&self.next, &self.transfer) else {
+            return;
+        };
+        let interest = wait.interest(transfer);
+        if let Some((source, _)) = interest.polled().filter(|_| is_for_change(&interest)) {
+            if self.edge.is_none() {
+                self.edge = Edge::new(source).ok();
+            }
+            // The transfer may not have taken all that the last change has announced.
+            let shown = sys::poll_now(source, PollFlags::IN);
+            let others = PollFlags::IN | PollFlags::HUP;
+            self.is_open = shown.is_ok_and(|shown| shown.shows(others) == Some(true));
+        }
     }
 
     /// Continues after a wait. `shown`: the events of the descriptor from `poll(2)`.
@@ -278,6 +313,14 @@ impl<'a> Intake<'a> {
         let (Next::Wait(wait), Some(transfer)) = (self.next.clone(), &mut self.transfer) else {
             return;
         };
+        let mut shown = shown;
+        if !shown.is_empty()
+            && let Some(edge) = &self.edge
+            && is_for_change(&wait.interest(transfer))
+        {
+            shown = edge.take();
+        }
+        shown.set(PollFlags::IN, self.is_open || shown.contains(PollFlags::IN));
         let wakeup = Wakeup {
             ready: !shown.is_empty(),
             // There are events other than an error.
@@ -330,72 +373,4 @@ impl<'a> Intake<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::os::fd::AsFd;
-
-    use super::*;
-
-    /// As by a server of FUSE. The composition looks for a cancel and at other sources then.
-    #[test]
-    fn a_source_that_is_interrupted_each_time_yields() {
-        const READS: &[libc::c_long] = &[
-            libc::SYS_read,
-            libc::SYS_readv,
-            libc::SYS_pread64,
-            libc::SYS_preadv2,
-            libc::SYS_splice,
-            libc::SYS_sendfile,
-        ];
-        let name = "a_source_that_is_interrupted_each_time_yields";
-        let _dog = testkit::watchdog::watch(name);
-        let mut source = tempfile::tempfile().unwrap();
-        source.write_all(b"never read").unwrap();
-        std::io::Seek::rewind(&mut source).unwrap();
-        let channel = Channel::new(false).unwrap();
-        let request = Request::default();
-        let mut intake = Intake::new(source.as_fd(), &channel, &request, None).unwrap();
-        let mut halts = Vec::new();
-        let advances = || {
-            for _ in 0..3 {
-                intake.advance();
-                halts.push(intake.halt());
-            }
-        };
-        let calls = testkit::midst::refusing(READS, advances, |_| Some(libc::EINTR));
-        let Some(calls) = calls else {
-            return testkit::skip::report(name, "no seccomp_unotify(2) here");
-        };
-        assert_eq!(halts, [Halt::Yield; 3]);
-        assert!(calls > 2 * FRUITLESS as usize, "{calls} calls");
-        // Without the interruptions.
-        intake.advance();
-        assert_eq!(intake.arrived(), 10);
-    }
-
-    /// A process that splices a silent socket into the source holds the lock of that pipe. A
-    /// read would wait for it.
-    #[test]
-    fn an_empty_pipe_is_not_read_while_another_process_has_its_lock() {
-        let name = "an_empty_pipe_is_not_read_while_another_process_has_its_lock";
-        if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
-            return;
-        }
-        let _dog = testkit::watchdog::watch(name);
-        let (source, mut feed) = std::io::pipe().unwrap();
-        let from = source.try_clone().unwrap();
-        let channel = Channel::new(false).unwrap();
-        let request = Request::default();
-        let mut intake = Intake::new(from.as_fd(), &channel, &request, None).unwrap();
-        feed.write_all(b"first").unwrap();
-        intake.advance();
-        assert_eq!((intake.arrived(), intake.halt()), (5, Halt::No));
-        let locked = testkit::locked::Locked::of(source, feed);
-        intake.advance();
-        assert_eq!((intake.arrived(), intake.halt()), (0, Halt::Source));
-        drop(locked.release());
-        intake.resume(PollFlags::IN);
-        intake.advance();
-        assert_eq!(intake.arrived(), 1);
-    }
-}
+mod tests;

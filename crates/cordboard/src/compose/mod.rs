@@ -5,6 +5,7 @@
 mod channel;
 mod content;
 mod drain;
+mod edge;
 mod intake;
 mod wait;
 

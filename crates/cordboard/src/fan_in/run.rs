@@ -231,7 +231,7 @@ impl<'o> Rounds<'_, 'o> {
         let full = (round == Round::Full).then(|| self.order.turn());
         let mut watched = Vec::new();
         for (index, inlet) in self.inlets.iter_mut().enumerate() {
-            inlet.intake.forget_poll();
+            inlet.intake.prepare_wait();
             let halt = inlet.intake.halt();
             match full {
                 // Records are written by this thread, not by the transfer.

@@ -21,7 +21,7 @@ impl Running<'_> {
         {
             return Ok(());
         }
-        self.intake.forget_poll();
+        self.intake.prepare_wait();
         let now = waiter.now();
         let mut timeouts = Vec::new();
         let held_back = self.is_held_back();
