@@ -38,7 +38,8 @@ fn a_buffer_is_used_where_tee_or_splice_is_refused() {
                     assert_eq!(sink.carried, [Carry::Write]);
                 }
                 // The block is in a buffer before the second sink gets it.
-                assert_eq!(sinks[0].0.declined, errno);
+                let first = &sinks[0].0;
+                assert_eq!(first.declined, errno, "{calls:?} {first:?}");
             } else {
                 // The last sink takes pages by splice(2), which is refused.
                 assert_eq!(sinks[2].0.declined, errno);
