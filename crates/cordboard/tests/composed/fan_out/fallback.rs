@@ -38,11 +38,14 @@ fn a_buffer_is_used_where_tee_or_splice_is_refused() {
                     assert_eq!(sink.carried, [Carry::Write]);
                 }
                 // The block is in a buffer before the second sink gets it.
-                let first = &sinks[0].0;
-                assert_eq!(first.declined, errno, "{calls:?} {first:?}");
+                assert_eq!(sinks[0].0.declined, errno);
             } else {
-                // The last sink takes pages by splice(2), which is refused.
-                assert_eq!(sinks[2].0.declined, errno);
+                // The last sink takes pages by splice(2), which is refused. If the user's pipes
+                // leave no room for a block in those before, the block is in a buffer already.
+                let is_written = |sink: usize| sinks[sink].0.carried.contains(&Carry::Write);
+                if ![0, 1].into_iter().any(is_written) {
+                    assert_eq!(sinks[2].0.declined, errno);
+                }
                 assert!(sinks[2].0.carried.contains(&Carry::Write));
             }
         }
