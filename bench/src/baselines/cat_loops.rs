@@ -65,7 +65,7 @@ pub fn broker(path: &str, block: usize, enlarge: Option<usize>) -> Result<()> {
 }
 
 /// The pieces of a second in [`paced`].
-const PIECES: u64 = 100;
+const PIECES: u32 = 100;
 
 /// `splice(2)` at a rate in bytes a second: one piece every 10 ms. Sets the capacity of the reader's
 /// pipe first.
@@ -73,10 +73,10 @@ pub fn paced(path: &str, rate: u64, enlarge: usize) -> Result<()> {
     let file = open(path)?;
     let out = std::io::stdout();
     fcntl_setpipe_size(&out, enlarge)?;
-    let piece = usize::try_from(rate / PIECES)?;
+    let piece = usize::try_from(rate / u64::from(PIECES))?;
     let start = Instant::now();
     for number in 1.. {
-        let due = start + Duration::from_secs(1) * number / u32::try_from(PIECES)?;
+        let due = start + Duration::from_secs(1) * number / PIECES;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let mut left = piece;
         while left > 0 {

@@ -24,6 +24,7 @@ pub mod calls;
 pub mod child;
 pub mod ends;
 pub mod expect;
+pub mod file;
 pub mod filesystem;
 pub mod full;
 pub mod fuse;

@@ -1,13 +1,15 @@
 //! One process that steers the command.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cordboard::Errno;
 use cordboard::cue::{Command, Commands, Limit, Record, Status};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::sys;
 
 /// The number of bytes of waiting records from which no further command is carried out.
 const ENOUGH: usize = 1024;
@@ -143,9 +145,8 @@ impl Client {
 
     /// Returns whether the peer has closed its end.
     fn hangs_up(&self) -> bool {
-        let mut fds = [PollFd::new(&*self.socket, PollFlags::empty())];
-        let done = poll(&mut fds, Some(&Timespec::default()));
-        done.is_ok() && !fds[0].revents().is_empty()
+        let shown = sys::shown_now(self.socket.as_fd(), PollFlags::empty());
+        shown.is_ok_and(|shown| !shown.is_empty())
     }
 
     /// Answers a request of the status that waits.

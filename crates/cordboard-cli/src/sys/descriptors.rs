@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 /// Returns the flags of a descriptor number, such as `FD_CLOEXEC`; `EBADF` if
 /// it is not open. A filter may refuse the call.
 pub fn descriptor_flags(number: RawFd) -> Result<libc::c_int, rustix::io::Errno> {
@@ -41,6 +43,13 @@ pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
             Some(errno) => Err(rustix::io::Errno::from_raw_os_error(errno)),
         },
     }
+}
+
+/// Returns the events that a descriptor shows at this moment.
+pub fn shown_now(fd: BorrowedFd<'_>, events: PollFlags) -> rustix::io::Result<PollFlags> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, events)];
+    poll(&mut fds, Some(&Timespec::default()))?;
+    Ok(fds[0].revents())
 }
 
 /// Returns the bytes that a socket's peer has not acknowledged: `tcp(7)`,

@@ -11,12 +11,13 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketType;
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
 
-use super::script::{HOUR, Script, file_with, real};
+use super::script::{HOUR, Script, real};
 use super::{FanOut, OnSlow, SinkEnded};
 use crate::compose::{Poll, Waiter};
 use crate::report::Ended;
 use crate::request::{Request, Schedule};
 use crate::transfer::{Control, Observer, Progress};
+use testkit::file::file_with;
 
 /// Stores the number of bytes that the slowest sink has accepted.
 struct Written(Arc<AtomicU64>);

@@ -7,11 +7,12 @@ use std::time::Duration;
 use rustix::event::PollFd;
 
 use super::FanOut;
-use super::script::{HOUR, Script, file_with, poll};
+use super::script::{HOUR, Script, poll};
 use crate::compose::Waiter;
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Switches};
+use testkit::file::file_with;
 
 fn limited() -> Request {
     Request {

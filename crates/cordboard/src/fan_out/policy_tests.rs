@@ -10,11 +10,12 @@ use rustix::event::PollFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::run::half;
-use super::script::{HOUR, Script, file_with, poll};
+use super::script::{HOUR, Script, poll};
 use super::{FanOut, OnSlow, SinkEnded};
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Size, Switches};
 use crate::transfer::{Control, Observer, Progress};
+use testkit::file::file_with;
 
 /// A pipe whose ends do not block: (the read end, the write end).
 fn pipe() -> (OwnedFd, OwnedFd) {

@@ -238,10 +238,9 @@ impl Running<'_> {
             return Ok(false);
         };
         let length = block.len();
-        let is_late = |outlet: &Outlet<'_>| outlet.is_live() && !outlet.is_ready();
-        let (late, mut asked): (Vec<_>, Vec<_>) = (self.outlets.iter_mut().enumerate())
+        let (mut asked, late): (Vec<_>, Vec<_>) = (self.outlets.iter_mut().enumerate())
             .filter(|(_, outlet)| outlet.is_live())
-            .partition(|(_, outlet)| is_late(outlet));
+            .partition(|(_, outlet)| outlet.is_ready());
         let mut is_accepted = false;
         for (index, outlet) in &mut asked {
             let before = outlet.delivered;

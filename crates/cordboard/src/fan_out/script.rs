@@ -1,6 +1,5 @@
 //! An injected clock, and waits that a test decides.
 
-use std::fs::File;
 use std::time::Duration;
 
 use rustix::event::PollFd;
@@ -9,12 +8,6 @@ use crate::compose::{Poll, Waiter};
 use crate::errno::Errno;
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
-
-pub(super) fn file_with(bytes: &[u8]) -> File {
-    let file = tempfile::tempfile().unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
-    file
-}
 
 /// A [`Waiter`] that calls a function for each wait, with the number of the wait. A wait with
 /// a timeout of zero is a `poll(2)`, and has no number.

@@ -63,14 +63,11 @@ pub(crate) fn poll_by_select(
     let fds = unsafe { std::slice::from_raw_parts_mut(first, count) };
     let all = fds.iter().enumerate();
     let asked = all.flat_map(|(index, fd)| {
-        let events = [(libc::POLLIN, false), (libc::POLLOUT, true)];
-        let (events, number) = (
-            events
-                .into_iter()
-                .filter(|(event, _)| fd.events & event != 0),
-            fd.fd,
-        );
-        events.map(move |(event, write)| (index, event, (number, write)))
+        let (number, requested) = (fd.fd, fd.events);
+        [(libc::POLLIN, false), (libc::POLLOUT, true)]
+            .into_iter()
+            .filter(move |(event, _)| requested & event != 0)
+            .map(move |(event, write)| (index, event, (number, write)))
     });
     let asked: Vec<_> = asked.collect();
     let numbers: Vec<_> = asked.iter().map(|(_, _, number)| *number).collect();

@@ -1,6 +1,5 @@
 //! Files and paths for the tests of pauses and schedules.
 
-use std::io::{Seek, Write};
 use std::os::fd::AsFd;
 
 use super::Transfer;
@@ -37,10 +36,4 @@ pub(super) fn paths_between_files(test: &str) -> Vec<DataPath> {
     all.filter(works).collect()
 }
 
-/// Creates a file with these bytes, positioned at its start.
-pub(super) fn file_with(bytes: &[u8]) -> std::fs::File {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(bytes).unwrap();
-    file.rewind().unwrap();
-    file
-}
+pub(super) use testkit::file::file_with;

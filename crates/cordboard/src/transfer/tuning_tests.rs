@@ -29,9 +29,7 @@ fn request() -> Request {
 }
 
 fn file_with(bytes: &[u8]) -> OwnedFd {
-    let file = tempfile::tempfile().unwrap();
-    rustix::io::pwrite(&file, bytes, 0).unwrap();
-    file.into()
+    testkit::file::file_with(bytes).into()
 }
 
 /// Reads all bytes on another thread.

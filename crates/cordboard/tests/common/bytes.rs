@@ -28,13 +28,7 @@ pub fn pattern(n: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Returns a file with this content, positioned at its start.
-pub fn file_with(data: &[u8]) -> File {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(data).unwrap();
-    file.rewind().unwrap();
-    file
-}
+pub use testkit::file::file_with;
 
 /// Reads a whole file.
 pub fn content(mut file: &File) -> Vec<u8> {

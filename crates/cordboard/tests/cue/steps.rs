@@ -1,18 +1,13 @@
 //! What the tests of control descriptors do in each step.
 
-use std::io::{Read, Seek, Write};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use cordboard::cue::{Command, Cue, Done, Record, Records, Status};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SendFlags;
 
-pub fn file_with(bytes: &[u8]) -> std::fs::File {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(bytes).unwrap();
-    file.rewind().unwrap();
-    file
-}
+pub use testkit::file::file_with;
 
 /// The bytes of these commands.
 pub fn bytes_of(commands: &[Command]) -> Vec<u8> {

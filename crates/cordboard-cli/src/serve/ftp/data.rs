@@ -5,12 +5,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::budget::Share;
 use super::random;
 use super::waiting::Waited;
+use crate::sys;
 
 /// The longest wait for a connection from the client or to the client.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -48,10 +49,11 @@ impl Mode {
             return;
         }
         passive.until = None;
-        let mut fds = [PollFd::new(&passive.listener, PollFlags::IN)];
-        if !matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..)) {
-            *self = Mode::Unset;
+        let shown = sys::shown_now(passive.listener.as_fd(), PollFlags::IN);
+        if shown.is_ok_and(|shown| !shown.is_empty()) {
+            return;
         }
+        *self = Mode::Unset;
     }
 }
 
@@ -255,6 +257,8 @@ fn accept(
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+
+    use rustix::event::{PollFd, poll};
 
     use super::super::budget::Budget;
     use super::*;

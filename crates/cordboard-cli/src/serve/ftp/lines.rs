@@ -7,9 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, recv};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::sys;
 
 /// The longest line, without its end.
 const LONGEST: usize = 4096;
@@ -203,13 +205,11 @@ impl Lines {
         let Some(fd) = self.fd() else {
             return true;
         };
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN | end)];
-        let done = poll(&mut fds, Some(&Timespec::default()));
-        let events = fds[0].revents();
-        if done.is_err() || events.intersects(end) {
-            return done.is_ok();
-        }
-        events.contains(PollFlags::IN) && self.has_room() && !matches!(self.fill(), Ok(true))
+        let Ok(shown) = sys::shown_now(fd, PollFlags::IN | end) else {
+            return false;
+        };
+        let has_bytes = shown.contains(PollFlags::IN) && self.has_room();
+        shown.intersects(end) || has_bytes && !matches!(self.fill(), Ok(true))
     }
 
     fn has_room(&self) -> bool {
@@ -246,9 +246,7 @@ impl Lines {
         let Some(fd) = self.fd() else {
             return true;
         };
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-        let done = poll(&mut fds, Some(&Timespec::default()));
-        done.is_err() || !fds[0].revents().is_empty()
+        sys::shown_now(fd, PollFlags::OUT).map_or(true, |shown| !shown.is_empty())
     }
 
     /// Sends a reply of one line.

@@ -84,9 +84,8 @@ fn the_rate_is_divided_by_the_weights() {
     }
 }
 
-/// The first step of a new transfer falls into a wait of the one that has moved bytes before.
-#[test]
-fn a_transfer_that_waits_meanwhile_keeps_its_share_beside_a_new_one() {
+/// Returns the shares after a second in which one transfer was alone.
+fn alone_for_a_second() -> (Shares, Vec<Member>) {
     let mut shares = Shares::default();
     let mut members = vec![member(&mut shares, 1, 128 << 10, None)];
     compete(
@@ -96,6 +95,13 @@ fn a_transfer_that_waits_meanwhile_keeps_its_share_beside_a_new_one() {
         Duration::ZERO,
         1000 * MS,
     );
+    (shares, members)
+}
+
+/// The first step of a new transfer falls into a wait of the one that has moved bytes before.
+#[test]
+fn a_transfer_that_waits_meanwhile_keeps_its_share_beside_a_new_one() {
+    let (mut shares, mut members) = alone_for_a_second();
     shares.stepped(members[0].name, 1000 * MS, true);
     members.insert(0, member(&mut shares, 1, 128 << 10, None));
     let before = members[1].taken;
@@ -141,15 +147,7 @@ fn a_transfer_that_returns_each_grant_delays_no_other() {
 
 #[test]
 fn a_later_transfer_gets_its_share_and_no_more() {
-    let mut shares = Shares::default();
-    let mut members = vec![member(&mut shares, 1, 128 << 10, None)];
-    compete(
-        &mut shares,
-        &mut members,
-        1 << 30,
-        Duration::ZERO,
-        1000 * MS,
-    );
+    let (mut shares, mut members) = alone_for_a_second();
     members.push(member(&mut shares, 1, 128 << 10, None));
     let before = members[0].taken;
     compete(&mut shares, &mut members, 1 << 30, 1000 * MS, 2000 * MS);
