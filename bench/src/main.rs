@@ -21,7 +21,7 @@ use cli::{Action, Cli, Run};
 use experiments::Experiment;
 use harness::env::Environment;
 use harness::tools::Tools;
-use harness::{Bench, prune, record, runs, summary, sys};
+use harness::{Bench, memory, prune, record, runs, summary, sys};
 
 fn main() -> ExitCode {
     act().unwrap_or_else(|error| {
@@ -59,6 +59,7 @@ fn run_all(run: &Run) -> Result<ExitCode> {
     sys::reserve_low_descriptors()?;
     sys::end_orderly_on_signals()?;
     let tools = Tools::find()?;
+    let _kept = (!run.options().quick).then(memory::Kept::new);
     let mut failed = false;
     for experiment in chosen {
         eprintln!("# {}", experiment.name);

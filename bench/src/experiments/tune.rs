@@ -32,6 +32,8 @@ const FIRST_CHOICE: &str = "first choice";
 const ROUNDS: usize = 5;
 /// The lengths of shorter transfers, which the controller must not slow down.
 const SHORTER: [u64; 2] = [64 << 20, 512 << 20];
+/// How many of the fixed settings run after the first round, with all of them.
+const KEPT: usize = 4;
 const PLAIN: &str = "read/write 128K";
 const BLOCKS: [&str; 5] = ["64K", "128K", "256K", "512K", "1M"];
 
@@ -51,7 +53,8 @@ const SINKS: [(To, &str); 5] = [
     (To::Null, "null"),
 ];
 
-/// The name of a setting beside busy processes ends with this.
+/// The ends of the names of settings.
+const QUIET: &str = " (quiet)";
 const BUSY: &str = " (busy)";
 
 fn run(bench: &mut Bench) -> Result<()> {
@@ -69,7 +72,10 @@ fn run(bench: &mut Bench) -> Result<()> {
             }
             let size = size_of(bench, from, to);
             let name = format!("{from_name} to {to_name}");
-            let names = [name.clone(), format!("{name}{BUSY}")];
+            let names = [QUIET, BUSY].map(|end| format!("{name}{end}"));
+            for shorter in SHORTER.into_iter().filter(|_| all) {
+                short(bench, (from, to), &name, shorter)?;
+            }
             if !names.iter().any(|name| bench.wants(name)) {
                 continue;
             }
@@ -78,16 +84,11 @@ fn run(bench: &mut Bench) -> Result<()> {
                 content = files::make(&source, size)?;
             }
             let expected = expected(from, to, content, size)?;
-            for (name, is_busy) in names.into_iter().zip([false, true]) {
+            for (setting, is_busy) in names.into_iter().zip([false, true]) {
                 if is_busy && !all && row > 0 {
                     continue;
                 }
-                pair(bench, (from, to), name, expected, is_busy)?;
-            }
-            if all {
-                for shorter in SHORTER {
-                    short(bench, (from, to), from_name, to_name, shorter)?;
-                }
+                pair(bench, (from, to), setting, expected, is_busy)?;
             }
         }
     }
@@ -95,8 +96,9 @@ fn run(bench: &mut Bench) -> Result<()> {
     bench.notes.push(format!(
         "{} to /dev/null and to streams, {} from a cold file and to a file. The time is from \
          the start of the command until the sink has reached the end of file. The grid has each \
-         path with each block size, fixed. The fastest of it is chosen by every other round, and \
-         compared in the rounds between them. Busy: beside a busy process on each core.",
+         path with each block size, fixed. After the first round only the {KEPT} fastest of it run. \
+         The fastest is chosen by every other round, and compared in the rounds between them. \
+         Busy: beside a busy process on each core.",
         files::size_text(size_of(bench, From::Cached, To::Null)),
         files::size_text(size_of(bench, From::Cold, To::File)),
     ));
@@ -106,7 +108,7 @@ fn run(bench: &mut Bench) -> Result<()> {
 /// A copy of a file must fit into memory beside the file, and a disk is slow.
 fn size_of(bench: &Bench, from: From, to: To) -> u64 {
     match from == From::Cold || to == To::File {
-        true => bench.size(2 << 30, 64 << 20),
+        true => bench.size(1 << 30, 64 << 20),
         false => bench.size(8 << 30, 64 << 20),
     }
 }
@@ -128,14 +130,8 @@ fn expected(from: From, to: To, file: Content, size: u64) -> Result<Content> {
 }
 
 /// Measures one pair with fewer bytes, without the grid.
-fn short(
-    bench: &mut Bench,
-    (from, to): (From, To),
-    from_name: &str,
-    to_name: &str,
-    size: u64,
-) -> Result<()> {
-    let name = format!("{from_name} to {to_name}, {}", files::size_text(size));
+fn short(bench: &mut Bench, (from, to): (From, To), pair: &str, size: u64) -> Result<()> {
+    let name = format!("{pair} ({})", files::size_text(size));
     if !bench.wants(&name) {
         return Ok(());
     }
@@ -199,7 +195,8 @@ fn pair(
         rounds: if bench.options.quick { 1 } else { ROUNDS },
     };
     let mut last = String::new();
-    bench.measure(
+    bench.measure_fastest(
+        KEPT,
         &setting,
         &contestants(&tools, (from, to), places.size),
         |turn| {
@@ -273,7 +270,10 @@ fn contestants(tools: &Tools, (from, to): (From, To), size: u64) -> Vec<Contesta
             let args = format!("{ends} --route {path} --block {block}");
             let grid = tools.ours(&format!("{path} {block}"), &args);
             all.push(Contestant {
-                role: Role::Baseline,
+                role: match grid.name == PLAIN {
+                    true => Role::Reference,
+                    false => Role::Baseline,
+                },
                 ..grid
             });
         }

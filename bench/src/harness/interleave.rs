@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use anyhow::{Result, bail, ensure};
 
 use super::bench::Bench;
-use super::contestant::Contestant;
+use super::contestant::{Contestant, Role};
 use super::cpu;
 use super::digest::Content;
 use super::series::{Failed, Sample, Series, SettingResult};
@@ -71,6 +71,23 @@ impl Bench {
         &mut self,
         setting: &Setting,
         contestants: &[Contestant],
+        once: impl FnMut(&Turn<'_>) -> Result<Sample>,
+    ) -> Result<()> {
+        self.measure_fastest(usize::MAX, setting, contestants, once)
+    }
+
+    /// As [`measure`](Bench::measure), but only the `kept` fastest baselines of the first
+    /// measured round run in the other rounds, and no baseline in the verifying one: for many
+    /// baselines that are settings of one program.
+    ///
+    /// # Errors
+    ///
+    /// Only an interrupt by a signal.
+    pub fn measure_fastest(
+        &mut self,
+        kept: usize,
+        setting: &Setting,
+        contestants: &[Contestant],
         mut once: impl FnMut(&Turn<'_>) -> Result<Sample>,
     ) -> Result<()> {
         if !self.wants(&setting.name) {
@@ -95,6 +112,11 @@ impl Bench {
             running.len()
         );
 
+        let baselines = running
+            .iter()
+            .filter(|(c, _)| c.role == Role::Baseline)
+            .count();
+
         let mut failed = Vec::new();
         let mut passes = vec![(Pass::Verify, 0)];
         if self.counting.is_ok() {
@@ -102,10 +124,20 @@ impl Bench {
         }
         passes.extend((0..rounds).map(|round| (Pass::Timed, round)));
         let counts = self.path("instructions");
+        let mut resting: Vec<String> = Vec::new();
         for (pass, round) in passes {
+            if pass == Pass::Timed && round == 1 {
+                resting = slower(running.iter().map(|(_, series)| series), kept);
+            }
             for (place, index) in order(running.len(), round).into_iter().enumerate() {
                 let (contestant, series) = &mut running[index];
-                if failed.iter().any(|f: &Failed| f.name == contestant.name) {
+                let name = &contestant.name;
+                let is_unverified =
+                    pass == Pass::Verify && kept < baselines && contestant.role == Role::Baseline;
+                if is_unverified
+                    || resting.contains(name)
+                    || failed.iter().any(|f: &Failed| f.name == *name)
+                {
                     continue;
                 }
                 let prefix = match pass {
@@ -155,6 +187,15 @@ impl Bench {
     }
 }
 
+/// Returns the names of all baselines but the `kept` fastest ones.
+fn slower<'s>(all: impl Iterator<Item = &'s Series>, kept: usize) -> Vec<String> {
+    let mut baselines: Vec<&Series> = all.filter(|s| s.role == Role::Baseline).collect();
+    let median = |s: &Series| s.median().unwrap_or(f64::INFINITY);
+    baselines.sort_by(|a, b| median(a).total_cmp(&median(b)));
+    let slower = baselines.into_iter().skip(kept);
+    slower.map(|series| series.name.clone()).collect()
+}
+
 /// The order of a round. Every round starts with the next contestant, and every
 /// second round is reversed, so that a contestant has different predecessors.
 fn order(n: usize, round: usize) -> Vec<usize> {
@@ -201,7 +242,29 @@ fn checked(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::contestant::Role;
+
+    #[test]
+    fn the_slower_baselines_rest() {
+        let series = |name: &str, role, wall| Series {
+            samples: vec![(
+                0,
+                Sample {
+                    wall,
+                    ..Sample::default()
+                },
+            )],
+            ..Series::empty(&Contestant::new(name, role, "c", ""))
+        };
+        let all = [
+            series("a", Role::Baseline, 3.0),
+            series("b", Role::Baseline, 1.0),
+            series("ours", Role::Ours, 9.0),
+            series("c", Role::Baseline, 2.0),
+        ];
+        assert_eq!(slower(all.iter(), 1), ["c", "a"]);
+        assert_eq!(slower(all.iter(), 2), ["a"]);
+        assert!(slower(all.iter(), usize::MAX).is_empty());
+    }
 
     #[test]
     fn every_contestant_runs_in_every_round() {

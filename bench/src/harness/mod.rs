@@ -13,6 +13,7 @@ pub mod launch;
 pub mod load;
 pub mod loopfs;
 pub mod mapping;
+pub mod memory;
 pub mod network;
 pub mod profile;
 pub mod prune;

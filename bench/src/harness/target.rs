@@ -147,10 +147,12 @@ impl Target {
 
     /// The best of those it is compared with, by the measure or by the rate.
     fn best<'r>(&self, setting: &'r SettingResult) -> Option<&'r Series> {
+        // Slower baselines may have run in the first round only.
+        let rounds = setting.series.iter().map(|s| s.samples.len()).max();
         let those = setting.series.iter();
         let those = those.filter(|s| match &self.against {
             Against::Best(names) => names.contains(&s.name.as_str()),
-            _ => s.role == Role::Baseline,
+            _ => s.role == Role::Baseline && Some(s.samples.len()) == rounds,
         });
         let values = |s: &Series| match &self.against {
             Against::FastestBaseline => of_rounds(s.walls(), 0),
