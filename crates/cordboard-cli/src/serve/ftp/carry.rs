@@ -5,15 +5,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cordboard::cue::{Command, Done, Record, Records, State, Status};
-use cordboard::{
-    Control, Cue, DataPath, Ended, Errno, Request, Running, Schedule, Side, Stage, Transfer,
-};
+use cordboard::{Control, Cue, DataPath, Ended, Errno, Request, Schedule, Side, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::asked::{Asked, so_far};
+use super::head::Head;
 use super::lines::Lines;
 use super::listed::{self, Listed, Seen};
+use super::mover::Mover;
 use super::progress::{self, Client, Progress};
 use super::server::Server;
 use crate::request;
@@ -38,89 +38,19 @@ pub struct Carried {
 }
 
 impl Carried {
+    /// Stores the end of a transfer without a stage.
+    fn end(&mut self, done: &Done) {
+        self.written = done.written;
+        self.complete = done.ended == Ended::Eof && done.stranded == 0;
+        (self.failed, self.errno) = (done.failed, done.errno);
+        self.path = done.path;
+    }
+
     /// Stores why the client does not want the transfer any more, if it does not.
     fn give_up(&mut self, why: Option<Why>) {
         self.aborted |= why == Some(Why::Abort);
         self.given_up |= matches!(why, Some(Why::Abort | Why::Closed));
     }
-}
-
-/// The transfer that moves the bytes.
-pub enum Mover {
-    /// A control descriptor, and the records that have arrived.
-    Cue(Cue, Records),
-    /// A stage changes the bytes.
-    Staged(Running, Control),
-}
-
-impl Mover {
-    fn new(
-        source: OwnedFd,
-        sink: OwnedFd,
-        stage: Option<Stage>,
-        rate: u64,
-        interval: Duration,
-    ) -> Result<Mover, Errno> {
-        let Some(stage) = stage else {
-            let cue = cue_of(source, sink)?;
-            if rate > 0 {
-                cue.send(Command::Rate(rate))?;
-            }
-            cue.send(Command::Progress(interval.as_millis() as u32))?;
-            cue.send(Command::WriteToEnd)?;
-            return Ok(Mover::Cue(cue, Records::default()));
-        };
-        let errno = |failure: &cordboard::Failure| failure.report.errno.unwrap_or(Errno::EINVAL);
-        let control = Control::new()?;
-        control.set_schedule(Schedule::rate(rate));
-        let transfer = Transfer::owning(source, sink, Request::default()).map_err(|f| errno(&f))?;
-        let transfer = transfer.stage(stage).map_err(|f| errno(&f))?;
-        let running = transfer.control(&control).start().map_err(|f| errno(&f))?;
-        Ok(Mover::Staged(running, control))
-    }
-
-    /// Requests a report. Returns whether one will arrive: the count of a transfer with a stage
-    /// is read at each event. If the request fails, the next report of the progress answers it.
-    pub fn request_status(&self) -> bool {
-        match self {
-            Mover::Cue(cue, _) => {
-                let _ = cue.send(Command::Status);
-                true
-            }
-            Mover::Staged(..) => false,
-        }
-    }
-
-    fn cancel(&self) {
-        let _ = self.steer(Command::Cancel);
-    }
-
-    /// Carries out a command of a steering client.
-    pub fn steer(&self, command: Command) -> Result<(), Errno> {
-        match (self, command) {
-            (Mover::Cue(cue, _), command) => cue.send(command),
-            (Mover::Staged(running, _), Command::Cancel) => {
-                running.cancel();
-                Ok(())
-            }
-            (Mover::Staged(_, control), command) => control::apply(control, command),
-        }
-    }
-
-    /// Sets the interval at which the cue reports its progress, and requests a report.
-    pub fn report_every(&self, interval: Duration) {
-        if let Mover::Cue(cue, _) = self {
-            let sent = cue.send(Command::Progress(interval.as_millis() as u32));
-            let _ = sent.and_then(|()| cue.send(Command::Status));
-        }
-    }
-}
-
-/// Creates a cue, which uses duplicates, and closes both descriptors before a command is sent. Some
-/// file systems report an error once, at the first close(2) after a write: it must be that of the
-/// service.
-fn cue_of(source: OwnedFd, sink: OwnedFd) -> Result<Cue, Errno> {
-    Cue::new(&source, &sink)
 }
 
 /// Moves all bytes from source to sink. The client can abort the transfer. `label` names the transfer for `cordboard top`.
@@ -139,6 +69,17 @@ pub fn carry(
         Some(_) => None,
     };
     let interval = progress::interval(server.idle);
+    let mut watch = Watch::new(total, label, interval);
+    if stage.is_none() && server.rate == 0 && client.received.is_none() {
+        watch.head = Head::send(&source, &sink);
+        carried.written = watch.head.written;
+        if let Some(done) = watch.head.done {
+            carried.end(&done);
+            watch.seen.last.written = done.written;
+            watch.last(lines, &mut carried);
+            return carried;
+        }
+    }
     let mut mover = match Mover::new(source, sink, stage, server.rate, interval) {
         Ok(mover) => mover,
         Err(errno) => {
@@ -146,17 +87,12 @@ pub fn carry(
             return carried;
         }
     };
-    let mut watch = Watch::new(total, label, interval);
     loop {
-        let has_ended = advance(&mut mover, &mut carried, &mut watch);
-        if has_ended {
-            watch.look(lines);
-            carried.give_up(watch.given_up(lines));
-        }
-        watch.answer(lines, has_ended);
-        if has_ended {
+        if advance(&mut mover, &mut carried, &mut watch) {
+            watch.last(lines, &mut carried);
             break;
         }
+        watch.answer(lines, false);
         // Before the wait: clients may wait for the report that has just arrived.
         watch.steer(server, &mover);
         watch.wait(server, lines, &mover);
@@ -198,6 +134,8 @@ struct Watch {
     /// What the steering clients have commanded.
     commanded: Cell<Commanded>,
     total: Option<u64>,
+    /// What was sent before the control descriptor. It is part of all counts.
+    head: Head,
     /// The name for `cordboard top`, until the transfer is listed.
     label: Option<String>,
     start: Instant,
@@ -217,6 +155,7 @@ impl Watch {
             seen: Seen::nothing(),
             commanded: Cell::default(),
             total,
+            head: Head::default(),
             label: Some(label),
             start: Instant::now(),
             listed: None,
@@ -346,6 +285,13 @@ impl Watch {
         }
     }
 
+    /// Handles what has arrived together with the end of the data.
+    fn last(&mut self, lines: &mut Lines, carried: &mut Carried) {
+        self.look(lines);
+        carried.give_up(self.given_up(lines));
+        self.answer(lines, true);
+    }
+
     /// Reads what has arrived together with the end of the data.
     fn look(&mut self, lines: &mut Lines) {
         self.closed |= lines.has_ended();
@@ -404,15 +350,13 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
     loop {
         while let Some(record) = records.next() {
             match record {
-                Record::Status(status) => watch.see(status),
+                Record::Status(status) => watch.see(watch.head.before_status(status)),
                 Record::Done(done) => {
+                    let done = watch.head.before_done(done);
                     let mut last = watch.seen.last;
                     last.written = done.written;
                     watch.see(last);
-                    carried.written = done.written;
-                    carried.complete = done.ended == Ended::Eof && done.stranded == 0;
-                    (carried.failed, carried.errno) = (done.failed, done.errno);
-                    carried.path = done.path;
+                    carried.end(&done);
                     watch.end_clients(done);
                     return true;
                 }

@@ -9,7 +9,7 @@ use cordboard::cue::{Command, Done, Limit, Record, Status};
 use cordboard::{Control, Errno, Schedule};
 use rustix::event::PollFlags;
 
-use super::carry::Mover;
+use super::mover::Mover;
 use crate::registry::{Directory, Listening};
 use crate::steering::{Clients, Commanded, Steered, control};
 

@@ -138,7 +138,7 @@ fn the_descriptors_are_closed_before_the_first_command() {
     let link_of = |fd: &str| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
     let links =
         [source.as_fd(), sink.as_fd()].map(|fd| link_of(&fd.as_raw_fd().to_string()).unwrap());
-    let _cue = cue_of(source.into(), sink.into()).unwrap();
+    let _cue = super::super::mover::cue_of(source.into(), sink.into()).unwrap();
     let all = std::fs::read_dir("/proc/self/fd").unwrap();
     let numbers = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let open: Vec<_> = numbers.filter_map(|number| link_of(&number)).collect();

@@ -1,0 +1,193 @@
+//! The first bytes of a download, which the session's thread sends.
+//!
+//! A control descriptor takes several wake-ups of threads until its first byte and after its
+//! last one. On an idle machine these take longer than a small file. So the first bytes are sent
+//! before: a small file is complete then, and the client of a longer one is busy meanwhile.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, OwnedFd};
+
+use cordboard::cue::{Done, Status};
+use cordboard::{Outcome, Request, Stepping, Transfer};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::FileType;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+/// The number of bytes after which the control descriptor takes over.
+const MOST: u64 = 1 << 20;
+/// The file system of files in memory. `RWF_NOWAIT` is refused there.
+const TMPFS: u64 = 0x0102_1994;
+
+/// What was sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Head {
+    pub read: u64,
+    pub written: u64,
+    /// The end, if the control descriptor has nothing left to do.
+    pub done: Option<Done>,
+}
+
+impl Head {
+    /// Sends the first bytes of a file that is cached, as far as the socket accepts them at once.
+    pub fn send(source: &OwnedFd, sink: &OwnedFd) -> Head {
+        if !reads_at_once(source) {
+            return Head::default();
+        }
+        // What is refused here is also refused to the control descriptor, which reports it.
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default());
+        match transfer.and_then(Transfer::stepping) {
+            Ok(stepping) => Head::steps(stepping),
+            Err(_) => Head::default(),
+        }
+    }
+
+    fn steps(mut stepping: Stepping<'_>) -> Head {
+        while stepping.is_due() && stepping.progress().written < MOST {
+            if let Some(outcome) = stepping.step() {
+                return Head::of(&outcome, true);
+            }
+        }
+        // The file is rewound to the first byte that the socket has not accepted.
+        stepping.cancel();
+        loop {
+            if let Some(outcome) = stepping.step() {
+                return Head::of(&outcome, outcome.report.stranded > 0);
+            }
+            if !stepping.is_due() {
+                let _ = poll(&mut [PollFd::new(&stepping, PollFlags::IN)], None);
+            }
+        }
+    }
+
+    fn of(outcome: &Outcome, is_end: bool) -> Head {
+        Head {
+            read: outcome.report.read,
+            written: outcome.report.written,
+            done: is_end.then(|| Done::of(1, &outcome.report)),
+        }
+    }
+
+    /// Adds these bytes to a status of the control descriptor.
+    pub fn before_status(&self, mut status: Status) -> Status {
+        status.read += self.read;
+        status.written += self.written;
+        status
+    }
+
+    /// Adds these bytes to the end of the control descriptor's transfer.
+    pub fn before_done(&self, mut done: Done) -> Done {
+        done.read += self.read;
+        done.written += self.written;
+        done
+    }
+}
+
+/// Returns whether a read of this file does not wait: it is in memory, or its next page is in the
+/// page cache. A file of a server that does not answer would block the session.
+fn reads_at_once(file: &OwnedFd) -> bool {
+    let about = rustix::fs::fstat(file).map(|about| FileType::from_raw_mode(about.st_mode));
+    if about != Ok(FileType::RegularFile) {
+        return false;
+    }
+    let Ok(position) = rustix::fs::tell(file) else {
+        return false;
+    };
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    match preadv2(file, &mut parts, position, ReadWriteFlags::NOWAIT) {
+        Ok(_) => true,
+        Err(Errno::OPNOTSUPP) => {
+            let about = rustix::fs::fstatfs(file.as_fd());
+            about.is_ok_and(|about| about.f_type as u64 & 0xffff_ffff == TMPFS)
+        }
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read as _, Seek as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use cordboard::Ended;
+
+    use super::*;
+
+    fn file(bytes: u64) -> OwnedFd {
+        let fd = rustix::fs::memfd_create("head", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = File::from(fd);
+        let content: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+        file.write_all(&content).unwrap();
+        file.rewind().unwrap();
+        file.into()
+    }
+
+    fn pair() -> (OwnedFd, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        (near.into(), far)
+    }
+
+    #[test]
+    fn a_small_file_is_sent_whole() {
+        for bytes in [0, 1, 5000] {
+            let (sink, mut client) = pair();
+            let head = Head::send(&file(bytes), &sink);
+            assert_eq!((head.read, head.written), (bytes, bytes));
+            let done = head.done.unwrap();
+            assert_eq!((done.ended, done.written), (Ended::Eof, bytes));
+            drop(sink);
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).unwrap();
+            assert_eq!(got.len() as u64, bytes);
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_long_file_begins_where_the_head_ends() {
+        let (sink, mut client) = pair();
+        let source = file(4 << 20);
+        let head = Head::send(&source, &sink);
+        assert!(head.done.is_none());
+        assert_eq!(head.read, head.written);
+        assert_eq!(rustix::fs::tell(&source).unwrap(), head.written);
+        drop(sink);
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len() as u64, head.written);
+        assert!(
+            (0_u64..)
+                .zip(&got)
+                .all(|(n, byte)| *byte == (n % 251) as u8)
+        );
+    }
+
+    #[test]
+    fn a_client_that_has_left_ends_it() {
+        let (sink, client) = pair();
+        drop(client);
+        let done = Head::send(&file(5000), &sink).done.unwrap();
+        assert_eq!(done.ended, Ended::Error);
+        assert_eq!(done.errno, Some(cordboard::Errno::EPIPE));
+    }
+
+    #[test]
+    fn what_may_wait_is_left_to_the_control_descriptor() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (sink, _client) = pair();
+        assert_eq!(Head::send(&reader.into(), &sink).written, 0);
+        drop(writer);
+    }
+
+    #[test]
+    fn counts_are_those_of_both_parts() {
+        let head = Head {
+            read: 5,
+            written: 4,
+            done: None,
+        };
+        let status = head.before_status(Status::idle());
+        assert_eq!((status.read, status.written), (5, 4));
+    }
+}
