@@ -31,11 +31,45 @@ fn joined(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
 /// Whether a connection is closed: its state is `TCP_CLOSE`. `None`: this is not TCP,
 /// or a filter refuses the query.
 pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
-    // From tcp_states.h. The state is the first byte of `struct tcp_info`, of which the
-    // kernel writes as much as fits.
+    // From tcp_states.h. The state is the first byte.
     const CLOSE: u8 = 7;
     let mut info = [0u8; 8];
-    let mut length = size_of_val(&info) as libc::socklen_t;
+    tcp_info(fd, &mut info).map(|_| info[0] == CLOSE)
+}
+
+/// How far the peer of a TCP connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TcpProgress {
+    /// The bytes that it has acknowledged.
+    pub(crate) acknowledged: u64,
+    /// Its free receive buffer: the window that it advertises.
+    pub(crate) free: u64,
+}
+
+/// Returns how far the peer of a connection is. `None`: this is not TCP, a filter refuses the
+/// query, or the kernel does not report the window (`tcpi_snd_wnd`, since Linux 5.4).
+pub(crate) fn tcp_progress(fd: BorrowedFd<'_>) -> Option<TcpProgress> {
+    // Offsets in `struct tcp_info` of include/uapi/linux/tcp.h: `tcpi_bytes_acked`, since Linux
+    // 4.1, and `tcpi_snd_wnd`.
+    const ACKNOWLEDGED: usize = 120;
+    const WINDOW: usize = 228;
+    let mut info = [0u8; WINDOW + 4];
+    let length = tcp_info(fd, &mut info)?;
+    if length < info.len() {
+        return None;
+    }
+    let acknowledged = info[ACKNOWLEDGED..].first_chunk()?;
+    let window = info[WINDOW..].first_chunk()?;
+    Some(TcpProgress {
+        acknowledged: u64::from_ne_bytes(*acknowledged),
+        free: u32::from_ne_bytes(*window).into(),
+    })
+}
+
+/// Reads the first bytes of `struct tcp_info`: the kernel writes as much as fits. Returns the
+/// number of bytes written.
+fn tcp_info(fd: BorrowedFd<'_>, info: &mut [u8]) -> Option<usize> {
+    let mut length = info.len() as libc::socklen_t;
     // SAFETY: `info` is valid for `length` bytes.
     let done = unsafe {
         libc::getsockopt(
@@ -46,7 +80,7 @@ pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
             &raw mut length,
         )
     };
-    (done == 0).then_some(info[0] == CLOSE)
+    (done == 0).then_some(length as usize)
 }
 
 /// Returns whether the kernel makes TLS records of the bytes sent to this socket (`TCP_ULP`,

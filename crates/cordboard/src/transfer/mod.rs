@@ -1,6 +1,7 @@
 //! One running splice: the paper's splice descriptor. All state of a transfer is in
 //! one value, so any thread can run it.
 
+mod arrivals;
 mod auto;
 mod call;
 mod control;

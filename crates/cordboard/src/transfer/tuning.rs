@@ -4,15 +4,16 @@
 use std::time::Duration;
 
 use super::Transfer;
+use super::arrivals::Arrivals;
 use super::control::Control;
 use super::wait::Clock;
-use super::ways::{PIECES, Tuning, Ways};
+use super::ways::{OTHER_BUFFERS, PIECES, TCP_BUFFERS, Tuning, Ways};
 use crate::endpoint::Kind;
 use crate::path;
 use crate::plan::slower_calls_cost;
 use crate::report::{Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Switches, Tune};
-use crate::sys::{monotonic, thread_time};
+use crate::sys::{monotonic, tcp_progress, thread_time};
 use crate::tune::{Controller, Found, Goal, Key, Search};
 
 /// The number of bytes after which a transfer begins to measure.
@@ -63,7 +64,10 @@ impl Transfer<'_> {
             paths,
             // Smaller pieces are slower.
             only_largest: slower_calls_cost(self.flow.source.kind(), &self.request),
-            has_tcp: [self.flow.source.kind(), self.flow.sink.kind()].contains(&Kind::Tcp),
+            backlog: match key.kinds.contains(&Kind::Tcp) {
+                true => TCP_BUFFERS,
+                false => OTHER_BUFFERS,
+            },
         };
         let here = ways.arm(*current, Ways::piece_of(step.piece()?))?;
         let known = Found::recall(&key, now);
@@ -84,6 +88,7 @@ impl Transfer<'_> {
             key,
             last: (now, self.flow.written()),
             spent: Duration::ZERO,
+            arrivals: (self.flow.sink.kind() == Kind::Tcp).then(Arrivals::default),
             changes: true,
         })
     }
@@ -169,7 +174,17 @@ impl Transfer<'_> {
             true => of_steps,
             false => thread_time(),
         };
-        let bytes = written.saturating_sub(written_before);
+        let bytes = match &mut tuning.arrivals {
+            None => written.saturating_sub(written_before),
+            Some(arrivals) => {
+                let query = || tcp_progress(self.flow.sink.fd());
+                let Some(bytes) = arrivals.until(written, query) else {
+                    return;
+                };
+                tuning.ways.backlog = arrivals.backlog().unwrap_or(TCP_BUFFERS);
+                bytes
+            }
+        };
         let left = tuning.ends_at.saturating_sub(written);
         tuning.changes = (tuning.controller).learn(&tuning.ways, now, &mut spent, bytes, left);
     }

@@ -28,6 +28,12 @@ pub(crate) trait Arms {
         self.in_flight(arm)
     }
 
+    /// Returns the gain of the rate, in 1/1024, that a change requires in addition to a real
+    /// difference: windows are short, and what a setting leaves behind affects the next one.
+    fn reserve(&self, _from: Arm, _to: Arm) -> u64 {
+        0
+    }
+
     /// Returns the setting with about half of the bytes in flight, or the same one if
     /// there is none.
     fn shrink(&self, arm: Arm) -> Arm {

@@ -1,23 +1,15 @@
 //! Hill climbing between settings, by measurements that vary.
 
+mod judge;
+
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::Goal;
 use super::arms::{Arm, Arms, is_soon_done};
-use super::record::{CHANGED, CHEAPER, MEMORY, Record, excess, scaled};
+use super::record::{CHANGED, MEMORY, Record, excess, scaled};
 use super::window::{BYTES, Extent, Sample, Window, per_mebibyte};
 
-/// A smaller gain of the rate is ignored, even without variation, in 1/1024.
-const MARGIN: u64 = 31;
-/// A rate that is lower by at most this counts as the same, in 1/1024. It is less than
-/// [`MARGIN`], so that two settings are never each better than the other.
-const SAME_RATE: u64 = 15;
-/// The maximum number of samples of a setting that is not the best one. Further ones are
-/// taken only in probes.
-const TRIES: u64 = 4;
-/// A setting is faster if the difference exceeds this number of half standard errors.
-const ERRORS: u64 = 3;
 /// If the rates of the best setting before and after another one differ by more than this, in
 /// 1/1024, the conditions have changed between them, and the other one is not compared.
 const UNSTEADY: u64 = 340;
@@ -27,10 +19,6 @@ const BETWEEN_PROBES: [u32; 4] = [64, 96, 128, 192];
 /// After this number of consecutive changes of the best setting, all settings are measured again.
 const IN_A_ROW: u32 = 3;
 
-/// The neighbours of a setting are measured if it is slower than the best one by at most
-/// this, in 1/1024.
-const WORTH_A_STEP: u64 = 320;
-
 /// The number of windows, and of their bytes, before another setting is measured, unless the
 /// transfer is known to be [`LONG`]. A transfer that ends before has nothing from a measurement,
 /// and pays nothing.
@@ -38,6 +26,11 @@ const FIRST_WINDOWS: u32 = 6;
 const FIRST_BYTES: u64 = 48 << 20;
 /// The number of bytes left of a transfer that begins to measure at once.
 const LONG: u64 = 512 << 20;
+
+/// The windows with the best setting between two measurements of others are the mean difference of
+/// such windows, squared and divided by this. A change of the setting may disturb a peer for some
+/// time.
+const PER_REST: u64 = 8192;
 
 /// The loss through measurements that is accepted at any time, in bytes.
 const FREE: u64 = 64 << 20;
@@ -72,6 +65,11 @@ pub(crate) struct Controller {
     /// The last window with the best setting, and the one with another setting after it.
     before: Option<Sample>,
     other: Option<(Arm, Sample)>,
+    /// How much the rates of two windows of the best setting differ that have a window of another
+    /// one between them, in 1/1024: the mean, and the number of such pairs.
+    flutter: (u64, u64),
+    /// The number of windows with the best setting since another one was measured.
+    undisturbed: u64,
     /// The numbers of consecutive windows in which the best setting was much slower, or much
     /// faster, than its mean.
     slow: u32,
@@ -110,6 +108,8 @@ impl Controller {
             first_level: None,
             before: None,
             other: None,
+            flutter: (0, 0),
+            undisturbed: 0,
             slow: 0,
             fast: 0,
             doubted: None,
@@ -131,6 +131,7 @@ impl Controller {
         Controller {
             records: self.records.clone(),
             doublings: self.doublings,
+            flutter: self.flutter,
             rested: self.rested,
             probes: self.probes,
             windows: self.windows,
@@ -186,10 +187,12 @@ impl Controller {
         };
         if is_other {
             self.other = Some((self.current, sample));
+            self.undisturbed = 0;
         } else {
+            self.undisturbed += 1;
             self.compare(sample);
             self.follow(sample);
-            let others = (0..self.records.len()).filter(|arm| self.is_better(*arm));
+            let others = (0..self.records.len()).filter(|arm| self.is_better(arms, *arm));
             if let Some(arm) = others.max_by_key(|arm| self.records[*arm].rate()) {
                 self.make_best(arm);
             }
@@ -260,6 +263,7 @@ impl Controller {
             true => (rate, cost),
             false => (before.rate.min(after.rate), before.cost.max(after.cost)),
         };
+        self.flutter = flutter(self.flutter, before.rate.abs_diff(after.rate), rate);
         let more = excess(usual, sample.rate) + excess(sample.cost, price);
         let lost = u128::from(sample.bytes) * more / 1024;
         self.lost = (self.lost).saturating_add(u64::try_from(lost).unwrap_or(u64::MAX));
@@ -346,66 +350,6 @@ impl Controller {
         (self.slow, self.fast, self.doubted) = (0, 0, None);
     }
 
-    /// Returns whether a setting is better than the best one, by more than both vary.
-    fn is_better(&self, arm: Arm) -> bool {
-        let (a, b) = (&self.records[arm], &self.records[self.best]);
-        if arm == self.best || !a.is_measured() || !b.is_measured() {
-            return false;
-        }
-        let errors = a.error() / 2 * ERRORS;
-        let price = a.price(b);
-        let gain = (b.rate() / 1024).saturating_mul(MARGIN + price);
-        let margin = gain.max(errors);
-        // One sample may be lucky, so it does not justify more processor time.
-        let is_certain = price == 0 || a.samples() >= 2;
-        let is_faster = is_certain && a.rate() > b.rate().saturating_add(margin);
-        let has_cost = a.samples() >= 2 && a.cost() > 0;
-        let limit = b.cost() / 1024 * (1024 - CHEAPER);
-        let is_cheaper = has_cost && a.cost().saturating_add(a.cost_error()) < limit;
-        let slack = (b.rate() / 1024 * SAME_RATE).max(a.error() / 2);
-        is_faster || (is_cheaper && a.rate().saturating_add(slack) >= b.rate())
-    }
-
-    /// Returns whether another sample could show that a setting is better than the best.
-    fn is_promising(&self, arm: Arm) -> bool {
-        let (record, best) = (&self.records[arm], &self.records[self.best]);
-        if record.samples() >= TRIES {
-            return false;
-        }
-        // The processor time counts from the second sample on.
-        let may_be_cheaper = record.cost() < best.cost() / 1024 * (1024 - CHEAPER);
-        let goal = (best.rate() / 1024).saturating_mul(match may_be_cheaper {
-            true => 1024 - SAME_RATE,
-            false => 1024 + MARGIN + record.price(best),
-        });
-        let is_fast_enough = self.at_best(arm) > goal;
-        !record.is_measured() || is_fast_enough
-    }
-
-    /// Returns whether a setting is better than the best one by its few samples.
-    fn seems_better(&self, arm: Arm) -> bool {
-        let (record, best) = (&self.records[arm], &self.records[self.best]);
-        let gain = (best.rate() / 1024).saturating_mul(MARGIN + record.price(best));
-        (1..TRIES).contains(&record.samples()) && record.rate() > best.rate().saturating_add(gain)
-    }
-
-    /// Returns the rate of the fastest setting that is one change away, if it is not much slower
-    /// than the best one. The setting may be better than both.
-    fn rate_nearby(&self, arms: &dyn Arms, arm: Arm) -> Option<u64> {
-        let enough = self.records[self.best].rate() / 1024 * (1024 - WORTH_A_STEP);
-        (0..arms.len())
-            .filter(|from| arms.is_neighbour(*from, arm))
-            .map(|from| self.records[from].rate())
-            .filter(|rate| *rate >= enough.max(1))
-            .max()
-    }
-
-    /// Returns an upper bound of the rate of a setting, by its measurements.
-    fn at_best(&self, arm: Arm) -> u64 {
-        let record = &self.records[arm];
-        record.rate().saturating_add(record.error() * 2)
-    }
-
     /// Returns the setting to measure next.
     fn next(&mut self, arms: &dyn Arms, left: u64) -> Arm {
         if self.level.samples() < self.first_samples {
@@ -425,7 +369,8 @@ impl Controller {
         let is_late = left < 2 * (arms.in_flight(self.best) + window);
         let is_short = self.windows < FIRST_WINDOWS || self.moved < FIRST_BYTES;
         let is_early = is_short && !(LONG..u64::MAX).contains(&left);
-        if self.other.is_some() || is_early || is_late {
+        let is_disturbed = self.undisturbed <= self.flutter.0.pow(2) / PER_REST;
+        if self.other.is_some() || is_early || is_late || is_disturbed {
             return self.best;
         }
         let is_candidate = |arm: &Arm| {
@@ -435,7 +380,7 @@ impl Controller {
         let limit = FREE + self.moved / PER_LOSS;
         // Most such samples cost nothing, but those that are discarded do.
         if self.lost <= 2 * limit
-            && let Some(arm) = self.unconfirmed(&all)
+            && let Some(arm) = self.unconfirmed(arms, &all)
         {
             return arm;
         }
@@ -451,7 +396,9 @@ impl Controller {
         let candidates: Vec<(Arm, u64)> = (all.into_iter())
             .filter_map(|arm| Some((arm, self.rate_nearby(arms, arm)?)))
             .collect();
-        let promising = candidates.iter().filter(|(arm, _)| self.is_promising(*arm));
+        let promising = candidates
+            .iter()
+            .filter(|(arm, _)| self.is_promising(arms, *arm));
         let promising =
             promising.max_by_key(|(arm, nearby)| match self.records[*arm].is_measured() {
                 true => (0, self.at_best(*arm), Reverse(*arm)),
@@ -474,12 +421,14 @@ impl Controller {
 
     /// Returns a measured setting of which another sample is needed: one that was much slower than
     /// before, or that seems to be better than the best one.
-    fn unconfirmed(&mut self, candidates: &[Arm]) -> Option<Arm> {
+    fn unconfirmed(&mut self, arms: &dyn Arms, candidates: &[Arm]) -> Option<Arm> {
         let doubted = self.doubted.map(|(arm, _)| arm);
         if let Some(arm) = doubted.filter(|arm| candidates.contains(arm)) {
             return Some(arm);
         }
-        let better = candidates.iter().filter(|arm| self.seems_better(**arm));
+        let better = candidates
+            .iter()
+            .filter(|arm| self.seems_better(arms, **arm));
         let fastest = *better.max_by_key(|arm| self.records[**arm].rate())?;
         self.rested = 0;
         Some(fastest)
@@ -495,4 +444,11 @@ impl Controller {
         self.current = arm;
         true
     }
+}
+
+/// Returns the mean relative difference after one more, and the number of differences.
+fn flutter((mean, pairs): (u64, u64), difference: u64, rate: u64) -> (u64, u64) {
+    let pairs = (pairs + 1).min(MEMORY);
+    let relative = scaled(difference, 1024, rate.max(1)).min(1024);
+    ((mean * (pairs - 1) + relative) / pairs, pairs)
 }

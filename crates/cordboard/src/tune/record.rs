@@ -69,7 +69,8 @@ impl Record {
         self.error_of(self.cost_distance)
     }
 
-    fn error_of(&self, distance: u64) -> u64 {
+    /// Returns the standard error of the mean if each sample has this mean distance.
+    pub(super) fn error_of(&self, distance: u64) -> u64 {
         /// 256 divided by the square root of the number of samples.
         const ROOTS: [u64; MEMORY as usize + 1] = [256, 256, 181, 148, 128, 114, 105, 97, 91];
         // The mean distance of a normal distribution is 0.8 of its deviation.

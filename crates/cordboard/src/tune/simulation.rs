@@ -94,6 +94,8 @@ pub(super) struct Peer {
     pub(super) most: u64,
     /// Bytes after which the peer is idle for a while.
     pub(super) burst: Option<u64>,
+    /// The greatest number of bytes after a change of the setting in which all rates are a third.
+    pub(super) disturbance: u64,
 }
 
 /// The result of a run.
@@ -149,6 +151,7 @@ pub(super) fn run_with(
     let (mut took, mut ideal, mut moves) = (0.0, 0.0, 0);
     let (mut factor, mut drift, mut price) = (100, 100, 100);
     let (mut at, mut varied, mut drifted, mut rested) = (0, 0, 0, 0);
+    let (mut last, mut disturbed) = (controller.current(), 0);
     while at < bytes {
         let chunk = CHUNKS[usize::from(controller.is_settled())];
         let span = peer.spans.iter().find(|span| at < span.until);
@@ -164,13 +167,18 @@ pub(super) fn run_with(
             drifted = at + seed.from(4, 64) * 8 * MIB;
         }
         let rate = |arm: Arm| (span.rates[arm] * factor / 100 * drift / 100).min(peer.most);
-        let seconds = |arm: Arm| chunk as f64 / rate(arm) as f64;
         let arm = controller.current();
+        if peer.disturbance > 0 && std::mem::replace(&mut last, arm) != arm {
+            disturbed = at + seed.from(0, peer.disturbance);
+        }
+        let slowness = if at < disturbed { 3.0 } else { 1.0 };
+        let seconds = |arm: Arm| chunk as f64 / rate(arm) as f64;
+        let now_takes = seconds(arm) * slowness;
         if at >= from {
-            took += seconds(arm);
+            took += now_takes;
             ideal += seconds(span.fastest);
         }
-        now += Duration::from_secs_f64(seconds(arm));
+        now += Duration::from_secs_f64(now_takes);
         spent += Duration::from_nanos(span.costs[arm] * price / 100 * (chunk / MIB));
         if peer.burst.is_some_and(|burst| at >= rested + burst) {
             rested = at;

@@ -39,6 +39,7 @@ fn steady(rates: Vec<u64>) -> Peer {
         drift: 0,
         most: u64::MAX,
         burst: None,
+        disturbance: 0,
     }
 }
 
@@ -228,6 +229,31 @@ fn a_drift_of_all_rates_is_not_a_difference() {
     let regret = regret / RUNS as f64;
     assert!(cost < 1.05 && regret < 0.03, "{cost:.3} {regret:.3}");
     assert!(moves < RUNS as u32 / 10, "{moves}");
+}
+
+/// A reader that no longer waits for bytes is three times as fast as one that is woken for each
+/// block. A change of the setting lets it wait for a while. The first setting is the best one.
+#[test]
+fn a_disturbed_reader_is_left_alone() {
+    const RUNS: u64 = 100;
+    let rates = [
+        5300, 5500, 5700, 7000, 7300, 5300, 6200, 6200, 5900, 5800, 2100, 3500, 3400, 4700, 3900,
+    ];
+    let (mut regret, mut moves) = (0.0, 0);
+    for number in 0..RUNS {
+        let mut seed = Seeded(number);
+        let mut peer = steady(rates.map(|rate| rate * MIB).to_vec());
+        (peer.noise, peer.drift, peer.disturbance) = (12, 20, 200 * MIB);
+        let arms = Paths { start: 4, ..ARMS };
+        let ran = run(&arms, &peer, &mut seed, Goal::Rate, (0, 8 * GIB));
+        regret += ran.regret();
+        moves += ran.moves;
+    }
+    let regret = regret / RUNS as f64;
+    assert!(
+        regret < 0.1 && moves < RUNS as u32 / 20,
+        "{regret:.3} {moves}"
+    );
 }
 
 /// A cached file of 8 GiB to a TCP connection, as measured on a machine with two processors: the
