@@ -12,8 +12,7 @@ use crate::fan_out::{self, end};
 use crate::files::kind;
 use crate::flags::Splice;
 use crate::problem::{
-    Action, Problem, buffer_failed, past_largest_offset, refusal_hint, refusal_text,
-    transfer_failed,
+    Action, Problem, buffer_failed, past_largest_offset, refusal_problem, transfer_failed,
 };
 use crate::progress::is_on;
 use crate::report::BufferLine;
@@ -84,10 +83,16 @@ fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let existing = request::existing(&flags.writing);
     let [from, to] = [&flags.source, &flags.sink].map(|name| name.to_string_lossy());
     endpoint::check_source_offset(&source_name, &from, request.source_offset)?;
-    if endpoint::listens(&source_name) {
-        endpoint::examine_sink(&sink_name, &to, existing)?;
-        examine_directory(flags)?;
-    }
+    let ends = ([(&source_name, &*from)], [(&sink_name, &*to)]);
+    endpoint::examine((&ends.0, &ends.1), existing, &request, |from, to| {
+        let (source, sink, size) = (from[0].itself(), to[0].itself(), size(flags));
+        let buffered = Buffered::new(source, sink, size, request.clone());
+        let shown = (&*from[0].shown, &*to[0].shown);
+        buffered
+            .map(drop)
+            .map_err(|refused| refused_by(flags, &refused, shown))
+    })?;
+    examine_directory(flags)?;
     let source = endpoint::source(&source_name, &from)?;
     let sink = endpoint::sink(&sink_name, &to, existing)?;
     let moved = transfer(flags, session, (&source, &sink), request);
@@ -111,6 +116,23 @@ fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     }
 }
 
+/// The size of the buffer in bytes.
+fn size(flags: &Splice) -> u64 {
+    flags.buffering.buffer.unwrap_or(1)
+}
+
+/// The problem of a refused request.
+fn refused_by(flags: &Splice, refused: &Refused, (source, sink): (&str, &str)) -> Problem {
+    let refusal = &refused.0;
+    if let cordboard::Refusal::NoBuffer { errno } = refusal {
+        return buffer_failed(flags.buffering.buffer_file.as_deref(), *errno, None);
+    }
+    match refusal.side() {
+        Some(Side::Sink) => refusal_problem(sink, Side::Sink, refusal),
+        _ => refusal_problem(source, Side::Source, refusal),
+    }
+}
+
 fn transfer(
     flags: &Splice,
     session: &mut Session,
@@ -122,25 +144,12 @@ fn transfer(
         sink_unshared: sink.is_owned(),
         ..request
     };
-    let size = flags.buffering.buffer.unwrap_or(1);
+    let size = size(flags);
     let place = match &flags.buffering.buffer_file {
         Some(directory) => Place::Directory(directory.into()),
         None => Place::Memory,
     };
-    let refused = |refused: Refused| {
-        let refusal = refused.0;
-        if let cordboard::Refusal::NoBuffer { errno } = refusal {
-            return buffer_failed(flags.buffering.buffer_file.as_deref(), errno, None);
-        }
-        let (shown, side) = match refusal.side() {
-            Some(Side::Sink) => (&sink.shown, Side::Sink),
-            _ => (&source.shown, Side::Source),
-        };
-        Problem {
-            hint: refusal_hint(&refusal).map(str::to_owned),
-            ..Problem::refused(shown, side, refusal.errno(), refusal_text(&refusal))
-        }
-    };
+    let refused = |refused: Refused| refused_by(flags, &refused, (&source.shown, &sink.shown));
     endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
     if request.size == Size::Eof {
         let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);

@@ -6,7 +6,7 @@ use cordboard::endpoint::Facts;
 use cordboard::plan::plan;
 use cordboard::{Endpoint, Side, Tune};
 
-use crate::endpoint::{self, Existing, Preview};
+use crate::endpoint::{self, EmptyFile, Existing, Preview};
 use crate::flags::Explain;
 use crate::output::{one_line, one_line_json};
 use crate::problem::{Problem, request_refused};
@@ -24,10 +24,15 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     let sink_name = endpoint::parse(&flags.sink, Side::Sink)?;
     let request = request::for_writing(&flags.range, &flags.paths, &flags.writing)?;
     let shown = flags.source.to_string_lossy();
-    let source = endpoint::preview(&source_name, &shown, Side::Source, Existing::Keep)?;
+    let source = endpoint::preview(
+        &source_name,
+        &shown,
+        Side::Source,
+        (Existing::Keep, EmptyFile::Named),
+    )?;
     let shown = flags.sink.to_string_lossy();
     let existing = request::existing(&flags.writing);
-    let sink = endpoint::preview(&sink_name, &shown, Side::Sink, existing)?;
+    let sink = endpoint::preview(&sink_name, &shown, Side::Sink, (existing, EmptyFile::Named))?;
     endpoint::check_sparse(sink.itself(), &sink.shown, &request)?;
     if sink.is_replaced() {
         endpoint::check_same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;

@@ -9,11 +9,11 @@ use cordboard::{
 };
 
 use crate::buffer;
-use crate::endpoint::{self, Opened};
+use crate::endpoint::{self, Opened, Preview};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
 use crate::problem::{
-    Action, Problem, operand_of, past_largest_offset, refusal_hint, refusal_text, transfer_failed,
+    Action, Problem, operand_of, past_largest_offset, refusal_problem, transfer_failed,
 };
 use crate::progress::{Watch, is_on};
 use crate::report::SourceLine;
@@ -103,9 +103,18 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     for (name, shown) in parsed.iter().zip(&shown) {
         endpoint::check_source_offset(name, shown, request.source_offset)?;
     }
-    if parsed.iter().any(endpoint::listens) {
-        endpoint::examine_sink(&sink_parsed, &to, existing)?;
-    }
+    let from: Vec<_> = parsed
+        .iter()
+        .zip(shown.iter().map(|name| &**name))
+        .collect();
+    let ends = (&from[..], &[(&sink_parsed, &*to)][..]);
+    endpoint::examine(ends, existing, &request, |from, to| {
+        let fds: Vec<BorrowedFd<'_>> = from.iter().map(Preview::itself).collect();
+        let fan = FanIn::new(&fds, to[0].itself(), request.clone());
+        let fan = fan.and_then(|fan| fan.turn(turn)).map(drop);
+        let shown = (|source: usize| &*from[source].shown, &*to[0].shown);
+        fan.map_err(|refused| refused_by(&refused, shown))
+    })?;
     let sources = endpoint::sources(&parsed, &shown).map_err(|failed| failed.problem)?;
     let sink = endpoint::sink(&sink_parsed, &to, existing)?;
     let moved = transfer(flags, session, (&sources, &sink), request, turn);
@@ -129,6 +138,21 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     Ok(())
 }
 
+/// The problem of a refused request. `sources` returns the name of a source by its index.
+fn refused_by<'a>(
+    refused: &Refused,
+    (sources, sink): (impl Fn(usize) -> &'a str, &'a str),
+) -> Problem {
+    match refused.refusal.side() {
+        Some(Side::Sink) => refusal_problem(sink, Side::Sink, &refused.refusal),
+        _ => refusal_problem(
+            sources(refused.source_index),
+            Side::Source,
+            &refused.refusal,
+        ),
+    }
+}
+
 fn transfer(
     flags: &Splice,
     session: &mut Session,
@@ -147,16 +171,8 @@ fn transfer(
     };
     let fds: Vec<BorrowedFd<'_>> = sources.iter().map(AsFd::as_fd).collect();
     let refused = |refused: Refused| {
-        let side = refused.refusal.side();
-        let (shown, side) = match side {
-            Some(Side::Sink) => (&sink.shown, Side::Sink),
-            _ => (&sources[refused.source_index].shown, Side::Source),
-        };
-        let text = refusal_text(&refused.refusal);
-        Problem {
-            hint: refusal_hint(&refused.refusal).map(str::to_owned),
-            ..Problem::refused(shown, side, refused.refusal.errno(), text)
-        }
+        let sources = |source: usize| &*sources[source].shown;
+        refused_by(&refused, (sources, &sink.shown))
     };
     endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
     for source in sources {

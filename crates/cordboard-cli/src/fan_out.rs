@@ -10,10 +10,10 @@ use cordboard::{Ended, Errno, FanOut, FanOutOutcome, OnSlow, Report, Request, Si
 
 use crate::buffer;
 use crate::directory::sync_parent;
-use crate::endpoint::{self, Opened};
+use crate::endpoint::{self, Opened, Preview};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
-use crate::problem::{Action, Problem, refusal_hint, refusal_text, transfer_failed};
+use crate::problem::{Action, Problem, refusal_problem, transfer_failed};
 use crate::progress::is_on;
 use crate::report::SinkLine;
 use crate::request;
@@ -60,11 +60,17 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let existing = request::existing(&flags.writing);
     let from = flags.source.to_string_lossy();
     endpoint::check_source_offset(&source_name, &from, request.source_offset)?;
-    if endpoint::listens(&source_name) {
-        for (name, shown) in parsed.iter().zip(&shown) {
-            endpoint::examine_sink(name, shown, existing)?;
-        }
-    }
+    let sinks: Vec<_> = parsed
+        .iter()
+        .zip(shown.iter().map(|name| &**name))
+        .collect();
+    let ends = (&[(&source_name, &*from)][..], &sinks[..]);
+    endpoint::examine(ends, existing, &request, |from, to| {
+        let fds: Vec<BorrowedFd<'_>> = to.iter().map(Preview::itself).collect();
+        let shown = (&*from[0].shown, |sink: usize| &*to[sink].shown);
+        let fan = FanOut::new(from[0].itself(), &fds, request.clone());
+        fan.map(drop).map_err(|refused| refused_by(&refused, shown))
+    })?;
     let source = endpoint::source(&source_name, &from)?;
     let sinks = endpoint::sinks(&parsed, &shown, existing)
         .map_err(|failed| endpoint::leaving(failed.problem, failed.opened))?;
@@ -101,6 +107,19 @@ fn remove_empty(sinks: &[Opened], outcome: &FanOutOutcome) {
     failed.for_each(|(sink, _)| sink.remove_or_say());
 }
 
+/// The problem of a refused request. `sinks` returns the name of a sink by its index.
+fn refused_by<'a>(
+    refused: &Refused,
+    (source, sinks): (&'a str, impl Fn(usize) -> &'a str),
+) -> Problem {
+    let side = refused.refusal.side().unwrap_or(Side::Sink);
+    let shown = match side {
+        Side::Source => source,
+        Side::Sink => sinks(refused.sink),
+    };
+    refusal_problem(shown, side, &refused.refusal)
+}
+
 fn transfer(
     flags: &Splice,
     session: &mut Session,
@@ -119,18 +138,8 @@ fn transfer(
         Slow::Detach => OnSlow::Detach,
     };
     let fds: Vec<BorrowedFd<'_>> = sinks.iter().map(AsFd::as_fd).collect();
-    let refused = |refused: Refused| {
-        let shown = match refused.refusal.side() {
-            Some(Side::Source) => &source.shown,
-            _ => &sinks[refused.sink].shown,
-        };
-        let side = refused.refusal.side().unwrap_or(Side::Sink);
-        let text = refusal_text(&refused.refusal);
-        Problem {
-            hint: refusal_hint(&refused.refusal).map(str::to_owned),
-            ..Problem::refused(shown, side, refused.refusal.errno(), text)
-        }
-    };
+    let refused =
+        |refused: Refused| refused_by(&refused, (&source.shown, |sink: usize| &*sinks[sink].shown));
     for sink in sinks {
         endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
         if request.size == Size::Eof {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cordboard::{Ended, Report, Request, Side};
 
 use crate::buffer;
-use crate::endpoint::{self, Opened};
+use crate::endpoint::{self, Opened, Preview};
 use crate::fan_in;
 use crate::fan_out;
 use crate::flags::Splice;
@@ -38,9 +38,12 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     let existing = request::existing(&flags.writing);
     let [from, to] = [&flags.source, &flags.sink].map(|name| name.to_string_lossy());
     endpoint::check_source_offset(&source_name, &from, request.source_offset)?;
-    if endpoint::listens(&source_name) {
-        endpoint::examine_sink(&sink_name, &to, existing)?;
-    }
+    let ends = ([(&source_name, &*from)], [(&sink_name, &*to)]);
+    endpoint::examine((&ends.0, &ends.1), existing, &request, |from, to| {
+        let (from, to): (&Preview, &Preview) = (&from[0], &to[0]);
+        let source = (from.itself(), &from.shown as &dyn Display);
+        session.check(source, (to.itself(), &to.shown), &request)
+    })?;
     let source = endpoint::source(&source_name, &from)?;
     let sink = endpoint::sink(&sink_name, &to, existing)?;
     let named = source_name.in_hash_lines(&flags.source);

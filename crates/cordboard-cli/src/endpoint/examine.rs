@@ -1,33 +1,119 @@
-//! What is examined before a source waits for its peer: after a refusal, the bytes that the peer
-//! has sent by then would be lost. Nothing is created, opened, connected to or waited for.
+//! What is examined before the first endpoint is opened: a command that is refused afterwards
+//! loses the bytes that the peer of its source has sent by then, and the reader of its sink sees
+//! an empty stream. Nothing is created, connected to or waited for.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use cordboard::Side;
+use cordboard::plan::plan;
+use cordboard::{Refusal, Request, Side};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
 use rustix::io::Errno;
 
 use super::name::Name;
 use super::open::{check_appendable, check_has_offsets, look_up, sink, sink_operand};
-use super::opened::Existing;
-use super::preview::resolve_symlinks;
+use super::opened::{Existing, check_sparse};
+use super::preview::{EmptyFile, Preview, opening_does_something, preview, resolve_symlinks};
 use super::sockets::Operand;
 use super::standard::open_problem;
 use crate::files::{directory_of, kind};
-use crate::problem::{Action, Problem};
+use crate::problem::{Action, Problem, operand_of, request_refused};
 use crate::signals::retry;
 
-/// Whether a peer that this command does not choose sends to it as soon as it is open.
-pub fn listens(source: &Name) -> bool {
-    matches!(
-        source,
-        Name::TcpListen(_)
-            | Name::UdpListen(_)
-            | Name::UnixListen(_)
-            | Name::UnixDgram(_)
-            | Name::UnixSeqpacketListen(_)
-    )
+/// An endpoint that is not open yet, and its name for messages.
+pub type End<'a> = (&'a Name, &'a str);
+
+/// Refuses what is known to fail, if opening one of the endpoints has an effect on a peer or on a
+/// device. `refuse` does the same for the descriptors that stand for the sources and the sinks.
+pub fn examine(
+    (sources, sinks): (&[End<'_>], &[End<'_>]),
+    existing: Existing,
+    request: &Request,
+    refuse: impl FnOnce(&[Preview], &[Preview]) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    if !(sources.iter().chain(sinks)).any(|(name, _)| opening_has_effects(name)) {
+        return Ok(());
+    }
+    let stand_in =
+        |(name, shown): End<'_>, side| preview(name, shown, side, (existing, EmptyFile::InMemory));
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    for source in sources {
+        let (shown, side) = (source.1, Side::Source);
+        look_up(source.0, Operand { shown, side })?;
+        match (stand_in(*source, side), source.0) {
+            (Ok(preview), _) => from.push(preview),
+            // The open reports it.
+            (Err(_), Name::Path(_) | Name::Standard | Name::Fd(_)) => return Ok(()),
+            (Err(_), _) => {}
+        }
+    }
+    for sink in sinks {
+        examine_sink(sink.0, sink.1, existing)?;
+        match (stand_in(*sink, Side::Sink), sink.0) {
+            (Ok(preview), _) => {
+                check_sparse(preview.itself(), &preview.shown, request)?;
+                to.push(preview);
+            }
+            (Err(problem), Name::Path(path)) if fails_to_open(path, &problem) => {
+                return Err(problem);
+            }
+            (Err(_), _) => {}
+        }
+    }
+    if from.len() < sources.len() || to.len() < sinks.len() {
+        return Ok(());
+    }
+    match from.iter().chain(&to).all(Preview::is_open) {
+        true => refuse(&from, &to),
+        false => by_facts(&from, &to, request),
+    }
+}
+
+/// Whether opening it connects to a peer, waits for one or wakes it, or has an effect on a device.
+fn opening_has_effects(name: &Name) -> bool {
+    match name {
+        Name::Standard | Name::Fd(_) => false,
+        Name::Path(path) => retry(|| rustix::fs::stat(path))
+            .is_ok_and(|stat| kind(&stat) == FileType::Fifo || opening_does_something(&stat)),
+        _ => true,
+    }
+}
+
+/// Whether the open of an existing sink fails with this problem as well. Other errors may be
+/// temporary, or those of an open that does not wait (`EAGAIN`: a lease).
+fn fails_to_open(path: &Path, problem: &Problem) -> bool {
+    let lasts = [
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::ROFS,
+        Errno::TXTBSY,
+        Errno::LOOP,
+    ];
+    (problem.errno).is_some_and(|errno| lasts.iter().any(|its| errno == (*its).into()))
+        && retry(|| rustix::fs::stat(path)).is_ok()
+}
+
+/// Refuses what the facts exclude: devices are not opened. Whether such a device can seek, and
+/// what it needs for direct I/O, is unknown.
+fn by_facts(sources: &[Preview], sinks: &[Preview], request: &Request) -> Result<(), Problem> {
+    for source in sources {
+        for sink in sinks {
+            let Err(failure) = plan(&source.endpoint()?, &sink.endpoint()?, request) else {
+                continue;
+            };
+            let unknown = |refusal: &Refusal| {
+                matches!(
+                    refusal,
+                    Refusal::NotSeekable { .. } | Refusal::NoPath { .. }
+                )
+            };
+            if !failure.refusal.as_ref().is_some_and(unknown) {
+                let operand = operand_of(failure.report.failed, &source.shown, &sink.shown);
+                return Err(request_refused(operand, &failure));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses an offset of a source that is known to have none, before it is waited for. The library
@@ -38,7 +124,7 @@ pub fn check_source_offset(name: &Name, shown: &str, offset: Option<u64>) -> Res
 }
 
 /// Refuses a sink that cannot be opened, as far as that is known without opening it.
-pub fn examine_sink(name: &Name, shown: &str, existing: Existing) -> Result<(), Problem> {
+fn examine_sink(name: &Name, shown: &str, existing: Existing) -> Result<(), Problem> {
     let operand = sink_operand(name, shown, existing)?;
     match name {
         Name::Path(path) => examine_path(path, operand, existing),

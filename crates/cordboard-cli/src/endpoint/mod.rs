@@ -20,11 +20,11 @@ pub use alias::{
 };
 pub use control::{connect_at_once, control_connection, control_socket};
 pub use discard::discard_sink;
-pub use examine::{check_source_offset, examine_sink, listens};
+pub use examine::{check_source_offset, examine};
 pub use name::{Name, file, names_other_endpoint, parse};
 pub use open::{check_appendable, sink, source, source_of_several, without_offsets};
 pub use opened::{Existing, Opened, check_sparse, truncate};
-pub use preview::{Preview, preview};
+pub use preview::{EmptyFile, Preview, preview};
 pub use same_file::{check_same_file, same_file_problem};
 pub use several::{leaving, sinks, sources};
 pub use sockets::linger::until_acknowledged;

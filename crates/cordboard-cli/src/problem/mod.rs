@@ -17,6 +17,6 @@ pub use buffer::buffer_failed;
 pub use message::{Problem, print_leftover};
 pub use transfer::{
     Refused, action_at, changes_bytes, dropped_line, lost_by_idle_limit, operand_of,
-    past_largest_offset, refusal_hint, refusal_text, request_refused, result_of, transfer_failed,
+    past_largest_offset, refusal_problem, request_refused, result_of, transfer_failed,
     unacknowledged_line,
 };

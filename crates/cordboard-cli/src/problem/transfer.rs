@@ -200,17 +200,20 @@ impl Refused {
 
 /// Returns the reason of a refusal. What helps is in [`refusal_hint`]: the
 /// library's text can name calls of its interface.
-pub fn refusal_text(refusal: &Refusal) -> String {
+fn refusal_text(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoDescriptor { errno } => {
             format!("no descriptor is available for the transfer: {errno}")
+        }
+        Refusal::NotSyncable { kind } => {
+            format!("the sink is a {kind}, which cannot be synced (EINVAL)")
         }
         refusal => refusal.to_string(),
     }
 }
 
 /// Returns what helps against a refusal.
-pub fn refusal_hint(refusal: &Refusal) -> Option<&'static str> {
+fn refusal_hint(refusal: &Refusal) -> Option<&'static str> {
     match refusal {
         Refusal::Directory { side } => hint(Errno::EISDIR, *side, Action::Transfer),
         Refusal::NotSeekable { side, .. } => hint(Errno::ESPIPE, *side, Action::Transfer),
@@ -218,10 +221,19 @@ pub fn refusal_hint(refusal: &Refusal) -> Option<&'static str> {
         Refusal::AppendOffset => {
             Some("omit --sink-offset, or open the file with <> instead of >> in the shell")
         }
+        Refusal::NotSyncable { .. } => Some("omit --sync"),
         Refusal::NoPath { .. } => {
             Some("see cordboard explain, and allow another path with --route")
         }
         _ => None,
+    }
+}
+
+/// A refusal by the library that concerns one operand.
+pub fn refusal_problem(operand: &str, side: Side, refusal: &Refusal) -> Problem {
+    Problem {
+        hint: refusal_hint(refusal).map(str::to_owned),
+        ..Problem::refused(operand, side, refusal.errno(), refusal_text(refusal))
     }
 }
 

@@ -193,7 +193,13 @@ fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
     let (folder, file) = (path(""), file(&dir, "f", b"").display().to_string());
     let folder = folder.trim_end_matches('/');
     let (new, below) = (path("new/"), format!("{file}/x"));
+    // No process writes to it: an open would wait.
+    let fifo = dir.path().join("fifo");
+    let fifo = super::common::fifo(&fifo).to_owned();
+    let peer = UnixListener::bind(path("peer")).unwrap();
     let sources = [
+        fifo,
+        format!("unix:{}", path("peer")),
         "tcp-listen:127.0.0.1:0".to_owned(),
         "udp-listen:127.0.0.1:0".to_owned(),
         format!("unix-listen:{}", path("s")),
@@ -202,16 +208,26 @@ fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
     ];
     let socket = path("socket");
     let _socket = UnixListener::bind(&socket).unwrap();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 21] = [
         (&[&socket], "No such device or address (ENXIO)"),
         (&["/no/such/dir/out"], "No such file or directory (ENOENT)"),
         (&[folder], "Is a directory (EISDIR)"),
         (&[&new], "directory does not exist"),
         (&[&below], "Not a directory (ENOTDIR)"),
         (&["fd:77"], "Bad file descriptor (EBADF)"),
+        (&["-", "--offset", "1"], "which cannot seek (ESPIPE)"),
+        (&["-", "--sink-offset", "5"], "omit --sink-offset"),
+        (&["-", "--sync"], "cannot be synced (EINVAL); omit --sync"),
+        (&["tcp:127.0.0.1:9", "--sync"], "omit --sync"),
         (
-            &["-", "--offset", "1"],
-            "is a socket, which cannot seek (ESPIPE)",
+            &["udp:127.0.0.1:9", "--zstd"],
+            "zstd would merge its messages",
+        ),
+        (&["-", "--buffer", "1M", "--sync"], "omit --sync"),
+        (&["-", &file, "--sync"], "omit --sync"),
+        (
+            &["/dev/null", "-", "--fan-in", "turn", "--sync"],
+            "omit --sync",
         ),
         (
             &["tcp:127.0.0.1:9", "--sink-offset", "1"],
@@ -236,6 +252,39 @@ fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
             run.fails(1, &[says]);
         }
         assert!(!Path::new(&path("s")).exists(), "{source}");
+    }
+    let by_datagram = ["tcp-listen:127.0.0.1:0", "-", "--fan-in", "datagram"];
+    end(start(&by_datagram)).fails(1, &["no message boundaries"]);
+    let seqpacket = format!("unix-seqpacket-listen:{}", path("s"));
+    let buffered = end(start(&[&seqpacket, "udp:127.0.0.1:9", "--buffer", "1M"]));
+    buffered.fails(1, &["would merge its messages"]);
+    peer.set_nonblocking(true).unwrap();
+    assert!(peer.accept().is_err());
+}
+
+#[test]
+fn an_inherited_sink_is_examined_before_a_peer_is_waited_for() {
+    let dir = dir();
+    let path = file(&dir, "f", b"");
+    let fifo = dir.path().join("fifo");
+    let source = super::common::fifo(&fifo);
+    let (mut write, mut append) = (std::fs::File::options(), std::fs::File::options());
+    let (write, append) = (write.read(true), append.append(true));
+    let cases: [(_, &[&str], _); 3] = [
+        (&*write, &[], "the sink is not open for writing"),
+        (
+            append,
+            &["--sink-offset", "5"],
+            "omit --sink-offset, or open",
+        ),
+        (append, &["--sparse", "always"], "omit --sparse always"),
+    ];
+    for (options, args, says) in cases {
+        let sink = options.open(&path).unwrap();
+        let mut splice = cordboard();
+        splice.args(["splice", source, "-"]).args(args);
+        let child = splice.stdout(sink).stderr(Stdio::piped()).start();
+        end(child).fails(1, &[says]);
     }
 }
 

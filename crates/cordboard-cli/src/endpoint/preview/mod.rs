@@ -1,6 +1,8 @@
-//! `explain`: what can be opened in an endpoint's place without any effect.
+//! What can be opened in an endpoint's place without any effect: by `explain`, and before
+//! endpoints are opened.
 
 mod device;
 mod open;
 
-pub use open::{Preview, preview, resolve_symlinks};
+pub use device::opening_does_something;
+pub use open::{EmptyFile, Preview, preview, resolve_symlinks};

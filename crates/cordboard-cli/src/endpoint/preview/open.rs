@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cordboard::endpoint::Facts;
 use cordboard::{Endpoint, Errno, Side};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags};
 use rustix::net::SocketType;
 
 use super::device;
@@ -91,10 +91,25 @@ impl Preview {
         Ok(endpoint.with_facts(facts))
     }
 
+    /// Whether a descriptor of the endpoint, or of what stands for it, is open for reading or
+    /// writing: it is not a device that was left alone.
+    pub fn is_open(&self) -> bool {
+        self.unopened.is_none()
+    }
+
     /// Whether it is a file that would be truncated.
     pub fn is_replaced(&self) -> bool {
         self.emptied.is_some()
     }
+}
+
+/// The place of an empty file on a file system without unnamed files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum EmptyFile {
+    /// In the directory of the sink. Its name is removed at once.
+    Named,
+    /// In memory: no process that watches the directory is woken.
+    InMemory,
 }
 
 /// Opens something in the place of an endpoint.
@@ -102,7 +117,7 @@ pub fn preview(
     name: &Name,
     shown: &str,
     side: Side,
-    existing: Existing,
+    (existing, empty): (Existing, EmptyFile),
 ) -> Result<Preview, Problem> {
     let operand = Operand { shown, side };
     let failed = |errno: rustix::io::Errno| operand.problem(errno, Action::Open);
@@ -127,7 +142,7 @@ pub fn preview(
                 unopened: None,
             });
         }
-        Name::Path(path) => return by_path(path, operand, existing),
+        Name::Path(path) => return by_path(path, operand, (existing, empty)),
         Name::Tcp(host) | Name::TcpListen(host) => {
             socket(net::socket(family(host, operand)?, SocketType::STREAM))?
         }
@@ -158,7 +173,11 @@ fn family(host: &Host, operand: Operand<'_>) -> Result<SocketAddr, Problem> {
     Ok(net::resolve(host, operand)?.first().copied().unwrap_or(any))
 }
 
-fn by_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Preview, Problem> {
+fn by_path(
+    path: &Path,
+    operand: Operand<'_>,
+    (existing, empty): (Existing, EmptyFile),
+) -> Result<Preview, Problem> {
     let append = existing == Existing::Append;
     let failed = |errno: rustix::io::Errno| operand.problem(errno, Action::Open);
     let with = |fd, emptied, note| Preview {
@@ -179,7 +198,7 @@ fn by_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Prev
                 let missing = Problem::no_directory(operand.shown, rustix::io::Errno::NOENT);
                 return Err(missing.unwrap_or_else(|| failed(rustix::io::Errno::NOENT)));
             }
-            let file = unnamed_file(path, operand, append)?;
+            let file = unnamed_file(path, operand, (append, empty))?;
             return Ok(Preview {
                 to_be_created: true,
                 ..with(file, None, "to be created")
@@ -226,7 +245,7 @@ fn by_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Prev
         match existing {
             Existing::Replace => {
                 // The file may be writable in a directory that is not.
-                let emptied = unnamed_file(path, operand, false);
+                let emptied = unnamed_file(path, operand, (false, empty));
                 let emptied = emptied.map_or(Emptied::Itself, Emptied::Like);
                 return Ok(with(fd, Some(emptied), "its contents to be replaced"));
             }
@@ -249,7 +268,11 @@ pub fn resolve_symlinks(path: &Path) -> PathBuf {
 }
 
 /// Makes an unnamed file on the file system of the sink.
-fn unnamed_file(path: &Path, operand: Operand<'_>, append: bool) -> Result<OwnedFd, Problem> {
+fn unnamed_file(
+    path: &Path,
+    operand: Operand<'_>,
+    (append, empty): (bool, EmptyFile),
+) -> Result<OwnedFd, Problem> {
     let path = &resolve_symlinks(path);
     let directory = directory_of(path);
     let mode = Mode::from_raw_mode(0o600);
@@ -258,6 +281,15 @@ fn unnamed_file(path: &Path, operand: Operand<'_>, append: bool) -> Result<Owned
         flags |= OFlags::APPEND;
     }
     match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR)
+            if empty == EmptyFile::InMemory =>
+        {
+            let file = rustix::fs::memfd_create(c"empty", MemfdFlags::CLOEXEC);
+            file.and_then(|file| {
+                rustix::fs::fcntl_setfl(&file, flags & OFlags::APPEND)?;
+                Ok(file)
+            })
+        }
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
             let name = directory.join(format!(".cordboard-explain-{}", std::process::id()));
             let fd = rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, mode);
