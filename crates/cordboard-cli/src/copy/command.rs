@@ -94,12 +94,6 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
             .help("create it first (mkdir)"));
     }
-    if job.request.sink_offset.is_some() {
-        check_no_fifo(&match into {
-            true => target(sink, &sources[0]),
-            false => sink.clone(),
-        })?;
-    }
     for source in repeated {
         let shown = source.to_string_lossy();
         let text = "warning: named more than once, and copied once";
@@ -207,16 +201,6 @@ fn is_directory(path: &Path) -> Result<bool, Problem> {
     let found = if_exists(retry(|| rustix::fs::lstat(path)));
     let found = found.map_err(|errno| lookup_failed(path, Side::Source, errno))?;
     Ok(found.is_some_and(|stat| kind(&stat) == FileType::Directory))
-}
-
-/// Refuses a FIFO, which has no offsets: its open would wait for a reader.
-fn check_no_fifo(sink: &Path) -> Result<(), Problem> {
-    // The open reports any other problem.
-    let found = retry(|| rustix::fs::stat(sink));
-    match found.is_ok_and(|stat| kind(&stat) == FileType::Fifo) {
-        true => Err(endpoint::without_offsets(&sink.to_string_lossy(), "a FIFO")),
-        false => Ok(()),
-    }
 }
 
 /// A lookup has failed.

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Stdio;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use testkit::loopdev::LoopDevice;
 
@@ -253,18 +254,54 @@ fn a_block_device_is_written_at_its_offset() {
 
 #[test]
 fn a_sink_without_offsets_is_refused() {
+    is_refused(
+        &["--sink-offset", "1"],
+        &["cannot seek", "omit --sink-offset"],
+    );
+}
+
+#[test]
+fn a_sink_that_cannot_be_synced_is_refused() {
+    is_refused(&["--sync"], &["cannot be synced (EINVAL)", "omit --sync"]);
+}
+
+#[test]
+fn a_sink_that_cannot_be_read_back_is_refused() {
+    let dir = dir();
+    let source = file(&dir, "s", b"new");
+    std::fs::create_dir(dir.path().join("into")).unwrap();
+    for sink in ["fifo", "into/s"] {
+        let fifo = dir.path().join(sink);
+        super::common::fifo(&fifo);
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let reader = rustix::fs::open(&fifo, flags, Mode::empty()).unwrap();
+        let sink = fifo.parent().filter(|into| into.ends_with("into"));
+        let run = at_any("copy", &["--verify"], &source, sink.unwrap_or(&fifo));
+        run.fails(1, &["cannot be read back", "omit --verify"]);
+        // It was not opened: the reader sees no end.
+        let mut ends = [PollFd::new(&reader, PollFlags::IN)];
+        assert_eq!(
+            poll(&mut ends, Some(&Timespec::default())),
+            Ok(0),
+            "{sink:?}"
+        );
+    }
+}
+
+/// With this option, each sink that is no file.
+fn is_refused(option: &[&str], says: &[&str]) {
     let dir = dir();
     let source = file(&dir, "s", b"new");
     let fifo = dir.path().join("fifo");
     super::common::fifo(&fifo);
-    let says = ["cannot seek", "omit --sink-offset"];
+    let at_any = |command: &str, from: &Path, to: &Path| at_any(command, option, from, to);
     // No reader is waited for, and no server is connected to.
     for command in ["splice", "copy", "explain"] {
-        at_any(command, &source, &fifo).fails(1, &says);
+        at_any(command, &source, &fifo).fails(1, says);
     }
     std::fs::create_dir(dir.path().join("into")).unwrap();
     super::common::fifo(&dir.path().join("into/s"));
-    at_any("copy", &source, &dir.path().join("into")).fails(1, &says);
+    at_any("copy", &source, &dir.path().join("into")).fails(1, says);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp:{}", port.local_addr().unwrap());
     for sink in [
@@ -273,28 +310,27 @@ fn a_sink_without_offsets_is_refused() {
         "udp:127.0.0.1:9",
         "unix:@none",
     ] {
-        at_any("splice", &source, Path::new(sink)).fails(1, &says);
-        at_any("explain", &source, Path::new(sink)).fails(1, &says);
+        at_any("splice", &source, Path::new(sink)).fails(1, says);
+        at_any("explain", &source, Path::new(sink)).fails(1, says);
     }
     port.set_nonblocking(true).unwrap();
     assert!(port.accept().is_err());
     // A pipe.
-    at_any("splice", &source, Path::new("-")).fails(1, &says);
+    at_any("splice", &source, Path::new("-")).fails(1, says);
     let (_master, terminal) = terminal_of(80);
     let child = cordboard()
-        .args(["splice", "--sink-offset", "1"])
+        .arg("splice")
+        .args(option)
         .args([source.as_os_str(), "-".as_ref()])
         .stdout(terminal)
         .stderr(Stdio::piped())
         .start();
-    end(child).fails(1, &says);
+    end(child).fails(1, says);
 }
 
 /// Without a report, which explain has not.
-fn at_any(command: &str, from: &Path, to: &Path) -> Run {
-    run(cordboard()
-        .args([command, "--sink-offset", "1"])
-        .args([from, to]))
+fn at_any(command: &str, option: &[&str], from: &Path, to: &Path) -> Run {
+    run(cordboard().arg(command).args(option).args([from, to]))
 }
 
 /// The position of the descriptor is neither used nor moved.

@@ -9,6 +9,7 @@ mod opened;
 mod read_once;
 mod sink;
 mod source;
+mod unfit;
 mod verify;
 
 pub use finish::{CopyObserver, NoObserver};

@@ -101,6 +101,7 @@ impl Job {
                 (false, OpenMode::Exclusive) => {
                     // A symlink is followed, unless it was just copied.
                     linked = self.written.check(source.0, to)?;
+                    self.check_kind(to)?;
                     let open = || rustix::fs::openat(to.directory, to.name, flags, mode);
                     Some(interruptible(open)?.and_then(with_stat))
                 }

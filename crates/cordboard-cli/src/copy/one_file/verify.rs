@@ -37,9 +37,15 @@ pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Prob
         // fdatasync(2) fails, and its contents may differ from those that were written.
         FileType::RegularFile if is_pseudo(sink) => "is a pseudo file, which cannot be verified",
         FileType::RegularFile => return Ok(()),
-        _ => "is not a regular file, and cannot be read back",
+        _ => return Err(not_regular(to)),
     };
     Err(Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text).help("omit --verify"))
+}
+
+/// Refuses a sink that is not a regular file.
+pub fn not_regular(to: &Place<'_>) -> Problem {
+    let text = "is not a regular file, and cannot be read back";
+    Problem::refused(to.shown(), Side::Sink, Errno::EINVAL, text).help("omit --verify")
 }
 
 impl Job {
