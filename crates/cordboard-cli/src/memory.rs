@@ -31,6 +31,16 @@ pub fn buffer<T: Clone>(value: T, most: usize) -> Result<Vec<T>, Errno> {
     }
 }
 
+/// Checks that 192 KiB of memory are left.
+///
+/// # Errors
+///
+/// `ENOMEM`: less is left.
+pub fn check_spare() -> Result<(), Errno> {
+    let spare = Vec::<u8>::new().try_reserve_exact(SPARE);
+    spare.map_err(|_| Errno::ENOMEM)
+}
+
 /// Makes a buffer this long, or leaves it unchanged.
 ///
 /// # Errors

@@ -5,12 +5,15 @@ use std::fmt::Display;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use cordboard::{DataPath, Errno, Failure, Report, Request, Side, Size, Stage, Switches, Transfer};
+use cordboard::stage::{Fault, Finished, Passed, Transform};
+use cordboard::{DataPath, Errno, Failure, Report, Request, Size, Stage, Switches, Transfer};
 
 use crate::flags::{Hash, Stages};
+use crate::memory;
 use crate::output::one_line;
 use crate::problem::{Problem, Refused};
 use crate::request;
+use crate::sys;
 
 impl Stages {
     /// Whether there are any stages.
@@ -73,6 +76,8 @@ pub struct TransferExtras {
     /// The source can be read only once: `--verify` needs its hash from the
     /// transfer.
     pub read_once: bool,
+    /// The stages of the command; `None`: they are built when the transfer begins.
+    pub built: Option<Vec<Stage>>,
     /// A stage after all others.
     pub stage: Option<Stage>,
 }
@@ -96,7 +101,8 @@ impl Staging {
         source: &dyn Display,
         sink: &dyn Display,
     ) -> Result<Transfer<'a>, Refused> {
-        let mut all = build(&self.stages).map_err(|problem| Refused {
+        let built = extras.built.map_or_else(|| self.build(source), Ok);
+        let mut all = built.map_err(|problem| Refused {
             report: None,
             problem: Box::new(problem),
         })?;
@@ -111,6 +117,47 @@ impl Staging {
         all.extend(extras.stage);
         let staged = all.into_iter().try_fold(transfer, Transfer::stage);
         staged.map_err(refused)
+    }
+
+    /// Checks whether the stages are accepted. Takes no memory for them.
+    pub fn check(
+        &self,
+        transfer: Result<Transfer<'_>, Failure>,
+        extras: TransferExtras,
+        source: &dyn Display,
+        sink: &dyn Display,
+    ) -> Result<(), Refused> {
+        let stages = &self.stages;
+        let hashes = stages.hashes().into_iter().map(Hash::stage);
+        let unpacks = stages.unzstd.then(|| StandIn::stage("unzstd"));
+        let packs = stages.zstd.map(|_| StandIn::stage("zstd"));
+        let built = unpacks.into_iter().chain(hashes).chain(packs).collect();
+        let extras = TransferExtras {
+            built: Some(built),
+            ..extras
+        };
+        self.onto(transfer, extras, source, sink).map(drop)
+    }
+
+    /// Builds the stages of one transfer: a transfer that replaces contents begins only if there
+    /// is memory for them. `name`: of the file, for messages.
+    pub fn build(&self, name: &dyn Display) -> Result<Vec<Stage>, Problem> {
+        let built = build(&self.stages).and_then(|all| match self.stages.transform() {
+            true => memory::check_spare().map(|()| all),
+            false => Ok(all),
+        });
+        built.map_err(|errno| {
+            let stage = match self.stages.unzstd {
+                true => "--unzstd",
+                false => "--zstd",
+            };
+            let text = format!("{errno} preparing {stage}");
+            let problem = Problem::unsided(name.to_string(), errno, text);
+            match self.stages.zstd {
+                Some(_) => problem.help("use a lower level, or raise the limit (ulimit -v)"),
+                None => problem.help("raise the limit (ulimit -v)"),
+            }
+        })
     }
 
     /// The number of compressed bytes, if it is known beforehand.
@@ -193,17 +240,62 @@ impl HashLine {
 
 /// The stages in their order. Hashes are of the contents: before packing, and
 /// after unpacking.
-fn build(stages: &Stages) -> Result<Vec<Stage>, Problem> {
-    let failed = |errno: Errno| Problem::refused("zstd", Side::Source, errno, errno.to_string());
+fn build(stages: &Stages) -> Result<Vec<Stage>, Errno> {
     let mut all = Vec::new();
     if stages.unzstd {
-        all.push(Stage::unzstd().map_err(failed)?);
+        all.push(Stage::unzstd()?);
     }
     all.extend(stages.hashes().into_iter().map(Hash::stage));
     if let Some(level) = stages.zstd {
-        all.push(Stage::zstd(level).map_err(failed)?);
+        all.push(Stage::zstd(level)?);
     }
     Ok(all)
+}
+
+/// Returns the address space that the stages of one transfer take, in bytes, if it is limited.
+/// `u64::MAX`: there is not enough for one.
+pub fn addresses(stages: &Stages) -> u64 {
+    /// The largest window of a frame, and the buffers of the decoder. It allocates them for the
+    /// first frame.
+    const UNPACKING: u64 = 132 << 20;
+    let packs = stages.zstd.is_some();
+    let left = sys::addresses_left().filter(|_| packs);
+    let taken = left.map_or(0, |before| match build(stages) {
+        Ok(_built) => before.saturating_sub(sys::addresses_left().unwrap_or(0)),
+        Err(_) => u64::MAX,
+    });
+    match stages.unzstd {
+        true => UNPACKING,
+        false => taken,
+    }
+}
+
+/// A stage in the place of one that changes the bytes, for checks: it moves none.
+struct StandIn(&'static str);
+
+impl StandIn {
+    fn stage(name: &'static str) -> Stage {
+        Stage::transforming(StandIn(name))
+    }
+}
+
+impl Transform for StandIn {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+        let made = input.len().min(output.len());
+        output[..made].copy_from_slice(&input[..made]);
+        Ok(Passed { taken: made, made })
+    }
+
+    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+        Ok(Finished {
+            made: 0,
+            done: true,
+        })
+    }
 }
 
 impl Hash {

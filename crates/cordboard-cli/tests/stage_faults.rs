@@ -123,9 +123,10 @@ fn a_stage_without_memory() {
                 break;
             }
             // A compressor is made before anything is read.
-            let none = "zstd: Cannot allocate memory (ENOMEM); ";
+            let none = "s: Cannot allocate memory (ENOMEM) preparing --zstd; ";
             if stage == "zstd" && copy.stderr().contains(none) {
                 let json = copy.json();
+                assert_eq!(json["failed"], serde_json::Value::Null);
                 assert_eq!(
                     (&json["errno"], &json["read"]),
                     (&"ENOMEM".into(), &0.into())

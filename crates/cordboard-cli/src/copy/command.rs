@@ -56,7 +56,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     let only = !many && !flags.recursive;
     let slots = match only {
         true => 1,
-        false => slots(flags.jobs, flags.recursive),
+        false => slots(flags.jobs, flags.recursive, &flags.common.stages),
     };
     let job = Job {
         request,

@@ -57,6 +57,54 @@ fn what_is_read_back_needs_no_large_buffer() {
     }
 }
 
+/// An encoder of level 19 takes about 90 MiB. No sink is emptied before its file has one.
+#[test]
+fn many_encoders_and_little_memory() {
+    let dir = dir();
+    let contents = |i: usize| bytes((256 << 10) + i);
+    for name in ["s", "d"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    let (source, sink) = (dir.path().join("s/."), dir.path().join("d"));
+    let one = file(&dir, "one", b"1");
+    let Some(least) = least(&one, &dir.path().join("other")) else {
+        return;
+    };
+    for i in 0..6 {
+        file(&dir, &format!("s/{i}"), &contents(i));
+        file(&dir, &format!("d/{i}"), b"old");
+    }
+    let packed = |more: usize| {
+        let mut command = within(least + more);
+        run(command
+            .args(["-r", "-j", "4", "--zstd=19"])
+            .args([&source, &sink]))
+    };
+    let none = packed(32 << 10);
+    assert_eq!(none.code(), 1, "{:?}", none.0);
+    for i in 0..6 {
+        // C libraries differ in the text of an errno.
+        let says = |line: &str| {
+            line.contains(&format!("/{i}: ")) && line.contains("(ENOMEM) preparing --zstd")
+        };
+        assert!(none.stderr().lines().any(says), "{}", none.stderr());
+        assert_eq!(read(sink.join(i.to_string())), b"old");
+    }
+    packed(150 << 10).ok();
+    let unpacked = dir.path().join("u");
+    call([
+        "copy".as_ref(),
+        "-r".as_ref(),
+        "--unzstd".as_ref(),
+        sink.as_os_str(),
+        unpacked.as_os_str(),
+    ])
+    .ok();
+    for i in 0..6 {
+        assert!(read(unpacked.join(i.to_string())) == contents(i));
+    }
+}
+
 /// As many threads as fit.
 #[test]
 fn many_jobs_and_little_memory() {

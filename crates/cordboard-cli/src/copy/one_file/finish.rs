@@ -44,13 +44,14 @@ impl Job {
     /// Copies the bytes on this thread. `watch` observes the progress.
     pub fn copy_bytes(
         &self,
-        opened: &Opened,
+        opened: &mut Opened,
         (from, to): (&Place<'_>, &Place<'_>),
         watch: &mut dyn CopyObserver,
     ) -> Moved {
+        let extras = opened.extras();
         let (source, sink) = opened.ends();
         let transfer = Transfer::new(source, sink, opened.request.clone());
-        match self.staging.onto(transfer, opened.extras(), from, to) {
+        match self.staging.onto(transfer, extras, from, to) {
             Ok(transfer) => {
                 let report = transfer.control(self.control).observe(watch).run().report;
                 let done = result_of(&report, (source, from), (sink, to));

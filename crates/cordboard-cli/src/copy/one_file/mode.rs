@@ -19,7 +19,8 @@ pub enum OpenError {
     /// It cannot be copied.
     Problem(Problem),
     /// It cannot be opened in [`OpenMode::Concurrent`]: the order matters, the
-    /// open would wait, or too many descriptors are open.
+    /// open would wait, too many descriptors are open, or the stages need memory
+    /// that other files use.
     Postponed,
 }
 

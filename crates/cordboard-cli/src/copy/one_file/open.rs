@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use cordboard::{DataPath, Request, Side, Switches};
+use cordboard::{DataPath, Request, Side, Stage, Switches};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
 use super::appended::AppendedRanges;
@@ -66,6 +66,7 @@ impl Job {
                 source = reopen_blocking(from, flags, &stat)?;
             }
         }
+        let stages = self.build_stages(from, open_mode)?;
         let sink = self.open_sink(to, &stat, (from, source.as_fd()), open_mode, outcome)?;
         if self.staging.verify {
             can_be_read_back(sink.fd.as_fd(), to)?;
@@ -107,11 +108,29 @@ impl Job {
                 false => request::total(source.as_fd(), &request),
             },
             read_once: self.extras(source.as_fd()).read_once,
+            stages,
             source,
             stat,
             sink,
             request,
         })
+    }
+
+    /// Builds the stages that change the bytes, before the sink is emptied: they may need more
+    /// memory than there is beside the files under way.
+    fn build_stages(
+        &self,
+        from: &Place<'_>,
+        open_mode: OpenMode,
+    ) -> Result<Option<Vec<Stage>>, OpenError> {
+        if !self.staging.stages.transform() {
+            return Ok(None);
+        }
+        match self.staging.build(from) {
+            Ok(stages) => Ok(Some(stages)),
+            Err(_) if open_mode == OpenMode::Concurrent => Err(OpenError::Postponed),
+            Err(problem) => Err(problem.into()),
+        }
     }
 }
 
@@ -126,5 +145,59 @@ fn reopen_blocking(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<Owne
     match id(&stat) == id(known) {
         true => Ok(source),
         false => Err(reading(rustix::io::Errno::STALE)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cordboard::{Control, Errno};
+    use rustix::process::{Resource, Rlimit, setrlimit};
+
+    use super::*;
+    use crate::flags::Stages;
+    use crate::stages::Staging;
+
+    /// Other files may have the memory: the file is tried again with nothing else under way.
+    #[test]
+    fn without_memory_for_its_encoder_a_file_is_postponed_and_its_sink_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| dir.path().join(name));
+        std::fs::write(&from, b"new").unwrap();
+        std::fs::write(&to, b"old").unwrap();
+        let stages = Stages {
+            zstd: Some(19),
+            ..Stages::default()
+        };
+        let job = Job {
+            staging: Staging {
+                stages,
+                verify: false,
+            },
+            ..Job::plain(Box::leak(Box::new(Control::new().unwrap())))
+        };
+        let open = |open_mode| {
+            let places = (&Place::top(&from), &Place::top(&to));
+            job.open(places, true, open_mode, &mut Outcome::default())
+        };
+        // The encoder takes about 90 MiB.
+        assert!(testkit::child::in_a_child(|| {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+            let limit = Some(pages * rustix::param::page_size() as u64 + (48 << 20));
+            let limit = Rlimit {
+                current: limit,
+                maximum: limit,
+            };
+            setrlimit(Resource::As, limit).unwrap();
+            let is_postponed = matches!(open(OpenMode::Concurrent), Err(OpenError::Postponed));
+            let fails = match open(OpenMode::Exclusive) {
+                Err(OpenError::Problem(problem)) => problem.errno == Some(Errno::ENOMEM),
+                _ => false,
+            };
+            is_postponed && fails
+        }));
+        assert_eq!(std::fs::read(&to).unwrap(), b"old");
+        let opened = open(OpenMode::Concurrent).unwrap();
+        assert!(opened.stages.is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::Request;
+use cordboard::{Request, Stage};
 use rustix::fs::Stat;
 
 use super::appended::AppendedRanges;
@@ -23,6 +23,8 @@ pub struct Opened {
     pub size: Option<u64>,
     /// The ranges written, if other processes may append meanwhile.
     pub appended: Option<AppendedRanges>,
+    /// The stages, if they change the bytes, until the transfer has them.
+    pub stages: Option<Vec<Stage>>,
     /// It is to be verified, and its source can be read only once.
     pub read_once: bool,
 }
@@ -33,11 +35,13 @@ impl Opened {
         (self.source.as_fd(), self.sink.fd.as_fd())
     }
 
-    /// The stage that records the written ranges, if they are needed.
-    pub fn extras(&self) -> TransferExtras {
+    /// The stages that were built, and the one that records the written ranges, if they are
+    /// needed.
+    pub fn extras(&mut self) -> TransferExtras {
         let appended = self.appended.as_ref();
         TransferExtras {
             read_once: self.read_once,
+            built: self.stages.take(),
             stage: appended.and_then(|appended| appended.stage(self.sink.fd.as_fd())),
         }
     }

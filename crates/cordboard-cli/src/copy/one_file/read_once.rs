@@ -27,7 +27,7 @@ impl Job {
         let once = || !seeks(source) || self.reads_and_writes() && changes();
         TransferExtras {
             read_once: self.staging.verify && once(),
-            stage: None,
+            ..TransferExtras::default()
         }
     }
 

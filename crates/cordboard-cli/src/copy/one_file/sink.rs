@@ -225,7 +225,7 @@ impl Job {
                 let request = self.request.clone();
                 let transfer = Transfer::new(source_fd, fd.as_fd(), request);
                 let extras = self.extras(source_fd);
-                let refused = self.staging.onto(transfer, extras, source, to).err();
+                let refused = self.staging.check(transfer, extras, source, to).err();
                 if let Some(Refused { report, problem }) = refused {
                     outcome.report = report.map(|r| *r);
                     return Err((*problem).into());
@@ -277,7 +277,7 @@ impl Job {
         };
         let transfer = Transfer::new(source_fd, unnamed.as_fd(), self.request.clone());
         let extras = self.extras(source_fd);
-        let refused = self.staging.onto(transfer, extras, source, to).err();
+        let refused = self.staging.check(transfer, extras, source, to).err();
         refused.map_or(
             Ok(()),
             |Refused {

@@ -311,11 +311,12 @@ impl<'s> Dispatch<'s> {
                 return;
             }
             match job.open((&from, &to), top, OpenMode::Exclusive, outcome) {
-                Ok(opened) => {
+                Ok(mut opened) => {
+                    let extras = opened.extras();
                     let (source, sink) = opened.ends();
                     let request = opened.request.clone();
                     let total = opened.size.filter(|_| only);
-                    let how = (total, opened.extras());
+                    let how = (total, extras);
                     let moved = match job.refuse_sync(&opened, (&from, &to)) {
                         Ok(()) => session.run_transfer((source, &from), (sink, &to), request, how),
                         Err(refused) => refused.into_moved(),

@@ -59,7 +59,7 @@ impl EngineCopies {
     pub fn start(
         &self,
         (job, workers): (&Job, usize),
-        opened: Box<Opened>,
+        mut opened: Box<Opened>,
         at: FileRef,
         finished: impl FnOnce(EngineCopy, Report) + Send + 'static,
     ) -> Result<(), (Box<Opened>, FileRef)> {

@@ -10,6 +10,8 @@
 use std::num::NonZeroUsize;
 
 use crate::copy::directories::MOST_OPEN;
+use crate::flags::Stages;
+use crate::stages;
 use crate::sys;
 
 /// Batches under way are at most two for each slot, and this many more.
@@ -29,7 +31,8 @@ const EACH: u64 = 8;
 /// for several descriptors, and a few inherited ones.
 const OTHER_DESCRIPTORS: u64 = 13;
 
-/// The address space of one file: a stack here, one of the engine, and buffers.
+/// The address space of one file without that of its stages: a stack here, one of the engine,
+/// and buffers.
 const ADDRESSES: u64 = 4 << 20;
 
 /// The address space of the rest: the engine's other threads, the lists of
@@ -39,7 +42,7 @@ const OTHER_ADDRESSES: u64 = 16 << 20;
 /// Returns the number of files at once: the requested number, or that of the
 /// processors, but two to four; and no more than there are descriptors and
 /// addresses for. The least is one: files are then copied one after the other.
-pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
+pub fn slots(asked: Option<NonZeroUsize>, recursive: bool, stages: &Stages) -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let wanted = asked.map_or(processors.clamp(2, 4), usize::from);
     /// The kernel's default (`INR_OPEN_CUR`), if a filter refuses the call.
@@ -50,7 +53,7 @@ pub fn slots(asked: Option<NonZeroUsize>, recursive: bool) -> usize {
     if addresses.is_some() {
         sys::share_one_heap();
     }
-    within(wanted, limit, recursive).min(with_addresses(addresses))
+    within(wanted, limit, recursive).min(with_addresses(addresses, stages::addresses(stages)))
 }
 
 /// Returns the number of open descriptors that [`OTHER_DESCRIPTORS`] does not
@@ -62,9 +65,10 @@ fn inherited_descriptors() -> u64 {
     open.saturating_sub(OWN)
 }
 
-fn with_addresses(left: Option<u64>) -> usize {
+/// The number of files for which there are addresses. `stages`: those that the stages of one take.
+fn with_addresses(left: Option<u64>, stages: u64) -> usize {
     let room = left.map_or(u64::MAX, |left| {
-        left.saturating_sub(OTHER_ADDRESSES) / ADDRESSES
+        left.saturating_sub(OTHER_ADDRESSES) / ADDRESSES.saturating_add(stages)
     });
     usize::try_from(room).unwrap_or(usize::MAX).max(1)
 }
@@ -90,10 +94,12 @@ mod tests {
 
     #[test]
     fn as_many_as_there_are_addresses_for() {
-        assert_eq!(with_addresses(None), usize::MAX);
-        assert_eq!(with_addresses(Some(0)), 1);
-        assert_eq!(with_addresses(Some(16 << 20)), 1);
-        assert_eq!(with_addresses(Some(24 << 20)), 2);
+        assert_eq!(with_addresses(None, u64::MAX), usize::MAX);
+        assert_eq!(with_addresses(Some(0), 0), 1);
+        assert_eq!(with_addresses(Some(16 << 20), 0), 1);
+        assert_eq!(with_addresses(Some(24 << 20), 0), 2);
+        assert_eq!(with_addresses(Some(64 << 20), 12 << 20), 3);
+        assert_eq!(with_addresses(Some(64 << 20), u64::MAX), 1);
     }
 
     #[test]

@@ -300,8 +300,8 @@ impl Workers {
             Ok(opened) if EngineCopies::accepts(&opened, &self.job.staging) => {
                 return self.start_large(Box::new(opened), at, watch, outcome);
             }
-            Ok(opened) => {
-                let moved = self.job.copy_bytes(&opened, (&from, &to), watch);
+            Ok(mut opened) => {
+                let moved = self.job.copy_bytes(&mut opened, (&from, &to), watch);
                 let ended = (outcome, watch);
                 self.job.settle(opened, (&from, &to), top, moved, ended);
             }
@@ -327,7 +327,7 @@ impl Workers {
             pool.changed();
         };
         let at = (Arc::clone(&at.0), at.1);
-        let Err((opened, at)) =
+        let Err((mut opened, at)) =
             self.engine_copies
                 .start((&self.job, self.slots), opened, at, finished)
         else {
@@ -335,7 +335,7 @@ impl Workers {
         };
         // If the transfer is refused, this copy reports why.
         let (from, to) = at.0.places(at.1);
-        let moved = self.job.copy_bytes(&opened, (&from, &to), watch);
+        let moved = self.job.copy_bytes(&mut opened, (&from, &to), watch);
         let ended = (outcome, watch);
         (self.job).settle(*opened, (&from, &to), at.0.is_top(), moved, ended);
         FileState::Ended

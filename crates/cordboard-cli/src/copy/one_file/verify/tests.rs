@@ -71,10 +71,10 @@ fn one_of_another_length() {
         job.staging.verify = true;
         let places = (&Place::top(&source), &Place::top(&sink));
         let outcome = &mut Outcome::default();
-        let opened = job
+        let mut opened = job
             .open(places, true, OpenMode::Exclusive, outcome)
             .unwrap();
-        let (report, done) = job.copy_bytes(&opened, places, &mut NoObserver);
+        let (report, done) = job.copy_bytes(&mut opened, places, &mut NoObserver);
         done.unwrap();
         let check = || job.verified(&opened, places, report.as_ref().unwrap(), &mut NoObserver);
         check().unwrap();
@@ -117,7 +117,7 @@ fn what_is_appended_among_bytes_of_others() {
         let mut moved = None;
         let writes = testkit::midst::at_each(
             &[libc::SYS_write],
-            || moved = Some(job.copy_bytes(&opened, places, &mut NoObserver)),
+            || moved = Some(job.copy_bytes(&mut opened, places, &mut NoObserver)),
             || others.write_all(b"others").unwrap(),
         );
         let Some(writes) = writes else {
@@ -194,8 +194,8 @@ fn a_range_of_a_longer_file() {
     job.request.sink_offset = Some(2000);
     let places = (&Place::top(&source), &Place::top(&sink));
     let opened = job.open(places, true, OpenMode::Exclusive, &mut Outcome::default());
-    let opened = opened.unwrap();
-    let (report, done) = job.copy_bytes(&opened, places, &mut NoObserver);
+    let mut opened = opened.unwrap();
+    let (report, done) = job.copy_bytes(&mut opened, places, &mut NoObserver);
     done.unwrap();
     let check = || job.verified(&opened, places, report.as_ref().unwrap(), &mut NoObserver);
     let file = File::options().write(true).open(&sink).unwrap();
@@ -247,8 +247,8 @@ fn what_is_read_back_is_progress() {
         job.staging.verify = true;
         let places = (&Place::top(&source), &Place::top(&sink));
         let outcome = &mut Outcome::default();
-        let opened = (job.open(places, true, OpenMode::Exclusive, outcome)).unwrap();
-        let (report, done) = job.copy_bytes(&opened, places, &mut NoObserver);
+        let mut opened = (job.open(places, true, OpenMode::Exclusive, outcome)).unwrap();
+        let (report, done) = job.copy_bytes(&mut opened, places, &mut NoObserver);
         done.unwrap();
         let mut seen = Seen::default();
         let report = report.unwrap();
