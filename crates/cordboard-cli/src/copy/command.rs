@@ -76,6 +76,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         read_back: AtomicU64::new(0),
         written: Written::new(many),
         sources: Sources::new(&sources, flags.recursive),
+        own_socket: session.own_socket(),
         spares: Arc::default(),
         #[cfg(test)]
         fault: None,

@@ -10,6 +10,8 @@ use cordboard::{Control, Request};
 
 use super::directories::Spares;
 use super::overwrite::{Sources, Written};
+use super::place::Place;
+use crate::files::FileId;
 use crate::stages::Staging;
 
 /// What all files of one command have in common.
@@ -35,11 +37,21 @@ pub struct Job {
     pub written: Written,
     /// The operands.
     pub sources: Sources,
+    /// The control socket of this command, which is omitted.
+    pub own_socket: Option<FileId>,
     /// Directories that are closed if no descriptor is left.
     pub spares: Arc<Spares>,
     /// What a test does at these moments of a file.
     #[cfg(test)]
     pub fault: Option<fn(Moment, &Path)>,
+}
+
+impl Job {
+    /// Whether it is the control socket of this command, which the command has made.
+    pub fn is_own_socket(&self, place: &Place<'_>) -> bool {
+        let own = self.own_socket;
+        own.is_some_and(|own| place.stat().is_ok_and(|stat| own.is(&stat)))
+    }
 }
 
 /// When a [fault](Job::fault) occurs.
@@ -71,6 +83,7 @@ impl Job {
             read_back: AtomicU64::new(0),
             written: Written::default(),
             sources: Sources::default(),
+            own_socket: None,
             spares: Arc::default(),
             fault: None,
         }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{FileType, lstat};
+use rustix::fs::{FileType, Stat, lstat};
 use rustix::path::Arg;
 
 use super::removal::{Id, id, private_beside, remove_by_path};
@@ -19,6 +19,11 @@ impl FileId {
         let stat = lstat(path).ok()?;
         let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
         socket.then_some(FileId(id(&stat)))
+    }
+
+    /// Whether this is the status of the same file.
+    pub fn is(self, stat: &Stat) -> bool {
+        self.0 == id(stat)
     }
 }
 
@@ -39,6 +44,11 @@ impl SocketFileId {
             private: private_beside(path)?,
             file,
         })
+    }
+
+    /// The file.
+    pub fn file(&self) -> FileId {
+        self.file
     }
 
     /// Removes the file if it still has this name. Async-signal-safe.

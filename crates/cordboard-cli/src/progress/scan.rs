@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
 use super::known::Known;
-use crate::files::kind;
+use crate::files::{FileId, kind};
 use crate::sys;
 
 /// The stack of the thread in bytes.
@@ -36,6 +36,8 @@ pub struct Operands {
     pub most: Option<u64>,
     /// The bytes are counted too, because the bytes written are those of the files.
     pub bytes: bool,
+    /// The control socket of this command, which the copy omits.
+    pub own_socket: Option<FileId>,
 }
 
 /// A scan. The drop ends it.
@@ -90,7 +92,7 @@ impl Scan {
             let _ = left.send(());
             if leaves && begins.recv().is_ok() {
                 sys::be_nice(NICE);
-                Walk::new(&counts).run(&operands);
+                Walk::new(&counts, operands.own_socket).run(&operands);
             }
         };
         // Only the main thread handles signals.
@@ -151,15 +153,17 @@ struct Walk<'a> {
     /// The subdirectories to enter, of each directory above and of this one.
     levels: Vec<Vec<CString>>,
     buffer: Vec<MaybeUninit<u8>>,
+    own_socket: Option<FileId>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(counts: &'a Counts) -> Walk<'a> {
+    fn new(counts: &'a Counts, own_socket: Option<FileId>) -> Walk<'a> {
         Walk {
             counts,
             path: PathBuf::new(),
             levels: Vec::new(),
             buffer: vec![MaybeUninit::uninit(); LISTING],
+            own_socket,
         }
     }
 
@@ -263,7 +267,8 @@ impl<'a> Walk<'a> {
             let stat = || retry(|| rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW));
             match entry.file_type() {
                 FileType::Directory => below.push(name.to_owned()),
-                FileType::RegularFile | FileType::Unknown => match stat() {
+                FileType::RegularFile | FileType::Socket | FileType::Unknown => match stat() {
+                    Ok(stat) if self.own_socket.is_some_and(|own| own.is(&stat)) => {}
                     Ok(stat) if kind(&stat) == FileType::Directory => below.push(name.to_owned()),
                     Ok(stat) if kind(&stat) == FileType::RegularFile => self.file(&stat),
                     Ok(_) | Err(_) => self.add(0),

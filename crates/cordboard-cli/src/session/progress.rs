@@ -6,7 +6,9 @@ use std::time::Duration;
 use cordboard::DataPath;
 
 use super::Session;
+use crate::files::FileId;
 use crate::progress::{Operands, Watch};
+use crate::steering::Steering;
 
 impl Session {
     /// Several transfers begin that run elsewhere.
@@ -22,7 +24,13 @@ impl Session {
             most,
             // Stages change the number of bytes written.
             bytes: !self.staging.stages.transform(),
+            own_socket: self.own_socket(),
         });
+    }
+
+    /// The file of the control socket.
+    pub fn own_socket(&self) -> Option<FileId> {
+        self.steering.as_ref().and_then(Steering::socket)
     }
 
     /// Sets the number of files that have ended, for progress.

@@ -15,6 +15,7 @@ use super::clients::Clients;
 use super::live::Live;
 use crate::bounded_write::GRACE;
 use crate::endpoint::{self, SocketFile};
+use crate::files::FileId;
 use crate::flags::Label;
 use crate::problem::Problem;
 use crate::registry::{Directory, Entry, Registered};
@@ -29,7 +30,7 @@ pub struct Steering {
     clients: Arc<Mutex<Clients>>,
     /// Removed before the socket is.
     _entry: Option<Registered>,
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 impl Steering {
@@ -51,7 +52,7 @@ impl Steering {
             live: Arc::clone(&live),
             clients: Arc::clone(&clients),
             _entry: None,
-            _file: file,
+            file,
         };
         let serve = move || while serve(&listener, &clients, &live).is_ok() {};
         // Only the main thread handles signals.
@@ -70,6 +71,11 @@ impl Steering {
                 Err(Problem::unsided(path.to_string_lossy(), errno, text))
             }
         }
+    }
+
+    /// Returns the file of the socket; `None` if its name is abstract.
+    pub fn socket(&self) -> Option<FileId> {
+        self.file.as_ref().map(SocketFile::id)
     }
 
     /// Returns the progress, which the thread that moves bytes stores.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cordboard::cue::{Command, Cue, Record, State, Status};
 use testkit::needs::Need;
 
-use super::common::{dir, end, until};
+use super::common::{cordboard, dir, end, run, until};
 use super::{status, steered};
 
 /// The status, on one connection.
@@ -49,6 +49,31 @@ fn a_command_that_waits_for_an_endpoint_is_idle() {
     assert_eq!(done.written, 1);
     assert!(done.elapsed >= running.elapsed, "{done:?} {running:?}");
     assert_eq!(end(child).code(), 0);
+}
+
+/// The socket of another command is an error.
+#[test]
+fn the_own_control_socket_is_not_copied() {
+    let folder = dir();
+    let from = folder.path().join("from");
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("file"), b"contents").unwrap();
+    let copy = |to: &str| {
+        let to = folder.path().join(to);
+        let mut copy = cordboard();
+        copy.args(["copy", "-r", ".", "--control", "s", "--json"]);
+        let copied = run(copy.arg(&to).current_dir(&from));
+        (copied, std::fs::read_dir(to).unwrap().count())
+    };
+    let (copied, entries) = copy("to");
+    assert_eq!(copied.code(), 0, "{}", copied.stderr());
+    let files = &copied.json()["files"];
+    assert_eq!((&files["copied"], &files["failed"]), (&1.into(), &0.into()));
+    assert_eq!(entries, 1);
+    let _other = std::os::unix::net::UnixListener::bind(from.join("other")).unwrap();
+    let (copied, entries) = copy("again");
+    copied.fails(1, &["other: is a socket, which copy does not copy"]);
+    assert_eq!(entries, 1);
 }
 
 /// The total of the first file would be a share that reaches 100 % with each file. That of all

@@ -342,6 +342,7 @@ impl Walk {
                 Ok(())
             }
             FileType::Directory => self.down(dispatch, name, collides),
+            FileType::Socket if dispatch.job().is_own_socket(&from) => Ok(()),
             other => Err(not_copyable(&from.path(), other, true)),
         }
     }

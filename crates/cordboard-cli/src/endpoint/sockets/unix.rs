@@ -89,6 +89,13 @@ impl SocketFile {
     }
 }
 
+impl SocketFile {
+    /// The file by device and inode.
+    pub fn id(&self) -> FileId {
+        self.file.file()
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if let Some(place) = self.place {

@@ -1,6 +1,15 @@
 use super::*;
 
 fn scanned(paths: &[&Path], recursive: bool, most: Option<u64>) -> Scan {
+    scanned_beside(None, paths, recursive, most)
+}
+
+fn scanned_beside(
+    own_socket: Option<FileId>,
+    paths: &[&Path],
+    recursive: bool,
+    most: Option<u64>,
+) -> Scan {
     let scan = Scan {
         shared: Arc::default(),
         most,
@@ -12,8 +21,9 @@ fn scanned(paths: &[&Path], recursive: bool, most: Option<u64>) -> Scan {
         recursive,
         most,
         bytes: true,
+        own_socket,
     };
-    Walk::new(&scan.shared).run(&operands);
+    Walk::new(&scan.shared, operands.own_socket).run(&operands);
     scan
 }
 
@@ -47,6 +57,18 @@ fn a_tree_is_counted_as_the_copy_reads_it() {
 }
 
 #[test]
+fn the_control_socket_is_not_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let [own, other] = ["own", "other"].map(|name| dir.path().join(name));
+    let _bound = [&own, &other].map(|at| std::os::unix::net::UnixListener::bind(at).unwrap());
+    std::fs::write(dir.path().join("file"), [7; 10]).unwrap();
+    let own = FileId::of(&own);
+    assert!(own.is_some());
+    let scan = scanned_beside(own, &[dir.path()], true, None);
+    assert_eq!(scan.files(), Some(Known::all(2)));
+}
+
+#[test]
 fn files_without_a_tree() {
     let dir = tree();
     let [file, one] = ["file", "one"].map(|name| dir.path().join(name));
@@ -70,7 +92,7 @@ fn a_scan_that_was_stopped_is_not_complete() {
     let dir = tree();
     let counts = Counts::default();
     counts.stop.store(true, Ordering::Relaxed);
-    let mut walk = Walk::new(&counts);
+    let mut walk = Walk::new(&counts, None);
     walk.tree(dir.path());
     assert!(!counts.ended.load(Ordering::Relaxed));
     assert!(counts.files.load(Ordering::Relaxed) < 1000);
@@ -143,6 +165,7 @@ fn it_flushes_no_sink_that_is_opened_later() {
             recursive: true,
             most: None,
             bytes: true,
+            own_socket: None,
         };
         let mut scan = Scan::prepare(operands).unwrap();
         let mut sink = std::fs::File::options().write(true).open(at).unwrap();
