@@ -25,7 +25,8 @@ pub enum Replacement {
     /// The name was that of another file, which could not get it back and keeps
     /// this private name.
     Displaced(PathBuf),
-    /// The file system or the kernel cannot exchange two names. Nothing changed.
+    /// The file system or the kernel cannot exchange two names, or a filter refuses the call.
+    /// Nothing changed.
     Unsupported,
     /// The existing symlink stays.
     Failed(Errno),
@@ -71,6 +72,12 @@ fn exchange(directory: BorrowedFd<'_>, name: &CStr, private: &CStr, known: Id) -
     let rename = |from: &CStr, to: &CStr, flags| {
         rustix::fs::renameat_with(directory, from, directory, to, flags)
     };
+    // A filter refuses the call for every name. The kernel looks both up before it checks the
+    // permissions: `ENOENT` (`do_renameat2`, fs/namei.c).
+    let is_refused = |errno| {
+        let missing = super::removal::private(OsStr::new(""), TRIES);
+        rename(private, &missing, RenameFlags::EXCHANGE) == Err(errno)
+    };
     let unlink = || rustix::fs::unlinkat(directory, private, AtFlags::empty());
     let made: Result<Id, Errno> = identity(private);
     if let Err(errno) = rename(private, name, RenameFlags::EXCHANGE) {
@@ -80,6 +87,7 @@ fn exchange(directory: BorrowedFd<'_>, name: &CStr, private: &CStr, known: Id) -
             // The file system cannot (renameat2(2)); the kernel cannot, before
             // Linux 3.15.
             Errno::INVAL | Errno::NOSYS => Replacement::Unsupported,
+            Errno::PERM | Errno::ACCESS if is_refused(errno) => Replacement::Unsupported,
             errno => Replacement::Failed(errno),
         };
     }

@@ -1,5 +1,5 @@
-//! `-p` if a filter has none of the calls for extended attributes, or forbids
-//! them (seccomp(2)).
+//! Calls that a filter does not know or forbids (seccomp(2)): those for extended attributes with
+//! `-p`, and those by which names are replaced.
 
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
@@ -157,6 +157,27 @@ fn what_there_is_no_room_for_ends_no_tree() {
         assert_eq!(read(to.join("z")), b"z");
         let time = to.join("l").symlink_metadata().unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::mtime(&time), 1);
+    }
+}
+
+/// The old symlink is removed, and the new one made.
+#[test]
+fn a_filter_without_renameat2_fails_no_symlink() {
+    let dir = dir();
+    let at = |name: &str| dir.path().join(name);
+    std::os::unix::fs::symlink("new", at("from")).unwrap();
+    for errno in [libc::ENOSYS, libc::EPERM, libc::EACCES, libc::EINVAL] {
+        let _ = std::fs::remove_file(at("to"));
+        std::os::unix::fs::symlink("old", at("to")).unwrap();
+        let run = apart(|| {
+            refuse(&[libc::SYS_renameat2], errno);
+            run(cordboard()
+                .args(["copy", "-r"])
+                .args([at("from"), at("to")]))
+        });
+        run.ok();
+        assert_eq!(at("to").read_link().unwrap().as_os_str(), "new", "{errno}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "{errno}");
     }
 }
 
