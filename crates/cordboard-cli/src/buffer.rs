@@ -155,10 +155,8 @@ fn transfer(
         let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
         endpoint::check_append_to_itself(from, (sink.as_fd(), &sink.shown))?;
     }
-    if request.sink_offset.is_some() {
-        let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
-        endpoint::check_kept_alias(from, (sink.as_fd(), &sink.shown))?;
-    }
+    let from = (source.as_fd(), &source.shown as &dyn std::fmt::Display);
+    endpoint::check_kept_alias(from, (sink.as_fd(), &sink.shown), &request)?;
     let (from, to) = (source.as_fd(), sink.as_fd());
     // The sink is truncated only after all other checks.
     Buffered::new(from, to, size, request.clone()).map_err(refused)?;

@@ -181,9 +181,7 @@ fn transfer(
         if request.size == Size::Eof {
             endpoint::check_append_to_itself(from, to)?;
         }
-        if request.sink_offset.is_some() {
-            endpoint::check_kept_alias(from, to)?;
-        }
+        endpoint::check_kept_alias(from, to, &request)?;
     }
     let prepare = |request: &Request| {
         let fan = FanIn::new(&fds, sink.as_fd(), request.clone());

@@ -142,10 +142,11 @@ fn transfer(
         |refused: Refused| refused_by(&refused, (&source.shown, |sink: usize| &*sinks[sink].shown));
     for sink in sinks {
         endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
+        let from = (source.as_fd(), &source.shown as &dyn Display);
         if request.size == Size::Eof {
-            let from = (source.as_fd(), &source.shown as &dyn Display);
             endpoint::check_append_to_itself(from, (sink.as_fd(), &sink.shown))?;
         }
+        endpoint::check_kept_alias(from, (sink.as_fd(), &sink.shown), &request)?;
     }
     // The sinks are truncated only after all other checks.
     FanOut::new(source.as_fd(), &fds, request.clone()).map_err(refused)?;

@@ -135,6 +135,7 @@ impl Session {
         if request.size == Size::Eof {
             endpoint::check_append_to_itself(source, (sink, sink_name))?;
         }
+        endpoint::check_kept_alias(source, (sink, sink_name), &request)?;
         let (report, done) = self.run_transfer(
             source,
             (sink, sink_name),

@@ -107,10 +107,6 @@ fn transfer(
         sink.empty()?;
         endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
-    if request.sink_offset.is_some() {
-        let from: (_, &dyn Display) = (source.as_fd(), &source.shown);
-        endpoint::check_kept_alias(from, (sink.as_fd(), &sink.shown))?;
-    }
     let request = Request {
         source_unshared: source.is_owned(),
         sink_unshared: sink.is_owned(),

@@ -10,7 +10,7 @@ use std::hash::BuildHasher;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use cordboard::{Errno, Side, fstat};
+use cordboard::{Errno, Request, Side, fstat};
 use rustix::fs::{
     AtFlags, FileType, OFlags, SealFlags, Stat, StatxFlags, StatxTimestamp, Timespec, Timestamps,
     UTIME_NOW, fcntl_get_seals, fcntl_getfl, ftruncate, futimens, statx, utimensat,
@@ -85,17 +85,21 @@ pub fn check_append_to_itself(
     Err(problem.help("it is visible in two file systems: specify a size, or write to another file"))
 }
 
-/// Refuses a sink whose contents are kept, and that is the source under another
-/// device number: the library checks only ranges of a file that it knows to be
-/// one.
+/// Refuses a sink that is written in place (a block device, or with a sink offset), and that is
+/// the source under another device number: the library checks only ranges of a file that it
+/// knows to be one.
 pub fn check_kept_alias(
     (source, source_shown): (BorrowedFd<'_>, &dyn Display),
     (sink, sink_shown): (BorrowedFd<'_>, &dyn Display),
+    request: &Request,
 ) -> Result<(), Problem> {
     // The transfer reports any error of either.
     let (Ok(from), Ok(to)) = (fstat(source), fstat(sink)) else {
         return Ok(());
     };
+    if request.sink_offset.is_none() && kind(&to) != FileType::BlockDevice {
+        return Ok(());
+    }
     let files = ((source, &from), (sink, &to));
     let left = match is_loop_device_of(files.0, files.1) {
         true => Some(UNCHANGED),
@@ -157,12 +161,15 @@ pub fn is_alias(
     })
 }
 
-/// Whether the source is a loop device whose backing file is the sink.
-pub fn is_loop_device_of((source, from): OpenFile<'_>, (_, to): OpenFile<'_>) -> bool {
-    if kind(from) != FileType::BlockDevice || kind(to) != FileType::RegularFile {
-        return false;
-    }
-    crate::sys::backing_file(source) == Some(id(to))
+/// Whether one of the two is a loop device, or a partition of one, and the other is its backing
+/// file.
+pub fn is_loop_device_of(source: OpenFile<'_>, sink: OpenFile<'_>) -> bool {
+    let is_backed = |(device, its): OpenFile<'_>, (_, file): OpenFile<'_>| {
+        kind(its) == FileType::BlockDevice
+            && kind(file) == FileType::RegularFile
+            && crate::sys::backing_file(device) == Some(id(file))
+    };
+    is_backed(source, sink) || is_backed(sink, source)
 }
 
 /// Whether the length that a probe adds could not be removed again

@@ -219,7 +219,7 @@ fn closed_standard_descriptors_are_filled() {
 
 /// Truncating it would truncate the device.
 #[test]
-fn a_loop_device_is_not_copied_to_the_file_behind_it() {
+fn a_loop_device_is_not_copied_to_the_file_behind_it_or_back() {
     let dir = dir();
     let contents = bytes(1 << 20);
     let image = file(&dir, "image", &contents);
@@ -233,6 +233,25 @@ fn a_loop_device_is_not_copied_to_the_file_behind_it() {
         .map(|command| run(cordboard().args([command, device]).arg(&image)))
         .collect();
     let elsewhere = run(cordboard().args(["copy", device]).arg(&other));
+    // The other direction, which would shift the contents.
+    let shifting: [&[&str]; 7] = [
+        &["copy", "--sink-offset=4K"],
+        &["copy", "--offset=4K"],
+        &["copy"],
+        &["splice", "--sink-offset=4K"],
+        &["splice", "--offset=4K", "--size=4K"],
+        &["splice", "--offset=4K", "--buffer=1M"],
+        &["splice", "--offset=4K", "--fan-in=turn"],
+    ];
+    let run_at = |args: &&[&str]| run(cordboard().args(*args).arg(&image).arg(device));
+    let mut runs: Vec<Run> = runs
+        .into_iter()
+        .chain(shifting.iter().map(run_at))
+        .collect();
+    runs.push(run(cordboard()
+        .args(["splice", "--offset=4K"])
+        .arg(&image)
+        .args([device, "/dev/null"])));
     drop(attached);
     for run in runs {
         run.fails(1, &["is the same file as the source"]);
@@ -254,7 +273,10 @@ fn what_cannot_be_synchronized_is_refused_before_any_byte() {
     for more in [&["--sync"][..], &["--sync", "-p"]] {
         let mut command = cordboard();
         let run = run(command.arg("copy").args(more).args([&from, &fifo]));
-        run.fails(1, &["is a FIFO, which cannot be synced (EINVAL)", "omit --sync"]);
+        run.fails(
+            1,
+            &["is a FIFO, which cannot be synced (EINVAL)", "omit --sync"],
+        );
         assert_eq!(rustix::io::ioctl_fionread(&end).unwrap(), 0, "{more:?}");
     }
 }
