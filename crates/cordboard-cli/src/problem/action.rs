@@ -12,6 +12,8 @@ use rustix::fs::FileType;
 pub enum Action {
     /// Opening a path.
     Open,
+    /// Creating a symlink.
+    Symlink,
     /// Connecting to a peer.
     Connect,
     /// Waiting for peers at a local address.
@@ -68,6 +70,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Action::Open => "opening",
+            Action::Symlink => "creating the symlink at",
             Action::Connect => "connecting to",
             Action::Listen => "listening as",
             Action::Truncate => "truncating",

@@ -7,8 +7,8 @@ use super::action::Action;
 /// Returns one line of help; `None` if the meaning of the errno is enough.
 pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
     use Action::{
-        Connect, Listen, Open, Transfer, TransferBlockDevice, TransferCharDevice, TransferProcFile,
-        TransferRecords, TransferSocket,
+        Connect, Listen, Open, Symlink, Transfer, TransferBlockDevice, TransferCharDevice,
+        TransferProcFile, TransferRecords, TransferSocket,
     };
     match action {
         Connect | Listen | TransferSocket => {
@@ -31,6 +31,15 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::EACCES, Source, Open) => "read permission is required",
         (Errno::EACCES, Sink, Open) => {
             "write permission is required, for the file or for its directory"
+        }
+        (Errno::EACCES, Sink, Symlink) => "write permission is required for its directory",
+        // vfs_symlink, fs/namei.c: vfat, exfat and others.
+        (Errno::EPERM, Sink, Symlink) => {
+            "its file system may have no symlinks, or its directory is immutable (lsattr)"
+        }
+        // vfat_create, fs/fat/namei_vfat.c: `?`, `:`; utf8only of ZFS.
+        (Errno::EINVAL | Errno::EILSEQ, Sink, Open | Symlink) => {
+            "its file system may not permit this name: rename it, or use tar"
         }
         // sendmsg(2) of a packet that a rule of the firewall drops.
         (Errno::EPERM, Sink, Connect | Listen | TransferSocket) => {
@@ -195,6 +204,11 @@ mod tests {
         for action in [TransferSocket, TransferProcFile] {
             assert!(!at(Errno::EIO, action).contains("dmesg"));
         }
+        assert!(at(Errno::EPERM, Symlink).contains("no symlinks"));
+        assert!(!at(Errno::EPERM, Open).contains("symlinks"));
+        for errno in [Errno::EINVAL, Errno::EILSEQ] {
+            assert!(at(errno, Open).contains("this name") && at(errno, Transfer).is_empty());
+        }
         let damaged = hint(Errno::ENODATA, Side::Source, TransferBlockDevice).unwrap_or("");
         assert!(damaged.contains("medium"));
     }
@@ -205,7 +219,8 @@ mod tests {
         // A new variant that is missing here does not compile.
         let next = |action: &Action| {
             Some(match action {
-                Open => Connect,
+                Open => Symlink,
+                Symlink => Connect,
                 Connect => Listen,
                 Listen => Truncate,
                 Truncate => Transfer,

@@ -89,9 +89,36 @@ fn a_symlink_that_a_quota_refuses() {
                 .args(["copy", "-r", "--json", "--jobs", "1"])
                 .args(["b", "z", "into"].map(path)))
         });
-        run.fails(1, &["into/b/l", " opening the sink"]);
+        run.fails(1, &["into/b/l", " creating the symlink at the sink"]);
         one_failed(&dir, &run);
     }
+}
+
+/// As vfat refuses it.
+#[test]
+fn a_symlink_that_the_file_system_does_not_have() {
+    let dir = places();
+    let path = |name: &str| dir.path().join(name);
+    let run = apart(|| {
+        refuse(&[libc::SYS_symlinkat], libc::EPERM);
+        run(cordboard()
+            .args(["copy", "-r", "--json", "--jobs", "1"])
+            .args(["b", "z", "into"].map(path)))
+    });
+    let says = "(EPERM) creating the symlink at the sink; its file system may have no symlinks";
+    run.fails(1, &["into/b/l", says]);
+    one_failed(&dir, &run);
+}
+
+#[test]
+fn a_socket_is_written_to_by_splice() {
+    let dir = dir();
+    let source = file(&dir, "a", b"a");
+    let socket = dir.path().join("s");
+    let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let says = format!("splice {} unix:{}", source.display(), socket.display());
+    let run = run(cordboard().arg("copy").args([&source, &socket]));
+    run.fails(1, &["(ENXIO)", &says]);
 }
 
 /// The quota of the new owner: the symlink exists, and has its other attributes.

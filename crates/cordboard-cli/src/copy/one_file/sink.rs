@@ -47,6 +47,11 @@ impl Job {
                 rustix::io::Errno::ACCESS if verify => {
                     problem.help("--verify needs read permission too: grant it, or omit --verify")
                 }
+                rustix::io::Errno::NXIO => problem.help(format!(
+                    "for a socket, use cordboard splice {} unix:{to}; \
+                     for a device, check that it is present",
+                    source.0
+                )),
                 _ => problem,
             }
         };

@@ -35,6 +35,7 @@ impl Job {
     ) -> Result<(), Problem> {
         let reading = |e| Problem::call(from.shown(), Side::Source, e, Action::Open);
         let writing = |e| Problem::call(to.shown(), Side::Sink, e, Action::Open);
+        let linking = |e| Problem::call(to.shown(), Side::Sink, e, Action::Symlink);
         let points_to = retry(|| rustix::fs::readlinkat(from.directory, from.name, Vec::new()))
             .map_err(reading)?;
         let stat = from.stat().map_err(reading)?;
@@ -82,7 +83,7 @@ impl Job {
             }
             made = replace(to, &there, &points_to)?;
         }
-        made.map_err(writing)?;
+        made.map_err(linking)?;
         if !self.written.has_new(to) && !self.preserve {
             return Ok(());
         }
