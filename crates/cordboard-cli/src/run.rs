@@ -36,9 +36,13 @@ pub fn run(words: Vec<OsString>) -> u8 {
         Command::Splice(flags) => transfer(&flags.common, "moved", &flags.label(), |s| {
             splice::run(&flags, s)
         }),
-        Command::Copy(flags) => transfer(&flags.common, "copied", &flags.label(), |s| {
-            copy::run(&flags, s)
-        }),
+        Command::Copy(flags) => {
+            let mut session = Session::begin(&flags.common, "copied");
+            session.count_files(flags.recursive || flags.operands().0.len() > 1);
+            steered(session, &flags.common, &flags.label(), |s| {
+                copy::run(&flags, s)
+            })
+        }
         Command::Cat(flags) => {
             transfer(&flags.common, CAT, &flags.label(), |s| cat::run(&flags, s))
         }
@@ -61,10 +65,19 @@ fn transfer(
     label: &Label,
     run: impl FnOnce(&mut Session),
 ) -> u8 {
-    let mut session = Session::begin(common, verb);
+    steered(Session::begin(common, verb), common, label, run)
+}
+
+/// Runs a command whose session has begun.
+fn steered(
+    mut session: Session,
+    common: &Common,
+    label: &Label,
+    run: impl FnOnce(&mut Session),
+) -> u8 {
     match session.steer(common, label) {
         Ok(()) => run(&mut session),
-        Err(problem) => session.problem(&problem),
+        Err(problem) => session.none_copied(&problem),
     }
     session.finish()
 }

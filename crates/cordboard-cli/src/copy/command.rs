@@ -26,7 +26,6 @@ use crate::{endpoint, request};
 
 /// Runs the command.
 pub fn run(flags: &Copy, session: &mut Session) {
-    session.count_files(flags.recursive || flags.operands().0.len() > 1);
     if let Err(problem) = copy(flags, session) {
         session.none_copied(&problem);
     }

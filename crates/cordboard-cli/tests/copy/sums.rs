@@ -89,6 +89,7 @@ fn the_account_counts_files_in_every_ending() {
     for (code, args) in [
         (1, &[a, b, gone][..]),
         (2, &["--hash=crc32", "--route=clone", a, gone]),
+        (1, &["--control=/no/such/dir/s", a, gone]),
         (2, &["--size=1", a, b, into]),
         (2, &["-r", "--offset=1", into, gone]),
         (2, &[a, "tcp:localhost:1"]),
