@@ -173,12 +173,7 @@ impl Staging {
     }
 
     /// One line for each hash, in the format of the usual sum tools.
-    pub fn hash_lines(
-        &self,
-        report: &Report,
-        name: &(impl AsRef<OsStr> + ?Sized),
-    ) -> Vec<HashLine> {
-        let name = name.as_ref();
+    pub fn hash_lines(&self, report: &Report, name: &OsStr) -> Vec<HashLine> {
         // Only the requested hashes; --verify may have added its own.
         let hashes = report.stages.iter().filter_map(|stage| {
             let digest = stage.digest.as_ref()?;

@@ -78,7 +78,11 @@ fn the_scheme_of_a_file_is_not_in_its_line() {
     file(&dir, "a", NINE);
     file(&dir, "-", NINE);
     for (operand, name) in [("file:a", "a"), ("a", "a"), ("file:-", "./-")] {
-        for command in [&["cat", operand][..], &["splice", operand, "/dev/null"]] {
+        for command in [
+            &["cat", operand][..],
+            &["splice", operand, "/dev/null"],
+            &["copy", operand, "d"],
+        ] {
             let mut hashed = cordboard();
             let hashed = hashed.args(command).args(["--hash", "crc32"]);
             let run = run(hashed.current_dir(dir.path()));

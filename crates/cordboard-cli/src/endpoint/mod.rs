@@ -21,7 +21,7 @@ pub use alias::{
 pub use control::{connect_at_once, control_connection, control_socket};
 pub use discard::discard_sink;
 pub use examine::{check_source_offset, examine};
-pub use name::{Name, file, names_other_endpoint, parse};
+pub use name::{Name, file, names_other_endpoint, parse, path_in_hash_lines};
 pub use open::{check_appendable, sink, source, source_of_several, without_offsets};
 pub use opened::{Existing, Opened, check_sparse, truncate};
 pub use preview::{EmptyFile, Preview, preview};

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use cordboard::Side;
@@ -82,11 +82,18 @@ impl Name {
     /// `file:`, or the operand itself.
     pub fn in_hash_lines(&self, operand: &OsStr) -> OsString {
         match self {
-            // The sum tools take this name for standard input.
-            Name::Path(path) if path.as_os_str() == "-" => "./-".into(),
-            Name::Path(path) => path.clone().into(),
+            Name::Path(path) => path_in_hash_lines(path),
             _ => operand.to_owned(),
         }
+    }
+}
+
+/// Returns the path of a file for a line that the sum tools can check: they take `-` for
+/// standard input.
+pub fn path_in_hash_lines(path: &Path) -> OsString {
+    match path.as_os_str() {
+        name if name == "-" => "./-".into(),
+        name => name.to_owned(),
     }
 }
 

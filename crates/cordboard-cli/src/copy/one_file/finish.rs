@@ -14,6 +14,7 @@ use crate::copy::job::Moment;
 use crate::copy::outcome::{Message, Outcome};
 use crate::copy::place::Place;
 use crate::directory::sync_parent;
+use crate::endpoint::path_in_hash_lines;
 use crate::files::{is_pseudo, kind, leftover, remove_unused};
 use crate::interruptible::interruptible;
 use crate::problem::{Action, Problem, Refused, past_largest_offset, result_of};
@@ -102,7 +103,8 @@ impl Job {
         let complete = moved.is_ok();
         let done = moved.and_then(|()| {
             let report = report.as_ref().expect("it was moved");
-            for line in self.staging.hash_lines(report, &from.shown()) {
+            let name = path_in_hash_lines(&from.path());
+            for line in self.staging.hash_lines(report, &name) {
                 outcome.add(line);
             }
             if self.staging.verify {
