@@ -157,10 +157,9 @@ impl Session {
         if self.report_idle_loss(&report, sink_name) {
             return Ok(report);
         }
-        let hashes = self.staging.hash_lines(&report, named);
-        match hashes.is_empty() || (self.hashes.is_empty() && is_file(source.0)) {
-            true => hashes.iter().for_each(|line| self.print_hash(line)),
-            false => self.hashes.extend(hashes),
+        let of_file = is_file(source.0);
+        for line in self.staging.hash_lines(&report, named) {
+            self.hash(line, of_file);
         }
         Ok(report)
     }
@@ -370,8 +369,16 @@ impl Session {
         self.account.add_unkept(count);
     }
 
-    /// Prints a hash.
-    pub fn print_hash(&mut self, line: &HashLine) {
+    /// Prints a hash of a file, or keeps another one until the end: the same signal may end the
+    /// command and the process that writes the source. Lines stay in their order.
+    pub fn hash(&mut self, line: HashLine, of_file: bool) {
+        match of_file && self.hashes.is_empty() {
+            true => self.print_hash(&line),
+            false => self.hashes.push(line),
+        }
+    }
+
+    fn print_hash(&mut self, line: &HashLine) {
         self.watch.clear();
         let terminal = std::io::stderr().is_terminal();
         if let Err(errno) = print_result(&line.bytes(terminal)) {

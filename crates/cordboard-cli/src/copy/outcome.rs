@@ -31,7 +31,12 @@ pub enum Message {
     /// An owner or mode bits that were not kept. They are counted.
     Unkept,
     /// A hash.
-    Hash(HashLine),
+    Hash {
+        /// The line to print.
+        line: HashLine,
+        /// The source is a regular file, whose end no other process determines.
+        of_file: bool,
+    },
 }
 
 impl Message {
@@ -61,12 +66,6 @@ impl From<String> for Message {
 impl From<fmt::Arguments<'_>> for Message {
     fn from(line: fmt::Arguments<'_>) -> Message {
         Message::Line(line.to_string())
-    }
-}
-
-impl From<HashLine> for Message {
-    fn from(line: HashLine) -> Message {
-        Message::Hash(line)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
@@ -358,4 +358,42 @@ fn a_hash_is_told_of_what_is_whole() {
     signal(child.id(), Signal::INT);
     end(child).fails(130, &["interrupted by SIGINT: 9 bytes read, 9 written"]);
     drop(silent);
+}
+
+/// A copy of a terminal ends by Ctrl-D.
+#[test]
+fn a_hash_of_a_terminal_is_told_at_the_end() {
+    for is_stopped in [true, false] {
+        let dir = dir();
+        let mut terminals = [terminal_of(80), terminal_of(80)];
+        let names = terminals.each_ref().map(|(_, terminal)| {
+            let link = format!("/proc/self/fd/{}", terminal.as_raw_fd());
+            std::fs::read_link(link).unwrap()
+        });
+        let mut copy = cordboard();
+        let copy = copy.args(["copy", "--hash=crc32"]).args(&names);
+        let child = piped(copy.arg(dir.path()));
+        let sink = |number: usize| dir.path().join(names[number].file_name().unwrap());
+        terminals[0].0.write_all(b"12345678\n\x04").unwrap();
+        until("the second terminal", || std::fs::metadata(sink(1)).ok());
+        assert_eq!(read(sink(0)), b"12345678\n");
+        let code = match is_stopped {
+            true => {
+                signal(child.id(), Signal::INT);
+                130
+            }
+            false => {
+                terminals[1].0.write_all(b"\x04").unwrap();
+                0
+            }
+        };
+        let run = end(child);
+        assert_eq!(run.code(), code, "{}", run.stderr());
+        assert_eq!(
+            run.stderr().contains("74245830"),
+            !is_stopped,
+            "{}",
+            run.stderr()
+        );
+    }
 }

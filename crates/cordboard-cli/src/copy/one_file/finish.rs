@@ -105,7 +105,8 @@ impl Job {
             let report = report.as_ref().expect("it was moved");
             let name = path_in_hash_lines(&from.path());
             for line in self.staging.hash_lines(report, &name) {
-                outcome.add(line);
+                let of_file = kind(&opened.stat) == FileType::RegularFile;
+                outcome.messages.push(Message::Hash { line, of_file });
             }
             if self.staging.verify {
                 if let Err(problem) = self.verified(&opened, (from, to), report, watch) {

@@ -126,7 +126,7 @@ impl Ledger {
                         session.attribute_lost(&line, reason)
                     }
                     Message::Unkept => session.unkept(1),
-                    Message::Hash(line) => session.print_hash(&line),
+                    Message::Hash { line, of_file } => session.hash(line, of_file),
                 }
             }
         }
