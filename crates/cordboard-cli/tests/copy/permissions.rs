@@ -1,5 +1,6 @@
 //! Directories without access for some users, or even for the copying user.
 
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,28 @@ fn shut(path: &Path) {
         chmod(path, 0o1733);
     } else {
         chmod(path, 0o300);
+    }
+}
+
+/// With `O_CREAT`, the kernel would refuse the file of another user in the sticky directory
+/// (`fs.protected_regular`): a backup could be made once.
+#[test]
+fn a_tree_with_a_sticky_directory_is_copied_again() {
+    if !root("a file of another user") {
+        return;
+    }
+    let dir = dir();
+    let tree = tree(&dir);
+    let [from, to] = ["tree/sub", "copy"].map(|name| dir.path().join(name));
+    std::fs::create_dir(&to).unwrap();
+    chown(from.join("f"), Some(4321), Some(4321)).unwrap();
+    chmod(&from, 0o1777);
+    for contents in ["first", "second"] {
+        let mut source = std::fs::File::options();
+        let source = source.write(true).truncate(true).open(from.join("f"));
+        source.unwrap().write_all(contents.as_bytes()).unwrap();
+        run(cordboard().args(["copy", "-rp"]).args([&tree, &to])).ok();
+        assert_eq!(read(to.join("tree/sub/f")), contents.as_bytes());
     }
 }
 
