@@ -58,7 +58,7 @@ fn name(fd: BorrowedFd<'_>, id: FileId) -> Name {
     (id, sockopt::socket_cookie(fd).unwrap_or(0))
 }
 
-/// A stream socket that transfers of this process write to.
+/// A socket with a connection that transfers of this process write to.
 #[derive(Debug)]
 pub(crate) struct Writer {
     id: FileId,
@@ -71,9 +71,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Returns the one writer for all transfers that write to this socket. `None` for
-    /// anything but a stream socket.
+    /// anything but a socket with a connection.
     pub(crate) fn of(sink: &Endpoint<'_>) -> Option<Arc<Writer>> {
-        let id = sink.facts().id.filter(|_| sink.kind().is_stream_socket())?;
+        let id = connection(sink)?;
         let mut writers = lock(|table| &table.writers);
         if let Some(writer) = writers.get(&id).and_then(Weak::upgrade) {
             return Some(writer);
@@ -87,12 +87,13 @@ impl Writer {
         Some(writer)
     }
 
-    /// Makes a call that writes `bytes` bytes; `None`: an unknown number. Records the
-    /// error of the call before a reader can see that no call is in progress.
+    /// Makes a call that writes `bytes` bytes, or as many messages, and returns how many were
+    /// written; `None`: an unknown number. Records the error of the call before a reader can
+    /// see that no call is in progress.
     ///
-    /// `splice(2)` and `sendfile(2)` send several times. If one of these sends fails
-    /// after another has succeeded, they drop the error (`splice_to_socket`,
-    /// fs/splice.c), and the next call returns `EPIPE`.
+    /// `splice(2)`, `sendfile(2)` and `sendmmsg(2)` send several times. If one of these sends
+    /// fails after another has succeeded, they drop the error (`splice_to_socket`,
+    /// fs/splice.c; `__sys_sendmmsg`, net/socket.c), and the next call returns `EPIPE`.
     pub(crate) fn call(
         &self,
         sink: &Endpoint<'_>,
@@ -153,32 +154,51 @@ fn hung_up(fd: BorrowedFd<'_>) -> bool {
     poll_now(fd, PollFlags::empty()).is_ok_and(|shown| shown.shows(PollFlags::HUP) == Some(true))
 }
 
-/// Whether this is an error of the connection itself, which the kernel clears once
-/// reported.
-fn is_of_the_connection(errno: Errno) -> bool {
-    matches!(
-        errno,
+/// Returns the identity of a socket that has a connection: a stream, or sequenced packets.
+fn connection(end: &Endpoint<'_>) -> Option<FileId> {
+    let facts = end.facts();
+    let connected =
+        facts.kind.is_stream_socket() || facts.kind == Kind::UnixSeqpacket || facts.zero_ends;
+    facts.id.filter(|_| connected)
+}
+
+/// Returns whether a call has failed with an error of the connection itself, which the kernel
+/// clears once reported. Other errors, such as `ENOMEM`, are those of the call.
+///
+/// | errno | counts | evidence |
+/// |---|---|---|
+/// | `ECONNRESET`, `ECONNABORTED`, `ETIMEDOUT`, `ENETDOWN` | yes | `tcp_reset`, net/ipv4/tcp_input.c; `tcp_abort`, net/ipv4/tcp.c; `tcp_write_err`, net/ipv4/tcp_timer.c |
+/// | `EHOSTUNREACH`, `ENETUNREACH`, `EHOSTDOWN` | yes | `icmp_err_convert`, net/ipv4/icmp.c; `icmpv6_err_convert`, net/ipv6/icmp.c |
+/// | `ECONNREFUSED`, `EPROTO`, `ENOPROTOOPT`, `ENONET` | yes, except of a UNIX socket: `ECONNREFUSED` of a peer that closes regularly, before Linux 6.2 | the same; `unix_dgram_sendmsg`, net/unix/af_unix.c |
+/// | `EACCES`, `EOPNOTSUPP`, `EINVAL` | if TCP is closed: otherwise a filter may refuse the call, or a path may not fit | the ICMP tables; `inet_sk_rebuild_header`, net/ipv4/af_inet.c |
+/// | any, if TCP is not closed | no: with `IP_RECVERR` the kernel reports errors that the connection survives | `tcp_v4_err`, net/ipv4/tcp_ipv4.c |
+fn is_of_the_connection(end: &Endpoint<'_>, errno: Errno) -> bool {
+    let is_unix = matches!(end.kind(), Kind::UnixStream | Kind::UnixSeqpacket);
+    // Assumed if the state of the connection is unknown.
+    let assumed = match errno {
         Errno::ECONNRESET
-            | Errno::ECONNABORTED
-            | Errno::ETIMEDOUT
-            | Errno::EHOSTUNREACH
-            | Errno::ENETUNREACH
-            | Errno::ENETDOWN
-            | Errno::EHOSTDOWN
-    )
+        | Errno::ECONNABORTED
+        | Errno::ETIMEDOUT
+        | Errno::EHOSTUNREACH
+        | Errno::ENETUNREACH
+        | Errno::ENETDOWN
+        | Errno::EHOSTDOWN => true,
+        Errno::ECONNREFUSED | Errno::EPROTO | Errno::ENOPROTOOPT | Errno::ENONET => !is_unix,
+        Errno::EACCES | Errno::EOPNOTSUPP | Errno::EINVAL => false,
+        _ => return false,
+    };
+    match end.kind() {
+        Kind::Tcp => tcp_is_closed(end.fd()).unwrap_or(assumed),
+        _ => assumed,
+    }
 }
 
 /// Records the error of a call on a socket.
 pub(crate) fn note(end: &Endpoint<'_>, errno: Errno) {
-    let Some(id) = end.facts().id.filter(|_| end.kind().is_stream_socket()) else {
+    let Some(id) = connection(end) else {
         return;
     };
-    if !is_of_the_connection(errno) {
-        return;
-    }
-    // With `IP_RECVERR`, the kernel also reports errors that the connection survives
-    // (`tcp_v4_err`, net/ipv4/tcp_ipv4.c).
-    if end.kind() == Kind::Tcp && tcp_is_closed(end.fd()) == Some(false) {
+    if !is_of_the_connection(end, errno) {
         return;
     }
     let name = name(end.fd(), id);
@@ -204,11 +224,7 @@ pub(crate) enum End {
 
 /// Returns why a read from this source returned 0.
 pub(crate) fn end_of(source: &Endpoint<'_>) -> End {
-    let Some(id) = source
-        .facts()
-        .id
-        .filter(|_| source.kind().is_stream_socket())
-    else {
+    let Some(id) = connection(source) else {
         return End::Clean;
     };
     // `is_busy` first, then the lookup: a call that has returned has recorded its
@@ -281,5 +297,35 @@ mod tests {
         let told = rustix::io::read(&near, &mut [0; 1]).unwrap_err();
         note(&end, told.into());
         assert_eq!(end_of(&end), End::Died(Errno::ECONNRESET));
+    }
+
+    /// A dead connection reports any errno of the tables of ICMP.
+    #[test]
+    fn errors_of_icmp_are_the_end_of_a_closed_connection_only() {
+        let (near, far) = pair();
+        let end = Endpoint::probe(near.as_fd()).unwrap();
+        let errnos = [
+            Errno::ECONNREFUSED,
+            Errno::EACCES,
+            Errno::EPROTO,
+            Errno::ENOPROTOOPT,
+            Errno::ENONET,
+            Errno::EOPNOTSUPP,
+        ];
+        for errno in errnos {
+            note(&end, errno);
+            assert_eq!(end_of(&end), End::Clean, "{errno}");
+        }
+        sockopt::set_socket_linger(&far, Some(std::time::Duration::ZERO)).unwrap();
+        drop(far);
+        rustix::io::read(&near, &mut [0; 1]).unwrap_err();
+        for errno in [Errno::EAGAIN, Errno::EPIPE, Errno::ENOMEM] {
+            note(&end, errno);
+            assert_eq!(end_of(&end), End::Clean, "{errno}");
+        }
+        for errno in errnos {
+            note(&end, errno);
+            assert_eq!(end_of(&end), End::Died(errno));
+        }
     }
 }

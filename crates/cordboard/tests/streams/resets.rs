@@ -2,15 +2,21 @@
 //! the error once, and both transfers report it.
 
 use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use crate::common::datagrams::{self, Sort};
 use crate::common::{self, any, watchdog};
-use cordboard::DataPath::{ReadWrite, Splice};
+use cordboard::DataPath::{self, Datagram, ReadWrite, Splice};
 use cordboard::{Control, Ended, Engine, Errno, Report, Request, Side, Transfer};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 const ROUNDS: usize = 10;
+/// A message of a sequenced-packet socket, several of which fit into its buffer.
+const PIECE: usize = 16 << 10;
 
 /// What runs both transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,31 +39,43 @@ enum StateAtReset {
     Work,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Connection {
+    Tcp,
+    Unix,
+    Seqpacket,
+}
+
 struct Case {
-    tcp: bool,
+    connection: Connection,
     runner: Runner,
     at: StateAtReset,
     nonblocking: bool,
     request: Request,
 }
 
-fn connection(tcp: bool) -> (OwnedFd, OwnedFd) {
-    if tcp {
-        let (a, b) = common::tcp_pair();
-        // Its buffer is soon full.
-        for socket in [&a, &b] {
-            rustix::net::sockopt::set_socket_recv_buffer_size(socket, 64 << 10).unwrap();
-            rustix::net::sockopt::set_socket_send_buffer_size(socket, 64 << 10).unwrap();
+fn connection(kind: Connection) -> (OwnedFd, OwnedFd) {
+    match kind {
+        Connection::Tcp => {
+            let (a, b) = common::tcp_pair();
+            // Its buffer is soon full.
+            for socket in [&a, &b] {
+                rustix::net::sockopt::set_socket_recv_buffer_size(socket, 64 << 10).unwrap();
+                rustix::net::sockopt::set_socket_send_buffer_size(socket, 64 << 10).unwrap();
+            }
+            (a.into(), b.into())
         }
-        return (a.into(), b.into());
+        Connection::Unix => {
+            let (a, b) = UnixStream::pair().unwrap();
+            (a.into(), b.into())
+        }
+        Connection::Seqpacket => datagrams::pair(Sort::Seqpacket),
     }
-    let (a, b) = UnixStream::pair().unwrap();
-    (a.into(), b.into())
 }
 
 /// Closes a socket so that the other end is reset.
-fn reset(peer: OwnedFd, tcp: bool) {
-    if tcp {
+fn reset(peer: OwnedFd, kind: Connection) {
+    if kind == Connection::Tcp {
         let at_once = Some(Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&peer, at_once).unwrap();
     }
@@ -67,8 +85,9 @@ fn reset(peer: OwnedFd, tcp: bool) {
 /// Returns the reports of both directions between a client and a server that is
 /// closed: to the server, and from it.
 fn both(case: &Case, engine: &Engine) -> [Report; 2] {
-    let (near, client) = connection(case.tcp);
-    let (far, server) = connection(case.tcp);
+    let tcp = case.connection == Connection::Tcp;
+    let (near, client) = connection(case.connection);
+    let (far, server) = connection(case.connection);
     for fd in [&near, &far] {
         rustix::io::ioctl_fionbio(fd, case.nonblocking).unwrap();
     }
@@ -91,8 +110,11 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
         let feeder = client.try_clone().unwrap();
         if case.at != StateAtReset::Rest {
             let data = &data;
-            // The write ends with the connection.
-            scope.spawn(move || (&feeder).write_all(data));
+            // The writes end with the connection.
+            scope.spawn(move || {
+                data.chunks(PIECE)
+                    .try_for_each(|piece| (&feeder).write_all(piece))
+            });
         }
         let dies = scope.spawn(move || {
             // Both directions are in use.
@@ -101,7 +123,7 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
                 .unwrap();
             (&client).read_exact(&mut [0; 5]).unwrap();
             match case.at {
-                StateAtReset::Rest if case.tcp => {}
+                StateAtReset::Rest if tcp => {}
                 StateAtReset::Rest => (&client).write_all(b"unread").unwrap(),
                 StateAtReset::Stalled => full(&client),
                 StateAtReset::Work => {
@@ -111,13 +133,13 @@ fn both(case: &Case, engine: &Engine) -> [Report; 2] {
                         .unwrap();
                 }
             }
-            if !case.tcp {
+            if !tcp {
                 // Bytes that are not read.
                 while rustix::io::ioctl_fionread(&server).unwrap() == 0 {
                     std::thread::yield_now();
                 }
             }
-            reset(server, case.tcp);
+            reset(server, case.connection);
             client
         });
         let outcomes = match case.runner {
@@ -170,19 +192,23 @@ fn full(client: impl AsFd) {
     }
 }
 
-fn both_tell(tcp: bool, runner: Runner, nonblocking: &[bool]) {
+fn both_tell(connection: Connection, runner: Runner, nonblocking: &[bool]) {
     let engine = Engine::new(cordboard::engine::Options::default()).unwrap();
+    let first = match connection {
+        Connection::Seqpacket => Datagram,
+        _ => Splice,
+    };
     for at in [
         StateAtReset::Rest,
         StateAtReset::Stalled,
         StateAtReset::Work,
     ] {
         for nonblocking in nonblocking {
-            for request in common::any_and_each(&[Splice, ReadWrite]) {
+            for request in common::any_and_each(&[first, ReadWrite]) {
                 let mut wrong = Vec::new();
                 for _ in 0..ROUNDS {
                     let case = Case {
-                        tcp,
+                        connection,
                         runner,
                         at,
                         nonblocking: *nonblocking,
@@ -215,32 +241,126 @@ fn both_tell(tcp: bool, runner: Runner, nonblocking: &[bool]) {
 #[test]
 fn a_reset_on_an_engine() {
     let _dog = watchdog("a_reset_on_an_engine");
-    both_tell(true, Runner::Engine, &[false, true]);
+    both_tell(Connection::Tcp, Runner::Engine, &[false, true]);
 }
 
 #[test]
 fn a_reset_on_two_threads() {
     let _dog = watchdog("a_reset_on_two_threads");
-    both_tell(true, Runner::Threads, &[false, true]);
+    both_tell(Connection::Tcp, Runner::Threads, &[false, true]);
 }
 
 #[test]
 fn a_reset_on_two_threads_that_poll() {
     let _dog = watchdog("a_reset_on_two_threads_that_poll");
-    both_tell(true, Runner::Polled, &[false, true]);
+    both_tell(Connection::Tcp, Runner::Polled, &[false, true]);
 }
 
 #[test]
 fn an_unread_unix_socket_on_an_engine() {
     let _dog = watchdog("an_unread_unix_socket_on_an_engine");
-    both_tell(false, Runner::Engine, &[false, true]);
+    both_tell(Connection::Unix, Runner::Engine, &[false, true]);
 }
 
 #[test]
 fn an_unread_unix_socket_on_two_threads() {
     let _dog = watchdog("an_unread_unix_socket_on_two_threads");
-    both_tell(false, Runner::Threads, &[false, true]);
-    both_tell(false, Runner::Polled, &[false, true]);
+    both_tell(Connection::Unix, Runner::Threads, &[false, true]);
+    both_tell(Connection::Unix, Runner::Polled, &[false, true]);
+}
+
+#[test]
+fn an_unread_seqpacket_socket_on_an_engine() {
+    let _dog = watchdog("an_unread_seqpacket_socket_on_an_engine");
+    both_tell(Connection::Seqpacket, Runner::Engine, &[false, true]);
+    the_reader_tells_it_too(unread, Errno::ECONNRESET, Datagram, Runner::Engine);
+}
+
+#[test]
+fn an_unread_seqpacket_socket_on_two_threads() {
+    let _dog = watchdog("an_unread_seqpacket_socket_on_two_threads");
+    both_tell(Connection::Seqpacket, Runner::Threads, &[false, true]);
+    both_tell(Connection::Seqpacket, Runner::Polled, &[false, true]);
+    the_reader_tells_it_too(unread, Errno::ECONNRESET, Datagram, Runner::Threads);
+}
+
+/// Returns a socket whose peer has closed without reading.
+fn unread() -> OwnedFd {
+    let (socket, peer) = connection(Connection::Seqpacket);
+    datagrams::put(&socket, b"unread");
+    drop(peer);
+    socket
+}
+
+#[test]
+fn a_refused_connection_on_an_engine() {
+    let _dog = watchdog("a_refused_connection_on_an_engine");
+    let closed = ClosedPort::new();
+    let dead = || closed.refuses();
+    the_reader_tells_it_too(dead, Errno::ECONNREFUSED, Splice, Runner::Engine);
+}
+
+#[test]
+fn a_refused_connection_on_two_threads() {
+    let _dog = watchdog("a_refused_connection_on_two_threads");
+    let closed = ClosedPort::new();
+    let dead = || closed.refuses();
+    the_reader_tells_it_too(dead, Errno::ECONNREFUSED, Splice, Runner::Threads);
+}
+
+/// A port on which no socket listens. No other socket can be bound to it.
+struct ClosedPort(OwnedFd);
+
+impl ClosedPort {
+    fn new() -> ClosedPort {
+        let flags = SocketFlags::CLOEXEC;
+        let bound = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&bound, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        ClosedPort(bound)
+    }
+
+    /// Returns a socket whose connection to this port was begun, and then refused.
+    fn refuses(&self) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        let address = rustix::net::getsockname(&self.0).unwrap();
+        let begun = rustix::net::connect(&socket, &address);
+        assert_eq!(begun, Err(rustix::io::Errno::INPROGRESS));
+        let mut fds = [PollFd::new(&socket, PollFlags::OUT)];
+        assert_eq!(poll(&mut fds, None), Ok(1));
+        socket
+    }
+}
+
+/// A transfer that writes to the connection gets its error, and ends before a transfer from
+/// the connection makes its first call.
+fn the_reader_tells_it_too(
+    dead: impl Fn() -> OwnedFd,
+    errno: Errno,
+    path: DataPath,
+    runner: Runner,
+) {
+    let engine = Engine::new(cordboard::engine::Options::default()).unwrap();
+    for request in common::any_and_each(&[path, ReadWrite]) {
+        let socket = dead();
+        let (source, mut feed) = std::io::pipe().unwrap();
+        feed.write_all(b"hello").unwrap();
+        let copy = || socket.try_clone().unwrap();
+        let make = |from, to| Transfer::owning(from, to, request.clone()).unwrap();
+        let there = make(source.into(), copy());
+        let back = make(copy(), tempfile::tempfile().unwrap().into());
+        let reports = [there, back].map(|transfer| match runner {
+            Runner::Engine => engine.start(transfer).unwrap().wait().report,
+            _ => {
+                let run = || transfer.run().report;
+                std::thread::spawn(run).join().unwrap()
+            }
+        });
+        let failures = [&reports[0], &reports[1]].map(|report| (report.failed, report.errno));
+        let expected = [Side::Sink, Side::Source].map(|side| (Some(side), Some(errno)));
+        assert_eq!(failures, expected, "{request:?}: {reports:?}");
+    }
+    engine.shutdown();
 }
 
 /// A connection between two pipes. A single call moves bytes from a pipe until the
@@ -252,7 +372,7 @@ fn a_reset_between_pipes() {
         for nonblocking in [false, true] {
             for request in common::any_and_each(&[Splice]) {
                 for _ in 0..ROUNDS {
-                    let (far, server) = connection(true);
+                    let (far, server) = connection(Connection::Tcp);
                     rustix::io::ioctl_fionbio(&far, nonblocking).unwrap();
                     let (source, mut feed) = std::io::pipe().unwrap();
                     let (_out, sink) = std::io::pipe().unwrap();
@@ -275,7 +395,7 @@ fn a_reset_between_pipes() {
                         // The pipe may be locked.
                         full(&far);
                         drop(source);
-                        reset(server, true);
+                        reset(server, Connection::Tcp);
                         [there.join().unwrap(), back.join().unwrap()]
                     });
                     assert_eq!(back.errno, Some(Errno::ECONNRESET), "{polled} {back:?}");
@@ -291,10 +411,10 @@ fn a_reset_between_pipes() {
 #[test]
 fn a_sink_that_dies_keeps_its_error_for_its_reader() {
     let _dog = watchdog("a_sink_that_dies_keeps_its_error_for_its_reader");
-    let (sink, peer) = connection(true);
+    let (sink, peer) = connection(Connection::Tcp);
     let (source, _feed) = std::io::pipe().unwrap();
     let control = Control::new().unwrap();
-    reset(peer, true);
+    reset(peer, Connection::Tcp);
     let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
     let report = transfer.control(&control).run().report;
     let failed = (report.failed, report.errno);
@@ -353,7 +473,7 @@ fn a_clean_end_stays_one() {
         TcpStream::connect(address).unwrap(),
         listener.accept().unwrap().0,
     );
-    reset(server.into(), true);
+    reset(server.into(), Connection::Tcp);
     let out = tempfile::tempfile().unwrap();
     let read = || {
         let report = common::run(&far, &out, any()).report;

@@ -94,7 +94,10 @@ impl Datagram {
     ) -> Result<(usize, usize), Errno> {
         let wait = flow.mode.may_sleep() && !flow.sink.facts().nonblocking;
         let first = &self.message(buffer, self.next)[self.sent..];
-        let singly = || Ok((1, socket::send(flow, first, wait)?));
+        let singly = || {
+            let sent = flow.write_by(Some(first.len()), || socket::send(flow, first, wait));
+            Ok((1, sent?))
+        };
         if whole == 1 {
             return singly();
         }
@@ -103,10 +106,16 @@ impl Datagram {
         let parts = std::iter::once(first).chain(parts);
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let flags = socket::sending(flow.sink.facts(), wait);
-        match batch.send(flow.sink.fd(), parts, flags) {
+        let mut last = 0;
+        let call = || {
+            let sent = batch.send(flow.sink.fd(), parts, flags)?;
+            last = sent.1;
+            Ok(sent.0)
+        };
+        match flow.write_by(Some(whole.min(self.slots)), call) {
             // If only batches, or their flag, are refused, single sends work.
             Err(errno) if errno.is_refusal_or_invalid() => singly(),
-            sent => sent,
+            sent => Ok((sent?, last)),
         }
     }
 

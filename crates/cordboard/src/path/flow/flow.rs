@@ -72,7 +72,7 @@ pub(crate) struct Flow<'fd> {
     pub(crate) enlarged_pipes: EnlargedPipes,
     /// The stages between reading and writing.
     pub(crate) stages: Stages,
-    /// Set if the sink is a stream socket, which another transfer may read.
+    /// Set if the sink is a socket with a connection, which another transfer may read.
     writer: Option<Arc<Writer>>,
 }
 
@@ -396,8 +396,8 @@ impl<'fd> Flow<'fd> {
         }
     }
 
-    /// Makes a call that writes `bytes` to the sink, or as many as are available. An
-    /// error of a connection is recorded for the transfer that reads it.
+    /// Makes a call that writes `bytes` to the sink, or as many messages, or as much as is
+    /// available. An error of a connection is recorded for the transfer that reads it.
     pub(crate) fn write_by(
         &self,
         bytes: Option<usize>,
