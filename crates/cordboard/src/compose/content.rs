@@ -52,7 +52,7 @@ pub(crate) fn read_exactly(pipe: BorrowedFd<'_>, length: usize) -> Result<Vec<u8
 /// Receives one datagram, which may be empty. Returns `None` if none has arrived.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Errno> {
     let now = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-    let length = match sys::peek(socket, now) {
+    let length = match sys::peek(socket, now).map_err(Errno::from) {
         Err(Errno::EAGAIN) => return Ok(None),
         length => length?,
     };
@@ -107,7 +107,7 @@ fn datagrams(reader: BorrowedFd<'_>) -> Option<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     loop {
         let now = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        match sys::peek(reader, now) {
+        match sys::peek(reader, now).map_err(Errno::from) {
             Err(Errno::ENOTSOCK) => return None,
             // The end, unless more bytes are queued (`unix_inq_len`, net/unix/af_unix.c).
             Ok(0) if rustix::io::ioctl_fionread(reader).unwrap_or(0) == 0 => return Some(all),

@@ -94,12 +94,12 @@ impl Writer {
     /// `splice(2)`, `sendfile(2)` and `sendmmsg(2)` send several times. If one of these sends
     /// fails after another has succeeded, they drop the error (`splice_to_socket`,
     /// fs/splice.c; `__sys_sendmmsg`, net/socket.c), and the next call returns `EPIPE`.
-    pub(crate) fn call(
+    pub(crate) fn call<E: Copy + Into<Errno>>(
         &self,
         sink: &Endpoint<'_>,
         bytes: Option<usize>,
-        call: impl FnOnce() -> Result<usize, Errno>,
-    ) -> Result<usize, Errno> {
+        call: impl FnOnce() -> Result<usize, E>,
+    ) -> Result<usize, E> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let done = call();
         let tcp = sink.kind() == Kind::Tcp;
@@ -117,7 +117,8 @@ impl Writer {
                     note(sink, Errno::ECONNRESET);
                 }
             }
-            Err(errno) => {
+            Err(error) => {
+                let errno = error.into();
                 // This process has not shut down the connection, so it had an error.
                 let kept = errno == Errno::EPIPE && self.less.load(Ordering::SeqCst);
                 if kept && tcp_is_closed(sink.fd()) == Some(true) {

@@ -345,7 +345,7 @@ impl<'a> Outlet<'a> {
         match &self.target {
             Target::Private(channel, _) if channel.keeps_messages() => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                match sys::send(channel.writer(), bytes, flags) {
+                match sys::send(channel.writer(), bytes, flags).map_err(Errno::from) {
                     // `sock_alloc_send_pskb`, net/core/sock.c.
                     Err(Errno::ENOBUFS) => Err(Errno::EAGAIN),
                     done => done,

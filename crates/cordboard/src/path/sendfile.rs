@@ -14,6 +14,7 @@ use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::request::Why;
+use crate::sys;
 
 /// Bytes per call: a longer one can run for seconds, also on a non-blocking socket
 /// whose reader keeps up. The kernel's limit is 0x7ffff000.
@@ -64,6 +65,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// |---|---|---|
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write; `O_APPEND` set after open |
 /// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
+/// | `EACCES` that is not returned again | failed: the error of a connection | `sys/attempt.rs` |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common/checks.rs` |
 /// | `EAGAIN` | blocked on the sink; on the source, if the sink was ready and a read returns the same | a FUSE server |
 /// | a blocking socket on a thread that must not block | declined | `Flow::sink_could_wait` |
@@ -138,10 +140,14 @@ impl Step for Sendfile {
         };
         let (source, offset) = (flow.source.fd(), flow.offset_to_read());
         let mut from = offset;
-        let done = flow.write_by(Some(length), || {
-            Ok(rustix::fs::sendfile(sink, source, from.as_mut(), length)?)
-        });
-        match done {
+        let mut call = || Ok(rustix::fs::sendfile(sink, source, from.as_mut(), length)?);
+        let done = flow.write_by(Some(length), || sys::attempt(&mut call));
+        if let Err(error) = done
+            && error.was_pending()
+        {
+            return blame(flow, error.errno);
+        }
+        match done.map_err(Errno::from) {
             Ok(0) => Verdict::Ended,
             Ok(n) => {
                 self.moved = true;

@@ -7,6 +7,7 @@ use std::ptr;
 
 use rustix::net::SendFlags;
 
+use super::attempt::CallError;
 use super::last_errno::last_errno;
 use crate::errno::Errno;
 
@@ -210,7 +211,15 @@ pub(crate) fn receive_one(
     fd: BorrowedFd<'_>,
     into: &mut [u8],
     how: How,
-) -> Result<Received, Errno> {
+) -> Result<Received, CallError> {
+    let flags = how.flags() | if how.wait { 0 } else { libc::MSG_DONTWAIT };
+    let look = how.flags() | libc::MSG_DONTWAIT | libc::MSG_PEEK;
+    let received = message(fd, into, flags);
+    received.map_err(|errno| CallError::new(errno, || message(fd, &mut [], look)))
+}
+
+/// `recvmsg(2)`.
+fn message(fd: BorrowedFd<'_>, into: &mut [u8], flags: libc::c_int) -> Result<Received, Errno> {
     let mut control: Ancillary = [0; 32];
     let mut vector = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -222,7 +231,6 @@ pub(crate) fn receive_one(
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of::<Ancillary>() as _;
-    let flags = how.flags() | if how.wait { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: the header points at a vector and buffers that outlive the call.
     let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
     if n < 0 {

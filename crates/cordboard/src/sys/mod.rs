@@ -3,6 +3,7 @@
 
 mod again;
 mod arena;
+mod attempt;
 mod blocks;
 mod buffer;
 mod cgroup;
@@ -57,6 +58,7 @@ mod writeback;
 
 pub(crate) use again::again;
 pub(crate) use arena::{Arena, LARGEST_ARENA, Piece, keep_an_arena};
+pub(crate) use attempt::{CallError, attempt};
 pub(crate) use blocks::{Half, SLOTS};
 pub(crate) use buffer::Buffer;
 pub(crate) use cgroup::memory_limit;
@@ -92,7 +94,7 @@ pub(crate) use signal::{NoSignals, SignalGuard, sigpipe_is_ignored};
 pub(crate) use socket::{
     TcpProgress, accept_no_descriptors, is_said_to_join, joins_datagrams, makes_tls_records,
     pass_credentials, path_mtu, peek, peek_into, receive_mark, recv, recv_with_descriptors, send,
-    tcp_is_closed, tcp_progress, unsent,
+    send_parts, tcp_is_closed, tcp_progress, unsent,
 };
 #[cfg(test)]
 pub(crate) use spawn::on_another;

@@ -5,9 +5,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
+};
 
 use super::again::again;
+use super::attempt::{CallError, attempt};
 use super::last_errno::last_errno;
 use crate::errno::Errno;
 
@@ -111,25 +114,51 @@ pub(crate) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 
 /// `recvfrom(2)`; `recvmsg(2)` if a filter refuses that, which takes the same flags.
 /// With `MSG_TRUNC`, returns the length of the message. Discards ancillary data.
-pub(crate) fn recv(fd: BorrowedFd<'_>, into: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
-    match rustix::net::recv(fd, &mut *into, flags).map_err(Errno::from) {
-        Err(errno) if errno.is_refusal() => {
-            let (mut parts, mut none) = ([IoSliceMut::new(into)], Default::default());
-            Ok(rustix::net::recvmsg(fd, &mut parts, &mut none, flags)?.bytes)
-        }
-        done => Ok(done?.1),
-    }
-}
-
-/// `sendto(2)`; `sendmsg(2)` if a filter refuses that, which takes the same flags.
-pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
-    match rustix::net::send(fd, bytes, flags).map_err(Errno::from) {
-        Err(errno) if errno.is_refusal() => {
-            let (parts, mut none) = ([IoSlice::new(bytes)], Default::default());
-            Ok(rustix::net::sendmsg(fd, &parts, &mut none, flags)?)
+pub(crate) fn recv(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    flags: RecvFlags,
+) -> Result<usize, CallError> {
+    // Repeats a call without taking anything. A socket that ignores `MSG_PEEK` has no pending
+    // `EACCES`.
+    let look = flags | RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let done = recvfrom(fd, into, flags);
+    match done.map_err(|errno| CallError::new(errno, || recvfrom(fd, &mut [], look))) {
+        Err(error) if error.refused => {
+            let done = recvmsg(fd, into, flags);
+            done.map_err(|errno| CallError::new(errno, || recvmsg(fd, &mut [], look)))
         }
         done => done,
     }
+}
+
+fn recvfrom(fd: BorrowedFd<'_>, into: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
+    Ok(rustix::net::recv(fd, into, flags)?.1)
+}
+
+fn recvmsg(fd: BorrowedFd<'_>, into: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
+    let (mut parts, mut none) = ([IoSliceMut::new(into)], Default::default());
+    Ok(rustix::net::recvmsg(fd, &mut parts, &mut none, flags)?.bytes)
+}
+
+/// `sendto(2)`; `sendmsg(2)` if a filter refuses that, which takes the same flags.
+pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result<usize, CallError> {
+    match attempt(|| Ok(rustix::net::send(fd, bytes, flags)?)) {
+        Err(error) if error.refused => send_parts(fd, &[IoSlice::new(bytes)], flags),
+        done => done,
+    }
+}
+
+/// `sendmsg(2)`.
+pub(crate) fn send_parts(
+    fd: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    flags: SendFlags,
+) -> Result<usize, CallError> {
+    attempt(|| {
+        let mut none = SendAncillaryBuffer::default();
+        Ok(rustix::net::sendmsg(fd, parts, &mut none, flags)?)
+    })
 }
 
 /// Peeks at the next bytes of a socket, or of its next message (`MSG_PEEK`). Returns
@@ -139,7 +168,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result
 /// 4.17, TCP since 6.9), the kernel skips that many bytes, waits for those after them,
 /// and advances the offset. This call peeks from the beginning, and restores the
 /// option.
-pub(crate) fn peek(fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
+pub(crate) fn peek(fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, CallError> {
     peek_into(fd, &mut [0u8; 1], flags)
 }
 
@@ -148,7 +177,7 @@ pub(crate) fn peek_into(
     fd: BorrowedFd<'_>,
     into: &mut [u8],
     flags: RecvFlags,
-) -> Result<usize, Errno> {
+) -> Result<usize, CallError> {
     let before = peek_offset(fd);
     if before.is_some() {
         set_peek_offset(fd, 0);

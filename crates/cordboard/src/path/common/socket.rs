@@ -11,7 +11,7 @@ use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::pipe::{NoWait, is_ready, lacks_nowait};
-use crate::sys;
+use crate::sys::{self, CallError};
 
 /// Bytes written to a blocking stream socket that polls writable.
 const PIECE: usize = 4096;
@@ -49,11 +49,11 @@ pub(in crate::path) fn receive(
 ) -> Result<usize, Errno> {
     let source = flow.source.fd();
     match sys::recv(source, into, flags | receiving(wait)) {
-        Err(errno) if errno.is_refusal() && (wait || flow.source.facts().nonblocking) => {
+        Err(error) if error.refused && (wait || flow.source.facts().nonblocking) => {
             Ok(rustix::io::read(source, into)?)
         }
-        Err(errno) if errno.is_refusal() => NoWait::default().read(source, into),
-        done => done,
+        Err(error) if error.refused => NoWait::default().read(source, into),
+        done => Ok(done?),
     }
 }
 
@@ -83,7 +83,7 @@ pub(in crate::path) fn next_fits(
     if !facts.peeks {
         return Ok(unknown);
     }
-    let seen = match facts.tells_length {
+    let mut look = |wait| match facts.tells_length {
         true => sys::peek(source, RecvFlags::TRUNC | receiving(wait)),
         false => {
             // One byte more than the rest shows whether the message is longer.
@@ -92,16 +92,16 @@ pub(in crate::path) fn next_fits(
             sys::peek_into(source, &mut room[..most], receiving(wait))
         }
     };
-    let length = match seen {
+    let length = match look(wait) {
         Ok(length) => length as u64,
         // 0 if no message is queued: one that arrives later is not truncated. For
         // sequenced packets, the sum of all queued ones.
-        Err(errno) if errno.is_refusal() => sys::unsent(source).map_err(|_| errno)?,
-        Err(errno) if cannot_peek(errno) => match sys::unsent(source) {
+        Err(error) if error.refused => sys::unsent(source).map_err(|_| error.errno)?,
+        Err(error) if cannot_peek(error, || look(false)) => match sys::unsent(source) {
             Ok(length @ 1..) => length,
             Ok(0) | Err(_) => return Ok(unknown),
         },
-        Err(errno) => return Err(errno),
+        Err(error) => return Err(error.errno),
     };
     Ok(match length > left {
         true => Fits::No,
@@ -110,14 +110,16 @@ pub(in crate::path) fn next_fits(
 }
 
 /// Returns whether a peek has failed because a filter refuses it, or the socket has no
-/// `MSG_PEEK`.
+/// `MSG_PEEK`. `again` peeks again: the kernel reports the error of a connection once, which
+/// may be one of these (`icmp_err_convert`, net/ipv4/icmp.c).
 ///
 /// | errno | evidence |
 /// |---|---|
 /// | `EOPNOTSUPP` | VSOCK: sequenced packets before Linux 6.6 (`virtio_transport_seqpacket_dequeue`, net/vmw_vsock/virtio_transport_common.c), Hyper-V (`hvs_stream_dequeue`, net/vmw_vsock/hyperv_transport.c) |
 /// | `EINVAL` | `j1939_sk_recvmsg`, net/can/j1939/socket.c |
-pub(in crate::path) fn cannot_peek(errno: Errno) -> bool {
-    errno.is_refusal() || matches!(errno, Errno::EINVAL | Errno::EOPNOTSUPP)
+fn cannot_peek(error: CallError, again: impl FnOnce() -> Result<usize, CallError>) -> bool {
+    let is_unsupported = matches!(error.errno, Errno::EINVAL | Errno::EOPNOTSUPP);
+    error.refused || is_unsupported && again() == Err(error)
 }
 
 /// Sends one datagram, or as many bytes as a stream accepts. Some protocols refuse
@@ -129,11 +131,13 @@ pub(in crate::path) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result
     let sink = flow.sink.fd();
     let flags = sending(flow.sink.facts(), wait);
     match sys::send(sink, bytes, flags) {
-        Err(Errno::EINVAL) if flow.sink.kind() == Kind::DatagramSocket => {
-            sys::send(sink, bytes, flags - SendFlags::NOSIGNAL)
+        Err(CallError { errno, .. })
+            if errno == Errno::EINVAL && flow.sink.kind() == Kind::DatagramSocket =>
+        {
+            Ok(sys::send(sink, bytes, flags - SendFlags::NOSIGNAL)?)
         }
-        Err(errno) if errno.is_refusal() => write(flow, bytes, wait),
-        done => done,
+        Err(error) if error.refused => write(flow, bytes, wait),
+        done => Ok(done?),
     }
 }
 
@@ -174,10 +178,10 @@ impl Flow<'_> {
             return Ok(false);
         }
         match self.peek() {
-            Ok(n) => Ok(n > 0),
-            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
+            Ok(Some(n)) => Ok(n > 0),
             // It may be before urgent data, which another path reads past.
-            Err(errno) if cannot_peek(errno) => Ok(self.has_next()),
+            Ok(None) => Ok(self.has_next()),
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
             Err(errno) => Err(errno),
         }
     }
@@ -191,11 +195,10 @@ impl Flow<'_> {
     /// failure.
     pub(crate) fn answers(&self) -> Result<bool, Errno> {
         match self.peek() {
+            // If it cannot be peeked, the next read reports the error. A socket without
+            // MSG_PEEK has no error queue.
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
-            // The next read reports the error. A socket without MSG_PEEK has no error
-            // queue.
-            Err(errno) if cannot_peek(errno) => Ok(true),
             Err(errno) => Err(errno),
         }
     }
@@ -206,25 +209,29 @@ impl Flow<'_> {
     pub(in crate::path) fn socket_goes_on(&self) -> Result<Option<bool>, Errno> {
         loop {
             match self.peek() {
-                Ok(n) => return Ok(Some(n > 0)),
+                Ok(seen) => return Ok(seen.map(|n| n > 0)),
                 Err(Errno::EAGAIN) => return Ok(Some(true)),
                 Err(Errno::EINTR) => {}
-                // This is not an error of the source.
-                Err(errno) if cannot_peek(errno) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
         }
     }
 
-    /// Peeks: returns the number of bytes, of one, that could be read now.
+    /// Peeks: returns the number of bytes, of one, that could be read now. `None`: the socket
+    /// cannot be peeked, which is not an error of the source.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if a peek would consume bytes.
-    pub(in crate::path) fn peek(&self) -> Result<usize, Errno> {
-        match self.source.facts().peeks {
-            true => sys::peek(self.source.fd(), RecvFlags::DONTWAIT),
-            false => Err(Errno::EOPNOTSUPP),
+    /// `EAGAIN`, `EINTR`; the socket's pending error, which is returned once.
+    pub(in crate::path) fn peek(&self) -> Result<Option<usize>, Errno> {
+        if !self.source.facts().peeks {
+            // A peek would consume bytes.
+            return Ok(None);
+        }
+        let look = || sys::peek(self.source.fd(), RecvFlags::DONTWAIT);
+        match look() {
+            Err(error) if cannot_peek(error, look) => Ok(None),
+            seen => Ok(Some(seen?)),
         }
     }
 }
@@ -237,6 +244,21 @@ mod tests {
     use super::*;
     use crate::endpoint::Facts;
     use crate::{Request, Size, Transfer};
+
+    /// The error of a connection comes once.
+    #[test]
+    fn a_socket_without_peeks_fails_each_of_them() {
+        let error = |errno, refused| CallError { errno, refused };
+        for errno in [Errno::EINVAL, Errno::EOPNOTSUPP] {
+            let failed = error(errno, false);
+            assert!(cannot_peek(failed, || Err(failed)), "{errno}");
+            for next in [Ok(0), Err(error(Errno::EAGAIN, false))] {
+                assert!(!cannot_peek(failed, || next), "{errno}");
+            }
+        }
+        assert!(cannot_peek(error(Errno::EACCES, true), || Ok(0)));
+        assert!(!cannot_peek(error(Errno::EACCES, false), || Ok(0)));
+    }
 
     /// For such sockets, the kernel returns the number of bytes that it has copied.
     #[test]

@@ -2,8 +2,6 @@
 
 use std::io::IoSlice;
 
-use rustix::net::SendAncillaryBuffer;
-
 use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
@@ -107,14 +105,14 @@ impl Datagram {
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let flags = socket::sending(flow.sink.facts(), wait);
         let mut last = 0;
-        let call = || {
-            let sent = batch.send(flow.sink.fd(), parts, flags)?;
+        let mut call = || {
+            let sent = batch.send(flow.sink.fd(), parts.clone(), flags)?;
             last = sent.1;
             Ok(sent.0)
         };
-        match flow.write_by(Some(whole.min(self.slots)), call) {
+        match flow.write_by(Some(whole.min(self.slots)), || sys::attempt(&mut call)) {
             // If only batches, or their flag, are refused, single sends work.
-            Err(errno) if errno.is_refusal_or_invalid() => singly(),
+            Err(error) if error.refused || error.errno == Errno::EINVAL => singly(),
             sent => Ok((sent?, last)),
         }
     }
@@ -173,16 +171,10 @@ fn write_stream(
     let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
     if facts.kind.is_socket() {
         let flags = socket::sending(&facts, flow.mode.may_sleep());
-        let mut none = SendAncillaryBuffer::default();
         let bytes = parts.iter().map(|part| part.len()).sum();
-        return flow.write_by(Some(bytes), || {
-            let sent = rustix::net::sendmsg(fd, parts, &mut none, flags);
-            match sent.map_err(Errno::from) {
-                Err(errno) if errno.is_refusal() => {
-                    socket::send(flow, &parts[0], flow.mode.may_sleep())
-                }
-                done => done,
-            }
+        return flow.write_by(Some(bytes), || match sys::send_parts(fd, parts, flags) {
+            Err(error) if error.refused => socket::send(flow, &parts[0], flow.mode.may_sleep()),
+            done => Ok(done?),
         });
     }
     if flow.sink_is_a_pipe_that_waits() {

@@ -71,9 +71,9 @@ fn is_empty(flow: &Flow<'_>) -> bool {
         Ok(1..) => false,
         Ok(0) if packets => true,
         _ => match flow.peek() {
-            Ok(0) => packets || flow.source.facts().zero_ends,
-            Ok(_) => false,
-            Err(_) => true,
+            Ok(Some(0)) => packets || flow.source.facts().zero_ends,
+            Ok(Some(_)) => false,
+            Ok(None) | Err(_) => true,
         },
     }
 }

@@ -61,13 +61,13 @@ pub(super) fn how(flow: &Flow<'_>, wait: bool) -> How {
 /// then unknown, which is permissible only for a stream.
 fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     match sys::receive_one(flow.source.fd(), into, how(flow, wait)) {
-        Err(errno) if errno.is_refusal() => match flow.source.kind() {
+        Err(error) if error.refused => match flow.source.kind() {
             Kind::Udp if flow.writes_messages() && sys::is_said_to_join(flow.source.fd()) => {
-                Err(errno)
+                Err(error.errno)
             }
             _ => receive_plain(flow, into, wait),
         },
-        done => done,
+        done => Ok(done?),
     }
 }
 
@@ -75,10 +75,15 @@ fn receive_annotated(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Rec
 /// the kernel.
 ///
 /// `j1939_sk_recvmsg` (net/can/j1939/socket.c) refuses `MSG_TRUNC` with `EINVAL`,
-/// `vcc_recvmsg` (net/atm/common.c) with `EOPNOTSUPP`.
+/// `vcc_recvmsg` (net/atm/common.c) with `EOPNOTSUPP`. These return the errno again; the
+/// kernel reports an error of a connection once.
 fn receive_plain(flow: &Flow<'_>, into: &mut [u8], wait: bool) -> Result<Received, Errno> {
     let whole = match socket::receive(flow, into, RecvFlags::TRUNC, wait) {
-        Err(Errno::EINVAL | Errno::EOPNOTSUPP) => {
+        Err(errno @ (Errno::EINVAL | Errno::EOPNOTSUPP)) => {
+            let look = RecvFlags::TRUNC | RecvFlags::PEEK;
+            if socket::receive(flow, &mut [], look, false) != Err(errno) {
+                return Err(errno);
+            }
             socket::receive(flow, into, RecvFlags::empty(), wait)?
         }
         done => done?,

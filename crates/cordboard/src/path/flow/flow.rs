@@ -398,11 +398,11 @@ impl<'fd> Flow<'fd> {
 
     /// Makes a call that writes `bytes` to the sink, or as many messages, or as much as is
     /// available. An error of a connection is recorded for the transfer that reads it.
-    pub(crate) fn write_by(
+    pub(crate) fn write_by<E: Copy + Into<Errno>>(
         &self,
         bytes: Option<usize>,
-        call: impl FnOnce() -> Result<usize, Errno>,
-    ) -> Result<usize, Errno> {
+        call: impl FnOnce() -> Result<usize, E>,
+    ) -> Result<usize, E> {
         match &self.writer {
             Some(writer) => writer.call(self.sink.endpoint(), bytes, call),
             None => call(),

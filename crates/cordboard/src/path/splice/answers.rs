@@ -4,7 +4,6 @@ use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::common::enlarge::sparsely_filled;
-use crate::path::common::socket::cannot_peek;
 use crate::path::common::stream;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
@@ -43,9 +42,8 @@ impl Splice {
             return Err(Verdict::Blocked(Side::Source));
         }
         match flow.peek() {
-            Ok(_) => Ok(()),
-            Err(Errno::EAGAIN | Errno::EINTR) => Err(Verdict::Blocked(Side::Source)),
-            Err(errno) if cannot_peek(errno) => Err(Verdict::Blocked(Side::Source)),
+            Ok(Some(_)) => Ok(()),
+            Ok(None) | Err(Errno::EAGAIN | Errno::EINTR) => Err(Verdict::Blocked(Side::Source)),
             Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
         }
     }

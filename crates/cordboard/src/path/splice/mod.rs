@@ -40,7 +40,7 @@ use crate::path::verdict::Verdict;
 use crate::pipe::{self, Channel, OwnedPipe};
 use crate::report::Stranded;
 use crate::request::Why;
-use crate::sys::{makes_tls_records, page_size};
+use crate::sys::{self, makes_tls_records, page_size};
 use rustix::pipe::SpliceFlags;
 
 /// The smallest step from a file.
@@ -60,6 +60,7 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 /// | any but `EPIPE`, `EAGAIN`, `EINTR`, from pipe to pipe | declined, or copied out of the socket pair: no other errno is of either side | `splice_pipe_to_pipe`, fs/splice.c |
 /// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | needs `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO`, `ENOENT` on the source's side | declined if nothing has moved | seccomp; FUSE |
+/// | `EACCES` that is not returned again | failed: the error of a connection | `sys/attempt.rs` |
 /// | `EIO` of the master of a pseudoterminal | ended, if its last slave is closed | `n_tty_read`, drivers/tty/n_tty.c |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` on the source's side | declined: a read into a buffer needs no space in it | `needs_room` in `path/common/checks.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
@@ -191,14 +192,15 @@ impl Splice {
         let length = flow.claim_source(length);
         let (source, offset) = (flow.source.fd(), flow.offset_to_read());
         let mut from = offset;
-        let done = rustix::pipe::splice(
-            source,
-            from.as_mut(),
-            pipe.writer(),
-            None,
-            length,
-            SpliceFlags::NONBLOCK,
-        );
+        let done = sys::attempt(|| {
+            let (from, to, flags) = (from.as_mut(), pipe.writer(), SpliceFlags::NONBLOCK);
+            Ok(rustix::pipe::splice(source, from, to, None, length, flags)?)
+        });
+        if let Err(error) = done
+            && error.was_pending()
+        {
+            return Err(Verdict::Failed(Side::Source, error.errno));
+        }
         match done.map_err(Errno::from) {
             Ok(0) => Err(Verdict::Ended),
             Ok(n) => {

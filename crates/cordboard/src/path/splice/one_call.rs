@@ -7,6 +7,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
+use crate::sys;
 use rustix::pipe::SpliceFlags;
 
 impl Splice {
@@ -52,10 +53,18 @@ impl Splice {
         // Not through the private-pipe type: neither pipe is private.
         let offset = flow.offset_to_read();
         let (mut from, mut to) = (offset, flow.sink.cursor.place());
-        let done = flow.write_by(None, || {
+        let mut call = || {
             let (from, to, flags) = (from.as_mut(), to.as_mut(), SpliceFlags::NONBLOCK);
             Ok(rustix::pipe::splice(source, from, sink, to, length, flags)?)
-        });
+        };
+        let done = flow.write_by(None, || sys::attempt(&mut call));
+        if let Err(error) = done
+            && error.was_pending()
+        {
+            let side = if from_pipe { Side::Sink } else { Side::Source };
+            return Verdict::Failed(side, error.errno);
+        }
+        let done = done.map_err(Errno::from);
         if from_pipe && !to_pipe && others_take(flow, length, done) {
             self.use_private_pipe();
         }

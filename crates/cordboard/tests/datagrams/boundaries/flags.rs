@@ -66,8 +66,9 @@ fn frames_are_received() {
                 let report = apart(|| {
                     if let Some(errno) = refused {
                         // CAN (J1939) and ATM sockets refuse the flag in this way.
-                        for waits in [0, libc::MSG_DONTWAIT] {
-                            let flags = (libc::MSG_TRUNC | waits) as u32;
+                        let look = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+                        for others in [0, libc::MSG_DONTWAIT, look] {
+                            let flags = (libc::MSG_TRUNC | others) as u32;
                             refuse_where(libc::SYS_recvfrom, 3, flags, errno);
                         }
                     }

@@ -10,6 +10,7 @@ mod engines;
 mod interrupted;
 mod pair;
 mod pairs_of_calls;
+mod pending;
 mod rings;
 mod room;
 mod sockets;
