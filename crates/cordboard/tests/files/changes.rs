@@ -237,6 +237,43 @@ fn one_call_moves_a_bounded_piece() {
     }
 }
 
+/// Blocks reserved behind `RLIMIT_FSIZE` could not be released: each write there fails.
+#[test]
+fn no_room_is_reserved_behind_the_size_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::unix::fs::MetadataExt;
+    let name = "no_room_is_reserved_behind_the_size_limit";
+    let _dog = watchdog(name);
+    if !common::alone!() {
+        return;
+    }
+    for path in common::forcible(&COPYING) {
+        for most in [5 * MIB as u64, 5 * MIB as u64 + 100] {
+            let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+            let filesystem = Endpoint::probe(sink.as_fd()).unwrap().facts().filesystem;
+            if !filesystem.is_some_and(|fs| fs.reserves_by_page()) {
+                return testkit::skip::report(name, "temporary files are not on ext4");
+            }
+            source.set_len(512 << 20).unwrap();
+            let request = Request {
+                sparse: Sparse::Never,
+                ..only(&[path])
+            };
+            let before = getrlimit(Resource::Fsize);
+            let current = Some(most);
+            setrlimit(Resource::Fsize, Rlimit { current, ..before }).unwrap();
+            let report = run(&source, &sink, request).report;
+            setrlimit(Resource::Fsize, before).unwrap();
+            let failure = (report.failed, report.errno, report.written);
+            let expected = (Some(Side::Sink), Some(Errno::EFBIG), most);
+            assert_eq!(failure, expected, "{path}: {report:?}");
+            // And a few blocks for the map of the other blocks.
+            let allocated = sink.metadata().unwrap().blocks() * 512;
+            assert!(allocated <= most + 64 * 1024, "{path}: {allocated}");
+        }
+    }
+}
+
 /// Space reserved behind a sink's end is released, however the transfer ends. Bytes
 /// that others have written there meanwhile stay.
 #[test]

@@ -12,7 +12,7 @@ use rustix::fs::FallocateFlags;
 
 use crate::path::common::surplus::give_back;
 use crate::path::flow::Flow;
-use crate::sys::again;
+use crate::sys::{again, file_size_limit};
 
 /// Bytes reserved per call.
 const WINDOW: u64 = 64 << 20;
@@ -56,7 +56,17 @@ impl Preallocation {
         if self.refused || self.until >= self.end || !near {
             return;
         }
-        let length = WINDOW.min(self.end - self.until);
+        // `fallocate(2)` reserves blocks past `RLIMIT_FSIZE` too (`inode_newsize_ok` is not
+        // called with `FALLOC_FL_KEEP_SIZE`), but a write there, which would release them,
+        // fails.
+        let Ok(limit) = file_size_limit() else {
+            return;
+        };
+        let end = limit.map_or(self.end, |limit| limit.min(self.end));
+        let length = WINDOW.min(end.saturating_sub(self.until));
+        if length == 0 {
+            return;
+        }
         let keep = FallocateFlags::KEEP_SIZE;
         // The write reports a full disk, at the right byte. The call may have
         // reserved a part.
