@@ -93,11 +93,21 @@ impl Step for Clone {
         if length == 0 {
             return Verdict::Moved(0);
         }
-        flow.claim_found(length, size);
+        let claimed = flow.claim_found(length, size);
         let (from, to) = match (flow.source.place(), flow.sink.place()) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
         };
+        // Other processes may use the sink behind an earlier claim.
+        let length = match claimed.min(length) {
+            claimed if claimed < length && from + claimed < size => {
+                claimed / self.block * self.block
+            }
+            claimed => claimed,
+        };
+        if length == 0 {
+            return Verdict::Declined("the claimed range is less than a block".into());
+        }
         // Another process has read some of it meanwhile. A length of 0 would mean
         // up to the end of file.
         if from + length > size {
@@ -155,5 +165,27 @@ fn whole(flow: &Flow<'_>, size: u64) -> Result<u64, Errno> {
     match made == 0 && !is_empty() {
         true => Err(Errno::ENOSPC),
         false => Ok(made),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::{Request, Transfer};
+
+    /// The sink's position is past a range that an earlier path has claimed. Other processes
+    /// write behind it.
+    #[test]
+    fn nothing_is_cloned_behind_a_claim_that_stays() {
+        let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        source.set_len(1 << 20).unwrap();
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+        let flow = &mut transfer.flow;
+        assert_eq!(flow.claim_sink(100), 100);
+        let declined = Verdict::Declined("the claimed range is less than a block".into());
+        assert_eq!(Clone::default().step(flow), declined);
+        assert_eq!(sink.metadata().unwrap().len(), 0);
     }
 }
