@@ -81,7 +81,7 @@ pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
 /// | `ENOSYS` | declined for the life of the process | no such call |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EIO` | declined if nothing has moved | seccomp go#40893, old CephFS, CIFS go#42334 |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common/checks.rs` |
-/// | `EOVERFLOW` | declined if nothing has moved | huge offsets |
+/// | `EOVERFLOW` | declined | huge offsets (`generic_copy_file_checks`, fs/read_write.c) |
 /// | anything else | failed | |
 #[derive(Default)]
 pub(crate) struct CopyFileRange {
@@ -130,8 +130,8 @@ fn refused(errno: Errno, moved: bool) -> Option<Why> {
         Errno::ENOSYS => forget_for_ever(DataPath::CopyFileRange),
         Errno::EXDEV | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::EBADF | Errno::ETXTBSY => {}
         // A file cannot be polled.
-        Errno::EAGAIN => {}
-        Errno::EPERM | Errno::EACCES | Errno::ENOENT | Errno::EIO | Errno::EOVERFLOW if !moved => {}
+        Errno::EAGAIN | Errno::EOVERFLOW => {}
+        Errno::EPERM | Errno::EACCES | Errno::ENOENT | Errno::EIO if !moved => {}
         errno if needs_room(errno) => {}
         _ => return None,
     }
@@ -183,6 +183,7 @@ mod tests {
         assert!(refused(Errno::EXDEV, true).is_some());
         // A retry could give the same forever.
         assert!(refused(Errno::EAGAIN, true).is_some());
+        assert!(refused(Errno::EOVERFLOW, true).is_some());
         // Perhaps caused by the source.
         assert!(refused(Errno::ENOSPC, true).is_some());
         assert!(refused(Errno::EROFS, false).is_none());

@@ -64,7 +64,8 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | errno | verdict | evidence |
 /// |---|---|---|
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` | declined | no splice_read or splice_write; `O_APPEND` set after open |
-/// | `EPERM`, `EACCES`, `EIO`, `EOVERFLOW` | declined if nothing has moved | seccomp; CIFS |
+/// | `EOVERFLOW` | declined | the position is at the lesser of both file systems' maximum sizes (`do_sendfile`, fs/read_write.c) |
+/// | `EPERM`, `EACCES`, `EIO` | declined if nothing has moved | seccomp; CIFS |
 /// | `EACCES` that is not returned again | failed: the error of a connection | `sys/attempt.rs` |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common/checks.rs` |
 /// | `EAGAIN` | blocked on the sink; on the source, if the sink was ready and a read returns the same | a FUSE server |
@@ -200,8 +201,8 @@ fn asked(flow: &Flow<'_>, piece: usize) -> usize {
 
 fn refused(errno: Errno, moved: bool) -> Option<Why> {
     match errno {
-        Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => {}
-        Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::EOVERFLOW if !moved => {}
+        Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EOVERFLOW => {}
+        Errno::EPERM | Errno::EACCES | Errno::EIO if !moved => {}
         errno if needs_room(errno) => {}
         _ => return None,
     }
@@ -215,6 +216,19 @@ mod tests {
     use super::*;
     use crate::{Request, Transfer};
     use testkit::refuse::{OPEN, SEEK, apart, refuse};
+
+    /// The kernel compares the source's position with the maximum size of the sink's file
+    /// system: a position that is too large for the call may be valid for a read.
+    #[test]
+    fn an_offset_that_is_too_large_is_left_to_the_next_path() {
+        for moved in [false, true] {
+            assert_eq!(
+                refused(Errno::EOVERFLOW, moved),
+                Some(Errno::EOVERFLOW.into())
+            );
+            assert_eq!(refused(Errno::EIO, moved).is_some(), !moved);
+        }
+    }
 
     /// The sink's position is past a range that an earlier path has claimed, and stays
     /// there: a write by this path would leave a hole.
