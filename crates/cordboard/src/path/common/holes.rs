@@ -15,14 +15,14 @@ use crate::sys::{again, fstat};
 /// cancellation takes effect soon.
 const INSPECTED: u64 = 16 << 20;
 
-/// Makes the sink's next `length` bytes a hole and moves past them. `false` if
-/// that is impossible and zeros must be written.
+/// Makes the sink's next `length` bytes a hole, or those before its end, and moves past
+/// them. Returns their number; 0 if that is impossible and zeros must be written.
 ///
 /// The sink's length is extended at once: if another process then sets `O_APPEND`
 /// on it, the next write still goes to the right place, and no byte is counted
 /// that the sink does not have.
-pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<bool, Errno> {
-    Ok(made(flow, length)?.is_some())
+pub(crate) fn make(flow: &mut Flow<'_>, length: u64) -> Result<u64, Errno> {
+    Ok(made(flow, length)?.map_or(0, |made| made.length))
 }
 
 /// Makes the hole and returns what this has shown of the sink; `None` if zeros
@@ -45,33 +45,33 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
     let sink = flow.sink.fd();
     let size = fstat(sink)?.st_size as u64;
     let end = offset.saturating_add(length);
-    let mut no_append = false;
-    // Tries to punch past the end, which changes nothing, before the sink is
-    // lengthened: punching may be refused where lengthening is not (a memfd with
-    // F_SEAL_FUTURE_WRITE: EPERM).
-    if offset < size && size < end && punch(sink, size, end).is_err() {
-        return Ok(None);
-    }
-    if size < end {
-        match lengthen(sink, end) {
-            Ok(longer) => no_append = longer.no_append,
-            // No file can be that long here. Filling the disk with zeros would
-            // not change that.
-            Err(Errno::EFBIG) if !is_past_the_limit(end) => return Err(Errno::EFBIG),
-            // EPERM of a sealed memfd, or the limit: writing zeros shows how far
-            // the file can grow.
-            Err(_) => return Ok(None),
+    if offset < size {
+        // Earlier contents must read as zeros from now on, and their blocks be freed. The
+        // sink is lengthened by the next call: either may be refused where the other is not
+        // (a memfd with F_SEAL_FUTURE_WRITE or F_SEAL_GROW: EPERM).
+        if punch(sink, offset, end).is_err() {
+            return Ok(None);
         }
+        let length = end.min(size) - offset;
+        flow.sink.move_by(length as i64)?;
+        return Ok(Some(Made {
+            length,
+            no_append: false,
+        }));
     }
-    // Earlier contents must read as zeros from now on, and their blocks be freed.
-    if punch(sink, offset, end).is_err() && offset < size {
-        return Ok(None);
-    }
+    let no_append = match lengthen(sink, end) {
+        Ok(longer) => longer.no_append,
+        // No file can be that long here. Filling the disk with zeros would
+        // not change that.
+        Err(Errno::EFBIG) if !is_past_the_limit(end) => return Err(Errno::EFBIG),
+        // EPERM of a sealed memfd, or the limit: writing zeros shows how far
+        // the file can grow.
+        Err(_) => return Ok(None),
+    };
+    // Frees the block of the byte that lengthened it, which reads as zero anyway.
+    let _ = punch(sink, offset, end);
     flow.sink.move_by(length as i64)?;
-    Ok(Some(Made {
-        no_append,
-        behind_all: size <= offset,
-    }))
+    Ok(Some(Made { length, no_append }))
 }
 
 /// Deallocates the blocks of a range, if the file system can.
@@ -83,10 +83,9 @@ fn punch(sink: BorrowedFd<'_>, start: u64, end: u64) -> rustix::io::Result<()> {
 /// A hole in the sink.
 #[derive(Debug)]
 struct Made {
-    /// The sink is known to support `RWF_NOAPPEND`.
+    length: u64,
+    /// The hole begins at or past the sink's end, which is known to support `RWF_NOAPPEND`.
     no_append: bool,
-    /// The hole begins at or past the sink's end.
-    behind_all: bool,
 }
 
 /// Whether `RLIMIT_FSIZE` forbids a file of this size.
@@ -187,18 +186,23 @@ impl Walk {
         if !self.go_to(flow, offset, offset + hole)? {
             return Ok(false);
         }
+        let mut made = 0;
         if hole > 0 {
             let skipped = self.skip(flow, hole, by_write);
-            if skipped != Ok(true) {
-                let back = self.keep(flow, offset, hole);
-                return skipped
-                    .map_err(|errno| (Side::Sink, errno))
-                    .and(back.and(Ok(false)));
+            made = skipped.unwrap_or(0);
+            let kept = match made < hole {
+                true => self.keep(flow, offset + made, hole - made),
+                false => Ok(()),
+            };
+            skipped.map_err(|errno| (Side::Sink, errno))?;
+            flow.skipped(made);
+            kept?;
+            if made == 0 {
+                return Ok(false);
             }
-            flow.skipped(hole);
         }
-        self.known = Some((offset + hole, flow.read()));
-        if !whole {
+        self.known = Some((offset + made, flow.read()));
+        if !whole || made < hole {
             flow.allowance.set_extent(0);
             return Ok(true);
         }
@@ -215,8 +219,9 @@ impl Walk {
         }
     }
 
-    /// Moves the sink past a hole. `false`: impossible.
-    fn skip(&mut self, flow: &mut Flow<'_>, hole: u64, by_write: bool) -> Result<bool, Errno> {
+    /// Moves the sink past a hole, or past the part of it before the sink's end. Returns the
+    /// number of bytes; 0: impossible.
+    fn skip(&mut self, flow: &mut Flow<'_>, hole: u64, by_write: bool) -> Result<u64, Errno> {
         let lazily = flow.in_place && by_write && !flow.stages.look();
         // An offset that no file can have is left to the call that reports it.
         if lazily && let Ok(end) = flow.sink.move_by(hole as i64) {
@@ -226,17 +231,16 @@ impl Walk {
             }
             self.pending += hole;
             self.pending_at = flow.written() + hole;
-            return Ok(true);
+            return Ok(hole);
         }
         self.end_hole(flow)?;
         let Some(made) = made(flow, hole)? else {
-            return Ok(false);
+            return Ok(0);
         };
         // With a size limit, zeros are written, which shows how far the sink can
         // grow.
-        flow.in_place =
-            made.behind_all && made.no_append && crate::sys::file_size_limit() == Ok(None);
-        Ok(true)
+        flow.in_place = made.no_append && crate::sys::file_size_limit() == Ok(None);
+        Ok(made.length)
     }
 
     /// Makes sure that the sink has all of the last hole.
@@ -311,7 +315,7 @@ impl Walk {
         Ok(true)
     }
 
-    /// Takes a hole that was passed, and that the sink cannot have, for data.
+    /// Moves the source back over a hole that was passed, and that the sink does not have.
     fn keep(&self, flow: &mut Flow<'_>, offset: u64, hole: u64) -> Result<(), (Side, Errno)> {
         if flow.source.cursor == Cursor::Position && self.own.is_some() {
             flow.claim_passed(offset, offset + hole);
@@ -349,9 +353,53 @@ fn find(fd: BorrowedFd<'_>, offset: u64) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::{Request, Transfer};
+
+    /// One of the calls that make the hole is refused. The sink has no more bytes than are
+    /// counted, and its other contents stay.
+    #[test]
+    fn a_hole_that_is_refused_in_part_is_counted_in_part() {
+        const END: u64 = 1 << 20;
+        let source = tempfile::tempfile().unwrap();
+        // Returns the end of the hole that was made.
+        let make = |refused: Option<usize>| {
+            let sink = tempfile::tempfile().unwrap();
+            sink.write_all_at(&[1; 8000], 0).unwrap();
+            let request = Request {
+                sink_offset: Some(4096),
+                ..Request::default()
+            };
+            let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let mut at = 4096;
+            let body = || {
+                while at < END
+                    && let made @ 1.. = super::make(&mut transfer.flow, END - at).unwrap()
+                {
+                    at += made;
+                }
+            };
+            let denied = |count| (Some(count) == refused).then_some(libc::ENOSPC);
+            testkit::midst::refusing(&[libc::SYS_fallocate], body, denied)?;
+            let mut bytes = vec![2; sink.metadata().unwrap().len() as usize];
+            sink.read_exact_at(&mut bytes, 0).unwrap();
+            let zeros = bytes[4096..].iter().take_while(|byte| **byte == 0).count();
+            assert_eq!(zeros as u64, at - 4096, "{refused:?}");
+            assert_eq!(bytes.len() as u64, at.max(8000), "{refused:?}");
+            Some(at)
+        };
+        match make(None) {
+            None => return testkit::skip::here("no seccomp_unotify(2) here"),
+            Some(4096) => return testkit::skip::here("no holes in temporary files"),
+            Some(end) => assert_eq!(end, END),
+        }
+        for refused in 0..5 {
+            make(Some(refused));
+        }
+    }
 
     /// Another process appends after the search has found no more data, and before the size is
     /// queried.

@@ -27,8 +27,10 @@ pub(super) fn write(
             .take_while(|block| is_zero(block))
             .count()
             * BLOCK;
-        if zeros > 0 && holes::make(flow, zeros as u64)? {
-            return Ok(zeros);
+        if zeros > 0
+            && let made @ 1.. = holes::make(flow, zeros as u64)?
+        {
+            return Ok(made as usize);
         }
     }
     let body = bytes.get(head..).unwrap_or_default();
