@@ -10,7 +10,7 @@ use crate::path::common::stream;
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
-use crate::sys::{self, Batch, Received};
+use crate::sys::{self, Batch, How, Received};
 
 /// The number of datagrams received one at a time after one that came alone.
 const SINGLY: u32 = 8;
@@ -115,7 +115,20 @@ impl Datagram {
         let batch = self.batch.get_or_insert_with(|| Batch::new(self.slots));
         let (fd, received) = (flow.source.fd(), &mut self.received);
         let how = how(flow, wait);
-        let count = batch.receive(fd, slots, slot, at_most, how, received)?;
+        let mut receive = |how| batch.receive(fd, slots, slot, at_most, how, received);
+        let count = match receive(how) {
+            // A filter refuses the call again. The kernel reports an error of the socket once:
+            // it comes after what has arrived meanwhile.
+            Err(Errno::EACCES) => {
+                let again = receive(How { wait: false, ..how });
+                if again == Err(Errno::EACCES) {
+                    return Err(Errno::EACCES);
+                }
+                self.failed = Some(Errno::EACCES);
+                again.unwrap_or(0)
+            }
+            done => done?,
+        };
         let last = self.received.iter().rposition(|r| r.length > 0);
         for (index, received) in self.received.iter().enumerate() {
             // The socket no longer shows messages that were received in the same
@@ -341,5 +354,34 @@ mod tests {
         }
         let interrupted = (Verdict::Moved(0), Some(Side::Source));
         assert_eq!(verdicts, [interrupted, (Verdict::Moved(3), None)]);
+    }
+
+    /// A filter refuses each call; the error of a socket comes once.
+    #[test]
+    fn an_error_of_the_source_that_looks_like_a_refusal_is_reported() {
+        let failed = Verdict::Failed(Side::Source, Errno::EACCES);
+        let declined = Verdict::Declined(Errno::EACCES.into());
+        for (times, queued, expected) in [
+            (1, true, [Verdict::Moved(3), failed.clone()]),
+            (1, false, [Verdict::Moved(0), failed]),
+            (4, true, [declined.clone(), declined]),
+        ] {
+            let ((near, far), (sink, _out)) =
+                (UnixDatagram::pair().unwrap(), UnixDatagram::pair().unwrap());
+            if queued {
+                far.send(b"one").unwrap();
+            }
+            let request = Request::default();
+            let mut transfer = Transfer::new(near.as_fd(), sink.as_fd(), request).unwrap();
+            let flow = &mut transfer.flow;
+            let mut path = Datagram::start(flow).unwrap();
+            let mut verdicts = Vec::new();
+            let body = || verdicts.extend([path.step(flow), path.step(flow)]);
+            let denied = |count| (count < times).then_some(libc::EACCES);
+            if testkit::midst::refusing(testkit::refuse::RECVMMSG, body, denied).is_none() {
+                return testkit::skip::report("fill", "calls of another thread cannot be held");
+            }
+            assert_eq!(verdicts, expected, "{times} {queued}");
+        }
     }
 }

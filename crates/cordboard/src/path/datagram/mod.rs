@@ -68,6 +68,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EAGAIN` | blocked | |
 /// | `ENOBUFS` on sending | blocked on the sink: a device's queue is temporarily full | `send(2)` |
 /// | `ENOSYS`, `EPERM`, `EACCES`, `EINVAL` | declined on receiving; sent one at a time | no such call, or a seccomp filter that does not know it; a protocol refuses a flag |
+/// | `EACCES` on receiving that is not returned again | failed: an error of the source | `sys/attempt.rs` |
 /// | `EMSGSIZE` on sending | sent again; then dropped and counted, or failed if the datagram was cut from a stream | `ip(7)`, `unix(7)`: the datagram is too long |
 /// | `EMSGSIZE` on the source | failed: a truncated datagram | |
 /// | `ECONNREFUSED` | failed on its side: no listener (any more) | `udp(7)` |
@@ -210,11 +211,11 @@ impl Datagram {
 impl Step for Datagram {
     fn step(&mut self, flow: &mut Flow<'_>) -> Verdict {
         if self.next >= self.queue.len() {
-            if self.ended {
-                return Verdict::Ended;
-            }
             if let Some(errno) = self.failed.take() {
                 return Verdict::Failed(Side::Source, errno);
+            }
+            if self.ended {
+                return Verdict::Ended;
             }
             let polled = flow.source.ready.marked;
             match self.fill(flow) {
@@ -225,7 +226,7 @@ impl Step for Datagram {
                 Err(verdict) => return verdict,
             }
             if self.queue.is_empty() {
-                return if self.ended {
+                return if self.ended && self.failed.is_none() {
                     Verdict::Ended
                 } else {
                     Verdict::Moved(0)
