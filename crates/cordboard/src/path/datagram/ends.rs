@@ -8,6 +8,9 @@ use crate::sys::{self, Received};
 
 /// `SO_PASSCRED` on a `SOCK_SEQPACKET` source: credentials come with every
 /// message, and none with the end.
+///
+/// While the option is set, a send on a socket without an address gives it one, for good
+/// (`unix_autobind`, net/unix/af_unix.c). So it is set for as short as possible.
 #[derive(Default)]
 pub(in crate::path) struct Credentials {
     /// The option was set here, and is cleared at the end.
@@ -15,6 +18,16 @@ pub(in crate::path) struct Credentials {
 }
 
 impl Credentials {
+    /// Sets the option for the whole transfer if the sink takes empty messages. For another
+    /// sink it is set after a receive of 0 bytes, for the next receive: an empty message
+    /// leaves no trace there, and the end is returned again.
+    pub(in crate::path) fn start(flow: &Flow<'_>) -> Credentials {
+        match flow.sink.kind().is_datagram() {
+            true => Credentials::ask(flow),
+            false => Credentials::default(),
+        }
+    }
+
     /// Sets the option if it helps.
     pub(in crate::path) fn ask(flow: &Flow<'_>) -> Credentials {
         let set = flow.source.kind() == Kind::UnixSeqpacket

@@ -2,7 +2,7 @@
 
 use super::one::{how, receive_one};
 use super::size::{JOINED, MOST_JOINED};
-use super::{Datagram, Message, One, is_end};
+use super::{Credentials, Datagram, Message, One, is_end};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::common::socket::{self, Fits};
@@ -197,8 +197,13 @@ impl Datagram {
                 break;
             }
             let slot = &mut buffer[end..end + self.slot];
-            match receive_one(flow, slot, wait && first, sure) {
-                Ok(One::Here(received)) if received.length == 0 && !sure => sure = true,
+            // The option is not set while the call waits: the end is returned at once.
+            let waits = wait && first && !(packets && sure);
+            match receive_one(flow, slot, waits, sure) {
+                Ok(One::Here(received)) if received.length == 0 && !sure => {
+                    sure = true;
+                    self.credentials = Credentials::ask(flow);
+                }
                 Ok(One::Here(received)) if received.length == 0 && is_end(flow, &received) => {
                     self.ended = true;
                     break;
@@ -227,6 +232,7 @@ impl Datagram {
                 Err(errno) => verdict = Some(Verdict::Failed(Side::Source, errno)),
             }
         }
+        self.credentials.give_back(flow);
         self.buffer = Some(buffer);
         verdict.map_or(Ok(()), Err)
     }

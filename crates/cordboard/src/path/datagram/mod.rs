@@ -162,7 +162,7 @@ impl Datagram {
             credentials: Credentials::default(),
         };
         datagram.buffer = Some(datagram.room()?);
-        datagram.credentials = Credentials::ask(flow);
+        datagram.credentials = Credentials::start(flow);
         Ok(datagram)
     }
 

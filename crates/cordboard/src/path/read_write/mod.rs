@@ -26,7 +26,7 @@ use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
 use crate::report::Stranded;
 use crate::request::Why;
-use crate::sys::{self, Buffer};
+use crate::sys::{self, Buffer, Received};
 
 /// The initial buffer, and the size to which it grows if reads keep filling it
 /// and the sink is a file; a socket's peer should be woken sooner.
@@ -162,9 +162,9 @@ impl ReadWrite {
             cut: false,
             annotated: match source.kind {
                 Kind::Udp => sys::joins_datagrams(flow.source.fd()),
-                kind => kind == Kind::UnixSeqpacket,
+                kind => kind == Kind::UnixSeqpacket && sink.kind.is_datagram(),
             },
-            credentials: Credentials::ask(flow),
+            credentials: Credentials::start(flow),
             messages: source.kind.is_datagram(),
             message,
             joins: joins > 1,
@@ -286,16 +286,14 @@ impl ReadWrite {
     /// Receives one message: a short read would lose the rest of it.
     fn receive(&mut self, flow: &mut Flow<'_>, room: &mut [u8]) -> Result<(), Verdict> {
         let wait = flow.source.ready.may_sleep;
-        let received = match datagram::receive_one(flow, room, wait, self.annotated) {
-            Ok(One::Here(received)) => received,
-            Ok(One::TooLong) => {
-                flow.allowance.close();
-                return Err(Verdict::Moved(0));
-            }
-            Err(Errno::EINTR) => return Err(flow.was_interrupted(Side::Source)),
-            Err(Errno::EAGAIN) => return Err(Verdict::Blocked(Side::Source)),
-            Err(errno) => return Err(Verdict::Failed(Side::Source, errno)),
-        };
+        let mut received = receive_message(flow, room, wait, self.annotated)?;
+        let unknown = flow.source.kind() == Kind::UnixSeqpacket && !self.annotated;
+        if received.length == 0 && unknown {
+            self.credentials = Credentials::ask(flow);
+            let next = receive_message(flow, room, false, true);
+            self.credentials.give_back(flow);
+            received = next?;
+        }
         (self.segment, self.cut) = (received.segment, received.truncated);
         self.end += received.length;
         flow.took(received.length as u64);
@@ -341,6 +339,25 @@ impl ReadWrite {
         // Last: a stage may panic, and the counts must be right then too.
         flow.stages.inspect(&bytes[..n]);
         Verdict::Moved(n as u64)
+    }
+}
+
+/// Receives one message of a datagram socket. `annotated`: with ancillary data.
+fn receive_message(
+    flow: &mut Flow<'_>,
+    room: &mut [u8],
+    wait: bool,
+    annotated: bool,
+) -> Result<Received, Verdict> {
+    match datagram::receive_one(flow, room, wait, annotated) {
+        Ok(One::Here(received)) => Ok(received),
+        Ok(One::TooLong) => {
+            flow.allowance.close();
+            Err(Verdict::Moved(0))
+        }
+        Err(Errno::EINTR) => Err(flow.was_interrupted(Side::Source)),
+        Err(Errno::EAGAIN) => Err(Verdict::Blocked(Side::Source)),
+        Err(errno) => Err(Verdict::Failed(Side::Source, errno)),
     }
 }
 
