@@ -195,6 +195,49 @@ fn no_byte_outside_the_range() {
     assert_eq!(done(&mut cue).errno, Some(Errno::EPERM));
 }
 
+/// The lower one of both limits, in either order, and also if they are set while the transfer
+/// waits.
+#[test]
+fn a_transfer_to_the_end_is_shortened_by_both_limits() {
+    let _dog = watchdog("a_transfer_to_the_end_is_shortened_by_both_limits");
+    let range = Command::Limit(Limit::Range { start: 0, end: 200 });
+    for (bytes, moved) in [(1000, 200), (200, 200), (50, 50)] {
+        let bytes = Command::Limit(Limit::Bytes(bytes));
+        for commands in [
+            [bytes, range, Command::WriteToEnd],
+            [range, bytes, Command::WriteToEnd],
+        ] {
+            let mut cue = Cue::new(file_with(&noise(1000)), file_with(b"")).unwrap();
+            send(&cue, &commands);
+            let all = done(&mut cue);
+            assert_eq!((all.errno, all.written), (None, moved), "{commands:?}");
+        }
+        // It waits for one of a byte, which a pause holds.
+        let mut cue = Cue::new(file_with(&noise(1000)), file_with(b"")).unwrap();
+        let first = [Command::Pause, Command::SourceOffset(0), Command::Write(1)];
+        send(&cue, &[&first[..], &[Command::WriteToEnd]].concat());
+        send(&cue, &[bytes, range, Command::Resume]);
+        assert_eq!(done(&mut cue).written, 1);
+        let all = done(&mut cue);
+        assert_eq!((all.errno, all.written), (None, moved - 1), "{bytes:?}");
+    }
+}
+
+/// A limit is no total: the source may end before.
+#[test]
+fn the_total_of_a_transfer_to_the_end_is_unknown() {
+    let _dog = watchdog("the_total_of_a_transfer_to_the_end_is_unknown");
+    let limit = Command::Limit(Limit::Bytes(1 << 40));
+    for (command, total) in [(Command::WriteToEnd, None), (Command::Write(9), Some(9))] {
+        let (source, _feed) = std::io::pipe().unwrap();
+        let (_end, sink) = std::io::pipe().unwrap();
+        let mut cue = Cue::new(&source, &sink).unwrap();
+        send(&cue, &[limit, command]);
+        assert_eq!(next(&mut cue), Record::Started(1));
+        assert_eq!(status(&mut cue).total, total);
+    }
+}
+
 #[test]
 fn only_the_commands_that_are_allowed() {
     let source = file_with(b"number, please");

@@ -286,9 +286,10 @@ impl Stream {
             total: self
                 .active
                 .as_ref()
-                .and_then(|active| match active.job.size {
-                    Some(Size::Bytes(bytes)) => Some(bytes),
-                    Some(Size::Eof) | None => None,
+                .and_then(|active| match active.job.commanded {
+                    Size::Bytes(bytes) => Some(bytes),
+                    // The source may end before the limits.
+                    Size::Eof => None,
                 }),
         }
     }

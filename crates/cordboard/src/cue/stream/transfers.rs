@@ -106,7 +106,9 @@ impl Stream {
         if self.limits.range().is_some() && job.source_offset.is_none() {
             job.source_offset = self.source_position();
         }
-        job.size = Some(self.limits.within_range(job.source_offset, size)?);
+        // A transfer to the end is shortened by both limits.
+        let in_range = self.limits.within_range(job.source_offset, job.commanded)?;
+        job.size = Some(shorter(size, in_range));
         self.places_before[0] = self.source_place;
         self.source_place = job.source_offset;
         Ok(())
@@ -291,5 +293,12 @@ impl Stream {
         }
         let done = Done::of(job.number, &report);
         self.put(job.port, &Record::Done(done));
+    }
+}
+
+fn shorter(one: Size, other: Size) -> Size {
+    match (one, other) {
+        (Size::Bytes(one), Size::Bytes(other)) => Size::Bytes(one.min(other)),
+        (Size::Eof, size) | (size, Size::Eof) => size,
     }
 }
