@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use cordboard::cue::{Command, Cue, Record};
+use cordboard::cue::{Command, Cue, Limit, Record};
 use cordboard::{Ended, Errno};
 use testkit::pattern::noise;
 
@@ -34,8 +34,10 @@ fn what_ends_by_itself_is_carried_out() {
 #[test]
 fn what_does_not_end_is_cancelled() {
     let _dog = watchdog("what_does_not_end_is_cancelled");
+    let limit = Command::Limit(Limit::Bytes(1 << 40));
     for commands in [
         &[Command::WriteToEnd][..],
+        &[limit, Command::WriteToEnd, Command::WriteToEnd],
         &[Command::Pause, Command::Write(1)],
         &[],
     ] {

@@ -150,26 +150,38 @@ fn the_next_transfer_is_that_of_the_same_side() {
 #[test]
 fn what_a_peer_leaves_behind_is_cancelled() {
     let _dog = watchdog("what_a_peer_leaves_behind_is_cancelled");
-    fn leave<S: Read + Write + AsFd>(mut peer: S, ours: &S, half_close: impl Fn(&S)) {
-        let (source, _feed) = std::io::pipe().unwrap();
-        let (mut end, sink) = std::io::pipe().unwrap();
-        let cue = Cue::new(&source, &sink).unwrap();
-        let link = Cue::new(ours, &cue).unwrap();
-        send(&link, &[Command::WriteToEnd]);
-        drop((source, sink, cue, link));
-        let commands = [Command::Pause, Command::Write(5), Command::WriteToEnd];
-        peer.write_all(&bytes_of(&commands)).unwrap();
-        Answers::new(&mut peer).until(|record| matches!(record, Record::Started(_)));
-        half_close(&peer);
-        // The sink is closed.
-        end.read_to_end(&mut Vec::new()).unwrap();
+    let limit = Command::Limit(Limit::Bytes(1 << 40));
+    for commands in [
+        &[Command::Pause, Command::Write(5), Command::WriteToEnd][..],
+        &[limit, Command::WriteToEnd],
+    ] {
+        let (peer, ours) = UnixStream::pair().unwrap();
+        let half_close = |peer: &UnixStream| peer.shutdown(Shutdown::Write).unwrap();
+        leave(commands, peer, &ours, half_close);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        let half_close = |peer: &TcpStream| peer.shutdown(Shutdown::Write).unwrap();
+        leave(commands, peer, &ours, half_close);
     }
-    let (peer, ours) = UnixStream::pair().unwrap();
-    leave(peer, &ours, |peer| peer.shutdown(Shutdown::Write).unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (ours, _) = listener.accept().unwrap();
-    leave(peer, &ours, |peer| peer.shutdown(Shutdown::Write).unwrap());
+}
+
+/// The peer sends these commands, and closes its end for writing.
+fn leave<S>(commands: &[Command], mut peer: S, ours: &S, half_close: impl Fn(&S))
+where
+    S: Read + Write + AsFd,
+{
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let cue = Cue::new(&source, &sink).unwrap();
+    let link = Cue::new(ours, &cue).unwrap();
+    send(&link, &[Command::WriteToEnd]);
+    drop((source, sink, cue, link));
+    peer.write_all(&bytes_of(commands)).unwrap();
+    Answers::new(&mut peer).until(|record| matches!(record, Record::Started(_)));
+    half_close(&peer);
+    // The sink is closed.
+    end.read_to_end(&mut Vec::new()).unwrap();
 }
 
 /// A link that passes a number of bytes returns the records of all of them.

@@ -166,7 +166,8 @@ impl Stream {
         // No command could resume it.
         let is_paused = self.held.control.is_paused();
         let ends = self.source_ends || self.link.is_some();
-        let stays = |job: &Job| !is_paused && (ends || job.size != Some(Size::Eof));
+        // A limit of bytes gives one to the end a size, which a silent source does not reach.
+        let stays = |job: &Job| !is_paused && (ends || job.commanded != Size::Eof);
         let (stay, go): (Vec<Job>, Vec<Job>) = self.queue.drain(..).partition(|job| stays(job));
         self.queue.extend(stay);
         for job in go {
