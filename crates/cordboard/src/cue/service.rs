@@ -251,13 +251,15 @@ impl Service {
             return self.source_ended(id, flags);
         }
         let port = (self.streams.get_mut(&id)).and_then(|stream| stream.port_mut(port));
-        if let Some(port) = port
-            && flags.intersects(EventFlags::HUP | EventFlags::ERR)
-            && !port.is_hung_up()
-        {
-            port.hang_up();
-            // It would be reported again and again.
-            let _ = epoll::delete(&self.epoll.0, port.socket());
+        if let Some(port) = port {
+            if flags.contains(EventFlags::RDHUP) {
+                port.leave();
+            }
+            if flags.intersects(EventFlags::HUP | EventFlags::ERR) && !port.is_hung_up() {
+                port.hang_up();
+                // It would be reported again and again.
+                let _ = epoll::delete(&self.epoll.0, port.socket());
+            }
         }
         self.advance(id);
     }
@@ -293,6 +295,7 @@ impl Service {
             let mut flags = EventFlags::empty();
             flags.set(EventFlags::IN, reads);
             flags.set(EventFlags::OUT, writes);
+            flags.set(EventFlags::RDHUP, port.awaits_leave());
             let data = event(id, port.number);
             let _ = epoll::modify(&self.epoll.0, port.socket(), data, flags);
         }

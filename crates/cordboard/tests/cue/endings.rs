@@ -72,6 +72,30 @@ fn a_full_queue_is_cancelled() {
     }
 }
 
+/// The same if only the writing side is shut down: each transfer has its record.
+#[test]
+fn a_full_queue_is_cancelled_at_a_half_close() {
+    let _dog = watchdog("a_full_queue_is_cancelled_at_a_half_close");
+    for count in [32, 128, 400] {
+        for (first, then) in [
+            (Command::Pause, Command::Write(1)),
+            (Command::WriteToEnd, Command::WriteToEnd),
+        ] {
+            let (source, _feed) = std::io::pipe().unwrap();
+            let (mut end, sink) = std::io::pipe().unwrap();
+            let mut cue = Cue::new(&source, &sink).unwrap();
+            drop(sink);
+            send(&cue, &[&[first][..], &vec![then; count]].concat());
+            rustix::net::shutdown(&cue, rustix::net::Shutdown::Write).unwrap();
+            let records = std::iter::from_fn(|| cue.receive().unwrap());
+            let ends = records.filter(|record| matches!(record, Record::Done(_)));
+            let transfers = count + usize::from(first == Command::WriteToEnd);
+            assert_eq!(ends.count(), transfers, "{count} {then:?}");
+            assert_eq!(end.read(&mut [0]).unwrap(), 0, "{count} {then:?}");
+        }
+    }
+}
+
 /// A half-closed descriptor still returns all records, and then its end.
 #[test]
 fn a_half_closed_descriptor_returns_all_records() {

@@ -247,6 +247,25 @@ fn commands_before_the_end_of_a_peer_take_effect() {
     }
 }
 
+/// The link has moved a number of bytes and ends, while the commands that it has moved have no
+/// room.
+#[test]
+fn commands_of_a_link_that_ends_are_cancelled_behind_a_full_queue() {
+    let _dog = watchdog("commands_of_a_link_that_ends_are_cancelled_behind_a_full_queue");
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (mut end, sink) = std::io::pipe().unwrap();
+    let cue = Cue::new(&source, &sink).unwrap();
+    let (mut peer, ours) = UnixStream::pair().unwrap();
+    let mut link = Cue::new(&ours, &cue).unwrap();
+    drop((ours, sink));
+    let commands = bytes_of(&[Command::WriteToEnd; 400]);
+    send(&link, &[Command::Write(commands.len() as u64)]);
+    peer.write_all(&commands).unwrap();
+    assert_eq!(done(&mut link).ended, Ended::Size);
+    drop((cue, link));
+    assert_eq!(end.read(&mut [0]).unwrap(), 0);
+}
+
 /// The owner still steers a descriptor that is linked, and both read some of the
 /// records; the link can be cancelled.
 #[test]

@@ -36,7 +36,8 @@ pub(in crate::cue) struct Port {
     pub(super) is_closed: bool,
     /// No process has the other end.
     is_hung_up: bool,
-    /// The source of the link has ended: no commands follow those that are on their way.
+    /// The peer writes no more, or the source of the link has ended: no commands follow those
+    /// that are on their way.
     is_left: bool,
 }
 
@@ -71,13 +72,19 @@ impl Port {
         (reads, writes)
     }
 
+    /// Returns whether it waits for the peer to write no more. Without room for commands, no
+    /// read finds that.
+    pub(in crate::cue) fn awaits_leave(&self) -> bool {
+        !self.is_closed && !self.is_left && self.commands.room() == 0
+    }
+
     /// No process has the other end: records are no longer sent.
     pub(in crate::cue) fn hang_up(&mut self) {
         self.is_hung_up = true;
         self.discard_records();
     }
 
-    /// The source of the link has ended.
+    /// The peer writes no more, or the source of the link has ended.
     pub(in crate::cue) fn leave(&mut self) {
         self.is_left = true;
     }
