@@ -31,6 +31,8 @@ pub(crate) struct Drain<'o> {
 pub(crate) struct Wake {
     /// `None`: no descriptor is available, and the composition polls.
     event: Option<EventFd>,
+    /// The descriptor cannot be cleared, and stays readable: the composition polls too.
+    is_uncleared: AtomicBool,
     /// The composition waits for bytes to be accepted.
     wanted: AtomicBool,
     /// The total number of bytes that the sinks have accepted.
@@ -41,6 +43,7 @@ impl Wake {
     pub(crate) fn new() -> Arc<Wake> {
         Arc::new(Wake {
             event: EventFd::new().ok(),
+            is_uncleared: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             written: AtomicU64::new(0),
         })
@@ -69,9 +72,17 @@ impl Wake {
     /// Ends the request.
     pub(crate) fn clear(&self) {
         self.wanted.store(false, Ordering::SeqCst);
-        if let Some(event) = &self.event {
-            let _ = event.clear();
+        if let Some(event) = self.event()
+            && event.clear().is_err()
+        {
+            self.is_uncleared.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the descriptor, if it can be waited for.
+    fn event(&self) -> Option<&EventFd> {
+        let is_usable = !self.is_uncleared.load(Ordering::Relaxed);
+        self.event.as_ref().filter(|_| is_usable)
     }
 
     /// Adds the descriptor of the wakeup to those of a wait, and returns the timeout of the
@@ -81,7 +92,7 @@ impl Wake {
         fds: &mut Vec<PollFd<'f>>,
         timeout: Option<Duration>,
     ) -> Option<Duration> {
-        match &self.event {
+        match self.event() {
             Some(event) => {
                 fds.push(PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN));
                 timeout
@@ -107,7 +118,7 @@ impl Observer for Signal {
         self.written = progress.written;
         self.wake.written.fetch_add(more, Ordering::SeqCst);
         if self.wake.wanted.swap(false, Ordering::SeqCst)
-            && let Some(event) = &self.wake.event
+            && let Some(event) = self.wake.event()
         {
             event.signal();
         }
@@ -235,5 +246,28 @@ impl<'o> Drain<'o> {
             }
         }
         self.running.wait()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A filter that the host installs later refuses to read it.
+    #[test]
+    fn a_wakeup_that_cannot_be_cleared_is_waited_for_no_more() {
+        testkit::refuse::apart(|| {
+            let wake = Wake::new();
+            let waits = || {
+                let mut fds = Vec::new();
+                let timeout = wake.add_to(&mut fds, None);
+                (fds.len(), timeout)
+            };
+            wake.clear();
+            assert_eq!(waits(), (1, None));
+            testkit::refuse::refuse(&[libc::SYS_read, libc::SYS_readv], libc::EPERM);
+            wake.clear();
+            assert_eq!(waits(), (0, Some(RETRY)));
+        });
     }
 }

@@ -85,6 +85,8 @@ pub(super) fn registry() -> Result<&'static Arc<Registry>, Errno> {
 struct Service {
     registry: Arc<Registry>,
     epoll: WithEnd<(OwnedFd, Arc<Registry>)>,
+    /// The wakeup cannot be cleared, so only its next signal is an event.
+    is_uncleared: bool,
     streams: Map<u64, Stream>,
 }
 
@@ -111,6 +113,7 @@ impl Service {
             epoll: WithEnd::new((epoll, Arc::clone(registry)), |(epoll, registry)| {
                 registry.close(epoll);
             }),
+            is_uncleared: false,
             streams: Map::default(),
         })
     }
@@ -136,7 +139,7 @@ impl Service {
             };
             for (id, flags) in ready {
                 match id {
-                    WAKE => drop(self.registry.wake().clear()),
+                    WAKE => self.clear_wake(),
                     event => self.handle_event(connection(event), flags),
                 }
             }
@@ -144,6 +147,16 @@ impl Service {
                 self.handle_message(message);
             }
             self.handle_timers();
+        }
+    }
+
+    /// Clears the wakeup. If a filter refuses that, the wakeup stays readable, and an event each
+    /// time would keep the thread busy.
+    fn clear_wake(&mut self) {
+        let wake = self.registry.wake();
+        if wake.clear().is_err() && !std::mem::replace(&mut self.is_uncleared, true) {
+            let flags = EventFlags::IN | EventFlags::ET;
+            let _ = epoll::modify(&self.epoll.0, wake, EventData::new_u64(WAKE), flags);
         }
     }
 

@@ -246,7 +246,7 @@ impl Job {
 
     /// Returns whether the kernel reports completions of it to one thread only.
     pub(super) fn has_completions(&self) -> bool {
-        self.transfer.completions().is_some()
+        self.transfer.has_completions()
     }
 
     /// Makes this poller, and its reactor, wait for the job from now on.

@@ -34,6 +34,11 @@ pub(crate) trait Step {
         None
     }
 
+    /// Whether its operations complete later, also if no descriptor shows that.
+    fn has_completions(&self) -> bool {
+        self.completions().is_some()
+    }
+
     /// The interval at which to step anyway, if [`Step::completions`] may miss
     /// an event.
     fn poll_interval(&self) -> Option<Duration> {

@@ -43,7 +43,7 @@ impl Transfer<'_> {
             if self.flow.allowance.is_held_back() && self.pending() == (0, 0) {
                 // As before a wait for the source, below. A path with blocks in
                 // flight has claimed all its bytes.
-                if self.completions().is_none() {
+                if !self.has_completions() {
                     self.flow.release_sink_claim();
                 }
                 return Turn::HeldBack;
@@ -193,6 +193,11 @@ impl Transfer<'_> {
     /// have completed.
     pub(crate) fn completions(&self) -> Option<BorrowedFd<'_>> {
         (self.current.as_ref()).and_then(|(_, path)| path.completions())
+    }
+
+    /// Returns whether operations of the current path complete later.
+    pub(crate) fn has_completions(&self) -> bool {
+        (self.current.as_ref()).is_some_and(|(_, path)| path.has_completions())
     }
 
     /// Returns the other descriptions of its pipes that the current path has opened.

@@ -401,7 +401,7 @@ impl Transfer<'_> {
 
     fn start_writeback(&mut self) -> Result<(), Errno> {
         // Direct I/O has reached the device already.
-        if self.completions().is_some() {
+        if self.has_completions() {
             return Ok(());
         }
         let (sink, written) = (self.flow.sink.fd(), self.flow.written());

@@ -150,6 +150,31 @@ fn callers_read_their_end_if_the_wait_is_refused() {
     assert_eq!(cue.receive(), Ok(None));
 }
 
+/// A filter that the host installs later refuses to read what wakes the thread.
+#[test]
+fn a_wakeup_that_cannot_be_cleared_is_no_event_again() {
+    testkit::refuse::apart(|| {
+        let registry = Arc::new(Registry::new().unwrap());
+        let mut service = Service::new(&registry).unwrap();
+        testkit::refuse::refuse(&[libc::SYS_read, libc::SYS_readv], libc::EPERM);
+        let mut until_quiet = || {
+            let epoll = service.epoll.0.try_clone().unwrap();
+            let is_event = |_: &usize| {
+                let mut event = [MaybeUninit::uninit()];
+                let fetched = transfer::fetch(epoll.as_fd(), &mut event, Some(Duration::ZERO));
+                !fetched.unwrap().is_empty()
+            };
+            let events = (0..9).take_while(is_event);
+            events.inspect(|_| service.clear_wake()).count()
+        };
+        // The second event is that of the change.
+        assert!(registry.wake().signal());
+        assert!((1..=2).contains(&until_quiet()));
+        assert!(registry.wake().signal());
+        assert_eq!(until_quiet(), 1);
+    });
+}
+
 /// The host has its own files under all numbers when the thread panics.
 #[test]
 fn a_panic_closes_no_file_of_the_host() {

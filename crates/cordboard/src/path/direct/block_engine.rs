@@ -79,8 +79,8 @@ pub(super) trait BlockEngine: Send {
     /// continue.
     fn reap(&mut self, wait: bool, completed: &mut Vec<(usize, Outcome)>) -> Result<(), Errno>;
 
-    /// Readable when there are completions.
-    fn fd(&self) -> BorrowedFd<'_>;
+    /// Readable when there are completions. `None`: no descriptor shows them.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// The interval at which to reap anyway, if [`BlockEngine::fd`] may miss an
     /// event.

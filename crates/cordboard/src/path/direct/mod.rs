@@ -347,7 +347,11 @@ impl Step for Direct {
     }
 
     fn completions(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.ring.fd())
+        self.ring.fd()
+    }
+
+    fn has_completions(&self) -> bool {
+        true
     }
 
     fn poll_interval(&self) -> Option<Duration> {

@@ -47,8 +47,8 @@ impl BlockEngine for Slow {
         Ok(())
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
     }
 
     fn retire(&mut self) {

@@ -117,6 +117,8 @@ pub(super) struct ThreadEngine {
     files: Arc<Files>,
     /// Blocks submitted since the last reap.
     submitted: usize,
+    /// A filter refuses to clear the event, which stays readable.
+    is_uncleared: bool,
     /// This thread's descriptor table is shared with no other thread.
     private_descriptors: bool,
 }
@@ -140,6 +142,7 @@ impl ThreadEngine {
             shared: Arc::new(shared),
             files,
             submitted: 0,
+            is_uncleared: false,
             // Only threads that share the main thread's table start helpers,
             // which then share it too. If the main thread has exited, its table
             // is unknown, and helpers are used.
@@ -167,8 +170,8 @@ impl ThreadEngine {
     }
 
     /// Waits for the event, with a timeout. Sleeps briefly if `poll(2)` fails (a
-    /// seccomp filter, `RLIMIT_NOFILE`, memory): this must not fail while blocks
-    /// are in flight.
+    /// seccomp filter, `RLIMIT_NOFILE`, memory), or the event cannot be cleared: this
+    /// must not fail while blocks are in flight.
     ///
     /// # Errors
     ///
@@ -180,11 +183,14 @@ impl ThreadEngine {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
-        let mut event = [PollFd::new(&self.files.event, PollFlags::IN)];
-        match poll_for(&mut event, Timespec::try_from(POLL_INTERVAL).ok().as_ref()) {
-            Ok(_) => Ok(()),
-            Err(rustix::io::Errno::INTR) => Err(Errno::EINTR),
-            Err(_) => match nanosleep(&MOMENT) {
+        let polled = self.fd().map(|fd| {
+            let mut event = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            poll_for(&mut event, Timespec::try_from(POLL_INTERVAL).ok().as_ref())
+        });
+        match polled {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(rustix::io::Errno::INTR)) => Err(Errno::EINTR),
+            Some(Err(_)) | None => match nanosleep(&MOMENT) {
                 NanosleepRelativeResult::Interrupted(_) => Err(Errno::EINTR),
                 _ => Ok(()),
             },
@@ -205,7 +211,7 @@ impl BlockEngine for ThreadEngine {
             if wait && self.must_wait() {
                 self.wait()?;
             }
-            let _ = self.files.event.clear();
+            self.is_uncleared |= self.files.event.clear().is_err();
             completed.append(&mut self.shared.state().completed);
             if !(wait && completed.is_empty() && self.must_wait()) {
                 return Ok(());
@@ -213,8 +219,8 @@ impl BlockEngine for ThreadEngine {
         }
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.files.event.as_fd()
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (!self.is_uncleared).then(|| self.files.event.as_fd())
     }
 
     /// A helper inherits the seccomp filter of the thread that started it,
@@ -276,7 +282,7 @@ mod tests {
             child::replace(ring.files.source.as_fd(), host[0].as_fd());
             child::replace(ring.files.sink.as_fd(), host[1].as_fd());
             let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-            child::replace(ring.fd(), counter.as_fd());
+            child::replace(ring.fd().unwrap(), counter.as_fd());
             // Executed on this thread, without the event.
             ring.private_descriptors = true;
             let mut completed = Vec::new();
@@ -288,5 +294,19 @@ mod tests {
             assert_eq!((length, rung, &completed[..]), (0, false, &[outcome][..]));
             true
         }));
+    }
+    /// A filter that the host installs later refuses to read the event.
+    #[test]
+    fn an_event_that_cannot_be_cleared_is_waited_for_no_more() {
+        testkit::refuse::apart(|| {
+            let file = || tempfile::tempfile().unwrap().into();
+            let mut ring = ThreadEngine::new([file(), file()]).unwrap();
+            let mut completed = Vec::new();
+            ring.reap(false, &mut completed).unwrap();
+            assert!(ring.fd().is_some());
+            testkit::refuse::refuse(&[libc::SYS_read, libc::SYS_readv], libc::EPERM);
+            ring.reap(false, &mut completed).unwrap();
+            assert!(ring.fd().is_none() && ring.poll_interval().is_some());
+        });
     }
 }

@@ -211,8 +211,8 @@ impl BlockEngine for UringEngine {
         self.ring.retire();
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.ring.fd()
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ring.fd())
     }
 }
 
