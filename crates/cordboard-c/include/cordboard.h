@@ -707,7 +707,8 @@ int cord_cue(int src, int dst);
 // * The errno of a transfer that has failed; ECANCELED: it was cancelled.
 // * EINVAL: a command is incomplete, or is none, or its value is not valid.
 //   EPERM: a limit forbids it.
-// * EPIPE: the library has ended the service of the descriptor.
+// * EPIPE: the library has ended the service of the descriptor, or accepts no
+//   more commands.
 // * EMFILE, ENFILE: no descriptor is available. No command was written.
 // * Those of write(2), if it is not a control descriptor.
 ssize_t cord_cue_write(int cue, const void *commands, size_t count);

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, fstatfs};
 use rustix::net::socketpair;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::protocol::{Command, Record, Records};
 use super::registry::{Held, Message, New, NewLink, Registry, Socket};
 use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Filesystem, Kind};
 use crate::errno::Errno;
-use crate::sys::{beyond, duplicate, fstat};
+use crate::sys::{beyond, duplicate, fstat, recv, send};
 use crate::transfer::Control;
 
 /// A control descriptor: commands are written to it, and records are read from it.
@@ -130,17 +130,18 @@ impl Cue {
     ///
     /// # Errors
     ///
-    /// `EPIPE`: the service has ended. `EAGAIN`: the descriptor has `O_NONBLOCK`, and
-    /// its socket is full; a part of the command may be sent.
+    /// `EPIPE`: the service has ended, or accepts no more commands, because a descriptor was
+    /// passed to it (`SCM_RIGHTS`) or a seccomp filter refuses its calls. `EAGAIN`: the
+    /// descriptor has `O_NONBLOCK`, and its socket is full; a part of the command may be sent.
     pub fn send(&self, command: Command) -> Result<(), Errno> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         let mut left = &bytes[..];
         while !left.is_empty() {
-            match send(&self.socket, left, SendFlags::NOSIGNAL) {
+            match send(self.socket.as_fd(), left, SendFlags::NOSIGNAL).map_err(Errno::from) {
                 Ok(sent) => left = &left[sent..],
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
             }
         }
         Ok(())
@@ -158,13 +159,13 @@ impl Cue {
                 return Ok(Some(record));
             }
             let mut bytes = [0; 1024];
-            match recv(&self.socket, &mut bytes, RecvFlags::empty()) {
-                Ok((_, 0)) => return Ok(None),
-                Ok((_, n)) => self.records.push(&bytes[..n]),
-                Err(rustix::io::Errno::INTR) => {}
+            match recv(self.socket.as_fd(), &mut bytes, RecvFlags::empty()).map_err(Errno::from) {
+                Ok(0) => return Ok(None),
+                Ok(n) => self.records.push(&bytes[..n]),
+                Err(Errno::EINTR) => {}
                 // The service has ended with commands unread.
-                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-                Err(errno) => return Err(errno.into()),
+                Err(Errno::ECONNRESET) => return Ok(None),
+                Err(errno) => return Err(errno),
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendFlags, Shutdown, shutdown};
 
 use super::protocol::Record;
+use crate::errno::Errno;
+use crate::sys;
 
 /// The number of bytes of waiting records from which no further command is carried out.
 const ENOUGH: usize = 1024;
@@ -71,17 +73,22 @@ impl Output {
         self.has_no_memory = false;
         while self.sent < self.bytes.len() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match send(socket, &self.bytes[self.sent..], flags) {
+            match sys::send(socket, &self.bytes[self.sent..], flags).map_err(Errno::from) {
                 Ok(sent) => self.sent += sent,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return,
                 // `sock_alloc_send_pskb`, net/core/sock.c.
-                Err(rustix::io::Errno::NOBUFS) => {
+                Err(Errno::ENOBUFS) => {
                     self.has_no_memory = true;
                     return;
                 }
-                // EPIPE, ECONNRESET: no process has the other end.
-                Err(_) => return self.close(),
+                // No process reads the other end: `unix_stream_sendmsg`, net/unix/af_unix.c.
+                Err(Errno::EPIPE | Errno::ECONNRESET) => return self.close(),
+                // A filter refuses the calls. The peer would wait for records that were lost.
+                Err(_) => {
+                    let _ = shutdown(socket, Shutdown::Both);
+                    return self.close();
+                }
             }
         }
         (self.bytes, self.sent) = (Vec::new(), 0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::net::sockopt::{socket_domain, socket_linger};
-use rustix::net::{AddressFamily, RecvFlags, Shutdown, recv, shutdown};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, shutdown};
 
 use super::stranded::Rest;
 use crate::endpoint::Kind;
@@ -15,7 +15,7 @@ use crate::map::Map;
 use crate::report::Failure;
 use crate::sys::{
     EventFd, Identity, Lock, ServedBy, Stamp, WithEnd, accept_no_descriptors, close, identity,
-    recv_with_descriptors,
+    recv, recv_with_descriptors,
 };
 use crate::threads;
 use crate::transfer::Control;
@@ -92,7 +92,7 @@ impl Socket {
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(recv(self.fd.as_fd(), into, flags)?.1)
+        Ok(recv(self.fd.as_fd(), into, flags)?)
     }
 
     /// Closes it, unless the host has closed the descriptors. A child of `fork(2)` may have a

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
-use rustix::net::{send, shutdown, socketpair};
+use rustix::net::{shutdown, socketpair};
 
 use crate::compose::Channel;
 use crate::errno::Errno;
@@ -119,7 +119,7 @@ fn stream_with_start_of(bytes: &[u8]) -> Result<(OwnedFd, usize), Errno> {
     let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let (reader, writer) = (beyond(reader)?, beyond(writer)?);
     let piece = &bytes[..bytes.len().min(PIECE)];
-    let sent = again(|| send(&writer, piece, SendFlags::NOSIGNAL))?;
+    let sent = sys::send(writer.as_fd(), piece, SendFlags::NOSIGNAL)?;
     shutdown(&writer, Shutdown::Write)?;
     Ok((reader, sent))
 }
@@ -145,7 +145,7 @@ fn content_of(fd: &OwnedFd) -> (Vec<u8>, bool) {
 /// Returns a socket from which this message is received, and then the end.
 fn socket_with(message: &[u8]) -> Result<OwnedFd, Errno> {
     let channel = Channel::new(true)?;
-    again(|| send(channel.writer(), message, SendFlags::NOSIGNAL))?;
+    sys::send(channel.writer(), message, SendFlags::NOSIGNAL)?;
     Ok(channel.close_writer())
 }
 

@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use cordboard::Errno;
 use cordboard::cue::{Command, Cue};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use testkit::locked::{Locked, held_up};
@@ -14,7 +15,7 @@ use testkit::needs::{Need, missing};
 
 use super::common::{alone, watchdog};
 use super::hosts::works;
-use super::steps::{bytes_of, status};
+use super::steps::{bytes_of, send, status};
 
 /// Sends these commands, and passes a descriptor with them.
 fn pass(to: impl AsFd, commands: &[Command], fd: BorrowedFd<'_>) -> rustix::io::Result<usize> {
@@ -86,6 +87,30 @@ fn is_open_elsewhere(copy: File) -> bool {
         std::thread::yield_now();
     }
     true
+}
+
+/// Before Linux 6.16 the commands of the message are lost. The peer is told that no more are
+/// accepted.
+#[test]
+fn a_write_behind_a_descriptor_that_was_passed_fails() {
+    let _dog = watchdog("a_write_behind_a_descriptor_that_was_passed_fails");
+    if !alone!() {
+        return;
+    }
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let cue = testkit::refuse::apart(|| {
+        testkit::refuse::refuse(&[libc::SYS_setsockopt], libc::ENOPROTOOPT);
+        Cue::new(&source, &sink).unwrap()
+    });
+    // The transfer keeps the descriptor open.
+    send(&cue, &[Command::Write(1)]);
+    pass(&cue, &[Command::Status], source.as_fd()).unwrap();
+    // Until the service has received the message.
+    while cue.send(Command::Pause).is_ok() {
+        std::thread::yield_now();
+    }
+    assert_eq!(cue.send(Command::Pause), Err(Errno::EPIPE));
 }
 
 /// The peer of a link that is not read passes one, and the link ends.

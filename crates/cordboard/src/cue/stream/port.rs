@@ -4,6 +4,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use rustix::net::{Shutdown, shutdown};
+
 use crate::cue::limits::Mask;
 use crate::cue::output::Output;
 use crate::cue::protocol::Commands;
@@ -134,7 +136,14 @@ impl Port {
             }
             Err(Errno::EAGAIN) => false,
             Err(Errno::EINTR) => true,
-            Ok(0) | Err(_) => {
+            Ok(0) => {
+                self.is_closed = true;
+                true
+            }
+            // The peer has passed descriptors, or a filter refuses the calls. Commands that the
+            // peer sends from now on would be lost: its next write fails.
+            Err(_) => {
+                let _ = shutdown(self.socket.as_fd(), Shutdown::Read);
                 self.is_closed = true;
                 true
             }

@@ -130,6 +130,38 @@ fn records_without_memory_are_sent_later() {
     assert!(matches!(cue.receive(), Ok(Some(Record::Status(_)))));
 }
 
+/// A filter that the host installs later refuses the calls on the thread.
+#[test]
+fn commands_and_records_pass_by_other_calls_or_the_connection_ends() {
+    const SEND: [libc::c_long; 2] = [libc::SYS_sendto, libc::SYS_sendmsg];
+    const RECEIVE: [libc::c_long; 2] = [libc::SYS_recvfrom, libc::SYS_recvmsg];
+    if cfg!(target_arch = "x86") {
+        return testkit::skip::here("all calls on sockets are one here, socketcall(2)");
+    }
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let without = |calls: &[libc::c_long]| {
+            let (cue, mut stream) = served();
+            cue.send(Command::Status).unwrap();
+            testkit::refuse::apart(|| {
+                testkit::refuse::refuse(calls, errno);
+                settle(&mut stream);
+            });
+            (cue, stream)
+        };
+        let (mut cue, _stream) = without(&[SEND[0], RECEIVE[0]]);
+        assert!(matches!(cue.receive(), Ok(Some(Record::Status(_)))));
+        // The end, and not a wait for the record.
+        let (mut cue, _stream) = without(&SEND);
+        assert_eq!(cue.receive(), Ok(None));
+        assert_eq!(cue.send(Command::Status), Err(Errno::EPIPE));
+        let (mut cue, stream) = without(&RECEIVE);
+        assert_eq!(cue.send(Command::Status), Err(Errno::EPIPE));
+        assert!(stream.is_done());
+        drop(stream);
+        assert_eq!(cue.receive(), Ok(None));
+    }
+}
+
 /// No process reads the reports of progress any more.
 #[test]
 fn a_port_without_a_reader_has_no_timer() {
