@@ -194,7 +194,7 @@ impl Service {
             }
             Message::Ended(id) => {
                 if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.ended();
+                    stream.ended(sys::monotonic());
                 }
                 self.advance(id);
             }

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Stream;
 use super::job::{Active, Job, Moved, Starting};
@@ -238,7 +239,7 @@ impl Stream {
     }
 
     /// The running transfer has ended.
-    pub(in crate::cue) fn ended(&mut self) {
+    pub(in crate::cue) fn ended(&mut self, now: Duration) {
         let Some(Active {
             running: Some(running),
             job,
@@ -267,7 +268,8 @@ impl Stream {
             if report.ended != Ended::Eof {
                 return self.finish(job, report, rest);
             }
-            if is_cancelled {
+            // The limit of the time may have passed before the thread came to this.
+            if is_cancelled || self.limits.is_over(now) {
                 report.ended = Ended::Cancelled;
                 return self.finish(job, report, rest);
             }
