@@ -1,9 +1,10 @@
 //! The cost of many control descriptors: little memory, and no wake-ups.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use cordboard::cue::{Command, Cue, State};
-use cordboard::{Request, Transfer};
+use cordboard::{Ended, Request, Transfer};
 
 use super::common::{alone, watchdog};
 use super::steps::{done, send, status};
@@ -85,6 +86,22 @@ fn a_thousand_idle_cues() {
     }
     let each = (in_use() - before) / count;
     eprintln!("{count} control descriptors without a transfer: {each} bytes each");
+    assert!(each <= 2048, "{each}");
+    // As many transfers as wait were commanded before, and ended.
+    let burst = [&[Command::Pause], &[Command::Write(1); 40][..]].concat();
+    for cue in &mut cues {
+        send(cue, &burst);
+        send(cue, &[Command::Cancel, Command::Resume]);
+        for _ in 0..40 {
+            assert_eq!(done(cue).ended, Ended::Cancelled);
+        }
+        assert_eq!(status(cue).state, State::Idle);
+    }
+    // Without the buffers of the records that were read.
+    let cues = cues.into_iter().map(|cue| Cue::from(OwnedFd::from(cue)));
+    let mut cues: Vec<Cue> = cues.collect();
+    let each = (in_use() - before) / count;
+    eprintln!("{count} control descriptors after transfers: {each} bytes each");
     assert!(each <= 2048, "{each}");
     // With a transfer, which may take 2048 bytes itself.
     for cue in &mut cues {

@@ -177,6 +177,9 @@ impl Stream {
             }
         }
         self.is_unfinished = (0..PIECES).all(|_| self.advance_once(clock()));
+        if self.queue.is_empty() {
+            self.queue = VecDeque::new();
+        }
         let has_no_memory = self.ports.iter().any(|port| port.output.has_no_memory());
         self.retry = has_no_memory.then(|| clock().saturating_add(RETRY));
     }
@@ -224,7 +227,11 @@ impl Stream {
             let is_link = port.number != 0;
             is_link && !is_unfinished && port.has_ended() && !has_job(port.number)
         };
-        self.ports.extract_if(.., has_ended).collect()
+        let ended: Vec<Port> = self.ports.extract_if(.., has_ended).collect();
+        if !ended.is_empty() {
+            self.ports.shrink_to_fit();
+        }
+        ended
     }
 
     /// Sends a record to the connection that has commanded the transfer, if it still exists.
