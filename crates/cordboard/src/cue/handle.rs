@@ -61,8 +61,9 @@ impl Cue {
     ///
     /// If `sink` is a control descriptor of this process, the two are linked: the bytes of
     /// the source, which is usually a socket, are commands to `sink`, and the answers of
-    /// `sink` to them go back to the source. If that is a file or a block device, each transfer
-    /// of the link ends with `EINVAL`. `sink` reads the commands of each link, and those
+    /// `sink` to them go back to the source. If that is a file or a block device, or a FIFO or a
+    /// device node on a file system other than tmpfs, devtmpfs and devpts, each transfer of the
+    /// link ends with `EINVAL`. `sink` reads the commands of each link, and those
     /// of its owner, separately: an incomplete or refused command changes no other one. Records
     /// of a transfer go to the side that has commanded it.
     ///

@@ -39,7 +39,7 @@ pub(super) struct Stream {
     /// That of the owner, and those of links. Dropped before the source and the sink.
     ports: Vec<Port>,
     pub(super) held: WithEnd<Held>,
-    /// The source ends by itself: it is a file or a block device.
+    /// The source ends by itself: it is a file, a directory or a block device.
     source_ends: bool,
     /// The source is a datagram socket.
     has_messages: bool,
@@ -73,10 +73,7 @@ impl Stream {
             id: new.id,
             ports: vec![Port::new(0, None, new.socket)],
             held: new.held,
-            source_ends: matches!(
-                new.kind,
-                Some(Kind::File | Kind::Memfd | Kind::BlockDevice | Kind::Pseudo)
-            ),
+            source_ends: new.kind.is_some_and(|kind| !kind.can_block()),
             has_messages: new.kind.is_some_and(Kind::is_datagram),
             may_wait: new.may_wait,
             queue: VecDeque::new(),

@@ -373,3 +373,43 @@ fn no_transfer_begins_behind_left_bytes_after_the_time() {
     );
     assert_eq!(rustix::io::ioctl_fionread(&source), Ok(6));
 }
+
+/// Such as the node of a FIFO or a device on a server that does not answer.
+#[test]
+fn a_link_whose_source_may_wait_is_refused() {
+    let registry = Arc::new(Registry::new().unwrap());
+    let (source, sink) = std::io::pipe().unwrap();
+    let target = Cue::of(&registry, source.as_fd(), sink.as_fd()).unwrap();
+    let (_peer, ours) = UnixStream::pair().unwrap();
+    for (may_wait, errno) in [(true, Some(Errno::EINVAL)), (false, None)] {
+        let mut cue = Cue::of(&registry, ours.as_fd(), target.as_fd()).unwrap();
+        let Some(Message::New(mut new)) = registry.take().pop() else {
+            panic!("no message");
+        };
+        new.may_wait |= may_wait;
+        let (mut stream, _link) = Stream::new(*new);
+        command(&cue, &mut stream, &[Command::Write(0)]);
+        let record = cue.receive().unwrap().unwrap();
+        let refused = match record {
+            Record::Done(done) => done.errno,
+            _ => None,
+        };
+        assert_eq!(refused, errno, "{record:?}");
+    }
+}
+
+/// `lseek(2)` could wait for the lock of the position, which another process holds.
+#[test]
+fn a_position_that_procfs_does_not_show_is_in_no_range() {
+    let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    let (mut cue, mut stream) = serve(source.as_fd(), sink.as_fd());
+    let range = Command::Limit(Limit::Range { start: 0, end: 9 });
+    testkit::refuse::apart(|| {
+        testkit::refuse::refuse(testkit::refuse::OPEN, libc::EMFILE);
+        command(&cue, &mut stream, &[range, Command::Write(1)]);
+    });
+    let Ok(Some(Record::Done(done))) = cue.receive() else {
+        panic!("it was started");
+    };
+    assert_eq!(done.errno, Some(Errno::EPERM));
+}

@@ -80,8 +80,8 @@ impl Stream {
     /// Returns the transfer with its offsets, if it stays in its range. A link then returns
     /// the records of its target.
     fn admit(&mut self, mut job: Job) -> Result<Job, (Job, (Side, Errno))> {
-        // Its records could not go back, and the queries before a transfer could wait.
-        if self.link.is_some() && self.source_ends {
+        // Its records could not go back, or the queries before their transfer could wait.
+        if self.link.is_some() && (self.source_ends || self.may_wait) {
             return Err((job, (Side::Source, Errno::EINVAL)));
         }
         if let Err(errno) = self.place(&mut job) {
@@ -115,12 +115,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns the position of the source; `None`: it has none.
+    /// Returns the position of the source; `None`: it has none, or procfs does not show it.
     fn source_position(&self) -> Option<u64> {
         let source = self.held.ends[0].as_fd();
-        // `lseek(2)` of a file could wait.
-        let known = self.source_ends.then(|| sys::position(source)).flatten();
-        known.or_else(|| rustix::fs::tell(source).ok())
+        match self.source_ends {
+            // `lseek(2)` could wait for the lock of the position.
+            true => sys::position(source),
+            false => rustix::fs::tell(source).ok(),
+        }
     }
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
