@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::PollFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::registry::{Message, Registry, Socket};
@@ -34,6 +35,31 @@ fn event(id: u64, port: u32) -> EventData {
 fn connection(event: u64) -> (u64, u32) {
     (event & ((1 << PORT) - 1), (event >> PORT) as u32)
 }
+
+/// Adds a connection to the epoll instance, which may have no room for it: `ENOSPC`, the limit of
+/// the user (`/proc/sys/fs/epoll/max_user_watches`), or `ENOMEM`.
+fn watch(epoll: &OwnedFd, id: u64, port: &mut Port) {
+    let data = event(id, port.number);
+    port.is_unwatched = epoll::add(epoll, port.socket(), data, EventFlags::IN).is_err();
+}
+
+/// Tries again to add a connection to the epoll instance. Otherwise finds out whether its peer has
+/// gone, which no read shows without room for commands.
+fn poll(epoll: &OwnedFd, id: u64, port: &mut Port) {
+    watch(epoll, id, port);
+    if !port.is_unwatched {
+        return;
+    }
+    let shown = sys::poll_now(port.socket(), PollFlags::RDHUP);
+    let shows = |flags| shown.is_ok_and(|shown| shown.shows(flags) == Some(true));
+    if shows(PollFlags::RDHUP) {
+        port.leave();
+    }
+    if shows(PollFlags::HUP | PollFlags::ERR) {
+        port.hang_up();
+    }
+}
+
 /// The longest sleep: the host may have closed the descriptors of this thread, and nothing
 /// else would wake it then. A thread without control descriptors would never end.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -170,20 +196,15 @@ impl Service {
         match message {
             Message::New(new) => {
                 let id = new.id;
-                let (stream, link) = Stream::new(*new);
+                let (mut stream, link) = Stream::new(*new);
                 if let Some(link) = link {
                     self.attach(link.target, id, link.socket);
                     self.registry.close(link.held_open);
                 }
-                // Without room for another watch (`EPOLL` limits of the user) its
-                // caller sees it closed.
-                let socket = stream.ports()[0].socket();
-                if epoll::add(&self.epoll.0, socket, event(id, 0), EventFlags::IN).is_ok() {
-                    self.streams.insert(id, stream);
-                } else {
-                    self.registry.remove(id);
-                    drop(stream);
+                for port in stream.ports_mut() {
+                    watch(&self.epoll.0, id, port);
                 }
+                self.streams.insert(id, stream);
                 self.advance(id);
             }
             Message::Started(id, result) => {
@@ -211,17 +232,18 @@ impl Service {
         }
     }
 
-    /// Adds the connection of a link to its target. If the target has ended, or there is no
-    /// room for another watch, the link finds the connection closed.
+    /// Adds the connection of a link to its target. If the target has ended, the link finds the
+    /// connection closed.
     fn attach(&mut self, target: u64, link: u64, socket: WithEnd<Socket>) {
         let Some(stream) = self.streams.get_mut(&target) else {
             return;
         };
         let number = stream.next_port();
-        let data = event(target, number);
-        if epoll::add(&self.epoll.0, &*socket, data, EventFlags::IN).is_ok() {
-            stream.attach(number, link, socket);
+        stream.attach(number, link, socket);
+        if let Some(port) = stream.port_mut(number) {
+            watch(&self.epoll.0, target, port);
         }
+        self.advance(target);
     }
 
     /// Changes the connection of a link to its target.
@@ -292,6 +314,11 @@ impl Service {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
+        for port in stream.ports_mut() {
+            if port.is_unwatched && !port.is_hung_up() {
+                poll(&self.epoll.0, id, port);
+            }
+        }
         stream.advance(sys::monotonic);
         // The transfer of the commands does not poll its source while the target accepts none.
         // EPERM: a file, which has no other end.
@@ -303,7 +330,8 @@ impl Service {
         for ended in stream.take_ended() {
             let _ = epoll::delete(&self.epoll.0, ended.socket());
         }
-        for port in stream.ports().iter().filter(|port| !port.is_hung_up()) {
+        let is_watched = |port: &&Port| !port.is_unwatched && !port.is_hung_up();
+        for port in stream.ports().iter().filter(is_watched) {
             let (reads, writes) = port.interest();
             let mut flags = EventFlags::empty();
             flags.set(EventFlags::IN, reads);

@@ -175,6 +175,33 @@ fn a_wakeup_that_cannot_be_cleared_is_no_event_again() {
     });
 }
 
+/// The limit of the user (`/proc/sys/fs/epoll/max_user_watches`) is reached.
+#[test]
+fn a_connection_without_room_in_epoll_is_polled() {
+    testkit::refuse::apart(|| {
+        let registry = Arc::new(Registry::new().unwrap());
+        let mut service = Service::new(&registry).unwrap();
+        testkit::refuse::refuse(&[libc::SYS_epoll_ctl], libc::ENOSPC);
+        let mut cue = nonblocking(&registry);
+        for message in registry.take() {
+            service.handle_message(message);
+        }
+        cue.send(Command::Status).unwrap();
+        let record = loop {
+            match cue.receive() {
+                Err(Errno::EAGAIN) => service.handle_timers(),
+                done => break done,
+            }
+            assert!(service.timeout(sys::monotonic()) < LONGEST);
+        };
+        assert!(matches!(record, Ok(Some(Record::Status(_)))));
+        drop(cue);
+        while !service.streams.is_empty() {
+            service.handle_timers();
+        }
+    });
+}
+
 /// The host has its own files under all numbers when the thread panics.
 #[test]
 fn a_panic_closes_no_file_of_the_host() {

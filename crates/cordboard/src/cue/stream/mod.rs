@@ -30,7 +30,8 @@ use crate::sys::WithEnd;
 /// control descriptors before it reads more.
 const PIECES: usize = 4;
 
-/// The time after which records are sent again if the kernel had no memory.
+/// The time after which records are sent again if the kernel had no memory, and the interval at
+/// which a connection without room in the epoll instance is polled.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// One control descriptor.
@@ -62,7 +63,7 @@ pub(super) struct Stream {
     is_expired: bool,
     /// There may be commands that have arrived and can be carried out now.
     is_unfinished: bool,
-    /// The time at which records are sent again.
+    /// The time at which a connection is polled.
     retry: Option<Duration>,
 }
 
@@ -94,6 +95,10 @@ impl Stream {
 
     pub(super) fn ports(&self) -> &[Port] {
         &self.ports
+    }
+
+    pub(super) fn ports_mut(&mut self) -> &mut [Port] {
+        &mut self.ports
     }
 
     /// Returns a number for the next link's connection.
@@ -177,8 +182,8 @@ impl Stream {
         if self.queue.is_empty() {
             self.queue = VecDeque::new();
         }
-        let has_no_memory = self.ports.iter().any(|port| port.output.has_no_memory());
-        self.retry = has_no_memory.then(|| clock().saturating_add(RETRY));
+        let is_polled = self.ports.iter().any(Port::is_polled);
+        self.retry = is_polled.then(|| clock().saturating_add(RETRY));
     }
 
     /// Reads a piece of commands of each connection, carries out those that are whole, and

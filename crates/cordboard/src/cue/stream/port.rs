@@ -20,6 +20,8 @@ pub(in crate::cue) struct Port {
     /// The control descriptor whose link has this connection.
     pub(in crate::cue) link: Option<u64>,
     socket: WithEnd<Socket>,
+    /// The epoll instance has no room for its socket, which is polled instead.
+    pub(in crate::cue) is_unwatched: bool,
     pub(super) commands: Commands,
     pub(super) output: Output,
     /// The commands that are allowed here, of those that the owner allows. The owner's own
@@ -49,6 +51,7 @@ impl Port {
             number,
             link,
             socket,
+            is_unwatched: false,
             commands: Commands::default(),
             output: Output::default(),
             mask: Mask::default(),
@@ -65,6 +68,11 @@ impl Port {
 
     pub(in crate::cue) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Returns whether no event shows what it waits for.
+    pub(super) fn is_polled(&self) -> bool {
+        self.is_unwatched && !self.is_hung_up || self.output.has_no_memory()
     }
 
     /// Returns whether it waits for commands, and for room for records.
