@@ -238,7 +238,7 @@ impl Transfer<'_> {
     }
 
     /// Returns whether steps never block: both sides are pipes or sockets, which
-    /// are polled, no stage computes in between, and no step has blocked so far.
+    /// are polled, no stage changes the bytes, and no step has blocked so far.
     pub(crate) fn never_blocks(&self) -> bool {
         let never = |kind: Kind| kind.is_pipe() || kind.is_socket();
         let polled = never(self.flow.source.kind()) && never(self.flow.sink.kind());
