@@ -77,11 +77,6 @@ impl<'fd> Endpoint<'fd> {
         is_terminal.then(|| terminal::reopen_terminal(self.fd, flags))?
     }
 
-    /// Sets the number of the caller's descriptor.
-    pub(crate) fn known_as(self, number: RawFd) -> Endpoint<'fd> {
-        Endpoint { number, ..self }
-    }
-
     /// Returns the number of the caller's descriptor; a transfer may have a duplicate.
     pub(crate) fn number(&self) -> RawFd {
         self.number

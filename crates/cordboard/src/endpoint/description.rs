@@ -7,5 +7,5 @@ use std::os::fd::AsFd;
 /// `kcmp(2)` (since Linux 3.5, where configured and not filtered). `false` if
 /// the kernel cannot compare them.
 pub fn same_description(a: impl AsFd, b: impl AsFd) -> bool {
-    crate::sys::same_description(a.as_fd(), b.as_fd())
+    crate::sys::same_description(a.as_fd(), b.as_fd()) == Some(true)
 }

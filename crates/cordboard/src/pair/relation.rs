@@ -14,7 +14,8 @@ pub enum Relation {
     Strangers,
     /// The same file or pipe, open through two open file descriptions.
     SameFile,
-    /// The same open file description: position and flags are shared.
+    /// The same open file description: position and flags are shared. Also if the kernel
+    /// cannot compare the two, and both can be read and written, at one position.
     SameDescription,
 }
 
@@ -26,10 +27,14 @@ pub(crate) fn relation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Relation {
     if !comparable(a) || !comparable(b) || a.id.is_none() || a.id != b.id {
         return Relation::Strangers;
     }
-    if sys::same_description(source.as_fd(), sink.as_fd()) {
-        Relation::SameDescription
-    } else {
-        Relation::SameFile
+    // A description has one mode and one position.
+    let may_be_one = || {
+        let both = |facts: &Facts| facts.readable && facts.writable;
+        both(a) && both(b) && a.position == b.position
+    };
+    match sys::same_description(source.as_fd(), sink.as_fd()).unwrap_or_else(may_be_one) {
+        true => Relation::SameDescription,
+        false => Relation::SameFile,
     }
 }
 

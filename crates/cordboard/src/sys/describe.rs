@@ -91,17 +91,17 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Resu
 
 /// Whether two descriptors share one open file description: the same number,
 /// `F_DUPFD_QUERY` (since Linux 6.10), or `kcmp(2)` (since Linux 3.5, where configured
-/// and not filtered). `false` if the kernel cannot compare them.
-pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
+/// and not filtered). `None` if the kernel cannot compare them.
+pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
     const F_DUPFD_QUERY: libc::c_int = 1024 + 3;
     const KCMP_FILE: libc::c_int = 0;
     if a.as_raw_fd() == b.as_raw_fd() {
-        return true;
+        return Some(true);
     }
     // SAFETY: takes and returns integers only.
     let same = unsafe { libc::fcntl(a.as_raw_fd(), F_DUPFD_QUERY, b.as_raw_fd()) };
     if same >= 0 {
-        return same == 1;
+        return Some(same == 1);
     }
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     // SAFETY: takes and returns integers only.
@@ -115,5 +115,5 @@ pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
             b.as_raw_fd(),
         )
     };
-    order == 0
+    (order >= 0).then_some(order == 0)
 }

@@ -1,6 +1,6 @@
 //! The state of a transfer.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::control::{Control, Observer};
 use super::reopened::Reopened;
@@ -105,7 +105,10 @@ impl<'a> Transfer<'a> {
         sink: BorrowedFd<'a>,
         request: Request,
     ) -> Result<Transfer<'a>, Failure> {
-        Transfer::prepare(source, sink, request).map_err(Failure::refused)
+        let decided = plan::decide(source, sink, &request);
+        decided
+            .and_then(|decided| Transfer::prepare(decided, request))
+            .map_err(Failure::refused)
     }
 
     /// Creates a transfer that owns its descriptors and closes them at its end. It
@@ -141,11 +144,22 @@ impl<'a> Transfer<'a> {
         sink: BorrowedFd<'_>,
         request: Request,
     ) -> Result<Transfer<'static>, Failure> {
-        let numbers = [source, sink].map(|fd| fd.as_raw_fd());
-        let source = Transfer::copy_of(source, Side::Source)?;
-        let sink = Transfer::copy_of(sink, Side::Sink)?;
-        let transfer = Transfer::owning(source, sink, request)?;
-        Ok(transfer.known_as(numbers))
+        // The kernel may be unable to compare two descriptors, but not two equal numbers.
+        let decided = plan::decide(source, sink, &request).map_err(Failure::refused)?;
+        let owned = [
+            Transfer::copy_of(source, Side::Source)?,
+            Transfer::copy_of(sink, Side::Sink)?,
+        ];
+        let [from, to] = lend_both(&owned);
+        let decided = Decided {
+            source: decided.source.on(from),
+            sink: decided.sink.on(to),
+            route: decided.route,
+            known: decided.known,
+        };
+        let mut transfer = Transfer::prepare(decided, request).map_err(Failure::refused)?;
+        transfer.owned = Some(owned);
+        Ok(transfer)
     }
 
     /// Duplicates the descriptor of one side.
@@ -153,17 +167,13 @@ impl<'a> Transfer<'a> {
         duplicate(fd).map_err(|errno| Failure::refused(Refusal::of_descriptor(side, errno)))
     }
 
-    fn prepare(
-        source: BorrowedFd<'a>,
-        sink: BorrowedFd<'a>,
-        request: Request,
-    ) -> Result<Transfer<'a>, Refusal> {
+    fn prepare(decided: Decided<'a>, request: Request) -> Result<Transfer<'a>, Refusal> {
         let Decided {
             source,
             sink,
             route,
             known,
-        } = plan::decide(source, sink, &request)?;
+        } = decided;
         resets::begin(&source);
         resets::begin(&sink);
         let tune = match request.tune {
@@ -247,15 +257,6 @@ impl<'a> Transfer<'a> {
         }
         self.owned = Some(owned);
         Ok(())
-    }
-
-    /// Sets the numbers by which the caller knows the descriptors.
-    pub(crate) fn known_as(mut self, [source, sink]: [RawFd; 2]) -> Transfer<'a> {
-        for (side, number) in [(Side::Source, source), (Side::Sink, sink)] {
-            let end = self.flow.end_mut(side);
-            end.set_endpoint(end.endpoint().known_as(number));
-        }
-        self
     }
 
     /// Prepares the transfer for an engine, whose threads must not sleep inside a

@@ -6,6 +6,7 @@
 //! The library remembers `ENOSYS` for the process, so a case with that errno runs in
 //! its own process.
 
+mod descriptions;
 mod engines;
 mod interrupted;
 mod pair;
