@@ -485,8 +485,9 @@ int cord_get_status(cord_transfer transfer, struct cord_status *status);
 
 // cord_fd - a descriptor for waiting with poll(2)
 //
-// The descriptor is readable (POLLIN) once the transfer has ended, and stays
-// readable. For a handle of `cord_open`, it is also readable when a step is
+// The descriptor is readable (POLLIN) once the transfer has ended and its
+// callbacks have returned, and stays readable. With FASYNC, the signal is sent
+// before. For a handle of `cord_open`, it is also readable when a step is
 // possible. It belongs to the handle: the caller must neither read nor close it.
 //
 // # Returns

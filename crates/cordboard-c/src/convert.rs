@@ -110,13 +110,13 @@ pub(crate) fn report(from: &Report) -> cord_report {
 }
 
 /// Converts a status to the C structure.
-pub(crate) fn status(from: &Status) -> cord_status {
+pub(crate) fn status(from: &Status, ended: bool) -> cord_status {
     counters(
         [from.read, from.written, from.in_transit()],
         [from.pending_reads, from.pending_writes],
         from.path,
         from.elapsed,
-        from.ended,
+        ended,
     )
 }
 

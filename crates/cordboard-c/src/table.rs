@@ -72,10 +72,16 @@ impl Entry {
     /// Returns the progress. The query ends a transfer whose descriptors the program
     /// has closed.
     pub(crate) fn status(&self) -> Result<cord_status, Error> {
+        // Before the counts are queried: with a report, they are final. The engine counts the
+        // transfer as ended only once its callbacks have returned.
+        let is_reported = self.report().is_some();
         match &self.work {
-            Work::Running(running) => Ok(convert::status(&running.status())),
+            Work::Running(running) => {
+                let status = running.status();
+                Ok(convert::status(&status, is_reported || status.ended))
+            }
             Work::Stepped(stepped) => match stepped.progress() {
-                Some(progress) => Ok(convert::progress(&progress, self.report().is_some())),
+                Some(progress) => Ok(convert::progress(&progress, is_reported)),
                 None => Err(Error::new(Errno::EBADF, OF_ANOTHER_PROCESS)),
             },
         }
@@ -404,6 +410,23 @@ mod tests {
             assert!(table().get(before).is_err(), "the previous one is detached");
             before = id;
         }
+    }
+
+    /// A program that gets the signal asks for the progress at once.
+    #[test]
+    fn the_status_is_ended_before_the_end_is_reported() {
+        let numbers = [1_000_005, 1_000_006];
+        let (source, feed) = std::io::pipe().unwrap();
+        let sink = tempfile::tempfile().unwrap();
+        let running = cordboard::start(&source, &sink, Request::default()).unwrap();
+        let (sender, receiver) = channel();
+        table().insert(running, Some(numbers), move |_| {
+            let entry = table().latest(numbers[0]).and_then(|id| table().get(id));
+            let status = entry.and_then(|entry| entry.status());
+            sender.send(status.map(|status| status.ended).ok()).unwrap();
+        });
+        drop(feed);
+        assert_eq!(receiver.recv().unwrap(), Some(1));
     }
 
     /// A thread that finds a handle by its descriptor's number and waits for it
