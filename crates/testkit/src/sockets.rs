@@ -33,8 +33,23 @@ pub fn sha256() -> io::Result<OwnedFd> {
 ///
 /// `EPROTONOSUPPORT` or `ESOCKTNOSUPPORT` without SCTP.
 pub fn sctp() -> io::Result<(OwnedFd, OwnedFd)> {
+    sctp_peers(libc::SOCK_SEQPACKET)
+}
+
+/// Makes two connected SCTP sockets for a stream.
+///
+/// # Errors
+///
+/// As [`sctp`].
+pub fn sctp_stream() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (listener, near) = sctp_peers(libc::SOCK_STREAM)?;
+    Ok((near, accepted(&listener)?))
+}
+
+/// Makes a listening SCTP socket of this type, and one that is connected to it.
+fn sctp_peers(kind: libc::c_int) -> io::Result<(OwnedFd, OwnedFd)> {
     let both = (
-        socket(libc::AF_INET, libc::SOCK_SEQPACKET, libc::IPPROTO_SCTP)?,
+        socket(libc::AF_INET, kind, libc::IPPROTO_SCTP)?,
         socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP)?,
     );
     let mut name = loopback();
@@ -72,12 +87,14 @@ pub fn vsock() -> io::Result<(OwnedFd, OwnedFd)> {
     check(unsafe { libc::listen(listener.as_raw_fd(), 1) })?;
     // SAFETY: as above.
     check(unsafe { libc::connect(near.as_raw_fd(), at, length) })?;
+    Ok((near, accepted(&listener)?))
+}
+
+fn accepted(listener: &OwnedFd) -> io::Result<OwnedFd> {
     let none = std::ptr::null_mut();
     let flags = libc::SOCK_CLOEXEC;
     // SAFETY: null pointers request no address.
-    let far =
-        owned(unsafe { libc::accept4(listener.as_raw_fd(), none, std::ptr::null_mut(), flags) })?;
-    Ok((near, far))
+    owned(unsafe { libc::accept4(listener.as_raw_fd(), none, std::ptr::null_mut(), flags) })
 }
 
 /// Makes an ICMP socket (`icmp(7)`, since Linux 3.0) whose echo requests the kernel itself

@@ -25,6 +25,9 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
         Ok(kind) => {
             let family = family(fd);
             facts.kind = by_type(kind, family);
+            if facts.kind == Kind::Tcp && !is_like_tcp(fd) {
+                facts.kind = Kind::StreamSocket;
+            }
             // `hash_recvmsg` and the others (crypto/algif_hash.c, …) ignore `MSG_PEEK`.
             facts.peeks = i32::from(family.as_raw()) != libc::AF_ALG;
             facts.tells_length = facts.kind.is_datagram() && tells_length(fd, kind, family);
@@ -81,7 +84,6 @@ fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
     let inet = is_inet(family);
     let unix = family == AddressFamily::UNIX;
     match kind {
-        // MPTCP and SMC support the same calls as TCP.
         SocketType::STREAM if inet => Kind::Tcp,
         SocketType::STREAM if unix => Kind::UnixStream,
         SocketType::STREAM => Kind::StreamSocket,
@@ -89,6 +91,19 @@ fn by_type(kind: SocketType, family: AddressFamily) -> Kind {
         SocketType::DGRAM if unix => Kind::UnixDatagram,
         SocketType::SEQPACKET if unix => Kind::UnixSeqpacket,
         _ => Kind::DatagramSocket,
+    }
+}
+
+/// Returns whether a stream socket of this family supports the calls of TCP, as those of MPTCP
+/// and SMC do. SCTP refuses long sends, and has other options.
+fn is_like_tcp(fd: BorrowedFd<'_>) -> bool {
+    // From linux/in.h, since Linux 6.11.
+    const SMC: u32 = 256;
+    match sockopt::socket_protocol(fd) {
+        Ok(Some(ipproto::TCP | ipproto::MPTCP)) => true,
+        Ok(Some(other)) => other.as_raw().get() == SMC,
+        // A filter refuses the query.
+        Ok(None) | Err(_) => true,
     }
 }
 
@@ -226,7 +241,9 @@ mod tests {
             assert_eq!(shown(&sockets::sha256().unwrap()), (kind, false, false));
         }
         if !needs::missing("the length of a message", &[needs::Need::Sctp]) {
-            assert_eq!(shown(&sockets::sctp().unwrap().0), (kind, true, false));
+            let (many, one) = sockets::sctp().unwrap();
+            assert_eq!(shown(&many), (kind, true, false));
+            assert_eq!(shown(&one), (Kind::StreamSocket, true, false));
         }
         if !needs::missing("the length of a message", &[needs::Need::Ping]) {
             assert_eq!(shown(&sockets::ping().unwrap()), (Kind::Udp, true, false));

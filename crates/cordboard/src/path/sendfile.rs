@@ -68,6 +68,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EPERM`, `EACCES`, `EIO` | declined if nothing has moved | seccomp; CIFS |
 /// | `EACCES` that is not returned again | failed: the error of a connection | `sys/attempt.rs` |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` | declined: may be of either side | `needs_room` in `path/common/checks.rs` |
+/// | `EMSGSIZE` | declined: a socket that takes only shorter sends | `Sender` in `path/common/socket.rs` |
 /// | `EAGAIN` | blocked on the sink; on the source, if the sink was ready and a read returns the same | a FUSE server |
 /// | a blocking socket on a thread that must not block | declined | `Flow::sink_could_wait` |
 /// | anything else | failed | |
@@ -201,7 +202,8 @@ fn asked(flow: &Flow<'_>, piece: usize) -> usize {
 
 fn refused(errno: Errno, moved: bool) -> Option<Why> {
     match errno {
-        Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EOVERFLOW => {}
+        Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP => {}
+        Errno::EOVERFLOW | Errno::EMSGSIZE => {}
         Errno::EPERM | Errno::EACCES | Errno::EIO if !moved => {}
         errno if needs_room(errno) => {}
         _ => return None,

@@ -141,6 +141,37 @@ pub(in crate::path) fn send(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result
     }
 }
 
+/// Sends to a sink that is a socket, and counts the call as a write to it.
+///
+/// Some stream sockets refuse a send that is longer than a limit with `EMSGSIZE`, and take
+/// nothing of it: SCTP, the send buffer (`sctp_sendmsg_parse`, net/sctp/socket.c); L2CAP, the
+/// MTU (`l2cap_chan_send`, net/bluetooth/l2cap_core.c). The bytes are then sent in pieces.
+#[derive(Debug, Default)]
+pub(in crate::path) struct Sender {
+    /// The length of a piece, if a longer send was refused.
+    most: Option<usize>,
+}
+
+impl Sender {
+    /// As [`send`].
+    pub(in crate::path) fn send(
+        &mut self,
+        flow: &Flow<'_>,
+        bytes: &[u8],
+        wait: bool,
+    ) -> Result<usize, Errno> {
+        loop {
+            let piece = &bytes[..bytes.len().min(self.most.unwrap_or(usize::MAX))];
+            let done = flow.write_by(Some(piece.len()), || send(flow, piece, wait));
+            let may_cut = flow.sink.kind().is_stream_socket() && piece.len() > 1;
+            if done != Err(Errno::EMSGSIZE) || !may_cut {
+                return done;
+            }
+            self.most = Some(piece.len() / 2);
+        }
+    }
+}
+
 /// `write(2)`, which has no flag against blocking; `RWF_NOWAIT` is one, if the
 /// socket supports it.
 fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {

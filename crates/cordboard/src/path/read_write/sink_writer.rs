@@ -6,8 +6,9 @@ use super::numbers::{self, NUMBER, NUMBERS};
 use super::{aligned, counter, zeros};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
+use crate::path::common::in_place;
+use crate::path::common::socket::Sender;
 use crate::path::common::terminal::Terminal;
-use crate::path::common::{in_place, socket};
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::pipe::NoWait;
@@ -18,6 +19,7 @@ pub(in crate::path) struct SinkWriter {
     nowait: NoWait,
     buffered_fd: Option<OwnedFd>,
     terminal: Terminal,
+    sender: Sender,
 }
 
 impl SinkWriter {
@@ -26,6 +28,7 @@ impl SinkWriter {
             nowait: NoWait::default(),
             buffered_fd: None,
             terminal: Terminal::default(),
+            sender: Sender::default(),
         }
     }
 
@@ -82,9 +85,7 @@ impl SinkWriter {
         let sink = flow.sink.fd();
         let facts = flow.sink.facts();
         if facts.kind.is_socket() {
-            return flow.write_by(Some(bytes.len()), || {
-                socket::send(flow, bytes, flow.mode.may_sleep())
-            });
+            return self.sender.send(flow, bytes, flow.mode.may_sleep());
         }
         if aligned::unit(facts) > 1 {
             return aligned::write(flow, &mut self.buffered_fd, bytes);

@@ -46,7 +46,8 @@ pub(super) fn could_wait(flow: &Flow<'_>) -> bool {
 /// Whether the contents of a private pipe may be copied through memory after this
 /// errno of a splice to the sink: the sink accepts no pages, or memory is short for
 /// them, or one of them is no longer valid (`EIO`, `page_cache_pipe_buf_confirm` in
-/// fs/splice.c), which is not the sink's failure.
+/// fs/splice.c), which is not the sink's failure; or the stream socket takes no send as
+/// long as this (`EMSGSIZE`).
 pub(super) fn refuses_pages(errno: Errno) -> bool {
     matches!(
         errno,
@@ -56,6 +57,7 @@ pub(super) fn refuses_pages(errno: Errno) -> bool {
             | Errno::EIO
             | Errno::ENOMEM
             | Errno::ENOBUFS
+            | Errno::EMSGSIZE
     )
 }
 

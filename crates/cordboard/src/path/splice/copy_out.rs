@@ -4,7 +4,8 @@
 
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::path::common::{in_place, socket};
+use crate::path::common::in_place;
+use crate::path::common::socket::Sender;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::pipe::{self, Channel};
@@ -17,6 +18,7 @@ const PIECE: usize = 4096;
 pub(super) struct CopyOut {
     bytes: Vec<u8>,
     start: usize,
+    sender: Sender,
 }
 
 impl CopyOut {
@@ -39,11 +41,9 @@ impl CopyOut {
     }
 
     pub(super) fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
-        let rest = self.pending();
+        let rest = &self.bytes[self.start..];
         let done = match flow.sink.kind().is_socket() {
-            true => flow.write_by(Some(rest.len()), || {
-                socket::send(flow, rest, flow.mode.may_sleep())
-            }),
+            true => self.sender.send(flow, rest, flow.mode.may_sleep()),
             false => {
                 let most = match flow.sink_is_a_pipe_that_waits() {
                     true => PIECE,

@@ -57,6 +57,7 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 /// | `EINVAL`, `ENOSYS`, `EOPNOTSUPP` on the source's side | declined: nothing was taken | /dev/zero from Linux 5.10 to 6.6 |
 /// | `EINVAL` on the sink's side | declined; what the private pipe holds is copied out first | `O_APPEND` set after open; drivers without splice_write |
 /// | `EIO`, `ENOMEM`, `ENOBUFS`, 0 on the sink's side | the same: a read of the private pipe, or a write, shows the side | `page_cache_pipe_buf_confirm`, fs/splice.c |
+/// | `EMSGSIZE` on the sink's side | the same: a socket that takes only shorter sends | `Sender` in `path/common/socket.rs` |
 /// | any but `EPIPE`, `EAGAIN`, `EINTR`, from pipe to pipe | declined, or copied out of the socket pair: no other errno is of either side | `splice_pipe_to_pipe`, fs/splice.c |
 /// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | needs `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO`, `ENOENT` on the source's side | declined if nothing has moved | seccomp; FUSE |
@@ -238,6 +239,7 @@ impl Splice {
             Errno::EPERM | Errno::EACCES | Errno::EIO | Errno::ENOENT if !self.moved => {
                 Verdict::Declined(errno.into())
             }
+            Errno::EMSGSIZE if side == Side::Sink => Verdict::Declined(errno.into()),
             _ => Verdict::Failed(side, errno),
         }
     }
