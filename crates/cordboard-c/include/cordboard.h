@@ -451,7 +451,8 @@ cord_transfer cord_start(const struct cord_request *request);
 //
 // # Errors
 //
-// * EBADF: not an open handle of this process.
+// * EBADF: not an open handle of this process; for a handle of cord_open, as
+//   cord_step.
 // * EDEADLK: called in a callback, in which a wait would deadlock.
 // * EINVAL: a `struct_size` that no version had.
 int cord_wait(cord_transfer transfer, struct cord_report *report);
@@ -593,7 +594,8 @@ ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
 //
 // # Errors
 //
-// * EBADF: not an open handle of this process.
+// * EBADF: not an open handle of this process; for a handle of cord_open, as
+//   cord_step. The handle then stays open.
 int cord_close(cord_transfer transfer);
 
 // cord_detach - release a handle, and let its transfer run to its end
@@ -643,7 +645,9 @@ cord_transfer cord_open(const struct cord_request *request);
 //
 // # Errors
 //
-// * EBADF: not an open handle of this process.
+// * EBADF: not an open handle of this process; or this thread has another
+//   descriptor table than the one that called cord_open (`unshare(2)`,
+//   CLONE_FILES).
 // * EINVAL: a handle of cord_start or cord_last, whose steps a thread of the
 //   library takes; a `struct_size` that no version had.
 int cord_step(cord_transfer transfer,

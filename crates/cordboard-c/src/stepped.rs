@@ -4,12 +4,13 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cordboard::{
-    Control, Errno, Lock, Outcome, Progress, Report, Stepping, Transfer, sleep_a_moment,
+    Control, Errno, Lock, Origin, Outcome, Progress, Report, Stepping, Transfer, sleep_a_moment,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::Error;
 use crate::sys;
+use crate::table::OF_ANOTHER_PROCESS;
 
 /// A function to call at the end.
 pub(crate) type AtEnd = Box<dyn FnOnce(&Report) + Send>;
@@ -20,8 +21,7 @@ pub(crate) struct Stepped {
     control: Control,
     /// The number of the descriptor that polls readable when a step is possible.
     number: RawFd,
-    /// The process that made it.
-    home: u32,
+    origin: Origin,
     /// The counts as of the last step.
     seen: Lock<Progress>,
     state: Lock<State>,
@@ -45,7 +45,7 @@ impl Stepped {
         Ok(Stepped {
             control,
             number: stepping.as_fd().as_raw_fd(),
-            home: std::process::id(),
+            origin: Origin::here(),
             seen: Lock::new(stepping.progress()),
             state: Lock::new(State {
                 stepping,
@@ -55,8 +55,29 @@ impl Stepped {
         })
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.number
+    /// Fails if the descriptors are those of another process, or of another descriptor table.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match (self.origin.is_this_process(), self.origin.has_descriptors()) {
+            (_, true) => Ok(()),
+            (false, _) => Err(Error::new(Errno::EBADF, OF_ANOTHER_PROCESS)),
+            (true, false) => Err(Error::new(
+                Errno::EBADF,
+                "this thread has descriptors of its own, without those of the transfer",
+            )),
+        }
+    }
+
+    /// Returns the descriptor that polls readable when a step is possible.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stepped::check`].
+    pub(crate) fn descriptor(&self) -> Result<RawFd, Error> {
+        self.check().map(|()| self.number)
     }
 
     /// Takes one step. At the end, stores the outcome by `keep` and returns the functions
@@ -64,11 +85,9 @@ impl Stepped {
     ///
     /// # Errors
     ///
-    /// `EBADF`: in a child of `fork(2)`, which a signal handler may have made.
+    /// As [`Stepped::check`]. A signal handler may have forked.
     pub(crate) fn step(&self, keep: impl FnOnce(Outcome)) -> Result<Option<Vec<AtEnd>>, Error> {
-        if self.home != std::process::id() {
-            return Err(Errno::EBADF.into());
-        }
+        self.check()?;
         let Some(mut state) = self.state.lock() else {
             return Err(Errno::EBADF.into());
         };
@@ -110,7 +129,7 @@ impl Stepped {
 
     /// Waits until another thread has called the functions.
     pub(crate) fn wait_for_calls(&self) {
-        while !self.called.load(Ordering::Acquire) && self.home == std::process::id() {
+        while !self.called.load(Ordering::Acquire) && self.origin.is_this_process() {
             sleep_a_moment();
         }
     }

@@ -22,7 +22,7 @@ use crate::stepped::Stepped;
 use crate::types::{CORD_LAST, cord_status, cord_transfer};
 
 /// The message for a child of `fork(2)`.
-const OF_ANOTHER_PROCESS: &str = "the transfer belongs to another process";
+pub(crate) const OF_ANOTHER_PROCESS: &str = "the transfer belongs to another process";
 
 /// The transfer of a handle, and what takes its steps.
 enum Work {
@@ -61,11 +61,12 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
+    /// * `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
+    /// * `EBADF`: this thread has its own descriptor table.
     pub(crate) fn descriptor(&self) -> Result<RawFd, Error> {
         match &self.work {
             Work::Running(running) => Ok(running.fd()?.as_raw_fd()),
-            Work::Stepped(stepped) => Ok(stepped.descriptor()),
+            Work::Stepped(stepped) => stepped.descriptor(),
         }
     }
 
@@ -121,7 +122,8 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: a thread of the library takes the steps.
+    /// * `EINVAL`: a thread of the library takes the steps.
+    /// * `EBADF`: as [`Stepped::check`].
     pub(crate) fn step(&self) -> Result<bool, Error> {
         let Work::Stepped(stepped) = &self.work else {
             return Err(Error::new(
@@ -294,7 +296,14 @@ impl Table {
     }
 
     /// Closes a handle and cancels its transfer if that still runs.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`: as [`Table::get`]; as [`Stepped::check`], and the handle stays open.
     pub(crate) fn close(&self, id: cord_transfer) -> Result<(), Error> {
+        if let Work::Stepped(stepped) = &self.get(id)?.work {
+            stepped.check()?;
+        }
         let entry = lock(|| &table().open)
             .remove(&id)
             .ok_or_else(|| unknown(id))?;
@@ -427,6 +436,45 @@ mod tests {
         });
         drop(feed);
         assert_eq!(receiver.recv().unwrap(), Some(1));
+    }
+
+    /// The numbers of the transfer refer to other files in such a thread.
+    #[test]
+    fn a_thread_with_descriptors_of_its_own_takes_no_step() {
+        use std::io::{Read, Write};
+        use std::os::fd::AsFd;
+        let (source, mut feed) = std::io::pipe().unwrap();
+        let (mut end, sink) = std::io::pipe().unwrap();
+        feed.write_all(b"abc").unwrap();
+        let request = Request::default();
+        let transfer =
+            cordboard::Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
+        let id = table().insert_stepped(Stepped::new(transfer).unwrap());
+        let origin = cordboard::Origin::here();
+        let elsewhere = std::thread::spawn(move || {
+            testkit::child::own_descriptors();
+            if origin.has_descriptors() {
+                return testkit::skip::report("an unshared thread", "no kcmp(2) here");
+            }
+            let entry = table().get(id).unwrap();
+            let refused = |done: Result<(), Error>| done.map_err(|error| error.errno);
+            for done in [
+                entry.step().map(drop),
+                entry.wait(),
+                entry.descriptor().map(drop),
+                table().close(id),
+            ] {
+                assert_eq!(refused(done), Err(Errno::EBADF));
+            }
+        });
+        elsewhere.join().unwrap();
+        assert_eq!(table().get(id).unwrap().status().unwrap().read, 0);
+        drop((feed, sink));
+        table().get(id).unwrap().wait().unwrap();
+        table().close(id).unwrap();
+        let mut all = String::new();
+        end.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "abc");
     }
 
     /// A thread that finds a handle by its descriptor's number and waits for it

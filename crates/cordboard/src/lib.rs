@@ -135,5 +135,7 @@ pub use request::{
 };
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
-pub use sys::{Lock, PerProcess, close_inherited_fd, duplicate, fstat, poll_for, sleep_a_moment};
+pub use sys::{
+    Lock, Origin, PerProcess, close_inherited_fd, duplicate, fstat, poll_for, sleep_a_moment,
+};
 pub use transfer::{Control, Observer, Progress, Stepping, Transfer, splice};

@@ -27,7 +27,8 @@ use crate::{convert, sys};
 ///
 /// # Errors
 ///
-/// * EBADF: not an open handle of this process.
+/// * EBADF: not an open handle of this process; for a handle of cord_open, as
+///   cord_step.
 /// * EDEADLK: called in a callback, in which a wait would deadlock.
 /// * EINVAL: a `struct_size` that no version had.
 ///
@@ -340,7 +341,8 @@ fn with_finished<T>(
 ///
 /// # Errors
 ///
-/// * EBADF: not an open handle of this process.
+/// * EBADF: not an open handle of this process; for a handle of cord_open, as
+///   cord_step. The handle then stays open.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_close(transfer: cord_transfer) -> c_int {
     guard(-1, || {

@@ -62,7 +62,9 @@ pub unsafe extern "C" fn cord_open(request: *const cord_request) -> cord_transfe
 ///
 /// # Errors
 ///
-/// * EBADF: not an open handle of this process.
+/// * EBADF: not an open handle of this process; or this thread has another
+///   descriptor table than the one that called cord_open (`unshare(2)`,
+///   CLONE_FILES).
 /// * EINVAL: a handle of cord_start or cord_last, whose steps a thread of the
 ///   library takes; a `struct_size` that no version had.
 ///

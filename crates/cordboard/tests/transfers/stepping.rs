@@ -403,3 +403,30 @@ fn a_stage_that_panics_ends_its_own_transfer() {
         }
     }
 }
+
+/// The numbers of the transfer refer to other files in such a thread.
+#[test]
+fn a_thread_with_descriptors_of_its_own_closes_none_of_them() {
+    use std::os::fd::AsRawFd;
+    use testkit::child;
+    let name = "a_thread_with_descriptors_of_its_own_closes_none_of_them";
+    let _dog = watchdog(name);
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), any()).unwrap();
+    let mut stepping = transfer.stepping().unwrap();
+    assert!(go(&mut stepping).is_none());
+    let origin = cordboard::Origin::here();
+    let elsewhere = std::thread::spawn(move || {
+        child::own_descriptors();
+        if origin.has_descriptors() {
+            return testkit::skip::report(name, "no kcmp(2) here");
+        }
+        let own = tempfile::tempfile().unwrap();
+        let number = stepping.as_fd().as_raw_fd();
+        child::replace(stepping.as_fd(), own.as_fd());
+        drop(stepping);
+        assert_eq!(child::inode(number), child::inode(own.as_raw_fd()));
+    });
+    elsewhere.join().unwrap();
+}

@@ -17,7 +17,7 @@ use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::report::{Ended, Failure, Outcome, Refusal, Report};
 use crate::request::Backend;
-use crate::sys::{SignalGuard, Stamp};
+use crate::sys::{Origin, SignalGuard};
 
 /// A transfer that the caller's event loop drives, one step at a time.
 ///
@@ -35,7 +35,9 @@ use crate::sys::{SignalGuard, Stamp};
 /// otherwise. A drop waits for blocks of direct I/O that are in flight.
 ///
 /// An event loop with edge-triggered events must take steps until [`Stepping::is_due`] is
-/// false. A child of `fork(2)` must not use it.
+/// false. Neither a child of `fork(2)` nor a thread with another descriptor table
+/// (`unshare(2)` with `CLONE_FILES`) may use it; a drop there uses and closes no descriptor of
+/// the transfer.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -70,8 +72,7 @@ pub struct Stepping<'a> {
     is_cancelled: bool,
     progress: Progress,
     step_fd: StepFd,
-    /// The process that drives it.
-    home: Stamp,
+    origin: Origin,
 }
 
 enum Stage<'a> {
@@ -104,7 +105,7 @@ impl<'a> Transfer<'a> {
             source_polled: false,
             is_cancelled: false,
             step_fd,
-            home: Stamp::here(),
+            origin: Origin::here(),
         })
     }
 }
@@ -306,12 +307,16 @@ impl Drop for Stepping<'_> {
         // The caller's handlers see no signal that the library raises.
         let _guard = SignalGuard::start();
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
+        let is_here = self.origin.has_descriptors();
+        if !is_here && self.origin.is_this_process() {
+            self.step_fd.drop_without_close();
+        }
         // A stage may panic. While the caller's thread unwinds, a second panic would abort the
         // process.
         guarded(|| match stage {
             // In a child of fork(2): the transfer belongs to the parent.
-            Stage::Runs(transfer) if !self.home.is_here() => transfer.drop_without_close(),
-            Stage::Settles(settlement) if !self.home.is_here() => std::mem::forget(settlement),
+            Stage::Runs(transfer) if !is_here => transfer.drop_without_close(),
+            Stage::Settles(settlement) if !is_here => std::mem::forget(settlement),
             Stage::Runs(transfer) => {
                 drop(transfer.settle(&cancelled, &mut self.poll, self.stepper.start));
             }

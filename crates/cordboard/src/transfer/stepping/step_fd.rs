@@ -22,10 +22,8 @@ const OWN: u64 = u64::MAX;
 /// soon as one of them has an event, a time has passed, or a step is possible at once.
 #[derive(Debug)]
 pub(super) struct StepFd {
-    /// The epoll instance and the timer. `None` only while it is dropped.
-    own: Option<[OwnedFd; 2]>,
-    /// Readable while a step is possible at once.
-    due: EventFd,
+    /// `None` only while it is dropped.
+    own: Option<Own>,
     is_due: bool,
     has_timer: bool,
     registered: Vec<(RawFd, EventFlags)>,
@@ -34,6 +32,14 @@ pub(super) struct StepFd {
     always_ready: bool,
     /// A descriptor of the wait is not registered.
     lacks_events: bool,
+}
+
+#[derive(Debug)]
+struct Own {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    /// Readable while a step is possible at once.
+    due: EventFd,
 }
 
 impl StepFd {
@@ -51,8 +57,7 @@ impl StepFd {
             epoll::add(&epoll, own, EventData::new_u64(OWN), EventFlags::IN)?;
         }
         Ok(StepFd {
-            own: Some([epoll, timer]),
-            due,
+            own: Some(Own { epoll, timer, due }),
             is_due: false,
             has_timer: false,
             registered: Vec::new(),
@@ -65,7 +70,7 @@ impl StepFd {
     pub(super) fn set_due(&mut self) {
         if !self.is_due {
             // It fails only if the host has closed the descriptor.
-            self.is_due = self.due.signal();
+            self.is_due = self.own.as_ref().is_some_and(|own| own.due.signal());
         }
     }
 
@@ -102,8 +107,10 @@ impl StepFd {
         if self.always_ready {
             return self.set_due();
         }
-        if std::mem::take(&mut self.is_due) {
-            let _ = self.due.clear();
+        if std::mem::take(&mut self.is_due)
+            && let Some(own) = &self.own
+        {
+            let _ = own.due.clear();
         }
         // Any other refusal (no memory, no room for more watches) may pass. Meanwhile the
         // timer takes the place of events.
@@ -130,8 +137,8 @@ impl StepFd {
                 ..zero
             }),
         };
-        if let Some([_, timer]) = &self.own {
-            let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting);
+        if let Some(own) = &self.own {
+            let _ = timerfd_settime(&own.timer, TimerfdTimerFlags::empty(), &setting);
         }
         self.has_timer = after.is_some();
     }
@@ -147,7 +154,7 @@ impl StepFd {
                 None => all.push((*fd, *flags)),
             }
         }
-        let Some([epoll, _]) = &self.own else {
+        let Some(Own { epoll, .. }) = &self.own else {
             return None;
         };
         self.registered.retain(|(number, _)| {
@@ -189,7 +196,7 @@ impl StepFd {
     /// Any errno that a filter returns for `epoll_wait(2)`.
     pub(super) fn events(&self, interest: &Interest<'_>) -> Result<Wakeup, Errno> {
         let mut wakeup = Wakeup::default();
-        if let Some([epoll, _]) = &self.own {
+        if let Some(Own { epoll, .. }) = &self.own {
             let mut room = [const { MaybeUninit::uninit() }; 8];
             match fetch(epoll.as_fd(), &mut room, Some(Duration::ZERO)) {
                 // Those of the timer and of `due` have the number of no descriptor.
@@ -208,18 +215,25 @@ impl StepFd {
         self.register(&[]);
         self.set_timer(None);
     }
+
+    /// Closes nothing at the drop: the numbers refer to other files in this thread.
+    pub(super) fn drop_without_close(&mut self) {
+        std::mem::forget(self.own.take());
+    }
 }
 
 impl AsFd for StepFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let [epoll, _] = self.own.as_ref().expect("it is taken only by `drop`");
-        epoll.as_fd()
+        let own = self.own.as_ref().expect("it is taken only by `drop`");
+        own.epoll.as_fd()
     }
 }
 
 impl Drop for StepFd {
     fn drop(&mut self) {
-        // The host may have closed them.
-        self.own.take().into_iter().flatten().for_each(sys::close);
+        if let Some(Own { epoll, timer, .. }) = self.own.take() {
+            // The host may have closed them.
+            [epoll, timer].into_iter().for_each(sys::close);
+        }
     }
 }
