@@ -2,15 +2,22 @@
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cordboard::{
-    Control, Errno, Lock, Origin, Outcome, Progress, Report, Stepping, Transfer, sleep_a_moment,
+    Control, Errno, Lock, Origin, Outcome, Progress, Report, Stepping, Transfer, poll_for,
+    sleep_a_moment,
 };
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::error::Error;
 use crate::sys;
 use crate::table::OF_ANOTHER_PROCESS;
+
+/// How long a thread sleeps before it first checks that it is not in a child of `fork(2)`.
+const SOON: Duration = Duration::from_millis(20);
+/// The longest such time: it doubles with each check.
+const LATER: Duration = Duration::from_secs(60);
 
 /// A function to call at the end.
 pub(crate) type AtEnd = Box<dyn FnOnce(&Report) + Send>;
@@ -102,13 +109,25 @@ impl Stepped {
         }))
     }
 
-    /// Waits until a step is possible.
+    /// Waits until a step is possible, or a signal handler has run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stepped::check`]. `EBADF`: the program has closed the descriptor. The errno of a
+    /// filter that refuses `poll(2)`.
     pub(crate) fn wait(&self) -> Result<(), Error> {
-        let fd = sys::lend(self.number)?;
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(Errno::from(errno).into()),
+        let mut most = SOON;
+        loop {
+            // A handler may fork between this check and the sleep: the child then sleeps no
+            // longer than the wait has taken so far.
+            self.check()?;
+            let fd = sys::lend(self.number)?;
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            match poll_for(&mut fds, Timespec::try_from(most).ok().as_ref()) {
+                Ok(0) => most = (2 * most).min(LATER),
+                Ok(_) | Err(rustix::io::Errno::INTR) => return Ok(()),
+                Err(errno) => return Err(Errno::from(errno).into()),
+            }
         }
     }
 
@@ -140,5 +159,26 @@ impl Stepped {
 
     pub(crate) fn cancel(&self) {
         self.control.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A signal handler may fork after the check of the step.
+    #[test]
+    fn a_child_does_not_wait_for_a_step_of_its_parent() {
+        let (source, _feed) = std::io::pipe().unwrap();
+        let (_end, sink) = std::io::pipe().unwrap();
+        let request = cordboard::Request::default();
+        let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
+        let stepped = Stepped::new(transfer).unwrap();
+        while stepped.state.lock().unwrap().stepping.is_due() {
+            assert!(stepped.step(|_| ()).unwrap().is_none());
+        }
+        assert!(testkit::child::in_a_child(|| {
+            stepped.wait().is_err_and(|error| error.errno == Errno::EBADF)
+        }));
     }
 }

@@ -124,7 +124,7 @@ static void *when_it_sleeps(void *user)
 
 /* A signal handler forks during cord_wait. In the child the call fails at
  * once. */
-static void in_a_handler(void)
+static void in_a_handler(cord_transfer begin(const struct cord_request *))
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
@@ -133,7 +133,7 @@ static void in_a_handler(void)
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     struct channel a = make_pipe(), b = make_pipe();
     struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
-    struct waiting here = {pthread_self(), cord_start(&request)};
+    struct waiting here = {pthread_self(), begin(&request)};
     CHECK(here.transfer > 0);
     pthread_t other;
     CHECK(pthread_create(&other, NULL, when_it_sleeps, &here) == 0);
@@ -241,7 +241,8 @@ int main(void)
     close(b.out);
     close(marked);
     with_fasync();
-    in_a_handler();
+    in_a_handler(cord_start);
+    in_a_handler(cord_open);
     in_a_callback();
     return 0;
 }
