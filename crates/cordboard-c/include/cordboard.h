@@ -323,8 +323,8 @@ typedef void (*cord_callback)(cord_transfer transfer,
                               const struct cord_report *report,
                               void *user);
 
-// Stands for the last `cord_run` or synchronous `cord_splice` of this thread,
-// which has ended or was refused. Valid in `cord_wait`, `cord_try`,
+// Stands for the last `cord_run` or synchronous `cord_splice` of this thread in
+// this process, which has ended or was refused. Valid in `cord_wait`, `cord_try`,
 // `cord_stranded`, `cord_json` and `cord_close`; `EBADF` in the other calls.
 #define CORD_LAST 0
 

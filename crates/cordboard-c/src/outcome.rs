@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 
-use cordboard::{Errno, Outcome, Report, Stranded};
+use cordboard::{Errno, Origin, Outcome, Report, Stranded};
 
 use crate::checked_fd::CheckedFd;
 use crate::error::Error;
@@ -122,24 +122,42 @@ fn fill(buffer: &mut [MaybeUninit<u8>], bytes: impl IntoIterator<Item = u8>) {
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Finished>> = const { RefCell::new(None) };
+    /// With the process that has run the transfer.
+    static LAST: RefCell<Option<(Origin, Finished)>> = const { RefCell::new(None) };
 }
 
 /// Stores the outcome of this thread's last synchronous transfer: `CORD_LAST`.
 pub(crate) fn set_last(finished: Finished) {
     // While a thread exits, its thread-local values may be gone.
-    let _ = LAST.try_with(|last| last.replace(Some(finished)));
+    let _ = LAST.try_with(|last| {
+        let before = take_last(last);
+        last.replace(Some((Origin::here(), finished)));
+        drop(before);
+    });
+}
+
+/// Takes the last outcome of this process. A child of `fork(2)` forgets that of its parent, and
+/// closes nothing: its descriptors may be those of the parent (`clone(2)`, `CLONE_FILES`).
+fn take_last(last: &RefCell<Option<(Origin, Finished)>>) -> Option<Finished> {
+    let (origin, finished) = last.take()?;
+    match origin.is_this_process() {
+        true => Some(finished),
+        false => {
+            std::mem::forget(finished);
+            None
+        }
+    }
 }
 
 /// Gives access to the outcome of this thread's last synchronous transfer.
 ///
 /// # Errors
 ///
-/// `EBADF`: this thread has run none.
+/// `EBADF`: this thread has run none in this process.
 pub(crate) fn with_last<T>(f: impl FnOnce(&mut Finished) -> Result<T, Error>) -> Result<T, Error> {
     LAST.try_with(|last| match &mut *last.borrow_mut() {
-        Some(finished) => f(finished),
-        None => Err(no_last()),
+        Some((origin, finished)) if origin.is_this_process() => f(finished),
+        _ => Err(no_last()),
     })
     .unwrap_or(Err(Errno::EBADF.into()))
 }
@@ -150,7 +168,7 @@ pub(crate) fn with_last<T>(f: impl FnOnce(&mut Finished) -> Result<T, Error>) ->
 ///
 /// As [`with_last`].
 pub(crate) fn close_last() -> Result<(), Error> {
-    let last = LAST.try_with(RefCell::take).unwrap_or_default();
+    let last = LAST.try_with(take_last).unwrap_or_default();
     last.map(drop).ok_or_else(no_last)
 }
 

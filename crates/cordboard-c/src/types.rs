@@ -18,8 +18,8 @@ use std::ffi::{c_char, c_int, c_void};
 /// twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.
 pub type cord_transfer = i64;
 
-/// Stands for the last `cord_run` or synchronous `cord_splice` of this thread,
-/// which has ended or was refused. Valid in `cord_wait`, `cord_try`,
+/// Stands for the last `cord_run` or synchronous `cord_splice` of this thread in
+/// this process, which has ended or was refused. Valid in `cord_wait`, `cord_try`,
 /// `cord_stranded`, `cord_json` and `cord_close`; `EBADF` in the other calls.
 pub const CORD_LAST: cord_transfer = 0;
 

@@ -208,6 +208,40 @@ static void in_a_callback(void)
     close(to);
 }
 
+/* The report and the stranded bytes of a synchronous transfer stay with the parent. */
+static void after_a_synchronous_transfer(void)
+{
+    struct channel a = make_pipe();
+    put(a.in, "abc");
+    close(a.in);
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    struct cord_request request = CORD_REQUEST_INIT(a.out, full);
+    request.paths = "read/write";
+    FAILS(ENOSPC, cord_run(&request, NULL));
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    char bytes[8];
+    if (pid == 0) {
+        watchdog();
+        FAILS(EBADF, cord_try(CORD_LAST, NULL));
+        FAILS(EBADF, cord_stranded(CORD_LAST, bytes, sizeof bytes));
+        FAILS(EBADF, cord_close(CORD_LAST));
+        int from = make_file("child's"), to = make_file("");
+        CHECK(cord_splice(from, to, CORD_EOF) == 7);
+        struct cord_report report = CORD_REPORT_INIT;
+        CHECK(cord_try(CORD_LAST, &report) == 1 && report.written == 7);
+        CHECK(cord_close(CORD_LAST) == 0);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(cord_stranded(CORD_LAST, bytes, sizeof bytes) == 3 && memcmp(bytes, "abc", 3) == 0);
+    CHECK(cord_close(CORD_LAST) == 0);
+    close(a.out);
+    close(full);
+}
+
 int main(void)
 {
     watchdog();
@@ -244,5 +278,6 @@ int main(void)
     in_a_handler(cord_start);
     in_a_handler(cord_open);
     in_a_callback();
+    after_a_synchronous_transfer();
     return 0;
 }
