@@ -316,9 +316,11 @@ struct cord_status {
 };
 
 // Called once when a transfer has ended, with the `user` of `cord_on_end`. The
-// function runs on a thread of the library with all signals blocked, or, if
-// the transfer has already ended, on the thread that calls `cord_on_end`. It
-// should be short, must not throw, and must not wait for a transfer.
+// function runs on a thread of the library with all signals blocked and a stack
+// of 2 MiB. For a handle of `cord_open`, it runs in `cord_step`, `cord_wait` or
+// `cord_close`, and if the transfer has already ended, in `cord_on_end`: on the
+// calling thread, with its signal mask and its stack. It should be short, must
+// not throw, and must not wait for a transfer.
 typedef void (*cord_callback)(cord_transfer transfer,
                               const struct cord_report *report,
                               void *user);
@@ -506,9 +508,10 @@ int cord_fd(cord_transfer transfer);
 // cord_on_end - register a function to be called at the end
 //
 // The callback runs once, before waiting threads return: on a thread of the
-// library, or in the last `cord_step` of a handle of `cord_open`. If the transfer
-// has already ended, cord_on_end itself runs it. It runs even if the handle has
-// been closed meanwhile. The report is valid only during the callback.
+// library, or, for a handle of `cord_open`, in the `cord_step`, `cord_wait` or
+// `cord_close` that takes the last step. If the transfer has already ended,
+// cord_on_end itself runs it. It runs even if the handle has been closed
+// meanwhile. The report is valid only during the callback.
 //
 // # Returns
 //
@@ -518,9 +521,7 @@ int cord_fd(cord_transfer transfer);
 //
 // * EBADF: not an open handle of this process.
 // * EFAULT: `callback` is NULL.
-int cord_on_end(cord_transfer transfer,
-                cord_callback callback,
-                void *user);
+int cord_on_end(cord_transfer transfer, cord_callback callback, void *user);
 
 // cord_cancel - cancel a transfer
 //

@@ -284,9 +284,11 @@ pub struct cord_status {
 }
 
 /// Called once when a transfer has ended, with the `user` of `cord_on_end`. The
-/// function runs on a thread of the library with all signals blocked, or, if
-/// the transfer has already ended, on the thread that calls `cord_on_end`. It
-/// should be short, must not throw, and must not wait for a transfer.
+/// function runs on a thread of the library with all signals blocked and a stack
+/// of 2 MiB. For a handle of `cord_open`, it runs in `cord_step`, `cord_wait` or
+/// `cord_close`, and if the transfer has already ended, in `cord_on_end`: on the
+/// calling thread, with its signal mask and its stack. It should be short, must
+/// not throw, and must not wait for a transfer.
 pub type cord_callback = Option<
     unsafe extern "C" fn(transfer: cord_transfer, report: *const cord_report, user: *mut c_void),
 >;

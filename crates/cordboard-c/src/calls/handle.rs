@@ -186,9 +186,10 @@ pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
 /// cord_on_end - register a function to be called at the end
 ///
 /// The callback runs once, before waiting threads return: on a thread of the
-/// library, or in the last `cord_step` of a handle of `cord_open`. If the transfer
-/// has already ended, cord_on_end itself runs it. It runs even if the handle has
-/// been closed meanwhile. The report is valid only during the callback.
+/// library, or, for a handle of `cord_open`, in the `cord_step`, `cord_wait` or
+/// `cord_close` that takes the last step. If the transfer has already ended,
+/// cord_on_end itself runs it. It runs even if the handle has been closed
+/// meanwhile. The report is valid only during the callback.
 ///
 /// # Returns
 ///
