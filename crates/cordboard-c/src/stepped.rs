@@ -88,17 +88,24 @@ impl Stepped {
     }
 
     /// Takes one step. At the end, stores the outcome by `keep` and returns the functions
-    /// to call.
+    /// to call. `closes`: the end does not wait for the close of a socket with SO_LINGER.
     ///
     /// # Errors
     ///
     /// As [`Stepped::check`]. A signal handler may have forked.
-    pub(crate) fn step(&self, keep: impl FnOnce(Outcome)) -> Result<Option<Vec<AtEnd>>, Error> {
+    pub(crate) fn step(
+        &self,
+        closes: bool,
+        keep: impl FnOnce(Outcome),
+    ) -> Result<Option<Vec<AtEnd>>, Error> {
         self.check()?;
         let Some(mut state) = self.state.lock() else {
             return Err(Errno::EBADF.into());
         };
-        let outcome = state.stepping.step();
+        let outcome = match state.stepping.step() {
+            None if closes => state.stepping.without_close(),
+            outcome => outcome,
+        };
         if let Some(mut seen) = self.seen.lock() {
             *seen = state.stepping.progress();
         }
@@ -175,10 +182,12 @@ mod tests {
         let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
         let stepped = Stepped::new(transfer).unwrap();
         while stepped.state.lock().unwrap().stepping.is_due() {
-            assert!(stepped.step(|_| ()).unwrap().is_none());
+            assert!(stepped.step(false, |_| ()).unwrap().is_none());
         }
         assert!(testkit::child::in_a_child(|| {
-            stepped.wait().is_err_and(|error| error.errno == Errno::EBADF)
+            stepped
+                .wait()
+                .is_err_and(|error| error.errno == Errno::EBADF)
         }));
     }
 }

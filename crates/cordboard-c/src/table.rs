@@ -110,9 +110,9 @@ impl Entry {
         }
     }
 
-    /// Takes all steps that are left.
-    fn step_to_end(&self, stepped: &Stepped) -> Result<(), Error> {
-        while !self.step()? {
+    /// Takes all steps that are left. `closes`: as for [`Stepped::step`].
+    fn step_to_end(&self, stepped: &Stepped, closes: bool) -> Result<(), Error> {
+        while !self.take_step(closes)? {
             stepped.wait()?;
         }
         Ok(())
@@ -125,6 +125,10 @@ impl Entry {
     /// * `EINVAL`: a thread of the library takes the steps.
     /// * `EBADF`: as [`Stepped::check`].
     pub(crate) fn step(&self) -> Result<bool, Error> {
+        self.take_step(false)
+    }
+
+    fn take_step(&self, closes: bool) -> Result<bool, Error> {
         let Work::Stepped(stepped) = &self.work else {
             return Err(Error::new(
                 Errno::EINVAL,
@@ -138,7 +142,7 @@ impl Entry {
             }
             let _ = self.report.set(report);
         };
-        if let Some(at_end) = stepped.step(keep)? {
+        if let Some(at_end) = stepped.step(closes, keep)? {
             for one in at_end {
                 if let Some(report) = self.report() {
                     one(report);
@@ -166,7 +170,7 @@ impl Entry {
         match &self.work {
             Work::Running(running) => running.wait_for_end(),
             Work::Stepped(stepped) => {
-                self.step_to_end(stepped)?;
+                self.step_to_end(stepped, false)?;
                 stepped.wait_for_calls();
             }
         }
@@ -311,7 +315,7 @@ impl Table {
         entry.cancel();
         match &entry.work {
             Work::Running(_) => Ok(()),
-            Work::Stepped(stepped) => entry.step_to_end(stepped),
+            Work::Stepped(stepped) => entry.step_to_end(stepped, true),
         }
     }
 

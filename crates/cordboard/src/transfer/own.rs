@@ -5,11 +5,46 @@ use std::os::fd::OwnedFd;
 
 use super::reopened::Reopened;
 use super::transfer::{Transfer, lend_own};
-use crate::endpoint::{Endpoint, Facts, Kind, Side};
+use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::path::common::holes;
 use crate::pipe::Channel;
 use crate::sys::{close_and_report, identity};
+
+/// The descriptors of a transfer that is dropped.
+pub(crate) struct Owned {
+    /// The source and the sink.
+    ends: [OwnedFd; 2],
+    facts: [Facts; 2],
+    is_synced: bool,
+}
+
+impl Owned {
+    /// Closes the descriptors that are still those of the transfer, the sink last.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transfer::close`].
+    pub(crate) fn close(self) -> Result<(), Errno> {
+        let ([source, sink], [of_source, of_sink]) = (self.ends, &self.facts);
+        // The last close of a file may block, and so may that of a pipe whose lock
+        // another process holds. The close of a pipe wakes other threads, which may
+        // delay this one.
+        let close = |fd, facts| match is_still(&fd, facts) {
+            true => close_and_report(fd),
+            false => {
+                std::mem::forget(fd);
+                Ok(())
+            }
+        };
+        let _ = close(source, of_source);
+        match close(sink, of_sink) {
+            // Its contents are on the disk after `fsync(2)`.
+            Err(Errno::EINTR) if self.is_synced => Ok(()),
+            result => result,
+        }
+    }
+}
 
 impl Transfer<'_> {
     /// Returns whether the descriptors that it owns still refer to the same files,
@@ -21,7 +56,7 @@ impl Transfer<'_> {
         let walks = (self.walk.as_deref()).and_then(holes::Walk::own);
         (owned.zip([self.source(), self.sink()]))
             .chain(walks.map(|fd| (fd, self.source())))
-            .all(|(fd, end)| is_still(fd, end))
+            .all(|(fd, end)| is_still(fd, end.facts()))
             && self.reopened.iter().all(Reopened::is_still)
     }
 
@@ -33,33 +68,32 @@ impl Transfer<'_> {
     ///
     /// That of the sink's file system. Nothing else reports it: the close of the caller's own
     /// descriptor then succeeds ([`close_and_report`]).
-    pub(crate) fn close(mut self, known: bool) -> Result<(), Errno> {
+    pub(crate) fn close(self, known: bool) -> Result<(), Errno> {
+        self.release(known).map_or(Ok(()), Owned::close)
+    }
+
+    /// As [`Transfer::close`], and returns the descriptors that are still to be closed.
+    pub(crate) fn release(mut self, known: bool) -> Option<Owned> {
         if !known && !self.has_its_descriptors() {
             self.drop_without_close();
-            return Ok(());
+            return None;
         }
         // Both borrow the descriptors.
         (self.current, self.walk) = (None, None);
         self.reopened.drain(..).for_each(Reopened::close);
-        let Some([source, sink]) = self.owned.take() else {
-            return Ok(());
-        };
-        // The last close of a file may block, and so may that of a pipe whose lock
-        // another process holds. The close of a pipe wakes other threads, which may
-        // delay this one.
-        let close = |fd, end| match is_still(&fd, end) {
-            true => close_and_report(fd),
-            false => {
-                std::mem::forget(fd);
-                Ok(())
-            }
-        };
-        let _ = close(source, self.source());
-        match close(sink, self.sink()) {
-            // Its contents are on the disk after `fsync(2)`.
-            Err(Errno::EINTR) if self.request.sync => Ok(()),
-            result => result,
-        }
+        let facts = [self.source(), self.sink()].map(|end| *end.facts());
+        Some(Owned {
+            ends: self.owned.take()?,
+            facts,
+            is_synced: self.request.sync,
+        })
+    }
+
+    /// Returns whether the close of a socket may wait for its peer (`SO_LINGER`, socket(7)).
+    pub(crate) fn close_may_linger(&self) -> bool {
+        let lingers = |fd| matches!(rustix::net::sockopt::socket_linger(fd), Ok(Some(_)));
+        let sockets = [&self.flow.source, &self.flow.sink];
+        (sockets.iter()).any(|end| end.kind().is_socket() && lingers(end.fd()))
     }
 
     /// Drops the transfer after the host has closed a descriptor of the library,
@@ -102,8 +136,7 @@ impl Transfer<'_> {
 }
 
 /// Checks one descriptor for [`Transfer::has_its_descriptors`].
-fn is_still(fd: &OwnedFd, end: &Endpoint<'_>) -> bool {
-    let facts = end.facts();
+fn is_still(fd: &OwnedFd, facts: &Facts) -> bool {
     let stays = match facts.filesystem {
         Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
         None => facts.kind == Kind::Pipe || facts.kind.is_socket(),

@@ -312,10 +312,7 @@ impl<'a> Transfer<'a> {
 
     /// Returns whether settling, or closing the descriptors, may block.
     pub(crate) fn end_may_block(&self) -> bool {
-        let lingers = |fd| matches!(rustix::net::sockopt::socket_linger(fd), Ok(Some(_)));
-        let sockets = [&self.flow.source, &self.flow.sink];
-        !self.end_never_blocks()
-            || (sockets.iter()).any(|end| end.kind().is_socket() && lingers(end.fd()))
+        !self.end_never_blocks() || self.close_may_linger()
     }
 
     /// Returns whether settling never blocks: nothing is synced, and neither side

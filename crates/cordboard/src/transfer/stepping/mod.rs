@@ -3,10 +3,12 @@
 mod step_fd;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use step_fd::StepFd;
 
+use super::own::Owned;
 use super::poll::Poll;
 use super::settle::{Settled, Settlement};
 use super::stepper::Stepper;
@@ -17,7 +19,8 @@ use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::report::{Ended, Failure, Outcome, Refusal, Report};
 use crate::request::Backend;
-use crate::sys::{Origin, SignalGuard};
+use crate::sys::{Lock, Origin, SignalGuard};
+use crate::threads;
 
 /// A transfer that the caller's event loop drives, one step at a time.
 ///
@@ -25,8 +28,9 @@ use crate::sys::{Origin, SignalGuard};
 /// a descriptor. The descriptor of [`AsFd`] polls readable (`POLLIN`) when the next call
 /// has something to do. The caller must not read from it.
 ///
-/// No thread runs the transfer, except for direct I/O, whose blocks a few threads of the
-/// library move: io_uring would bind the transfer to one thread. A call on a file waits
+/// No thread runs the transfer, with two exceptions. The blocks of direct I/O are moved by a
+/// few threads of the library: io_uring would bind the transfer to one thread. And a thread
+/// closes a socket that has `SO_LINGER` set, since that waits for the peer. A call on a file waits
 /// for its device, as `read(2)` does, and so does `fsync(2)` if the request has
 /// [`sync`](crate::Request::sync).
 ///
@@ -78,8 +82,14 @@ pub struct Stepping<'a> {
 enum Stage<'a> {
     Runs(Box<Transfer<'a>>),
     Settles(Box<Settlement<'a>>),
+    /// A thread closes the descriptors, since the close of a socket may wait for its peer
+    /// (`SO_LINGER`).
+    Closes(Box<Outcome>, Closed),
     Ended,
 }
+
+/// The result of the close, once it is known.
+type Closed = Arc<Lock<Option<Result<(), Errno>>>>;
 
 impl<'a> Transfer<'a> {
     /// Prepares the transfer for the caller's event loop, which drives it. Nothing
@@ -120,7 +130,22 @@ impl<'a> Stepping<'a> {
                 None
             }
             Stage::Settles(settlement) => self.settle(settlement),
+            Stage::Closes(outcome, closed) => self.take_closed(outcome, closed),
             Stage::Ended => None,
+        }
+    }
+
+    /// Returns the outcome while a thread still closes the descriptors. Their close then goes on.
+    ///
+    /// Public for the C library only; not part of the API.
+    #[doc(hidden)]
+    pub fn without_close(&mut self) -> Option<Outcome> {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Closes(outcome, _) => Some(self.ended(*outcome)),
+            stage => {
+                self.stage = stage;
+                None
+            }
         }
     }
 
@@ -234,7 +259,7 @@ impl<'a> Stepping<'a> {
                 };
                 self.step_fd.wait(&interest, wait.timeout);
             }
-            Some(Settled::Done) => return Some(self.finish(*settlement)),
+            Some(Settled::Done) => return self.finish(*settlement),
             None => {
                 self.leave(&settlement);
                 guarded(|| drop(settlement));
@@ -245,14 +270,52 @@ impl<'a> Stepping<'a> {
         None
     }
 
-    fn finish(&mut self, settlement: Settlement<'a>) -> Outcome {
+    fn finish(&mut self, settlement: Settlement<'a>) -> Option<Outcome> {
         self.leave(&settlement);
-        let outcome = guarded(|| {
-            let (mut outcome, open) = settlement.finish(&mut self.poll);
-            outcome.report.closed(open.close(false));
-            outcome
+        let finished = guarded(|| {
+            let (outcome, open) = settlement.finish(&mut self.poll);
+            (outcome, open.close_may_linger(), open.release(false))
         });
-        let outcome = outcome.unwrap_or_else(|| self.lost());
+        let outcome = match finished {
+            Some((outcome, true, Some(owned))) => return self.close(outcome, owned),
+            Some((mut outcome, _, owned)) => {
+                outcome.report.closed(owned.map_or(Ok(()), Owned::close));
+                outcome
+            }
+            None => self.lost(),
+        };
+        Some(self.ended(outcome))
+    }
+
+    /// Closes the descriptors on another thread. If none is available, on this one.
+    fn close(&mut self, outcome: Outcome, owned: Owned) -> Option<Outcome> {
+        let closed = Closed::default();
+        let (due, result) = (self.step_fd.wait_for_thread(), Arc::clone(&closed));
+        threads::call(move || {
+            let done = owned.close();
+            if let Some(mut result) = result.lock() {
+                *result = Some(done);
+            }
+            if let Some(due) = due {
+                due.signal();
+            }
+        });
+        self.take_closed(Box::new(outcome), closed)
+    }
+
+    /// Returns the outcome if the descriptors are closed.
+    fn take_closed(&mut self, mut outcome: Box<Outcome>, closed: Closed) -> Option<Outcome> {
+        let done = closed.lock().and_then(|mut result| result.take());
+        let Some(done) = done else {
+            self.stage = Stage::Closes(outcome, closed);
+            return None;
+        };
+        outcome.report.closed(done);
+        Some(self.ended(*outcome))
+    }
+
+    fn ended(&mut self, outcome: Outcome) -> Outcome {
+        self.step_fd.set_due();
         let report = &outcome.report;
         self.progress = Progress {
             read: report.read,
@@ -318,14 +381,28 @@ impl Drop for Stepping<'_> {
             Stage::Runs(transfer) if !is_here => transfer.drop_without_close(),
             Stage::Settles(settlement) if !is_here => std::mem::forget(settlement),
             Stage::Runs(transfer) => {
-                drop(transfer.settle(&cancelled, &mut self.poll, self.stepper.start));
+                let start = self.stepper.start;
+                let settlement = Settlement::new(*transfer, &cancelled, start);
+                drop_closing(settlement.finish(&mut self.poll).1);
             }
-            Stage::Settles(settlement) => {
-                let (_, open) = settlement.finish(&mut self.poll);
-                let _ = open.close(false);
-            }
-            Stage::Ended => {}
+            Stage::Settles(settlement) => drop_closing(settlement.finish(&mut self.poll).1),
+            // A thread closes the descriptors.
+            Stage::Closes(..) | Stage::Ended => {}
         });
+    }
+}
+
+/// Closes the descriptors of a transfer that is settled, on another thread if that may wait for
+/// a peer.
+fn drop_closing(open: Transfer<'_>) {
+    let lingers = open.close_may_linger();
+    let Some(owned) = open.release(false) else {
+        return;
+    };
+    let close = move || _ = owned.close();
+    match lingers {
+        true => threads::call(close),
+        false => close(),
     }
 }
 

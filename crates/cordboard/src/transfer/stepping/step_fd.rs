@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -38,8 +39,9 @@ pub(super) struct StepFd {
 struct Own {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// Readable while a step is possible at once.
-    due: EventFd,
+    /// Readable while a step is possible at once. A thread that closes descriptors signals it
+    /// too.
+    due: Arc<EventFd>,
 }
 
 impl StepFd {
@@ -52,7 +54,7 @@ impl StepFd {
         let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = beyond(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
-        let due = EventFd::new()?;
+        let due = Arc::new(EventFd::new()?);
         for own in [timer.as_fd(), due.as_fd()] {
             epoll::add(&epoll, own, EventData::new_u64(OWN), EventFlags::IN)?;
         }
@@ -214,6 +216,16 @@ impl StepFd {
     pub(super) fn forget(&mut self) {
         self.register(&[]);
         self.set_timer(None);
+    }
+
+    /// Removes all descriptors, and is not readable until a thread signals the result.
+    pub(super) fn wait_for_thread(&mut self) -> Option<Arc<EventFd>> {
+        self.forget();
+        let due = &self.own.as_ref()?.due;
+        if std::mem::take(&mut self.is_due) {
+            let _ = due.clear();
+        }
+        Some(Arc::clone(due))
     }
 
     /// Closes nothing at the drop: the numbers refer to other files in this thread.
