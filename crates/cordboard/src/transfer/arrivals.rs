@@ -8,7 +8,7 @@
 use crate::sys::TcpProgress;
 
 /// The least number of bytes written between two queries. A query takes as long as a few KiB.
-const STEP: u64 = 2 << 20;
+const STEP: u64 = 4 << 20;
 /// If the edge does not move while this many bytes are written, it is not known, as with several
 /// subflows of MPTCP.
 const UNMOVED: u64 = 64 << 20;
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(arrivals.until(24 * MIB, || at(24, 12)), Some(0));
         assert_eq!(arrivals.backlog(), Some(24 * MIB));
         // It takes 15 MiB of them.
-        assert_eq!(arrivals.until(26 * MIB, || at(26, 25)), Some(15 * MIB));
+        assert_eq!(arrivals.until(28 * MIB, || at(28, 23)), Some(15 * MIB));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use crate::tune::{Arm, Arms, Controller, Key};
 
 /// The most bytes of a call. Smaller pieces need more calls, and larger ones do not fit into
 /// the buffer of a socket.
-pub(super) const PIECES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
+pub(super) const PIECES: [usize; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20];
+/// The index of the largest piece of a path that needs as much memory, in a pipe or a buffer.
+const LARGEST: usize = 4;
 /// The largest send buffer and receive buffer of a TCP connection, by default
 /// (`tcp_wmem`, `tcp_rmem` in tcp(7)).
 pub(super) const TCP_BUFFERS: u64 = 10 << 20;
@@ -71,6 +73,19 @@ impl Ways {
         Some(index * PIECES.len() + piece)
     }
 
+    /// Returns whether it is the largest piece of its path.
+    fn is_largest(&self, arm: Arm) -> bool {
+        Ways::piece(arm) == self.largest(arm)
+    }
+
+    /// Returns the index of the largest piece of this arm's path.
+    fn largest(&self, arm: Arm) -> usize {
+        match self.path(arm) {
+            DataPath::Sendfile => PIECES.len() - 1,
+            _ => LARGEST,
+        }
+    }
+
     fn is_same_path(one: Arm, other: Arm) -> bool {
         one / PIECES.len() == other / PIECES.len()
     }
@@ -94,7 +109,7 @@ impl Arms for Ways {
             return from != to;
         }
         let off = Ways::piece(from).abs_diff(Ways::piece(to));
-        let is_largest = from != to && Ways::piece(to) == PIECES.len() - 1;
+        let is_largest = from != to && self.is_largest(to);
         let step = usize::from(Ways::is_same_path(from, to));
         is_largest || off == step
     }
@@ -107,7 +122,10 @@ impl Arms for Ways {
     }
 
     fn is_possible(&self, arm: Arm) -> bool {
-        let is_measured = !self.only_largest || Ways::piece(arm) == PIECES.len() - 1;
+        let is_measured = match self.only_largest {
+            true => self.is_largest(arm),
+            false => Ways::piece(arm) <= self.largest(arm),
+        };
         self.paths[arm / PIECES.len()].1 && is_measured
     }
 
@@ -134,7 +152,7 @@ mod tests {
             only_largest: false,
             backlog: TCP_BUFFERS,
         };
-        assert_eq!(ways.len(), 10);
+        assert_eq!(ways.len(), 12);
         let arm = |path, piece| ways.arm(path, piece).unwrap();
         let from = arm(DataPath::Splice, 3);
         assert!(ways.is_neighbour(from, arm(DataPath::Splice, 4)));
@@ -154,7 +172,7 @@ mod tests {
     #[test]
     fn a_transfer_begins_with_the_piece_of_its_path() {
         let pieces = [1, 64 << 10, 100_000, 512 << 10, 1 << 20, 2 << 20];
-        assert_eq!(pieces.map(Ways::piece_of), [0, 0, 0, 3, 4, 4]);
+        assert_eq!(pieces.map(Ways::piece_of), [0, 0, 0, 3, 4, 5]);
     }
 
     /// A transfer that begins with a smaller piece measures the largest one.
@@ -166,19 +184,21 @@ mod tests {
             backlog: TCP_BUFFERS,
         };
         let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));
-        assert!(possible.eq([4, 9]));
-        assert!(ways.is_neighbour(0, 9) && ways.is_neighbour(0, 4) && !ways.is_neighbour(4, 4));
+        assert!(possible.eq([4, 10]));
+        assert!(ways.is_neighbour(0, 10) && ways.is_neighbour(0, 4) && !ways.is_neighbour(4, 4));
     }
 
     #[test]
     fn a_path_that_is_refused_is_not_possible() {
         let mut ways = Ways {
-            paths: vec![(DataPath::Splice, true), (DataPath::ReadWrite, true)],
+            paths: vec![(DataPath::Splice, true), (DataPath::Sendfile, true)],
             only_largest: false,
             backlog: TCP_BUFFERS,
         };
+        let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));
+        assert!(possible.eq((0..5).chain(6..12)));
         ways.refuse(DataPath::Splice);
         let possible = (0..ways.len()).filter(|arm| ways.is_possible(*arm));
-        assert!(possible.eq(5..10));
+        assert!(possible.eq(6..12));
     }
 }
