@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cordboard::{DataPath, Ended, Report, Request, Size, Transfer};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::pipe::{PipeFlags, pipe, pipe_with};
+use rustix::pipe::{PipeFlags, pipe_with};
 use testkit::needs::{self, Need};
 use testkit::refuse::{FCNTL, POLL, PPOLL, apart, refuse};
 
@@ -105,7 +105,7 @@ fn sink(to: To) -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, kind, flags, None).unwrap()
     };
     let (reader, writer) = match to {
-        To::Pipe => pipe().unwrap(),
+        To::Pipe => pipe_with(PipeFlags::CLOEXEC).unwrap(),
         To::Packets => pipe_with(PipeFlags::DIRECT | PipeFlags::CLOEXEC).unwrap(),
         To::Seqpacket => sockets(SocketType::SEQPACKET),
         To::Stream => sockets(SocketType::STREAM),
