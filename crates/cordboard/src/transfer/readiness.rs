@@ -1,10 +1,13 @@
 //! The readiness of the two sides of a transfer.
 
+use rustix::event::PollFlags;
+
 use super::wait::Wakeup;
 use super::{Control, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::FifoCheck;
+use crate::sys::poll_now;
 
 impl Transfer<'_> {
     /// Records that a side is ready, or that only an error shows.
@@ -32,6 +35,23 @@ impl Transfer<'_> {
             self.flow.end_mut(side).ready.marked = true;
         }
         Ok(())
+    }
+
+    /// Returns the wakeup of a wait for the source in which the sink shows an error, with what the
+    /// source shows by now. `poll(2)` examines one descriptor after the other: the peer of a
+    /// socket that is both may close it in between, and the source has then ended.
+    pub(super) fn with_source(&self, wakeup: Wakeup) -> Wakeup {
+        let look = || poll_now(self.flow.source.fd(), PollFlags::IN);
+        let has_error = wakeup.error || wakeup.hang_up;
+        let shows = |flags| look().is_ok_and(|now| now.shows(flags) == Some(true));
+        match has_error && !wakeup.ready && shows(PollFlags::IN | PollFlags::HUP) {
+            true => Wakeup {
+                ready: true,
+                open: true,
+                ..wakeup
+            },
+            false => wakeup,
+        }
     }
 
     /// Returns whether a side is a blocking file whose next call is made without
@@ -103,5 +123,52 @@ pub(super) fn sink_error(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno
         // The errno of a write (`hung_up_tty_write`, drivers/tty/tty_io.c).
         Kind::Tty => hang_up.then_some(Errno::EIO),
         kind => (hang_up || kind.is_pipe()).then_some(Errno::EPIPE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::report::Ended;
+    use crate::transfer::drive;
+    use crate::transfer::wait::{Clock, Interest, Waiter};
+    use crate::{DataPath, Request, Switches};
+
+    /// A `poll(2)` that examines the source before the peer closes it, and the sink afterwards.
+    struct Between(Option<UnixStream>);
+
+    impl Clock for Between {
+        fn now(&mut self) -> Duration {
+            Duration::from_secs(1)
+        }
+    }
+
+    impl Waiter for Between {
+        fn wait(&mut self, _: &Interest<'_>, _: Option<Duration>) -> Result<Wakeup, Errno> {
+            drop(self.0.take().expect("one wait"));
+            Ok(Wakeup {
+                hang_up: true,
+                ..Wakeup::default()
+            })
+        }
+    }
+
+    #[test]
+    fn a_source_that_has_ended_with_the_sink_is_an_end() {
+        for path in [DataPath::Splice, DataPath::ReadWrite] {
+            let (server, client) = UnixStream::pair().unwrap();
+            let request = Request {
+                idle: Some(Duration::from_secs(60)),
+                switches: Some(Switches::only(&[path])),
+                ..Request::default()
+            };
+            let transfer = Transfer::new(server.as_fd(), server.as_fd(), request).unwrap();
+            let report = drive::run(transfer, &mut Between(Some(client))).report;
+            assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        }
     }
 }

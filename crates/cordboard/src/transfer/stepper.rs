@@ -330,6 +330,10 @@ impl Stepper {
             WaitFor::Side(side) => {
                 // A readable source comes first: it may have ended, and then the
                 // sink is not needed any more.
+                let wakeup = match side {
+                    Side::Source => transfer.with_source(wakeup),
+                    Side::Sink => wakeup,
+                };
                 if !wakeup.ready
                     && let Some(errno) = self.check_sink(transfer, wakeup)
                 {
