@@ -9,9 +9,14 @@ use std::path::{Path, PathBuf};
 
 use super::env::memory_available;
 
-/// The parameters of the kernel, with the values that permit the fewest reports. A kernel may
-/// have none of them.
-const PARAMETERS: [(&str, &str); 2] = [("free_bitmap_enable", "N"), ("page_reporting_order", "10")];
+/// The parameters of the kernel, with the values that permit the fewest reports. Linux has only
+/// the order; the others are those of a kernel with changes.
+const PARAMETERS: [(&str, &str); 4] = [
+    ("page_reporting_order", "10"),
+    ("free_bitmap_enable", "N"),
+    ("max_waiting_mib", "1000000"),
+    ("min_free_ms", "60000"),
+];
 /// Since Linux 5.14.
 const DIRECTORY: &str = "/sys/module/page_reporting/parameters";
 
