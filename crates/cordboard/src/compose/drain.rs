@@ -1,6 +1,6 @@
 //! The transfer on the engine that moves the content of a private channel to the sink.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,8 +31,6 @@ pub(crate) struct Drain<'o> {
 pub(crate) struct Wake {
     /// `None`: no descriptor is available, and the composition polls.
     event: Option<EventFd>,
-    /// The descriptor cannot be cleared, and stays readable: the composition polls too.
-    is_uncleared: AtomicBool,
     /// The composition waits for bytes to be accepted.
     wanted: AtomicBool,
     /// The total number of bytes that the sinks have accepted.
@@ -43,7 +41,6 @@ impl Wake {
     pub(crate) fn new() -> Arc<Wake> {
         Arc::new(Wake {
             event: EventFd::new().ok(),
-            is_uncleared: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             written: AtomicU64::new(0),
         })
@@ -72,29 +69,22 @@ impl Wake {
     /// Ends the request.
     pub(crate) fn clear(&self) {
         self.wanted.store(false, Ordering::SeqCst);
-        if let Some(event) = self.event()
-            && event.clear().is_err()
-        {
-            self.is_uncleared.store(true, Ordering::Relaxed);
+        if let Some(event) = &self.event {
+            let _ = event.clear();
         }
     }
 
-    /// Returns the descriptor, if it can be waited for.
-    fn event(&self) -> Option<&EventFd> {
-        let is_usable = !self.is_uncleared.load(Ordering::Relaxed);
-        self.event.as_ref().filter(|_| is_usable)
-    }
-
     /// Adds the descriptor of the wakeup to those of a wait, and returns the timeout of the
-    /// wait. Without a descriptor, the composition polls: the timeout is at most [`RETRY`].
+    /// wait. Without a descriptor, or with one that cannot be cleared, the composition polls:
+    /// the timeout is at most [`RETRY`].
     pub(crate) fn add_to<'f>(
         &'f self,
         fds: &mut Vec<PollFd<'f>>,
         timeout: Option<Duration>,
     ) -> Option<Duration> {
-        match self.event() {
+        match self.event.as_ref().and_then(EventFd::waitable) {
             Some(event) => {
-                fds.push(PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN));
+                fds.push(PollFd::from_borrowed_fd(event, PollFlags::IN));
                 timeout
             }
             None => Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY))),
@@ -118,7 +108,7 @@ impl Observer for Signal {
         self.written = progress.written;
         self.wake.written.fetch_add(more, Ordering::SeqCst);
         if self.wake.wanted.swap(false, Ordering::SeqCst)
-            && let Some(event) = self.wake.event()
+            && let Some(event) = &self.wake.event
         {
             event.signal();
         }

@@ -36,6 +36,10 @@ fn connection(event: u64) -> (u64, u32) {
     (event & ((1 << PORT) - 1), (event >> PORT) as u32)
 }
 
+/// The longest sleep: the host may have closed the descriptors of this thread, and nothing
+/// else would wake it then. A thread without control descriptors would never end.
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// Adds a connection to the epoll instance, which may have no room for it: `ENOSPC`, the limit of
 /// the user (`/proc/sys/fs/epoll/max_user_watches`), or `ENOMEM`.
 fn watch(epoll: &OwnedFd, id: u64, port: &mut Port) {
@@ -59,10 +63,6 @@ fn poll(epoll: &OwnedFd, id: u64, port: &mut Port) {
         port.hang_up();
     }
 }
-
-/// The longest sleep: the host may have closed the descriptors of this thread, and nothing
-/// else would wake it then. A thread without control descriptors would never end.
-const LONGEST: Duration = Duration::from_secs(60);
 
 static SERVING: PerProcess<Serving> = PerProcess::new();
 
@@ -111,8 +111,6 @@ pub(super) fn registry() -> Result<&'static Arc<Registry>, Errno> {
 struct Service {
     registry: Arc<Registry>,
     epoll: WithEnd<(OwnedFd, Arc<Registry>)>,
-    /// The wakeup cannot be cleared, so only its next signal is an event.
-    is_uncleared: bool,
     streams: Map<u64, Stream>,
 }
 
@@ -130,7 +128,7 @@ impl Service {
     fn new(registry: &Arc<Registry>) -> Result<Service, Errno> {
         let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
         let wake = EventData::new_u64(WAKE);
-        epoll::add(&epoll, registry.wake(), wake, EventFlags::IN)?;
+        epoll::add(&epoll, registry.wake(), wake, registry.wake().events())?;
         // A filter may refuse this call alone: reported here, before the thread starts.
         let mut event = [MaybeUninit::uninit()];
         transfer::fetch(epoll.as_fd(), &mut event, Some(Duration::ZERO))?;
@@ -139,7 +137,6 @@ impl Service {
             epoll: WithEnd::new((epoll, Arc::clone(registry)), |(epoll, registry)| {
                 registry.close(epoll);
             }),
-            is_uncleared: false,
             streams: Map::default(),
         })
     }
@@ -178,12 +175,9 @@ impl Service {
 
     /// Clears the wakeup. If a filter refuses that, the wakeup stays readable, and an event each
     /// time would keep the thread busy.
-    fn clear_wake(&mut self) {
-        let wake = self.registry.wake();
-        if wake.clear().is_err() && !std::mem::replace(&mut self.is_uncleared, true) {
-            let flags = EventFlags::IN | EventFlags::ET;
-            let _ = epoll::modify(&self.epoll.0, wake, EventData::new_u64(WAKE), flags);
-        }
+    fn clear_wake(&self) {
+        let data = EventData::new_u64(WAKE);
+        self.registry.wake().clear_in(&self.epoll.0, data);
     }
 
     fn timeout(&self, now: Duration) -> Duration {

@@ -3,10 +3,10 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, Event, EventData};
 
 use crate::errno::Errno;
 use crate::sys::{EventFd, beyond};
@@ -29,8 +29,6 @@ pub(super) struct Poller {
     pub(super) thread_kind: ThreadKind,
     /// The time of the last check of the eventfd, in milliseconds.
     last_check: AtomicU64,
-    /// The eventfd cannot be cleared, so only its next signal is an event.
-    is_uncleared: AtomicBool,
 }
 
 impl Poller {
@@ -40,14 +38,13 @@ impl Poller {
         wake: &Arc<EventFd>,
     ) -> Result<Poller, Errno> {
         let epoll = beyond(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
-        epoll::add(&epoll, wake, WAKE, EventFlags::IN)?;
+        epoll::add(&epoll, wake, WAKE, wake.events())?;
         Ok(Poller {
             epoll: Some(epoll),
             wake: Arc::clone(wake),
             reactor,
             thread_kind,
             last_check: AtomicU64::new(u64::MAX),
-            is_uncleared: AtomicBool::new(false),
         })
     }
 
@@ -55,16 +52,11 @@ impl Poller {
     /// that, the eventfd stays readable, and an event each time would keep the thread
     /// busy.
     pub(super) fn clear_wake(&self) {
-        // A second registration would report the known state again.
-        if self.wake.clear().is_err() && !self.is_uncleared.swap(true, Ordering::Relaxed) {
-            let _ = self.register_wake();
-        }
+        self.wake.clear_in(self.epoll(), WAKE);
     }
 
     fn register_wake(&self) -> rustix::io::Result<()> {
-        let mut flags = EventFlags::IN;
-        flags.set(EventFlags::ET, self.is_uncleared.load(Ordering::Relaxed));
-        epoll::modify(self.epoll(), &self.wake, WAKE, flags)
+        epoll::modify(self.epoll(), &self.wake, WAKE, self.wake.events())
     }
 
     pub(super) fn epoll(&self) -> BorrowedFd<'_> {

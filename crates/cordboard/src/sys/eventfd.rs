@@ -2,8 +2,9 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{Errno as Refused, IoSlice, IoSliceMut};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -31,6 +32,8 @@ pub(crate) struct EventFd {
     id: Identity,
     /// The process that made it.
     home: Stamp,
+    /// A filter has refused to clear it: it may stay readable.
+    is_uncleared: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -90,6 +93,7 @@ impl EventFd {
             ends: ManuallyDrop::new(ends),
             id,
             home: Stamp::here(),
+            is_uncleared: AtomicBool::new(false),
         };
         // If it could not be signalled, a thread would wait for it forever.
         signal(made.ends.writer())?;
@@ -125,10 +129,46 @@ impl EventFd {
     /// # Errors
     ///
     /// `EPERM`, `ENOSYS`, or another errno: a filter refuses the read. The descriptor
-    /// may stay readable, and must not be waited for any more.
+    /// may stay readable, and is waited for as [`EventFd::waitable`] or
+    /// [`EventFd::events`] return from now on.
     pub(crate) fn clear(&self) -> Result<(), Refused> {
-        while identity(self.ends.reader()) == Some(self.id) && self.read_some()? {}
+        while identity(self.ends.reader()) == Some(self.id) {
+            match self.read_some() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(errno) => {
+                    self.is_uncleared.store(true, Ordering::Relaxed);
+                    return Err(errno);
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Returns the descriptor to poll; `None` if it may stay readable, and a wait for it would
+    /// return again and again.
+    pub(crate) fn waitable(&self) -> Option<BorrowedFd<'_>> {
+        let stays = self.is_uncleared.load(Ordering::Relaxed);
+        (!stays).then(|| self.as_fd())
+    }
+
+    /// Returns the events to register in an epoll instance. If the descriptor may stay
+    /// readable, only its next signal is an event.
+    pub(crate) fn events(&self) -> epoll::EventFlags {
+        match self.waitable() {
+            Some(_) => epoll::EventFlags::IN,
+            None => epoll::EventFlags::IN | epoll::EventFlags::ET,
+        }
+    }
+
+    /// As [`EventFd::clear`], for a descriptor that is registered with `data`. Registers it
+    /// again if its events change.
+    pub(crate) fn clear_in(&self, epoll: impl AsFd, data: epoll::EventData) {
+        let before = self.events();
+        // A second registration would report the known state again.
+        if self.clear().is_err() && self.events() != before {
+            let _ = epoll::modify(epoll, self, data, self.events());
+        }
     }
 
     /// Reads once. True if there may be more.

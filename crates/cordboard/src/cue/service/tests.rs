@@ -155,9 +155,9 @@ fn callers_read_their_end_if_the_wait_is_refused() {
 fn a_wakeup_that_cannot_be_cleared_is_no_event_again() {
     testkit::refuse::apart(|| {
         let registry = Arc::new(Registry::new().unwrap());
-        let mut service = Service::new(&registry).unwrap();
+        let service = Service::new(&registry).unwrap();
         testkit::refuse::refuse(&[libc::SYS_read, libc::SYS_readv], libc::EPERM);
-        let mut until_quiet = || {
+        let until_quiet = || {
             let epoll = service.epoll.0.try_clone().unwrap();
             let is_event = |_: &usize| {
                 let mut event = [MaybeUninit::uninit()];

@@ -2,7 +2,7 @@
 //! is unavailable.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -117,8 +117,6 @@ pub(super) struct ThreadEngine {
     files: Arc<Files>,
     /// Blocks submitted since the last reap.
     submitted: usize,
-    /// A filter refuses to clear the event, which stays readable.
-    is_uncleared: bool,
     /// This thread's descriptor table is shared with no other thread.
     private_descriptors: bool,
 }
@@ -142,7 +140,6 @@ impl ThreadEngine {
             shared: Arc::new(shared),
             files,
             submitted: 0,
-            is_uncleared: false,
             // Only threads that share the main thread's table start helpers,
             // which then share it too. If the main thread has exited, its table
             // is unknown, and helpers are used.
@@ -211,7 +208,7 @@ impl BlockEngine for ThreadEngine {
             if wait && self.must_wait() {
                 self.wait()?;
             }
-            self.is_uncleared |= self.files.event.clear().is_err();
+            let _ = self.files.event.clear();
             completed.append(&mut self.shared.state().completed);
             if !(wait && completed.is_empty() && self.must_wait()) {
                 return Ok(());
@@ -220,7 +217,7 @@ impl BlockEngine for ThreadEngine {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        (!self.is_uncleared).then(|| self.files.event.as_fd())
+        self.files.event.waitable()
     }
 
     /// A helper inherits the seccomp filter of the thread that started it,
@@ -250,6 +247,8 @@ impl Drop for ThreadEngine {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
     use crate::sys::Arena;
     use testkit::child;
@@ -295,6 +294,7 @@ mod tests {
             true
         }));
     }
+
     /// A filter that the host installs later refuses to read the event.
     #[test]
     fn an_event_that_cannot_be_cleared_is_waited_for_no_more() {
