@@ -20,7 +20,7 @@ use super::facts::FileId;
 use super::kind::Kind;
 use crate::errno::Errno;
 use crate::map::Map;
-use crate::sys::{Lock, PerProcess, poll_now, tcp_is_closed};
+use crate::sys::{Lock, PerProcess, shows_now, tcp_is_closed};
 
 /// The maximum number of recorded errors.
 const REMEMBERED: usize = 1024;
@@ -152,7 +152,7 @@ impl Drop for Writer {
 /// Whether both directions are shut down, so that no call blocks any more. `false` also
 /// if a filter refuses the query: a false error is worse than a missed one.
 fn hung_up(fd: BorrowedFd<'_>) -> bool {
-    poll_now(fd, PollFlags::empty()).is_ok_and(|shown| shown.shows(PollFlags::HUP) == Some(true))
+    shows_now(fd, PollFlags::HUP)
 }
 
 /// Returns the identity of a socket that has a connection: a stream, or sequenced packets.

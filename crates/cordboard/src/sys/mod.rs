@@ -85,7 +85,7 @@ pub(crate) use mapping::map_shared;
 pub(crate) use offset::{pread, pwrite, pwritev};
 pub use origin::Origin;
 pub use poll::poll_for;
-pub(crate) use poll::{Shown, poll_now};
+pub(crate) use poll::{Shown, poll_now, shows_now};
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
 pub(crate) use procfs::{hexadecimal, number, position, release};

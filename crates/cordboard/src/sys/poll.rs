@@ -127,6 +127,12 @@ fn by_epoll(fd: BorrowedFd<'_>, events: PollFlags) -> std::result::Result<PollFl
     Ok(shown)
 }
 
+/// Returns whether a descriptor certainly shows one of these flags at this moment. `false` also
+/// if that is unknown.
+pub(crate) fn shows_now(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    poll_now(fd, flags).is_ok_and(|shown| shown.shows(flags) == Some(true))
+}
+
 /// Polls without waiting. If `poll(2)` is refused, uses `select(2)`, and `epoll(7)` for
 /// the flags that `select(2)` does not distinguish. If no flag is set, `poll(2)` fails
 /// with `EINTR` while a signal is pending (`do_poll`, fs/select.c), and is repeated.

@@ -7,7 +7,7 @@ use super::{Control, Transfer};
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::FifoCheck;
-use crate::sys::poll_now;
+use crate::sys::shows_now;
 
 impl Transfer<'_> {
     /// Records that a side is ready, or that only an error shows.
@@ -41,16 +41,15 @@ impl Transfer<'_> {
     /// source shows by now. `poll(2)` examines one descriptor after the other: the peer of a
     /// socket that is both may close it in between, and the source has then ended.
     pub(super) fn with_source(&self, wakeup: Wakeup) -> Wakeup {
-        let look = || poll_now(self.flow.source.fd(), PollFlags::IN);
-        let has_error = wakeup.error || wakeup.hang_up;
-        let shows = |flags| look().is_ok_and(|now| now.shows(flags) == Some(true));
-        match has_error && !wakeup.ready && shows(PollFlags::IN | PollFlags::HUP) {
-            true => Wakeup {
-                ready: true,
-                open: true,
-                ..wakeup
-            },
-            false => wakeup,
+        let is_lost = (wakeup.error || wakeup.hang_up) && !wakeup.ready;
+        let there = PollFlags::IN | PollFlags::HUP;
+        if !is_lost || !shows_now(self.flow.source.fd(), there) {
+            return wakeup;
+        }
+        Wakeup {
+            ready: true,
+            open: true,
+            ..wakeup
         }
     }
 

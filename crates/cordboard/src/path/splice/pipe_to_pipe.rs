@@ -87,10 +87,9 @@ pub(super) fn end_of(flow: &Flow<'_>) -> Verdict {
 /// Whether the source holds bytes. If a seccomp filter refuses `FIONREAD`, uses
 /// `poll(2)`.
 pub(super) fn holds_bytes(flow: &Flow<'_>) -> bool {
-    let shown = || sys::poll_now(flow.source.fd(), PollFlags::IN);
     match sys::unsent(flow.source.fd()) {
         Ok(there) => there > 0,
-        Err(_) => shown().is_ok_and(|shown| shown.shows(PollFlags::IN) == Some(true)),
+        Err(_) => sys::shows_now(flow.source.fd(), PollFlags::IN),
     }
 }
 
