@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Goal;
 use super::arms::{Arm, Arms, is_soon_done};
-use super::record::{CHANGED, MEMORY, Record, excess, scaled};
+use super::record::{CHANGED, MEMORY, Record, excess, mean, scaled};
 use super::window::{BYTES, Extent, Sample, Window, per_mebibyte};
 
 /// If the rates of the best setting before and after another one differ by more than this, in
@@ -447,8 +447,8 @@ impl Controller {
 }
 
 /// Returns the mean relative difference after one more, and the number of differences.
-fn flutter((mean, pairs): (u64, u64), difference: u64, rate: u64) -> (u64, u64) {
+fn flutter((before, pairs): (u64, u64), difference: u64, rate: u64) -> (u64, u64) {
     let pairs = (pairs + 1).min(MEMORY);
     let relative = scaled(difference, 1024, rate.max(1)).min(1024);
-    ((mean * (pairs - 1) + relative) / pairs, pairs)
+    (mean(before, relative, pairs), pairs)
 }

@@ -120,7 +120,8 @@ fn distance(distance: u64, average: u64, sample: u64, weight: u64) -> u64 {
     }
 }
 
-fn mean(mean: u64, sample: u64, weight: u64) -> u64 {
+/// Returns the mean with one more sample, whose weight is `1 / weight`.
+pub(super) fn mean(mean: u64, sample: u64, weight: u64) -> u64 {
     let sum = u128::from(mean) * u128::from(weight - 1) + u128::from(sample);
     (sum / u128::from(weight)) as u64
 }

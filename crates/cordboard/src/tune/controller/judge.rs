@@ -27,9 +27,7 @@ impl Controller {
         }
         let (noise, cost_noise) = (self.noise(a.rate()), self.noise(a.cost()));
         let errors = a.error().max(a.error_of(noise)) / 2 * ERRORS;
-        let price = a.price(b) + arms.reserve(self.best, arm);
-        let gain = (b.rate() / 1024).saturating_mul(MARGIN + price);
-        let margin = gain.max(errors);
+        let margin = self.gain(arms, arm).max(errors);
         // One sample may be lucky, so it does not justify more processor time.
         let is_certain = a.price(b) == 0 || a.samples() >= 2;
         let is_faster = is_certain && a.rate() > b.rate().saturating_add(margin);
@@ -39,6 +37,13 @@ impl Controller {
         let is_cheaper = has_cost && a.cost().saturating_add(cost_error) < limit;
         let slack = (b.rate() / 1024 * SAME_RATE).max(a.error() / 2);
         is_faster || (is_cheaper && a.rate().saturating_add(slack) >= b.rate())
+    }
+
+    /// Returns by how much the rate of a setting must exceed that of the best one.
+    fn gain(&self, arms: &dyn Arms, arm: Arm) -> u64 {
+        let best = &self.records[self.best];
+        let more = MARGIN + self.records[arm].price(best) + arms.reserve(self.best, arm);
+        (best.rate() / 1024).saturating_mul(more)
     }
 
     /// Returns the mean distance of a sample of this value that follows from the windows of the best
@@ -58,10 +63,11 @@ impl Controller {
         }
         // The processor time counts from the second sample on.
         let may_be_cheaper = record.cost() < best.cost() / 1024 * (1024 - CHEAPER);
-        let goal = (best.rate() / 1024).saturating_mul(match may_be_cheaper {
-            true => 1024 - SAME_RATE,
-            false => 1024 + MARGIN + record.price(best) + arms.reserve(self.best, arm),
-        });
+        let base = best.rate() / 1024;
+        let goal = match may_be_cheaper {
+            true => base * (1024 - SAME_RATE),
+            false => (base * 1024).saturating_add(self.gain(arms, arm)),
+        };
         let is_fast_enough = self.at_best(arm) > goal;
         !record.is_measured() || is_fast_enough
     }
@@ -69,9 +75,8 @@ impl Controller {
     /// Returns whether a setting is better than the best one by its few samples.
     pub(super) fn seems_better(&self, arms: &dyn Arms, arm: Arm) -> bool {
         let (record, best) = (&self.records[arm], &self.records[self.best]);
-        let more = MARGIN + record.price(best) + arms.reserve(self.best, arm);
-        let gain = (best.rate() / 1024).saturating_mul(more);
-        (1..TRIES).contains(&record.samples()) && record.rate() > best.rate().saturating_add(gain)
+        let enough = best.rate().saturating_add(self.gain(arms, arm));
+        (1..TRIES).contains(&record.samples()) && record.rate() > enough
     }
 
     /// Returns the rate of the fastest setting that is one change away, if it is not much slower
