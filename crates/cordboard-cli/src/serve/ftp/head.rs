@@ -8,15 +8,15 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 
 use cordboard::cue::{Done, Status};
-use cordboard::{Outcome, Request, Stepping, Transfer};
+use cordboard::{Endpoint, Outcome, Request, Stepping, Transfer};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use crate::files::kind;
+
 /// The number of bytes after which the control descriptor takes over.
 const MOST: u64 = 1 << 20;
-/// The file system of files in memory. `RWF_NOWAIT` is refused there.
-const TMPFS: u64 = 0x0102_1994;
 
 /// What was sent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,8 +85,8 @@ impl Head {
 /// Returns whether a read of this file does not wait: it is in memory, or its next page is in the
 /// page cache. A file of a server that does not answer would block the session.
 fn reads_at_once(file: &OwnedFd) -> bool {
-    let about = rustix::fs::fstat(file).map(|about| FileType::from_raw_mode(about.st_mode));
-    if about != Ok(FileType::RegularFile) {
+    let is_file = |about: &_| kind(about) == FileType::RegularFile;
+    if !cordboard::fstat(file).as_ref().is_ok_and(is_file) {
         return false;
     }
     let Ok(position) = rustix::fs::tell(file) else {
@@ -97,8 +97,9 @@ fn reads_at_once(file: &OwnedFd) -> bool {
     match preadv2(file, &mut parts, position, ReadWriteFlags::NOWAIT) {
         Ok(_) => true,
         Err(Errno::OPNOTSUPP) => {
-            let about = rustix::fs::fstatfs(file.as_fd());
-            about.is_ok_and(|about| about.f_type as u64 & 0xffff_ffff == TMPFS)
+            let source = Endpoint::probe(file.as_fd()).ok();
+            let filesystem = source.and_then(|source| source.facts().filesystem);
+            filesystem.is_some_and(|filesystem| filesystem.is_in_memory())
         }
         Err(_) => false,
     }
