@@ -98,12 +98,11 @@ impl Step for Clone {
             (Ok(from), Ok(to)) => (from, to),
             (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
         };
-        // Other processes may use the sink behind an earlier claim.
-        let length = match claimed.min(length) {
-            claimed if claimed < length && from + claimed < size => {
-                claimed / self.block * self.block
-            }
-            claimed => claimed,
+        // Other processes may use the sink behind an earlier claim. A clone of less than asked
+        // for ends with a whole block, unless the source ends there.
+        let length = match claimed < length && from + claimed < size {
+            true => claimed / self.block * self.block,
+            false => claimed.min(length),
         };
         if length == 0 {
             return Verdict::Declined("the claimed range is less than a block".into());
