@@ -317,13 +317,17 @@ mod tests {
     }
 
     #[test]
-    fn a_cached_file_is_measured_on_each_path_to_tcp() {
-        let [file, tcp] = [Kind::File, Kind::Tcp].map(Facts::plain);
+    fn a_cached_file_is_sent_to_a_socket_by_sendfile_first() {
         let request = Request::default();
-        let route = route(&Pair::new(&file, &tcp, &request), &ALL[3], Switches::all());
-        let measured: Vec<_> = route.measured().collect();
         let paths = [DataPath::Sendfile, DataPath::Splice, DataPath::ReadWrite];
-        assert_eq!(measured, paths);
+        for source in [Kind::File, Kind::Memfd, Kind::BlockDevice].map(Facts::plain) {
+            for sink in [Kind::Tcp, Kind::UnixStream].map(Facts::plain) {
+                let pair = Pair::new(&source, &sink, &request);
+                let route = route(&pair, &ALL[3], Switches::all());
+                let measured: Vec<_> = route.measured().collect();
+                assert_eq!(measured, paths);
+            }
+        }
     }
 
     /// Each pair of kinds once: what stages exclude depends on the path alone.
