@@ -330,6 +330,57 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_every_member() {
+        let account = Account {
+            verified: Some(1),
+            files: Some(Files::NONE),
+            unkept: Some(1),
+            sinks: vec![SinkLine {
+                sink: String::new(),
+                read: 0,
+                written: 0,
+                dropped: 0,
+                gaps: 0,
+                stranded: 0,
+                ended: "complete",
+                errno: None,
+                path: Vec::new(),
+            }],
+            sources: vec![SourceLine {
+                source: String::new(),
+                read: 0,
+                written: 0,
+                stranded: 0,
+                turns: 0,
+                divided: 0,
+                ended: "eof",
+                errno: None,
+                path: Vec::new(),
+            }],
+            buffered: Some(BufferLine {
+                size: 0,
+                most: 0,
+                stored: 0,
+            }),
+            ..Account::default()
+        };
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&account.json()).unwrap();
+        let members = line.as_object().unwrap();
+        let inner = ["files", "sinks", "sources", "buffered"].map(|name| {
+            let value = &members[name];
+            value.get(0).unwrap_or(value).as_object().unwrap()
+        });
+        for name in members
+            .keys()
+            .chain(inner.into_iter().flat_map(|one| one.keys()))
+        {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
     fn summary() {
         let mut account = Account::default();
         account.total.written = 2 << 30;

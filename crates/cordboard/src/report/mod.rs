@@ -1,5 +1,7 @@
 //! The report of a transfer, or why it was refused.
 
+#[cfg(all(test, feature = "serde"))]
+mod json_tests;
 mod path_use;
 mod refusal;
 
