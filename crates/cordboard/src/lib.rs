@@ -58,6 +58,17 @@
 //! [`splice`] and [`Transfer::run`] take the steps on the caller's thread,
 //! [`start`] on an engine's.
 //!
+//! # Features
+//!
+//! No feature is on by default.
+//!
+//! | feature | content |
+//! |---|---|
+//! | `blake3`, `crc32`, `xxh3` | `Stage::blake3`, `Stage::crc32`, `Stage::xxh3` |
+//! | `zstd` | `Stage::zstd` and `Stage::unzstd` |
+//! | `stages` | all of these |
+//! | `serde` | `Serialize` for [`Report`], with the members of the command's JSON line (docs/json.md) |
+//!
 //! # Stack
 //!
 //! A call needs a stack of 64 KiB or more, plus what the caller's observers and
@@ -67,10 +78,12 @@
 //!
 //! * It changes no status flag of the caller's descriptors: `O_NONBLOCK` set on an
 //!   inherited standard input would affect the parent's shell. It does change the
-//!   following: a pipe's capacity may be enlarged; `SO_PASSCRED` is set on a
-//!   sequenced-packet socket that is the source, for the duration of the transfer;
-//!   and `O_DIRECT` is cleared on a file for the one call that cannot be aligned,
-//!   if no second descriptor of the file is available.
+//!   following. A pipe's capacity may be enlarged. `SO_PASSCRED` is set on a UNIX
+//!   sequenced-packet socket that is the source: for the duration of the transfer if
+//!   the sink keeps message boundaries, otherwise for single receives. If the host
+//!   has set `SO_PEEK_OFF` on a socket, it is 0 during each peek. `O_DIRECT` is
+//!   cleared on a file for a call that cannot be aligned, if the file cannot be
+//!   opened a second time.
 //! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are blocked in the
 //!   calling thread while a transfer runs, so that a closed reader or a file-size
 //!   limit is an errno in the report and does not kill the process.

@@ -223,7 +223,9 @@ impl Running {
     }
 
     /// Ends the transfer with [`Ended::Cancelled`](crate::Ended::Cancelled), after
-    /// the current piece of a file copy is finished. Returns immediately;
+    /// the current piece of a file copy is finished. It does not wake a worker that waits
+    /// for the other side of a transfer with a file (at most 5 ms) or for a schedule (at
+    /// most 20 ms); [`Control::cancel`](crate::Control::cancel) does. Returns immediately;
     /// [`wait`](Running::wait) and the other ways to wait return the outcome. The
     /// result is [`Ended::Eof`](crate::Ended::Eof) if the transfer found the end of
     /// its source before the cancellation.

@@ -111,16 +111,19 @@ impl<'a> FanOut<'a> {
         self
     }
 
-    /// Sets the total time for which other sinks wait for a sink with [`OnSlow::Detach`],
-    /// since it last had room when bytes arrived. After the last byte was read, it is the time
-    /// for which the caller waits for this sink. The default is one second.
+    /// Sets the patience: the time after which a sink with [`OnSlow::Detach`] is detached.
+    /// Before the last byte is read, it applies to the sum of the times for which the other
+    /// sinks wait for this sink. The sum begins anew when the sink has room for new bytes.
+    /// After the last byte was read, it applies to the time for which this sink accepts no
+    /// byte. The default is one second.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> FanOut<'a> {
         self.parts.patience = patience;
         self
     }
 
-    /// Attaches a handle that can cancel or pause the fan-out.
+    /// Attaches a handle that can cancel or pause the fan-out, or set a schedule, which
+    /// limits the bytes that are read from the source.
     #[must_use]
     pub fn control(mut self, control: &Control) -> FanOut<'a> {
         self.parts.control = Some(control.clone());

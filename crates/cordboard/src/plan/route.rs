@@ -38,7 +38,8 @@ pub struct Route {
 
 impl Route {
     /// Returns the paths that a long transfer measures while it runs, unless
-    /// [`Tune::Off`](crate::Tune::Off) forbids it. None: it keeps to the first choice.
+    /// [`Tune::Off`](crate::Tune::Off) forbids it. If there are none, it keeps to the first
+    /// choice.
     pub fn measured(&self) -> impl Iterator<Item = DataPath> + '_ {
         let choices = self.choices.iter().map(|choice| choice.path);
         choices.filter(|path| self.measures && path::row(*path).tunes)

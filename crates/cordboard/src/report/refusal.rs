@@ -31,8 +31,10 @@ pub enum Refusal {
     /// eventfd ([`Transfer::stepping`](crate::Transfer::stepping)).
     #[error("no descriptor for an event loop can be created: {errno}")]
     NoStepping {
-        /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available; or any errno
-        /// of a filter that refuses `epoll_create1(2)` or `timerfd_create(2)`.
+        /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available. `ENOSPC`: the
+        /// limit of epoll registrations is reached (`/proc/sys/fs/epoll/max_user_watches`).
+        /// Another errno: a filter refuses `epoll_create1(2)`, `epoll_ctl(2)` or
+        /// `timerfd_create(2)`, or both `eventfd2(2)` and `pipe2(2)`.
         errno: Errno,
     },
     /// The descriptor is open, but not for this direction.

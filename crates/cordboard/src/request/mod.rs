@@ -57,9 +57,12 @@ pub enum Sparse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum Direct {
-    /// If direct I/O is at least as fast as any other path: at least 16 MiB are to be
-    /// copied, `sync` is requested, and at most a tenth of the source is in the page
-    /// cache. Not used for a sink on btrfs, which compresses only buffered writes.
+    /// If direct I/O is at least as fast as any other path: both sides are files of local
+    /// file systems or block devices, at least 16 MiB are to be copied, `sync` is
+    /// requested, at most a tenth of the source is in the page cache, and the sink is not
+    /// on btrfs, which compresses only buffered writes. Since Linux 6.5, by
+    /// `cachestat(2)`, which newer kernels permit only to the owner of the source and to
+    /// processes that may write to it.
     #[default]
     Auto,
     /// If both sides support it, before any other path.

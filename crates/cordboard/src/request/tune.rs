@@ -49,7 +49,7 @@ impl Tune {
     }
 }
 
-/// A word that is neither `on` nor `off`.
+/// A word that is not a value of `CORDBOARD_TUNE`: `on`, `processor` or `off`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("CORDBOARD_TUNE: `{0}` is unknown: use on, processor or off")]
 pub struct BadTune(pub String);

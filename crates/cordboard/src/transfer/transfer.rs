@@ -290,7 +290,7 @@ impl<'a> Transfer<'a> {
         self.turn = bytes;
     }
 
-    /// Attaches a handle that can cancel or pause the transfer.
+    /// Attaches a handle that can cancel or pause the transfer, or set a schedule.
     #[must_use]
     pub fn control(mut self, control: &Control) -> Transfer<'a> {
         self.control = Some(control.clone());

@@ -20,8 +20,8 @@ const BETWEEN_PROBES: [u32; 4] = [64, 96, 128, 192];
 const IN_A_ROW: u32 = 3;
 
 /// The number of windows, and of their bytes, before another setting is measured, unless the
-/// transfer is known to be [`LONG`]. A transfer that ends before has nothing from a measurement,
-/// and pays nothing.
+/// transfer is known to be [`LONG`]. A transfer that ends before would not gain from a
+/// measurement.
 const FIRST_WINDOWS: u32 = 6;
 const FIRST_BYTES: u64 = 48 << 20;
 /// The number of bytes left of a transfer that begins to measure at once.

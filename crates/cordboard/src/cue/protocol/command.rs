@@ -44,7 +44,7 @@ pub enum Command {
     /// Answer with a [`Status`](super::Status).
     Status,
     /// Send a [`Status`](super::Status) at this interval in milliseconds while a transfer
-    /// runs; 0: send none.
+    /// runs. 1 to 9 count as 10. 0: send none.
     Progress(u32),
     /// Limit further commands.
     Limit(Limit),
@@ -63,12 +63,12 @@ pub enum Limit {
         /// The offset after the last one.
         end: u64,
     },
-    /// No transfer is faster than this many bytes a second.
+    /// No transfer is faster than this many bytes a second. 0 is refused with `EINVAL`.
     Rate(u64),
     /// No schedule has more than this many blocks between two rests, or shorter rests. The
     /// length of a block is the present one.
     Schedule {
-        /// The number of blocks.
+        /// The number of blocks. 0 is refused with `EINVAL`.
         count: u32,
         /// The rest in milliseconds.
         rest: u32,

@@ -97,7 +97,8 @@ impl<'a> Transfer<'a> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::NoStepping`].
+    /// [`Refusal::NoStepping`]: no descriptor or memory is available, the limit of epoll
+    /// registrations is reached, or a filter refuses a call.
     pub fn stepping(mut self) -> Result<Stepping<'a>, Failure> {
         let refused = |errno| Failure::refused(Refusal::NoStepping { errno });
         let mut step_fd = StepFd::new().map_err(refused)?;

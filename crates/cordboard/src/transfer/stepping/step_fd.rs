@@ -48,8 +48,9 @@ impl StepFd {
     /// # Errors
     ///
     /// * `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
-    /// * Any errno of a seccomp filter that refuses `epoll_create1(2)` or
-    ///   `timerfd_create(2)`.
+    /// * `ENOSPC`: the limit of epoll registrations is reached.
+    /// * Any errno of a seccomp filter that refuses `epoll_create1(2)`, `epoll_ctl(2)` or
+    ///   `timerfd_create(2)`, or both `eventfd2(2)` and `pipe2(2)`.
     pub(super) fn new() -> Result<StepFd, Errno> {
         let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
