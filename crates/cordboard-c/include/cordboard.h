@@ -51,8 +51,11 @@
 #define CORD_DENSE 8
 
 // `cord_request.direct`: bypass the page cache if that is at least as fast as
-// any other path: at least 16 MiB are to be copied, `CORD_SYNC` is set, at most
-// a tenth of the source is in the page cache, and the sink is not on btrfs.
+// any other path: both sides are files of local file systems or block devices,
+// at least 16 MiB are to be copied, `CORD_SYNC` is set, at most a tenth of the
+// source is in the page cache, and the sink is not on btrfs. Since Linux 6.5,
+// by cachestat(2), which newer kernels permit only to the owner of the source
+// and to processes that may write to it.
 #define CORD_DIRECT_AUTO 0
 
 // `cord_request.direct`: bypass the page cache if both sides support it,
@@ -120,7 +123,8 @@
 // A command for `cord_cue`: answer with a status record.
 #define CORD_CUE_STATUS 1124073483
 
-// A command for `cord_cue`: send a status record at this interval in milliseconds; 0: send none.
+// A command for `cord_cue`: send a status record at this interval in milliseconds while a transfer
+// runs. 1 to 9 count as 10. 0: send none.
 #define CORD_CUE_PROGRESS 1124139020
 
 // A command for `cord_cue`: transfers take no more than this many bytes from now on.
@@ -130,10 +134,12 @@
 // to before the number in the last two.
 #define CORD_CUE_LIMIT_RANGE 1124335630
 
-// A command for `cord_cue`: no transfer is faster than this many bytes a second.
+// A command for `cord_cue`: no transfer is faster than this many bytes a second. 0 is refused with
+// EINVAL.
 #define CORD_CUE_LIMIT_RATE 1124139023
 
-// A command for `cord_cue`: no schedule has more blocks than this one, or shorter rests.
+// A command for `cord_cue`: no schedule has more blocks than this one, or shorter rests. 0 blocks
+// are refused with EINVAL.
 #define CORD_CUE_LIMIT_SCHEDULE 1124204560
 
 // A command for `cord_cue`: allow only commands whose bit is set: bit n is that of code n.
@@ -195,7 +201,8 @@
 
 // A handle of a transfer. It is a number and not a pointer: a handle that was
 // closed, or was never opened, is `EBADF`. A process does not use a number
-// twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.
+// twice. 0 is `CORD_LAST`. `cord_start`, `cord_open` and `cord_last` return -1 on
+// failure.
 typedef int64_t cord_transfer;
 
 // A transfer to run. `struct cord_request r = CORD_REQUEST_INIT(src, dst);`
@@ -204,9 +211,9 @@ typedef int64_t cord_transfer;
 struct cord_request {
     // `sizeof(struct cord_request)`.
     size_t struct_size;
-    // The descriptor to read from. `cord_start` duplicates it, and the caller
-    // may close it once `cord_start` has returned. `cord_run` does not: the
-    // descriptor must stay open until `cord_run` has returned.
+    // The descriptor to read from. `cord_start` and `cord_open` duplicate it,
+    // and the caller may close it once they have returned. `cord_run` does not:
+    // the descriptor must stay open until `cord_run` has returned.
     int source;
     // The descriptor to write to. As `source`. If the close of the duplicate
     // fails, the transfer fails with its errno: some file servers report only
@@ -229,9 +236,10 @@ struct cord_request {
     uint64_t idle_ms;
     // Bitwise OR of `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE`, `CORD_DENSE`.
     uint64_t flags;
-    // The paths that may be used: names separated by commas, as in the
-    // environment variable `CORDBOARD_ROUTE`. NULL: those that the environment
-    // allows.
+    // The paths that may be used, separated by commas: clone, direct,
+    // copy_file_range, sendfile, splice, datagram, read/write. An empty string:
+    // all. NULL: those that the environment allows (`CORDBOARD_ROUTE`,
+    // `CORDBOARD_WITHOUT`).
     const char *paths;
     // Whether to bypass the page cache between files (`O_DIRECT`):
     // `CORD_DIRECT_AUTO`, `CORD_DIRECT_ALWAYS` or `CORD_DIRECT_NEVER`.
@@ -375,7 +383,8 @@ extern "C" {
 // * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
 //   EFBIG, EDQUOT, and so on.
 // * With FASYNC also EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or
-//   thread is available. A failure after the start is reported by the signal.
+//   thread is available; EPERM, ENOSYS, or another errno of a seccomp filter
+//   that refuses epoll_pwait(2). The signal reports a failure after the start.
 ssize_t cord_splice(int src, int dst, size_t size);
 
 // cord_last - the handle of an asynchronous cord_splice
@@ -412,7 +421,9 @@ cord_transfer cord_last(int fd);
 //
 // * EFAULT: `request` is NULL.
 // * EINVAL: a `struct_size` that no version had; an unknown flag, path or
-//   value of `direct`; an offset below 0; CORD_SPARSE with CORD_DENSE.
+//   value of `direct`; an offset below 0; an offset for a sink with O_APPEND
+//   that is no block device; CORD_SYNC for a sink that stores nothing;
+//   CORD_SPARSE with CORD_DENSE.
 // * E2BIG: a field that this version does not know is not 0.
 // * ESPIPE: an offset for a descriptor that cannot seek.
 // * EOVERFLOW: an offset past 2^63-1.
@@ -434,6 +445,8 @@ int cord_run(const struct cord_request *request, struct cord_report *report);
 //
 // * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 //   available.
+// * EPERM, ENOSYS, or another errno of a seccomp filter that refuses
+//   epoll_pwait(2).
 // * EBADF: this thread has its own descriptor table (`unshare(2)`,
 //   CLONE_FILES).
 cord_transfer cord_start(const struct cord_request *request);
@@ -525,9 +538,10 @@ int cord_on_end(cord_transfer transfer, cord_callback callback, void *user);
 
 // cord_cancel - cancel a transfer
 //
-// Returns at once. The transfer ends later, with exact counts. If it has ended
-// already, nothing changes. A system call that blocks and cannot be
-// interrupted delays the end until it returns (docs/c.md).
+// Returns at once. The transfer ends later, with exact counts: up to 20 ms later
+// if one side is a file and the transfer waits for the other side or for a
+// schedule. If it has ended already, nothing changes. A system call that blocks
+// and cannot be interrupted delays the end until it returns (docs/c.md).
 //
 // # Returns
 //
@@ -560,8 +574,8 @@ ssize_t cord_stranded(cord_transfer transfer, void *buffer, size_t size);
 // cord_json - get the report as one line of JSON
 //
 // Writes the line that the command prints with `--json`. It includes the paths
-// that were not taken, and why. As snprintf(3), writes at most `size` bytes,
-// including the terminating 0.
+// that were not taken, and why. docs/json.md lists the members. As snprintf(3),
+// writes at most `size` bytes, including the terminating 0.
 //
 // # Returns
 //
@@ -623,11 +637,14 @@ int cord_detach(cord_transfer transfer);
 //
 // # Errors
 //
-// Those of cord_start, except EAGAIN, and EBADF for a thread with its own
-// descriptor table, and
+// Those of cord_run that are known before any byte is moved, and
 //
-// * ENOSYS, or another errno of a seccomp filter that refuses epoll_create1(2)
-//   or timerfd_create(2).
+// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
+// * ENOSPC: the limit of epoll(7) registrations is reached
+//   (/proc/sys/fs/epoll/max_user_watches).
+// * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses
+//   epoll_create1(2), epoll_ctl(2) or timerfd_create(2), or both pipe2(2) and
+//   eventfd2(2).
 cord_transfer cord_open(const struct cord_request *request);
 
 // cord_step - take one step of a transfer of cord_open
@@ -666,8 +683,9 @@ int cord_step(cord_transfer transfer,
 // The call duplicates both descriptors. The control descriptor is a socket
 // with FD_CLOEXEC. It can be polled, duplicated, and passed to another
 // process. Once all copies of it are closed, the library carries out the
-// transfers that end by themselves, those with a size and those from a file,
-// and cancels the others. A process that exits ends all of them.
+// transfers that end by themselves: those with a size, those from a file or a
+// block device, and those of a link. It cancels all others, and all transfers
+// if they are paused. A process that exits ends all of them.
 //
 // If `dst` is a control descriptor of this process, bytes that are transferred
 // to it are commands, and its records for them go back to `src`, a socket. The
@@ -715,6 +733,8 @@ int cord_cue(int src, int dst);
 //   EPERM: a limit forbids it.
 // * EPIPE: the library has ended the service of the descriptor, or accepts no
 //   more commands.
+// * EFAULT: `commands` is NULL and `count` is not 0.
+// * EBADF: `cue` is not open.
 // * EMFILE, ENFILE: no descriptor is available. No command was written.
 // * Those of write(2), if it is not a control descriptor.
 ssize_t cord_cue_write(int cue, const void *commands, size_t count);

@@ -44,7 +44,7 @@ struct State {
 impl Stepped {
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
+    /// Those of `cord_open`.
     pub(crate) fn new(transfer: Transfer<'static>) -> Result<Stepped, Error> {
         let control = Control::new()?;
         let transfer = transfer.control(&control);

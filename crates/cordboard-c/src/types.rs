@@ -15,7 +15,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 /// A handle of a transfer. It is a number and not a pointer: a handle that was
 /// closed, or was never opened, is `EBADF`. A process does not use a number
-/// twice. 0 is `CORD_LAST`; `cord_start` returns -1 on failure.
+/// twice. 0 is `CORD_LAST`. `cord_start`, `cord_open` and `cord_last` return -1 on
+/// failure.
 pub type cord_transfer = i64;
 
 /// Stands for the last `cord_run` or synchronous `cord_splice` of this thread in
@@ -54,8 +55,11 @@ pub const CORD_SPARSE: u64 = 4;
 pub const CORD_DENSE: u64 = 8;
 
 /// `cord_request.direct`: bypass the page cache if that is at least as fast as
-/// any other path: at least 16 MiB are to be copied, `CORD_SYNC` is set, at most
-/// a tenth of the source is in the page cache, and the sink is not on btrfs.
+/// any other path: both sides are files of local file systems or block devices,
+/// at least 16 MiB are to be copied, `CORD_SYNC` is set, at most a tenth of the
+/// source is in the page cache, and the sink is not on btrfs. Since Linux 6.5,
+/// by cachestat(2), which newer kernels permit only to the owner of the source
+/// and to processes that may write to it.
 pub const CORD_DIRECT_AUTO: u32 = 0;
 /// `cord_request.direct`: bypass the page cache if both sides support it,
 /// before any other path.
@@ -104,16 +108,19 @@ pub const CORD_CUE_RESUME: u32 = 0x43000009;
 pub const CORD_CUE_CANCEL: u32 = 0x4300000a;
 /// A command for `cord_cue`: answer with a status record.
 pub const CORD_CUE_STATUS: u32 = 0x4300000b;
-/// A command for `cord_cue`: send a status record at this interval in milliseconds; 0: send none.
+/// A command for `cord_cue`: send a status record at this interval in milliseconds while a transfer
+/// runs. 1 to 9 count as 10. 0: send none.
 pub const CORD_CUE_PROGRESS: u32 = 0x4301000c;
 /// A command for `cord_cue`: transfers take no more than this many bytes from now on.
 pub const CORD_CUE_LIMIT_BYTES: u32 = 0x4301000d;
 /// A command for `cord_cue`: read only offsets of the source from the number in the first two words
 /// to before the number in the last two.
 pub const CORD_CUE_LIMIT_RANGE: u32 = 0x4304000e;
-/// A command for `cord_cue`: no transfer is faster than this many bytes a second.
+/// A command for `cord_cue`: no transfer is faster than this many bytes a second. 0 is refused with
+/// EINVAL.
 pub const CORD_CUE_LIMIT_RATE: u32 = 0x4301000f;
-/// A command for `cord_cue`: no schedule has more blocks than this one, or shorter rests.
+/// A command for `cord_cue`: no schedule has more blocks than this one, or shorter rests. 0 blocks
+/// are refused with EINVAL.
 pub const CORD_CUE_LIMIT_SCHEDULE: u32 = 0x43020010;
 /// A command for `cord_cue`: allow only commands whose bit is set: bit n is that of code n.
 pub const CORD_CUE_LIMIT_COMMANDS: u32 = 0x43010011;
@@ -168,9 +175,9 @@ pub const CORD_STATE_PAUSED: u32 = 2;
 pub struct cord_request {
     /// `sizeof(struct cord_request)`.
     pub struct_size: usize,
-    /// The descriptor to read from. `cord_start` duplicates it, and the caller
-    /// may close it once `cord_start` has returned. `cord_run` does not: the
-    /// descriptor must stay open until `cord_run` has returned.
+    /// The descriptor to read from. `cord_start` and `cord_open` duplicate it,
+    /// and the caller may close it once they have returned. `cord_run` does not:
+    /// the descriptor must stay open until `cord_run` has returned.
     pub source: c_int,
     /// The descriptor to write to. As `source`. If the close of the duplicate
     /// fails, the transfer fails with its errno: some file servers report only
@@ -193,9 +200,10 @@ pub struct cord_request {
     pub idle_ms: u64,
     /// Bitwise OR of `CORD_STABLE`, `CORD_SYNC`, `CORD_SPARSE`, `CORD_DENSE`.
     pub flags: u64,
-    /// The paths that may be used: names separated by commas, as in the
-    /// environment variable `CORDBOARD_ROUTE`. NULL: those that the environment
-    /// allows.
+    /// The paths that may be used, separated by commas: clone, direct,
+    /// copy_file_range, sendfile, splice, datagram, read/write. An empty string:
+    /// all. NULL: those that the environment allows (`CORDBOARD_ROUTE`,
+    /// `CORDBOARD_WITHOUT`).
     pub paths: *const c_char,
     /// Whether to bypass the page cache between files (`O_DIRECT`):
     /// `CORD_DIRECT_AUTO`, `CORD_DIRECT_ALWAYS` or `CORD_DIRECT_NEVER`.

@@ -27,8 +27,9 @@ use crate::sys;
 /// The call duplicates both descriptors. The control descriptor is a socket
 /// with FD_CLOEXEC. It can be polled, duplicated, and passed to another
 /// process. Once all copies of it are closed, the library carries out the
-/// transfers that end by themselves, those with a size and those from a file,
-/// and cancels the others. A process that exits ends all of them.
+/// transfers that end by themselves: those with a size, those from a file or a
+/// block device, and those of a link. It cancels all others, and all transfers
+/// if they are paused. A process that exits ends all of them.
 ///
 /// If `dst` is a control descriptor of this process, bytes that are transferred
 /// to it are commands, and its records for them go back to `src`, a socket. The
@@ -83,6 +84,8 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 ///   EPERM: a limit forbids it.
 /// * EPIPE: the library has ended the service of the descriptor, or accepts no
 ///   more commands.
+/// * EFAULT: `commands` is NULL and `count` is not 0.
+/// * EBADF: `cue` is not open.
 /// * EMFILE, ENFILE: no descriptor is available. No command was written.
 /// * Those of write(2), if it is not a control descriptor.
 ///

@@ -224,9 +224,10 @@ pub unsafe extern "C" fn cord_on_end(
 
 /// cord_cancel - cancel a transfer
 ///
-/// Returns at once. The transfer ends later, with exact counts. If it has ended
-/// already, nothing changes. A system call that blocks and cannot be
-/// interrupted delays the end until it returns (docs/c.md).
+/// Returns at once. The transfer ends later, with exact counts: up to 20 ms later
+/// if one side is a file and the transfer waits for the other side or for a
+/// schedule. If it has ended already, nothing changes. A system call that blocks
+/// and cannot be interrupted delays the end until it returns (docs/c.md).
 ///
 /// # Returns
 ///
@@ -281,8 +282,8 @@ pub unsafe extern "C" fn cord_stranded(
 /// cord_json - get the report as one line of JSON
 ///
 /// Writes the line that the command prints with `--json`. It includes the paths
-/// that were not taken, and why. As snprintf(3), writes at most `size` bytes,
-/// including the terminating 0.
+/// that were not taken, and why. docs/json.md lists the members. As snprintf(3),
+/// writes at most `size` bytes, including the terminating 0.
 ///
 /// # Returns
 ///

@@ -28,7 +28,9 @@ use crate::{convert, outcome, sys};
 ///
 /// * EFAULT: `request` is NULL.
 /// * EINVAL: a `struct_size` that no version had; an unknown flag, path or
-///   value of `direct`; an offset below 0; CORD_SPARSE with CORD_DENSE.
+///   value of `direct`; an offset below 0; an offset for a sink with O_APPEND
+///   that is no block device; CORD_SYNC for a sink that stores nothing;
+///   CORD_SPARSE with CORD_DENSE.
 /// * E2BIG: a field that this version does not know is not 0.
 /// * ESPIPE: an offset for a descriptor that cannot seek.
 /// * EOVERFLOW: an offset past 2^63-1.
@@ -94,6 +96,8 @@ unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
 ///
 /// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 ///   available.
+/// * EPERM, ENOSYS, or another errno of a seccomp filter that refuses
+///   epoll_pwait(2).
 /// * EBADF: this thread has its own descriptor table (`unshare(2)`,
 ///   CLONE_FILES).
 ///

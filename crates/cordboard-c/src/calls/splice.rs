@@ -55,7 +55,8 @@ use crate::types::{CORD_EOF, cord_transfer};
 /// * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
 ///   EFBIG, EDQUOT, and so on.
 /// * With FASYNC also EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or
-///   thread is available. A failure after the start is reported by the signal.
+///   thread is available; EPERM, ENOSYS, or another errno of a seccomp filter
+///   that refuses epoll_pwait(2). The signal reports a failure after the start.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_splice(src: c_int, dst: c_int, size: usize) -> ssize_t {
     guard(-1, || splice(src, dst, size).map_err(Failed::set_last))

@@ -25,11 +25,14 @@ use crate::types::{cord_report, cord_request, cord_transfer};
 ///
 /// # Errors
 ///
-/// Those of cord_start, except EAGAIN, and EBADF for a thread with its own
-/// descriptor table, and
+/// Those of cord_run that are known before any byte is moved, and
 ///
-/// * ENOSYS, or another errno of a seccomp filter that refuses epoll_create1(2)
-///   or timerfd_create(2).
+/// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
+/// * ENOSPC: the limit of epoll(7) registrations is reached
+///   (/proc/sys/fs/epoll/max_user_watches).
+/// * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses
+///   epoll_create1(2), epoll_ctl(2) or timerfd_create(2), or both pipe2(2) and
+///   eventfd2(2).
 ///
 /// # Safety
 ///

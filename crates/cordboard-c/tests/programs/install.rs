@@ -61,6 +61,7 @@ fn uninstall_removes_every_installed_file() {
         "share/doc/cordboard/c.md",
         "share/doc/cordboard/player.c",
         "share/doc/cordboard/cue-protocol.md",
+        "share/doc/cordboard/json.md",
         "share/doc/cordboard/scp.c",
         "share/doc/cordboard/cue.c",
     ] {
