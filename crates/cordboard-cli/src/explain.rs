@@ -44,8 +44,12 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
         description(Side::Source, &source, &source.endpoint()?),
         description(Side::Sink, &sink, &sink.endpoint()?),
     ];
-    let is_on = Tune::from_env().is_ok_and(|tune| tune != Tune::Off);
-    let measured = route.measured().filter(|_| is_on).map(|path| path.name());
+    let goal = match Tune::from_env() {
+        Ok(Tune::Off) | Err(_) => None,
+        Ok(Tune::Processor) => Some("the one that takes the least processor time"),
+        Ok(_) => Some("the fastest"),
+    };
+    let measured = (route.measured().filter(|_| goal.is_some())).map(|path| path.name());
     let measured: Vec<&str> = measured.collect();
     if flags.json {
         let paths: Vec<_> = (route.choices.iter())
@@ -62,10 +66,13 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     for (i, choice) in route.choices.iter().enumerate() {
         let _ = writeln!(out, "  {}. {}: {}", i + 1, choice.path, choice.why);
     }
-    let _ = writeln!(out, "reason of the order: {}", route.prior);
-    if !measured.is_empty() {
+    let _ = writeln!(out, "reason for the order: {}", route.prior);
+    if let (Some(goal), false) = (goal, measured.is_empty()) {
         let list = measured.join(", ");
-        let _ = writeln!(out, "measured after 8 MiB, the fastest is used: {list}");
+        let _ = writeln!(
+            out,
+            "a long transfer measures these paths and uses {goal}: {list}"
+        );
     }
     if !route.excluded.is_empty() {
         out += "paths not attempted:\n";

@@ -103,11 +103,12 @@ and at its end, also by a signal (Ctrl-\\).";
 const KEYS: &str = "\
 Keys: j and k or the arrows select a transfer, p pauses it, r resumes it, Space
 does either. + and - raise and lower its rate (1, 2, 5, 10 and so on), = or R
-types in a rate, 0 removes rate and schedule, a lets it use what other work leaves
-idle, c cancels it after a question. ? shows the keys, Ctrl-L draws the screen
-again, q quits.
-The commands are found in the directories cordboard of $XDG_RUNTIME_DIR and of
-/run/user/UID, if these belong to the user, and in /tmp/cordboard-UID.";
+types in a rate, 0 removes rate and schedule, a selects the schedule of --auto
+background, c cancels it after a confirmation. ? shows the keys, Ctrl-L draws
+the screen again, q quits.
+Running commands are listed in the directory cordboard of $XDG_RUNTIME_DIR or of
+/run/user/UID, if that belongs to the user, or else in /tmp/cordboard-UID. top
+reads all three.";
 
 /// Moves bytes unchanged between any two endpoints, by the fastest path that
 /// this kernel has for the pair, and reports exactly what was moved.
@@ -277,12 +278,12 @@ pub struct Explain {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Range {
     /// Read at most this many bytes of the source (K, M, G: 1024; kB, MB, GB:
-    /// 1000)
+    /// 1000). copy needs a single source, without -r
     #[arg(long, value_name = "N", value_parser = units::size)]
     #[arg(allow_hyphen_values = true)]
     pub size: Option<u64>,
     /// Start at this byte of the source, not at the position of its descriptor.
-    /// Needs a single source
+    /// Needs a single source; not with copy -r
     #[arg(long, value_name = "N", value_parser = units::size)]
     #[arg(allow_hyphen_values = true)]
     pub offset: Option<u64>,
@@ -312,7 +313,7 @@ pub struct Writing {
     /// at its start. A file is not truncated: the bytes before and behind the
     /// range that is written stay. An offset behind its end leaves a hole.
     /// Needs a single sink that is a file or a block device, and excludes
-    /// --append. copy needs a single source
+    /// --append. copy needs a single source, without -r
     #[arg(long, value_name = "N", value_parser = units::size)]
     #[arg(allow_hyphen_values = true)]
     pub sink_offset: Option<u64>,
@@ -345,18 +346,22 @@ pub struct Stages {
     /// Print a hash of the contents on standard error, in the format of the
     /// usual sum tools. It is the hash of the bytes that are moved: with --size
     /// or --offset, of that part of the source; with --unzstd, of the
-    /// decompressed bytes. The tools find it wrong for the named file then. May
-    /// be given several times. Every byte is read: there is no clone. The hash
-    /// of a source that is not a file is printed at the
-    /// end of the command, but not after a signal to stop: the same signal may
-    /// have ended the process that writes the source
+    /// decompressed bytes. In these cases the sum tools report a mismatch for the
+    /// named file. May be given several times. Every byte is read: there is no
+    /// clone. The hash of a source that is not a file is printed at the end of
+    /// the command, but not after a signal to stop: the same signal may have
+    /// ended the process that writes the source. splice: excludes --buffer,
+    /// --fan-in and several sinks
     #[arg(long, value_name = "HASH", value_enum)]
     pub hash: Vec<Hash>,
-    /// Compress with zstd at this level: 1 is fast, 3 the default, 19 strong
+    /// Compress with zstd at this level, -7 to 22: 1 is fast, 3 the default, 19
+    /// strong. Excludes --unzstd; splice: also --buffer, --fan-in and several
+    /// sinks
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "3", value_parser = clap::value_parser!(i32).range(-7..=22))]
     pub zstd: Option<i32>,
-    /// Decompress zstd data; --size then counts compressed bytes
+    /// Decompress zstd data; --size then counts compressed bytes. Excludes --zstd;
+    /// splice: also --buffer, --fan-in and several sinks
     #[arg(long)]
     pub unzstd: bool,
 }

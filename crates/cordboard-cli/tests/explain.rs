@@ -23,7 +23,7 @@ fn the_kinds_the_facts_and_the_paths() {
     assert!(text_.contains("new: regular file"), "{text_}");
     assert!(text_.contains("to be created"), "{text_}");
     assert!(text_.contains("\n  1. "), "{text_}");
-    assert!(text_.contains("\nreason of the order: "), "{text_}");
+    assert!(text_.contains("\nreason for the order: "), "{text_}");
     assert!(text_.contains("paths not attempted:\n"), "{text_}");
     // Nothing was created.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -75,10 +75,17 @@ fn the_paths_that_are_measured_are_named() {
         command.env("CORDBOARD_TUNE", tune).arg("explain");
         text(&run(command.arg(&source).arg(sink)))
     };
-    let measured = "measured after 8 MiB, the fastest is used: sendfile, splice, read/write";
-    assert!(explain("tcp:localhost:9", "on").contains(measured));
-    assert!(!explain("tcp:localhost:9", "off").contains("measured"));
-    assert!(!explain("/dev/null", "on").contains("measured"));
+    let measured = |goal: &str| {
+        format!(
+            "a long transfer measures these paths and uses {goal}: sendfile, splice, read/write\n"
+        )
+    };
+    let fastest = measured("the fastest");
+    assert!(explain("tcp:localhost:9", "on").contains(&fastest));
+    let least = measured("the one that takes the least processor time");
+    assert!(explain("tcp:localhost:9", "processor").contains(&least));
+    assert!(!explain("tcp:localhost:9", "off").contains("measures"));
+    assert!(!explain("/dev/null", "on").contains("measures"));
 }
 
 #[test]

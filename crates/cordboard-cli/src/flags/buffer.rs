@@ -13,8 +13,9 @@ pub struct Buffering {
     /// read as fast as it provides bytes, and waits only while the buffer is
     /// full. --rate and --schedule then limit the bytes that go to DST. A SIZE
     /// below that of one datagram (--block), or of one block of direct I/O, is
-    /// raised to that. If the command ends early, the bytes in the buffer are lost, unless SRC is a
-    /// file, whose position is then set back
+    /// raised to that. If the command ends early, the bytes in the buffer are lost,
+    /// unless SRC is a file, whose position is then set back. Needs a single SRC
+    /// and a single DST
     #[arg(long, value_name = "SIZE", value_parser = units::buffer)]
     #[arg(allow_hyphen_values = true)]
     pub buffer: Option<u64>,

@@ -35,11 +35,11 @@ pub struct Copy {
     /// An owner, a group or an extended attribute that the process may not set
     /// is counted as "unkept" in the JSON report, and is not a failure. A
     /// warning reports such an extended attribute, and an owner that root may
-    /// not set. As with cp -p, none reports another owner or a group, nor the
-    /// set-id and sticky bits, which are dropped with it. A directory keeps its
-    /// sticky bit. An existing DST that more users may access than SRC is
-    /// restricted to its owner first, and stays so if the copy fails. The
-    /// attributes of a device or a FIFO are not changed
+    /// not set. As with cp -p, no warning reports any other owner or a group that
+    /// was not kept, or the set-id and sticky bits that were dropped with it. A
+    /// directory keeps its sticky bit. An existing DST that more users may access
+    /// than SRC is restricted to its owner first, and stays so if the copy fails.
+    /// The attributes of a device or a FIFO are not changed
     #[arg(short, long)]
     pub preserve: bool,
     /// Read back what was written, from the device if possible, and compare it.
@@ -50,7 +50,9 @@ pub struct Copy {
     /// processes append meanwhile (--append) are not compared
     #[arg(long)]
     pub verify: bool,
-    /// Maximum number of files at once; 1: one after the other
+    /// Maximum number of files at once, up to 64; 1: one after the other. The
+    /// default is the number of processors, but at least 2 and at most 4. Fewer
+    /// are copied at once if descriptors or address space are limited
     #[arg(short, long, value_name = "N", value_parser = units::jobs)]
     #[arg(allow_hyphen_values = true)]
     pub jobs: Option<NonZeroUsize>,

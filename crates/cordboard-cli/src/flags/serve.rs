@@ -47,8 +47,9 @@ pub struct Ftp {
     /// A file of users, one per line: NAME:HASH or NAME:HASH:ro
     ///
     /// --hash-password prints such a line. A user may write, unless the line ends
-    /// with :ro. After ten wrong passwords within ten minutes, an address is refused
-    /// until these are over.
+    /// with :ro. After ten wrong passwords from one address within ten minutes, further
+    /// passwords from it are refused until ten minutes after the first one. Anonymous
+    /// logins are not refused.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub users: Option<PathBuf>,
     /// Refuse anonymous clients
@@ -82,7 +83,7 @@ pub struct Ftp {
     /// The ports of passive data connections. The default is any free port
     ///
     /// A session listens at a port until its data connection is made. The sessions of one
-    /// address listen at most at as many ports as they leave to others.
+    /// address together use at most half of the ports that no other address uses, rounded up.
     #[arg(long, value_name = "FIRST-LAST", value_parser = ports)]
     #[arg(allow_hyphen_values = true)]
     pub passive_ports: Option<(u16, u16)>,

@@ -21,12 +21,12 @@ pub struct Splice {
     /// (--json: sinks). With --fan-in, only the last operand is a sink
     #[arg(value_name = "DST", value_hint = ValueHint::AnyPath)]
     pub more_sinks: Vec<OsString>,
-    /// Policy if one of several sinks has no room. block: the others wait for
-    /// it. drop: it does not get the bytes, which are counted. detach: it gets
-    /// no more bytes once the others have waited for a second, or if it
-    /// accepts none for a second at the end. If a sink fails, the command ends with block, and
-    /// otherwise continues without it. The exit status is 1 if a sink has
-    /// failed or was detached. The default is block. With each policy, the
+    /// Policy if one of several sinks has no room. Needs several DST. block: the
+    /// others wait for it. drop: it does not get the bytes, which are counted.
+    /// detach: it gets no more bytes once the others have waited for a second, or
+    /// if it accepts none for a second at the end. If a sink fails, the command
+    /// ends with block, and otherwise continues without it. The exit status is 1
+    /// if a sink has failed or was detached. The default is block. With each policy, the
     /// first byte moves once every FIFO among the sinks has a reader, and every
     /// listening sink has its peer
     #[arg(long, value_name = "POLICY", value_enum)]

@@ -126,8 +126,8 @@ fn help_says_what_p_drops_without_a_word() {
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    let says =
-        "As with cp -p, none reports another owner or a group, nor the set-id and sticky bits";
+    let says = "As with cp -p, no warning reports any other owner or a group that was not kept, or the \
+         set-id and sticky bits";
     assert!(words.join(" ").contains(says));
 }
 
