@@ -93,8 +93,9 @@ fn buffer(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
             .map_err(|refused| refused_by(flags, &refused, shown))
     })?;
     examine_directory(flags)?;
-    let source = endpoint::source(&source_name, &from)?;
-    let sink = endpoint::sink(&sink_name, &to, existing)?;
+    let mut shared = endpoint::Shared::by([&source_name, &sink_name]);
+    let source = endpoint::source_sharing(&source_name, &from, &mut shared)?;
+    let sink = endpoint::sink_sharing(&sink_name, &to, existing, &mut shared)?;
     let moved = transfer(flags, session, (&source, &sink), request);
     let outcome = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     session.set_buffered(BufferLine {

@@ -115,8 +115,10 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         let shown = (|source: usize| &*from[source].shown, &*to[0].shown);
         fan.map_err(|refused| refused_by(&refused, shown))
     })?;
-    let sources = endpoint::sources(&parsed, &shown).map_err(|failed| failed.problem)?;
-    let sink = endpoint::sink(&sink_parsed, &to, existing)?;
+    let mut shared = endpoint::Shared::by(parsed.iter().chain([&sink_parsed]));
+    let sources = endpoint::sources(&parsed, &shown, &mut shared);
+    let sources = sources.map_err(|failed| failed.problem)?;
+    let sink = endpoint::sink_sharing(&sink_parsed, &to, existing, &mut shared)?;
     let moved = transfer(flags, session, (&sources, &sink), request, turn);
     let outcome = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;
     let lines = sources.iter().zip(&outcome.sources).map(line);

@@ -71,8 +71,9 @@ fn fan_out(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         let fan = FanOut::new(from[0].itself(), &fds, request.clone());
         fan.map(drop).map_err(|refused| refused_by(&refused, shown))
     })?;
-    let source = endpoint::source(&source_name, &from)?;
-    let sinks = endpoint::sinks(&parsed, &shown, existing)
+    let mut shared = endpoint::Shared::by([&source_name].into_iter().chain(&parsed));
+    let source = endpoint::source_sharing(&source_name, &from, &mut shared)?;
+    let sinks = endpoint::sinks(&parsed, &shown, existing, &mut shared)
         .map_err(|failed| endpoint::leaving(failed.problem, failed.opened))?;
     let (outcome, elapsed) = match transfer(flags, session, (&source, &sinks), request) {
         Ok(ended) => ended,

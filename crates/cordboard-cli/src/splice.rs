@@ -44,8 +44,9 @@ fn splice(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
         let source = (from.itself(), &from.shown as &dyn Display);
         session.check(source, (to.itself(), &to.shown), &request)
     })?;
-    let source = endpoint::source(&source_name, &from)?;
-    let sink = endpoint::sink(&sink_name, &to, existing)?;
+    let mut shared = endpoint::Shared::by([&source_name, &sink_name]);
+    let source = endpoint::source_sharing(&source_name, &from, &mut shared)?;
+    let sink = endpoint::sink_sharing(&sink_name, &to, existing, &mut shared)?;
     let named = source_name.in_hash_lines(&flags.source);
     let moved = transfer(session, &named, (&source, &sink), request);
     let report = moved.map_err(|problem| problem.leaving(sink.remove_if_unused()))?;

@@ -21,8 +21,12 @@ pub use alias::{
 pub use control::{connect_at_once, control_connection, control_socket};
 pub use discard::discard_sink;
 pub use examine::{check_source_offset, examine};
+pub use listening::Shared;
 pub use name::{Name, file, names_other_endpoint, parse, path_in_hash_lines};
-pub use open::{check_appendable, sink, source, source_of_several, without_offsets};
+pub use open::{
+    check_appendable, sink, sink_sharing, source, source_of_several, source_sharing,
+    without_offsets,
+};
 pub use opened::{Existing, Opened, check_sparse, truncate};
 pub use preview::{EmptyFile, Preview, preview};
 pub use same_file::{check_same_file, same_file_problem};

@@ -72,9 +72,12 @@ impl Name {
     /// Whether both name one local address, which only one socket can have. With port 0, each
     /// gets an address of its own.
     pub fn is_same_address(&self, other: &Name) -> bool {
-        match self {
-            Name::TcpListen(host) | Name::UdpListen(host) if host.port == 0 => false,
-            name => name == other,
+        match (self, other) {
+            (Name::TcpListen(one), Name::TcpListen(two))
+            | (Name::UdpListen(one), Name::UdpListen(two)) => {
+                one.port != 0 && (&one.host, one.port) == (&two.host, two.port)
+            }
+            (one, two) => one == two,
         }
     }
 

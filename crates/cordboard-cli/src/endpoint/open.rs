@@ -7,7 +7,7 @@ use cordboard::{Errno, Side};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::net::SocketType;
 
-use super::listening::Listening;
+use super::listening::{Listening, Shared};
 use super::name::Name;
 use super::opened::{Existing, Opened, StreamKind};
 use super::sockets::{Operand, net, unix};
@@ -36,6 +36,11 @@ pub fn look_up(name: &Name, operand: Operand<'_>) -> Result<(), Problem> {
 
 /// Opens the source.
 pub fn source(name: &Name, shown: &str) -> Result<Opened, Problem> {
+    source_sharing(name, shown, &mut Shared::default())
+}
+
+/// As [`source`]. Other endpoints may use its listener.
+pub fn source_sharing(name: &Name, shown: &str, shared: &mut Shared) -> Result<Opened, Problem> {
     let operand = Operand {
         shown,
         side: Side::Source,
@@ -51,7 +56,7 @@ pub fn source(name: &Name, shown: &str) -> Result<Opened, Problem> {
             opened.socket_file = file;
             Ok(opened)
         }
-        other => open_either(other, operand),
+        other => open_either(other, operand, shared),
     }
 }
 
@@ -72,6 +77,16 @@ pub fn sink_operand<'a>(
 
 /// Opens the sink. An existing file keeps its contents for now.
 pub fn sink(name: &Name, shown: &str, existing: Existing) -> Result<Opened, Problem> {
+    sink_sharing(name, shown, existing, &mut Shared::default())
+}
+
+/// As [`sink`]. Other endpoints may use its listener.
+pub fn sink_sharing(
+    name: &Name,
+    shown: &str,
+    existing: Existing,
+    shared: &mut Shared,
+) -> Result<Opened, Problem> {
     let operand = sink_operand(name, shown, existing)?;
     match name {
         Name::Path(path) => sink_path(path, operand, existing),
@@ -80,7 +95,7 @@ pub fn sink(name: &Name, shown: &str, existing: Existing) -> Result<Opened, Prob
             Ok(Opened::owned(fd, shown))
         }
         other => {
-            let opened = open_either(other, operand)?;
+            let opened = open_either(other, operand, shared)?;
             if existing == Existing::Append {
                 check_open_for_append(&opened, other, operand)?;
             }
@@ -257,9 +272,9 @@ fn sink_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<Op
 }
 
 /// Opens endpoints that are the same for a source and a sink.
-fn open_either(name: &Name, operand: Operand<'_>) -> Result<Opened, Problem> {
-    if let Some(listening) = Listening::begin(name, operand)? {
-        return listening.accept(operand);
+fn open_either(name: &Name, operand: Operand<'_>, shared: &mut Shared) -> Result<Opened, Problem> {
+    if let Some(listening) = Listening::begin(name, operand, shared)? {
+        return listening.accept(name, operand, shared);
     }
     let (fd, stream) = match name {
         Name::Standard => return standard_stream(operand),

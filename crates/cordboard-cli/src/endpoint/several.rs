@@ -5,7 +5,7 @@ use std::time::Duration;
 use cordboard::Side;
 use rustix::event::{PollFd, PollFlags};
 
-use super::listening::Listening;
+use super::listening::{Listening, Shared};
 use super::name::Name;
 use super::open::{look_up, sink, sink_of_several, source, source_of_several};
 use super::opened::{Existing, Opened};
@@ -33,12 +33,16 @@ enum State {
 }
 
 /// Opens the sources.
-pub fn sources(names: &[Name], shown: &[String]) -> Result<Vec<Opened>, Box<Unopened>> {
+pub fn sources(
+    names: &[Name],
+    shown: &[String],
+    shared: &mut Shared,
+) -> Result<Vec<Opened>, Box<Unopened>> {
     let open = |name: &Name, shown: &str, _| match names.len() {
         1 => source(name, shown).map(Some),
         _ => source_of_several(name, shown).map(Some),
     };
-    open_all(names, shown, Side::Source, &open)
+    open_all((names, shown, Side::Source), &open, shared)
 }
 
 /// Opens the sinks. A process may open several FIFOs for reading, in any order.
@@ -46,12 +50,13 @@ pub fn sinks(
     names: &[Name],
     shown: &[String],
     existing: Existing,
+    shared: &mut Shared,
 ) -> Result<Vec<Opened>, Box<Unopened>> {
     let open = |name: &Name, shown: &str, is_last| match is_last {
         true => sink(name, shown, existing).map(Some),
         false => sink_of_several(name, shown, existing),
     };
-    open_all(names, shown, Side::Sink, &open)
+    open_all((names, shown, Side::Sink), &open, shared)
 }
 
 /// Removes the files that were created, and adds those that stay to a problem.
@@ -66,10 +71,9 @@ pub fn leaving(problem: Problem, mut sinks: Vec<Opened>) -> Problem {
 /// opens the others, and waits for all that are missing. `open`: its last argument is true for
 /// the last one that is missing; `None`: it cannot be opened yet.
 fn open_all(
-    names: &[Name],
-    shown: &[String],
-    side: Side,
+    (names, shown, side): (&[Name], &[String], Side),
     open: Open<'_>,
+    shared: &mut Shared,
 ) -> Result<Vec<Opened>, Box<Unopened>> {
     let mut opening = Opening {
         names,
@@ -77,7 +81,7 @@ fn open_all(
         side,
         states: names.iter().map(|_| State::Unopened).collect(),
     };
-    let done = opening.run(open);
+    let done = opening.run(open, shared);
     let opened = opening.states.into_iter().filter_map(|state| match state {
         State::Open(opened) => Some(opened),
         _ => None,
@@ -110,7 +114,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    fn run(&mut self, open: Open<'_>) -> Result<(), (usize, Problem)> {
+    fn run(&mut self, open: Open<'_>, shared: &mut Shared) -> Result<(), (usize, Problem)> {
         let all = 0..self.names.len();
         for index in all.clone() {
             let found = look_up(&self.names[index], self.operand(index));
@@ -118,10 +122,11 @@ impl<'a> Opening<'a> {
         }
         loop {
             for index in all.clone() {
-                self.begin(index).map_err(|problem| (index, problem))?;
+                self.begin(index, shared)
+                    .map_err(|problem| (index, problem))?;
             }
             for index in all.clone() {
-                self.attempt(index, open)
+                self.attempt(index, open, shared)
                     .map_err(|problem| (index, problem))?;
             }
             let open = |state: &State| matches!(state, State::Open(_));
@@ -133,15 +138,15 @@ impl<'a> Opening<'a> {
     }
 
     /// Binds a socket that waits for a peer. If an endpoint of the same name waits, it has the
-    /// address until its peer is there.
-    fn begin(&mut self, index: usize) -> Result<(), Problem> {
+    /// listener until its peer is there.
+    fn begin(&mut self, index: usize, shared: &mut Shared) -> Result<(), Problem> {
         let waits = |other: &usize| {
             let listens = matches!(self.states[*other], State::Listening(_));
             listens && self.names[*other].is_same_address(&self.names[index])
         };
         let is_unopened = matches!(self.states[index], State::Unopened);
         if is_unopened && !(0..self.names.len()).any(|other| waits(&other)) {
-            let begun = Listening::begin(&self.names[index], self.operand(index))?;
+            let begun = Listening::begin(&self.names[index], self.operand(index), shared)?;
             if let Some(listening) = begun {
                 self.states[index] = State::Listening(listening);
             }
@@ -149,18 +154,23 @@ impl<'a> Opening<'a> {
         Ok(())
     }
 
-    fn attempt(&mut self, index: usize, open: Open<'_>) -> Result<(), Problem> {
+    fn attempt(
+        &mut self,
+        index: usize,
+        open: Open<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), Problem> {
         let is_last = self.missing() == 1;
         let operand = self.operand(index);
         let name = &self.names[index];
         let state = std::mem::replace(&mut self.states[index], State::Unopened);
         self.states[index] = match state {
             State::Open(opened) => State::Open(opened),
-            State::Listening(listening) => match listening.try_accept(operand)? {
+            State::Listening(listening) => match listening.try_accept(name, operand, shared)? {
                 Ok(opened) => State::Open(opened),
                 Err(listening) => State::Listening(listening),
             },
-            // An endpoint of the same name has the address.
+            // An endpoint of the same name has the listener.
             State::Unopened if Listening::is_one(name, self.side) => State::Unopened,
             State::Unopened => match open(name, operand.shown, is_last)? {
                 Some(opened) => State::Open(opened),

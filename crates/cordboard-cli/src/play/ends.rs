@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::report::Which;
-use crate::endpoint::{self, Existing, Name, Opened};
+use crate::endpoint::{self, Existing, Name, Opened, Shared};
 use crate::flags::Play;
 use crate::output;
 use crate::problem::{Action, Problem, operand_of, request_refused};
@@ -43,15 +43,19 @@ impl Ends {
         let video_to = parse(&flags.video_to, Side::Sink).map_err(of(Which::Video))?;
         let list = flags.lateness.as_ref().map(|list| parse(list, Side::Sink));
         let list = list.transpose().map_err(|problem| (None, problem))?;
-        let source = |name, shown: &OsString| endpoint::source(name, &shown.to_string_lossy());
+        let names: Vec<Name> = [audio_to, video_to].into_iter().chain(list).collect();
+        let mut shared = Shared::by([&audio, &video].into_iter().chain(&names));
+        let mut source = |name, shown: &OsString| {
+            endpoint::source_sharing(name, &shown.to_string_lossy(), &mut shared)
+        };
         let audio = source(&audio, &flags.audio).map_err(of(Which::Audio))?;
         let video = source(&video, &flags.video).map_err(of(Which::Video))?;
-        let names: Vec<Name> = [audio_to, video_to].into_iter().chain(list).collect();
         let operands = [&flags.audio_to, &flags.video_to].into_iter();
         let shown: Vec<String> = (operands.chain(&flags.lateness))
             .map(|operand| operand.to_string_lossy().into_owned())
             .collect();
-        let sinks = endpoint::sinks(&names, &shown, Existing::Replace).map_err(|failed| {
+        let sinks = endpoint::sinks(&names, &shown, Existing::Replace, &mut shared);
+        let sinks = sinks.map_err(|failed| {
             let which = [Which::Audio, Which::Video].get(failed.index).copied();
             (which, endpoint::leaving(failed.problem, failed.opened))
         })?;

@@ -1,6 +1,9 @@
 //! Two sockets for one name: a bound socket keeps its file, whatever its state.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
@@ -301,4 +304,94 @@ fn a_new_file_behind_a_symlink_is_a_sink_of_a_listener() {
     drop(peer);
     end(child).ok();
     assert_eq!(read(dir.path().join("new")), b"stream");
+}
+
+/// An address of the loopback device that no other test uses.
+fn own_address() -> SocketAddrV4 {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    let listener = TcpListener::bind((Ipv4Addr::new(127, a | 1, b, c), 0)).unwrap();
+    match listener.local_addr().unwrap() {
+        std::net::SocketAddr::V4(address) => address,
+        std::net::SocketAddr::V6(_) => unreachable!(),
+    }
+}
+
+/// Whether a socket listens there (`TCP_LISTEN` is 0A, Documentation/networking/proc_net_tcp.rst).
+fn listens(at: SocketAddrV4) -> bool {
+    let number = u32::from_ne_bytes(at.ip().octets());
+    let local = format!("{number:08X}:{:04X}", at.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(1) == Some(&&*local) && fields.get(3) == Some(&"0A")
+    })
+}
+
+/// Starts the command, and connects two peers to it before it accepts the first.
+fn before_it_accepts(
+    args: &[&str],
+    is_up: impl Fn() -> bool,
+    connect: impl Fn() -> OwnedFd,
+) -> (Owned, [File; 2]) {
+    let child = start(args);
+    until("a listener", || is_up().then_some(()));
+    signal(child.id(), rustix::process::Signal::STOP);
+    assert!(next_of(child.id()).stopped());
+    let peers = [File::from(connect()), File::from(connect())];
+    (child, peers)
+}
+
+/// A listener that is closed resets the connections in its queue.
+#[test]
+fn peers_that_connect_together_reach_endpoints_of_one_address() {
+    let dir = dir();
+    let source = file(&dir, "source", b"stream");
+    let (path, address) = (dir.path().join("s"), own_address());
+    for tcp in [false, true] {
+        let name = match tcp {
+            true => format!("tcp-listen:{address}"),
+            false => format!("unix-listen:{}", path.display()),
+        };
+        let together = |args: &[&str]| {
+            let is_up = || match tcp {
+                true => listens(address),
+                false => is_up(&path, "unix-listen"),
+            };
+            before_it_accepts(args, is_up, || match tcp {
+                true => TcpStream::connect(address).unwrap().into(),
+                false => UnixStream::connect(&path).unwrap().into(),
+            })
+        };
+        let resume = |child: &Owned| signal(child.id(), rustix::process::Signal::CONT);
+        let (child, peers) = together(&[&name, &name, "-", "--fan-in", "line"]);
+        for (mut peer, line) in peers.into_iter().zip([b"one\n", b"two\n"]) {
+            peer.write_all(line).unwrap();
+        }
+        resume(&child);
+        let run = end(child);
+        let all = String::from_utf8(run.ok().stdout().to_vec()).unwrap();
+        let mut lines: Vec<&str> = all.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["one", "two"], "{name}");
+
+        let (child, peers) = together(&[source.to_str().unwrap(), &name, &name]);
+        resume(&child);
+        for mut peer in peers {
+            let mut got = Vec::new();
+            peer.read_to_end(&mut got).unwrap();
+            assert_eq!(got, b"stream", "{name}");
+        }
+        end(child).ok();
+
+        // The first is the peer of the source.
+        let (child, [mut from, mut to]) = together(&[&name, &name]);
+        from.write_all(b"stream").unwrap();
+        drop(from);
+        resume(&child);
+        let mut got = Vec::new();
+        to.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"stream", "{name}");
+        end(child).ok();
+        assert!(!path.exists(), "{name}");
+    }
 }

@@ -146,10 +146,10 @@ fn announce(host: &Host, socket: &OwnedFd) {
     }
 }
 
-/// Makes a listener for one connection.
-pub fn listen(host: &Host, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
+/// Makes a listener for this number of connections.
+pub fn listen(host: &Host, backlog: i32, operand: Operand<'_>) -> Result<OwnedFd, Problem> {
     let listener = bind(host, SocketType::STREAM, operand)?;
-    rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;
+    rustix::net::listen(&listener, backlog).map_err(|e| operand.problem(e, Action::Listen))?;
     announce(host, &listener);
     Ok(listener)
 }

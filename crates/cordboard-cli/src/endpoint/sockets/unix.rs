@@ -123,13 +123,14 @@ pub fn bind(
     Ok((ours, SocketFile::new(path)))
 }
 
-/// Makes a listener for one connection.
+/// Makes a listener for this number of connections.
 pub fn listen(
     path: &Path,
     kind: SocketType,
+    backlog: i32,
     operand: Operand<'_>,
 ) -> Result<(OwnedFd, Option<SocketFile>), Problem> {
     let (listener, file) = bind(path, kind, operand)?;
-    rustix::net::listen(&listener, 1).map_err(|e| operand.problem(e, Action::Listen))?;
+    rustix::net::listen(&listener, backlog).map_err(|e| operand.problem(e, Action::Listen))?;
     Ok((listener, file))
 }
