@@ -69,14 +69,14 @@ const SCHEMES: [&str; 11] = [
 ];
 
 impl Name {
-    /// Whether both name one local address, which only one socket can have. With port 0, each
-    /// gets an address of its own.
+    /// Whether both name one local address, whose listener accepts a connection for each. With
+    /// port 0, each gets an address of its own. A datagram socket has one peer.
     pub fn is_same_address(&self, other: &Name) -> bool {
         match (self, other) {
-            (Name::TcpListen(one), Name::TcpListen(two))
-            | (Name::UdpListen(one), Name::UdpListen(two)) => {
+            (Name::TcpListen(one), Name::TcpListen(two)) => {
                 one.port != 0 && (&one.host, one.port) == (&two.host, two.port)
             }
+            (Name::UdpListen(_), _) => false,
             (one, two) => one == two,
         }
     }

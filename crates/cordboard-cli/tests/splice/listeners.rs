@@ -395,3 +395,13 @@ fn peers_that_connect_together_reach_endpoints_of_one_address() {
         assert!(!path.exists(), "{name}");
     }
 }
+
+/// A datagram socket keeps its address when it has its peer, so a second one cannot be bound.
+#[test]
+fn a_second_sink_of_one_address_of_datagrams_is_refused_at_once() {
+    let dir = dir();
+    let source = file(&dir, "source", b"datagram");
+    let name = format!("udp-listen:{}", own_address());
+    let run = end(start(&[source.to_str().unwrap(), &name, &name]));
+    run.fails(1, &["Address already in use (EADDRINUSE)", "sink"]);
+}
