@@ -256,15 +256,22 @@ fn by_path(
     Ok(with(fd, None, ""))
 }
 
+/// The number of symlinks that the kernel follows (`MAXSYMLINKS`, include/linux/namei.h).
+const MOST_SYMLINKS: usize = 40;
+
 /// Resolves the symlinks of a path whose last component may not exist.
 pub fn resolve_symlinks(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
     }
-    match (path.parent(), path.read_link()) {
-        (Some(parent), Ok(target)) => parent.join(target),
-        _ => path.to_owned(),
+    let mut path = path.to_owned();
+    for _ in 0..MOST_SYMLINKS {
+        match (path.parent(), path.read_link()) {
+            (Some(parent), Ok(target)) => path = parent.join(target),
+            _ => break,
+        }
     }
+    path
 }
 
 /// Makes an unnamed file on the file system of the sink.
@@ -308,4 +315,30 @@ fn unnamed_file(
         );
         Problem::refused(shown, operand.side, errno.into(), text)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_new_file_is_found_behind_several_symlinks() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["a", "b"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        symlink("a/second", at("first")).unwrap();
+        symlink("../third", at("a/second")).unwrap();
+        symlink(at("b/new"), at("third")).unwrap();
+        assert_eq!(resolve_symlinks(&at("first")), at("b/new"));
+        std::fs::write(at("b/new"), b"").unwrap();
+        let real = at("b/new").canonicalize().unwrap();
+        assert_eq!(resolve_symlinks(&at("first")), real);
+        // A loop.
+        symlink("loop", at("loop")).unwrap();
+        assert_eq!(resolve_symlinks(&at("loop")), at("loop"));
+    }
 }
