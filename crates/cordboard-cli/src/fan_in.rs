@@ -135,9 +135,22 @@ fn fan_in(flags: &Splice, session: &mut Session) -> Result<(), Problem> {
     }
     // A sink that has failed was reported.
     if outcome.sink.ended != Ended::Error {
-        end(flags, session, sink, outcome.sink.ended)?;
+        let ended = (outcome.ended, outcome.sink.ended);
+        end(flags, session, sink, ending(ended, outcome.stranded, turn))?;
     }
     Ok(())
+}
+
+/// The ending that determines how long the peer of the sink is waited for: that of the fan-in, or
+/// that of the transfer to the sink, which ends with its channel.
+fn ending((all, sink): (Ended, Ended), stranded: u64, turn: Turn) -> Ended {
+    match (all, turn) {
+        // The last records may have been sent only now: the peer has the same time to acknowledge
+        // them as at the end of the sources.
+        (Ended::Idle, Turn::ByRecord { .. }) if stranded == 0 => sink,
+        (Ended::Idle, _) => Ended::Idle,
+        _ => sink,
+    }
 }
 
 /// The problem of a refused request. `sources` returns the name of a source by its index.
@@ -293,6 +306,32 @@ fn report(
                 source.shown,
                 units::number_of(report.divided, "record")
             ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_peer_is_waited_for_after_an_idle_end_without_new_bytes() {
+        let lines = Turn::ByRecord { delimiter: b'\n' };
+        let turns = Turn::ByTurn { bytes: 1 };
+        let idle = (Ended::Idle, Ended::Eof);
+        for turn in [turns, Turn::ByDatagram] {
+            assert_eq!(ending(idle, 0, turn), Ended::Idle);
+        }
+        // The parts of lines are written at the end.
+        assert_eq!(ending(idle, 0, lines), Ended::Eof);
+        // The sink has taken nothing for the whole time.
+        assert_eq!(
+            ending((Ended::Idle, Ended::Cancelled), 1, lines),
+            Ended::Idle
+        );
+        for turn in [turns, lines] {
+            assert_eq!(ending((Ended::Eof, Ended::Eof), 0, turn), Ended::Eof);
+            assert_eq!(ending((Ended::Error, Ended::Eof), 1, turn), Ended::Eof);
         }
     }
 }
