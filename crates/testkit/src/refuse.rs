@@ -8,6 +8,9 @@ use std::io;
 /// on some.
 pub const CACHESTAT: libc::c_long = 451;
 
+/// `faccessat2(2)`: the same number on every architecture; the libc crate has it on some.
+pub const FACCESSAT2: libc::c_long = 439;
+
 /// `fcntl(2)`, as the C library makes it.
 #[cfg(target_pointer_width = "64")]
 pub const FCNTL: libc::c_long = libc::SYS_fcntl;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use cordboard::plan::plan;
 use cordboard::{Refusal, Request, Side};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Stat};
+use rustix::fs::{Access, FileType, Stat};
 use rustix::io::Errno;
 
 use super::name::Name;
@@ -16,7 +16,7 @@ use super::opened::{Existing, check_sparse};
 use super::preview::{EmptyFile, Preview, opening_does_something, preview, resolve_symlinks};
 use super::sockets::Operand;
 use super::standard::open_problem;
-use crate::files::{directory_of, kind};
+use crate::files::{check_access, directory_of, kind};
 use crate::problem::{Action, Problem, operand_of, request_refused};
 use crate::signals::retry;
 
@@ -162,14 +162,5 @@ fn examine_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result
             }
         }
         Err(errno) => Err(open_problem(path, operand.shown, operand.side, errno)),
-    }
-}
-
-/// Other errors than those of permissions do not show that open(2) fails.
-fn check_access(path: &Path, access: Access) -> Result<(), Errno> {
-    let checked = retry(|| rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS));
-    match checked {
-        Err(errno @ (Errno::ACCESS | Errno::ROFS)) => Err(errno),
-        _ => Ok(()),
     }
 }

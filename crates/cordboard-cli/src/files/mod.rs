@@ -1,11 +1,13 @@
 //! Files by name: existence, status, and removal of what this process made.
 
+mod access;
 mod exists;
 mod removal;
 mod replacement;
 mod socket_file;
 mod stat;
 
+pub use access::check_access;
 pub use exists::{if_exists, if_reachable};
 pub use removal::{Id, Removal, id, leftover, remove, remove_unused};
 pub use replacement::{Replacement, replace_symlink};

@@ -1,9 +1,10 @@
 //! Connections if a filter refuses the calls to wait with.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt;
 
-use testkit::refuse::{POLL, PPOLL, refuse};
+use testkit::refuse::{FACCESSAT2, POLL, PPOLL, refuse};
 
 use super::common::*;
 use super::{address, start};
@@ -46,4 +47,49 @@ fn a_peer_is_known_without_recvfrom() {
         let n = peer.recv(&mut got).unwrap();
         assert_eq!(&got[..n], b"datagram", "{errno}");
     }
+}
+
+/// The filters of older containers do not know the call.
+#[test]
+fn sinks_that_are_examined_need_no_faccessat2() {
+    let dir = dir();
+    let source = file(&dir, "source", b"stream");
+    let (mut master, terminal) = terminal_of(80);
+    let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
+    let name = name.to_str().unwrap();
+    let with_fifo = dir.path().join("fifo");
+    let with_fifo = fifo(&with_fifo);
+    for errno in ERRNOS {
+        let filtered = |args: &[&str]| {
+            apart(|| {
+                refuse(&[FACCESSAT2], errno);
+                piped(cordboard().args(args))
+            })
+        };
+        end(filtered(&["splice", source.to_str().unwrap(), name])).ok();
+        let mut got = [0; 6];
+        master.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"stream", "{errno}");
+        let explained = end(filtered(&["explain", source.to_str().unwrap(), name]));
+        let text = String::from_utf8(explained.ok().stdout().to_vec()).unwrap();
+        assert!(text.contains("terminal"), "{errno}: {text}");
+
+        for sink in ["new", "existing"] {
+            let sink = dir.path().join(sink);
+            if sink.ends_with("existing") {
+                std::fs::write(&sink, b"longer than the stream").unwrap();
+            }
+            let child = filtered(&["splice", with_fifo, sink.to_str().unwrap()]);
+            // ENXIO without a reader.
+            let mut options = std::fs::File::options();
+            let writer = options.write(true).custom_flags(libc::O_NONBLOCK);
+            let mut writer = until("a reader", || writer.open(with_fifo).ok());
+            writer.write_all(b"stream").unwrap();
+            drop(writer);
+            end(child).ok();
+            assert_eq!(read(&sink), b"stream", "{errno}");
+            std::fs::remove_file(&sink).unwrap();
+        }
+    }
+    drop(terminal);
 }

@@ -12,6 +12,7 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("copy_file_range", libc::SYS_copy_file_range),
     ("epoll_pwait2", libc::SYS_epoll_pwait2),
     ("eventfd2", libc::SYS_eventfd2),
+    ("faccessat2", testkit::refuse::FACCESSAT2),
     ("fadvise64", libc::SYS_fadvise64),
     ("fallocate", libc::SYS_fallocate),
     ("io_uring_enter", libc::SYS_io_uring_enter),

@@ -8,8 +8,10 @@ use std::path::Path;
 
 use cordboard::endpoint::Facts;
 use cordboard::{Kind, Side};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, major, minor};
+use rustix::fs::{Access, FileType, Mode, OFlags, Stat, major, minor};
 use rustix::io::Errno;
+
+use crate::files::check_access;
 
 /// `/dev/null`, `/dev/zero` and similar devices (Documentation/admin-guide/
 /// devices.txt): opening them has no effect.
@@ -30,13 +32,13 @@ pub fn opening_does_something(stat: &Stat) -> bool {
 ///
 /// # Errors
 ///
-/// Also those of opening the device itself: `EACCES`, `EROFS`.
+/// Also those of opening the device itself, as far as they are known: `EACCES`, `EROFS`, `EPERM`.
 pub fn name_only(path: &Path, side: Side) -> Result<OwnedFd, Errno> {
     let access = match side {
         Side::Source => Access::READ_OK,
         Side::Sink => Access::WRITE_OK,
     };
-    rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS)?;
+    check_access(path, access)?;
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
