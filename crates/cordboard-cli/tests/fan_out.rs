@@ -281,6 +281,35 @@ fn files_that_stay_empty_are_removed_after_a_failure() {
     assert!(!path("a").exists() && !path("b").exists());
 }
 
+/// A close with unread bytes would be a reset, which discards what the peer has not acknowledged.
+#[test]
+fn a_detached_peer_that_was_not_read_gets_every_counted_byte() {
+    let dir = dir();
+    let second = dir.path().join("fifo");
+    let second = fifo(&second);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // Inherited by the connection.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 16384).unwrap();
+    let name = format!("tcp:{}", listener.local_addr().unwrap());
+    let child = piped(
+        cordboard()
+            .args(["splice", "/dev/zero", &name, second])
+            .args(["--size", "100M", "--on-slow", "detach", "--json"]),
+    );
+    let (mut peer, _) = listener.accept().unwrap();
+    send_unread(&mut peer);
+    // Nothing moves before the FIFO has a reader.
+    let mut reader = File::open(second).unwrap();
+    let read = std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+    assert_eq!(read, 100 << 20);
+    let run = end(child);
+    run.fails(1, &["detached"]);
+    let written = run.json()["sinks"][0]["written"].as_u64().unwrap();
+    let mut got = Vec::new();
+    peer.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len() as u64, written);
+}
+
 /// The terminal would take U+009B for the start of an escape sequence.
 #[test]
 fn names_in_the_report_do_not_affect_a_terminal() {

@@ -105,8 +105,10 @@ impl Listening {
         if stream == StreamKind::Tcp {
             net::send_at_once(&connection);
         }
-        let mut opened = Opened::owned(connection, operand.shown);
-        opened.stream = Some(stream).filter(|_| operand.side == Side::Sink);
+        let opened = match operand.side {
+            Side::Source => Opened::owned(connection, operand.shown),
+            Side::Sink => Opened::connection(connection, operand.shown, stream),
+        };
         shared.leave(name, self);
         Ok(Ok(opened))
     }

@@ -309,9 +309,10 @@ fn open_either(name: &Name, operand: Operand<'_>, shared: &mut Shared) -> Result
             unreachable!("its peer was waited for")
         }
     };
-    let mut opened = Opened::owned(fd, operand.shown);
-    opened.stream = stream.filter(|_| operand.side == Side::Sink);
-    Ok(opened)
+    Ok(match (stream, operand.side) {
+        (Some(stream), Side::Sink) => Opened::connection(fd, operand.shown, stream),
+        _ => Opened::owned(fd, operand.shown),
+    })
 }
 
 fn standard_stream(operand: Operand<'_>) -> Result<Opened, Problem> {

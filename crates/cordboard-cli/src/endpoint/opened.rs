@@ -44,7 +44,7 @@ pub struct Opened {
     pub replace: bool,
     /// It has no contents, as far as is known: a server may have some by now.
     pub(super) seems_empty: bool,
-    pub(super) stream: Option<StreamKind>,
+    stream: Option<StreamKind>,
     /// This direction of the connection was shut down.
     ended: bool,
 }
@@ -60,13 +60,24 @@ pub enum StreamKind {
 
 enum Descriptor {
     Owned(OwnedFd),
+    Connection(Connection),
     Inherited(BorrowedFd<'static>),
+}
+
+/// A sink that is a stream socket. However its transfer ends, the peer gets the bytes that were
+/// written: see [`linger::end`].
+struct Connection(OwnedFd);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        linger::end(self.0.as_fd());
+    }
 }
 
 impl AsFd for Opened {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.descriptor {
-            Descriptor::Owned(fd) => fd.as_fd(),
+            Descriptor::Owned(fd) | Descriptor::Connection(Connection(fd)) => fd.as_fd(),
             Descriptor::Inherited(fd) => *fd,
         }
     }
@@ -76,6 +87,13 @@ impl Opened {
     /// A descriptor that this process has opened.
     pub fn owned(fd: OwnedFd, shown: &str) -> Opened {
         Opened::new(Descriptor::Owned(fd), shown)
+    }
+
+    /// A sink that is a stream socket, which this process has opened.
+    pub(super) fn connection(fd: OwnedFd, shown: &str, stream: StreamKind) -> Opened {
+        let mut opened = Opened::new(Descriptor::Connection(Connection(fd)), shown);
+        opened.stream = Some(stream);
+        opened
     }
 
     /// A descriptor that this process was started with.
@@ -140,7 +158,7 @@ impl Opened {
     /// the same error.
     pub fn close(self) -> Result<(), Problem> {
         let asked = match self.descriptor {
-            Descriptor::Owned(_) => Ok(()),
+            Descriptor::Owned(_) | Descriptor::Connection(_) => Ok(()),
             Descriptor::Inherited(_) => self.close_duplicate(),
         };
         let Opened {
@@ -152,7 +170,7 @@ impl Opened {
         drop(socket_file);
         let done = match descriptor {
             Descriptor::Owned(fd) => close(fd),
-            Descriptor::Inherited(_) => asked,
+            Descriptor::Connection(_) | Descriptor::Inherited(_) => asked,
         };
         done.map_err(|errno| Problem::closing(shown, errno))
     }
@@ -189,7 +207,7 @@ impl Opened {
 
     /// Whether this process has opened it, so that no other uses its position.
     pub fn is_owned(&self) -> bool {
-        matches!(self.descriptor, Descriptor::Owned(_))
+        !matches!(self.descriptor, Descriptor::Inherited(_))
     }
 
     /// Ends the writing: the reader sees the end now. Returns a connection that

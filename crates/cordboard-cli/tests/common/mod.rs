@@ -319,3 +319,12 @@ pub fn more(master: &mut std::fs::File, screen: &mut String) -> bool {
     *screen += std::str::from_utf8(&piece[..n]).unwrap();
     n > 0
 }
+
+/// Sends bytes that the command does not read. On return they have arrived.
+pub fn send_unread(peer: &mut std::net::TcpStream) {
+    use std::os::fd::AsFd;
+    peer.write_all(b"greeting").unwrap();
+    until("an acknowledgement", || {
+        (testkit::stalled::untaken(peer.as_fd()) == 0).then_some(())
+    });
+}

@@ -1,7 +1,10 @@
 //! Peers that do not exist, or leave.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
 use crate::common::*;
@@ -264,4 +267,40 @@ fn a_peer_that_has_gone_before_anything_was_sent() {
     let run = end(child);
     run.fails(1, &[" at the sink"]);
     assert_eq!(run.json()["failed"], "sink");
+}
+
+/// A close with unread bytes would be a reset.
+#[test]
+fn a_peer_that_was_not_read_sees_the_end_after_a_signal() {
+    let dir = dir();
+    let path = dir.path().join("s");
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let unix = UnixListener::bind(&path).unwrap();
+    let names = [
+        format!("tcp:{}", tcp.local_addr().unwrap()),
+        format!("unix:{}", path.display()),
+    ];
+    for name in names {
+        let mut child = piped(cordboard().args(["splice", "-", &name]));
+        let stdin = child.stdin.as_mut().unwrap();
+        stdin.write_all(b"stream").unwrap();
+        let mut peer = if name.starts_with("tcp") {
+            let (mut peer, _) = tcp.accept().unwrap();
+            send_unread(&mut peer);
+            File::from(OwnedFd::from(peer))
+        } else {
+            let mut peer = File::from(OwnedFd::from(unix.accept().unwrap().0));
+            peer.write_all(b"greeting").unwrap();
+            peer
+        };
+        peer.read_exact(&mut [0; 6]).unwrap();
+        signal(child.id(), rustix::process::Signal::TERM);
+        // Standard input stays open until the end.
+        until("the end", || child.try_wait().unwrap());
+        let run = end(child);
+        assert_eq!(run.code(), 143, "{name}: {}", run.stderr());
+        let mut rest = Vec::new();
+        peer.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"", "{name}");
+    }
 }

@@ -60,6 +60,19 @@ pub fn finish(
     })
 }
 
+/// Shuts down this direction of a connection that is closed next, and discards what the peer has
+/// sent by now: the close then sends a FIN. Does not wait, so a peer that sends more may still be
+/// sent a RST.
+pub fn end(socket: BorrowedFd<'_>) {
+    let _ = shutdown(socket, Shutdown::Write);
+    // More than a receive buffer has (`net.ipv4.tcp_rmem`: 6 MiB by default).
+    for _ in 0..64 {
+        if !matches!(discard(socket), Discarded::Some) {
+            return;
+        }
+    }
+}
+
 /// As [`finish`]. `look` waits for one of the descriptors, at most for the given time, and
 /// returns how long it waited.
 fn until_all_acknowledged(
@@ -77,8 +90,7 @@ fn until_all_acknowledged(
             endings.push((index, Ending::begin(socket, connection.ended, limit)));
         } else {
             // The bytes sent to a UNIX socket are in the peer's queue at once.
-            let _ = shutdown(socket, Shutdown::Write);
-            discard(socket);
+            end(socket);
         }
     }
     loop {
@@ -184,7 +196,7 @@ impl<'a> Ending<'a> {
         // The FIN counts as one byte.
         let bytes = u64::try_from(self.left - i32::from(self.ended)).unwrap_or(0);
         State::Ended(match (&peer, broken) {
-            (Discarded::Nothing, _) if self.left == 0 => Delivery::Acknowledged,
+            (Discarded::Nothing | Discarded::Some, _) if self.left == 0 => Delivery::Acknowledged,
             (Discarded::Closed | Discarded::Broken(_), _) if bytes == 0 => Delivery::Acknowledged,
             (Discarded::Broken(errno), _) => Delivery::Broken(*errno),
             // After the peer's FIN, recv(2) does not report later errors
@@ -216,7 +228,10 @@ fn broken(socket: BorrowedFd<'_>) -> Option<Errno> {
 }
 
 enum Discarded {
+    /// There is nothing more to read.
     Nothing,
+    /// The limit was reached.
+    Some,
     Closed,
     Broken(Errno),
 }
@@ -232,7 +247,7 @@ fn discard(socket: BorrowedFd<'_>) -> Discarded {
             Err(errno) => return Discarded::Broken(errno),
         }
     }
-    Discarded::Nothing
+    Discarded::Some
 }
 
 #[cfg(test)]
