@@ -1,18 +1,18 @@
 //! An endpoint that is open.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use cordboard::{Ended, Errno, Request, Side, Sparse};
-use rustix::fs::{CWD, FileType, OFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 
 use super::sockets::linger::{self, Delivery};
 use super::sockets::unix::SocketFile;
-use crate::files::{leftover, remove_unused};
+use crate::files::{id, is_pseudo, leftover, remove_unused};
 use crate::problem::{Action, Problem, print_leftover};
 use crate::signals::{check_stop, retry};
-use crate::sys::close;
+use crate::sys::{close, put_in_place};
 
 /// How many times a duplicate is closed if a signal interrupts each close.
 const ASKS: usize = 4;
@@ -281,11 +281,32 @@ fn unless_interrupted<T: Default>(closed: Result<T, Problem>) -> Result<T, Probl
 /// Truncates a file. One that seems empty is truncated too, as by `O_TRUNC`:
 /// the kernel may have cached its size from before another process wrote to it
 /// on the server. If that is refused, it is taken for empty.
+///
+/// Some pseudo files replace their contents only if they are opened with `O_TRUNC`, whatever
+/// ftruncate(2) returns: control files of tracefs (`tracing_open`, kernel/trace/trace.c,
+/// `probes_open`, trace_kprobe.c). Their size is always 0.
 pub fn truncate(file: BorrowedFd<'_>, seems_empty: bool) -> rustix::io::Result<()> {
+    if seems_empty && is_pseudo(file) && open_truncated(file).is_ok() {
+        return Ok(());
+    }
     match retry(|| rustix::fs::ftruncate(file, 0)) {
         Err(errno) if seems_empty && errno != rustix::io::Errno::INTR => Ok(()),
         done => done,
     }
+}
+
+/// Opens a file again with `O_TRUNC`, in the place of this descriptor. Needs procfs.
+fn open_truncated(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if id(&retry(|| rustix::fs::stat(&path))?) != id(&cordboard::fstat(file)?) {
+        return Err(rustix::io::Errno::NOENT);
+    }
+    let mode = rustix::fs::fcntl_getfl(file)? & OFlags::RWMODE;
+    let flags = mode | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let again = retry(|| rustix::fs::open(&path, flags, Mode::empty()))?;
+    // A list that was opened for writing takes effect when it is closed, so the first one is
+    // closed before anything is written (`ftrace_regex_release`, kernel/trace/ftrace.c).
+    put_in_place(file, again)
 }
 
 /// Refuses `--sparse always` for a file that is open for appending, in which no

@@ -45,6 +45,15 @@ pub fn close(fd: OwnedFd) -> Result<(), rustix::io::Errno> {
     }
 }
 
+/// Puts this file in the place of the one that the descriptor has, which is closed.
+pub fn put_in_place(of: BorrowedFd<'_>, file: OwnedFd) -> Result<(), rustix::io::Errno> {
+    // SAFETY: the number is open, and stays so: its owner closes it.
+    match unsafe { libc::dup3(file.as_raw_fd(), of.as_raw_fd(), libc::O_CLOEXEC) } {
+        number if number < 0 => Err(super::last_errno()),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the events that a descriptor shows at this moment.
 pub fn shown_now(fd: BorrowedFd<'_>, events: PollFlags) -> rustix::io::Result<PollFlags> {
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];

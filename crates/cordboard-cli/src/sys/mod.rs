@@ -10,7 +10,9 @@ mod process;
 mod signals;
 mod time;
 
-pub use descriptors::{close, descriptor_flags, inherited, leave_descriptors, shown_now, unsent};
+pub use descriptors::{
+    close, descriptor_flags, inherited, leave_descriptors, put_in_place, shown_now, unsent,
+};
 pub use lease::WriteLease;
 pub use limits::{addresses_left, most_descriptors, share_one_heap};
 pub use loop_device::backing_file;

@@ -1,6 +1,6 @@
 //! Devices as sources, and a device that fails below a file system.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -298,5 +298,47 @@ fn a_new_file_is_written_by_sendfile_if_read_write_is_not_allowed() {
         run(command.args(["copy", paths]).args([&from, &to])).ok();
         assert!(std::fs::read(&to).unwrap() == bytes(100_000), "{paths}");
         std::fs::remove_file(&to).unwrap();
+    }
+}
+
+/// A buffer of the tracer of its own, which is removed at the end.
+struct Instance(PathBuf);
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// ftruncate(2) of these files has no effect.
+#[test]
+fn a_control_file_of_the_tracer_is_replaced() {
+    let dir = dir();
+    let at = dir.path().join("t");
+    let Some(_mounted) = mounted::Mounted::new(&["-t", "tracefs", "none"], &at) else {
+        return;
+    };
+    let instance = at.join(format!("instances/cordboard-{}", std::process::id()));
+    if std::fs::create_dir(&instance).is_err() {
+        return testkit::skip::here("no instances of the tracer here");
+    }
+    let instance = Instance(instance);
+    // No event is enabled that it restricts.
+    let pids = instance.0.join("set_event_pid");
+    if std::fs::write(&pids, b"1").is_err() {
+        return testkit::skip::here("no events of the tracer here");
+    }
+    for command in ["splice", "copy"] {
+        for (pid, append, expected) in [("2\n", false, "2\n"), ("3\n", true, "2\n3\n")] {
+            let source = file(&dir, "source", pid.as_bytes());
+            let mut run_ = cordboard();
+            run_.arg(command).args([&source, &pids]);
+            if append {
+                run_.arg("--append");
+            }
+            run(&mut run_).ok();
+            let text = std::fs::read_to_string(&pids).unwrap();
+            assert_eq!(text, expected, "{command}");
+        }
     }
 }
