@@ -6,7 +6,7 @@ use cordboard::endpoint::Facts;
 use cordboard::plan::plan;
 use cordboard::{Endpoint, Side, Tune};
 
-use crate::endpoint::{self, EmptyFile, Existing, Preview};
+use crate::endpoint::{self, Existing, Preview, StandIn};
 use crate::flags::Explain;
 use crate::output::{one_line, one_line_json};
 use crate::problem::{Problem, request_refused};
@@ -28,12 +28,17 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
         &source_name,
         &shown,
         Side::Source,
-        (Existing::Keep, EmptyFile::Named),
+        (Existing::Keep, StandIn::Described),
     )?;
     let shown = flags.sink.to_string_lossy();
     let existing = request::existing(&flags.writing);
-    let sink = endpoint::preview(&sink_name, &shown, Side::Sink, (existing, EmptyFile::Named))?;
-    endpoint::check_sparse(sink.itself(), &sink.shown, &request)?;
+    let sink = endpoint::preview(
+        &sink_name,
+        &shown,
+        Side::Sink,
+        (existing, StandIn::Described),
+    )?;
+    sink.check_sparse(&request)?;
     if sink.is_replaced() {
         endpoint::check_same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
     }

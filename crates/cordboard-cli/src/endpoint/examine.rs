@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use super::name::Name;
 use super::open::{check_appendable, check_has_offsets, look_up, sink, sink_operand};
-use super::opened::{Existing, check_sparse};
-use super::preview::{EmptyFile, Preview, opening_does_something, preview, resolve_symlinks};
+use super::opened::Existing;
+use super::preview::{Preview, StandIn, opening_does_something, preview, resolve_symlinks};
 use super::sockets::Operand;
 use super::standard::open_problem;
 use crate::files::{check_access, directory_of, kind};
@@ -35,7 +35,7 @@ pub fn examine(
         return Ok(());
     }
     let stand_in =
-        |(name, shown): End<'_>, side| preview(name, shown, side, (existing, EmptyFile::InMemory));
+        |(name, shown): End<'_>, side| preview(name, shown, side, (existing, StandIn::InMemory));
     let (mut from, mut to) = (Vec::new(), Vec::new());
     for source in sources {
         let (shown, side) = (source.1, Side::Source);
@@ -51,7 +51,7 @@ pub fn examine(
         examine_sink(sink.0, sink.1, existing)?;
         match (stand_in(*sink, Side::Sink), sink.0) {
             (Ok(preview), _) => {
-                check_sparse(preview.itself(), &preview.shown, request)?;
+                preview.check_sparse(request)?;
                 to.push(preview);
             }
             (Err(problem), Name::Path(path)) if fails_to_open(path, &problem) => {
@@ -62,6 +62,23 @@ pub fn examine(
     }
     if from.len() < sources.len() || to.len() < sinks.len() {
         return Ok(());
+    }
+    // The file in memory has another identity than the file that it stands for.
+    for (index, (name, shown)) in sinks.iter().enumerate() {
+        let others = to.iter().enumerate().filter(|(other, _)| *other != index);
+        let mut others = from.iter().chain(others.map(|(_, other)| other));
+        if to[index].is_stand_in() && others.any(|other| other.id() == to[index].id()) {
+            match (
+                preview(name, shown, Side::Sink, (existing, StandIn::Opened)),
+                name,
+            ) {
+                (Ok(opened), _) => to[index] = opened,
+                (Err(problem), Name::Path(path)) if fails_to_open(path, &problem) => {
+                    return Err(problem);
+                }
+                (Err(_), _) => return Ok(()),
+            }
+        }
     }
     match from.iter().chain(&to).all(Preview::is_open) {
         true => refuse(&from, &to),

@@ -28,7 +28,7 @@ pub use open::{
     without_offsets,
 };
 pub use opened::{Existing, Opened, check_sparse, truncate};
-pub use preview::{EmptyFile, Preview, preview};
+pub use preview::{Preview, StandIn, preview};
 pub use same_file::{check_same_file, same_file_problem};
 pub use several::{leaving, sinks, sources};
 pub use sockets::linger::until_acknowledged;

@@ -322,6 +322,14 @@ pub fn check_sparse(sink: BorrowedFd<'_>, shown: &str, request: &Request) -> Res
     if !file || !flags.contains(OFlags::APPEND) {
         return Ok(());
     }
+    refuse_sparse(shown, request)
+}
+
+/// Refuses `--sparse always` for a file that is, or would be, open for appending.
+pub fn refuse_sparse(shown: &str, request: &Request) -> Result<(), Problem> {
+    if request.sparse != Sparse::Always {
+        return Ok(());
+    }
     let text = "is open for appending, which excludes --sparse always";
     let problem = Problem::refused(shown, Side::Sink, Errno::EINVAL, text);
     Err(problem.help("nothing was written: omit --sparse always"))

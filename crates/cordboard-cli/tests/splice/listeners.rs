@@ -211,7 +211,7 @@ fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
     ];
     let socket = path("socket");
     let _socket = UnixListener::bind(&socket).unwrap();
-    let cases: [(&[&str], &str); 21] = [
+    let cases: [(&[&str], &str); 22] = [
         (&[&socket], "No such device or address (ENXIO)"),
         (&["/no/such/dir/out"], "No such file or directory (ENOENT)"),
         (&[folder], "Is a directory (EISDIR)"),
@@ -228,6 +228,7 @@ fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
         ),
         (&["-", "--buffer", "1M", "--sync"], "omit --sync"),
         (&["-", &file, "--sync"], "omit --sync"),
+        (&[&file, &file], "two sinks are the same file"),
         (
             &["/dev/null", "-", "--fan-in", "turn", "--sync"],
             "omit --sync",
@@ -404,4 +405,40 @@ fn a_second_sink_of_one_address_of_datagrams_is_refused_at_once() {
     let name = format!("udp-listen:{}", own_address());
     let run = end(start(&[source.to_str().unwrap(), &name, &name]));
     run.fails(1, &["Address already in use (EADDRINUSE)", "sink"]);
+}
+
+/// A program that waits for the end of a file's writers would take the old contents for new ones.
+#[test]
+fn a_program_that_watches_a_sink_is_not_woken_before_the_transfer() {
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+    let (dir, watched) = (dir(), dir());
+    let socket = dir.path().join("s");
+    let name = format!("unix-listen:{}", socket.display());
+    let at = |name: &str| watched.path().join(name).display().to_string();
+    for names in [&["existing"][..], &["new"], &["new", "existing"]] {
+        let sinks: Vec<String> = names.iter().map(|name| at(name)).collect();
+        std::fs::write(at("existing"), b"old contents").unwrap();
+        let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        add_watch(&events, watched.path(), WatchFlags::ALL_EVENTS).unwrap();
+        let mut args = vec![&*name];
+        args.extend(sinks.iter().map(|sink| &**sink));
+        let child = start(&args);
+        until("a listener", || is_up(&socket, "unix-listen").then_some(()));
+        let woken = rustix::io::read(&events, &mut [0; 4096]);
+        assert_eq!(woken, Err(rustix::io::Errno::AGAIN), "{names:?}");
+        let mut peer = UnixStream::connect(&socket).unwrap();
+        peer.write_all(b"stream").unwrap();
+        drop(peer);
+        end(child).ok();
+        for sink in &sinks {
+            assert_eq!(read(sink), b"stream", "{names:?}");
+            std::fs::remove_file(sink).unwrap();
+        }
+    }
+    std::fs::write(at("existing"), b"old contents").unwrap();
+    let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+    add_watch(&events, watched.path(), WatchFlags::CLOSE_WRITE).unwrap();
+    call(["explain", "/dev/null", &at("existing")]).ok();
+    let woken = rustix::io::read(&events, &mut [0; 4096]);
+    assert_eq!(woken, Err(rustix::io::Errno::AGAIN));
 }

@@ -5,4 +5,4 @@ mod device;
 mod open;
 
 pub use device::opening_does_something;
-pub use open::{EmptyFile, Preview, preview, resolve_symlinks};
+pub use open::{Preview, StandIn, preview, resolve_symlinks};

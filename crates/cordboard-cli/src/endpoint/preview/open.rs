@@ -7,25 +7,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use cordboard::endpoint::Facts;
-use cordboard::{Endpoint, Errno, Side};
-use rustix::fs::{AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags};
+use cordboard::{Endpoint, Errno, Request, Side};
+use rustix::fs::{Access, AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags};
 use rustix::net::SocketType;
 
 use super::device;
 use crate::endpoint::name::{Host, Name};
 use crate::endpoint::open;
-use crate::endpoint::opened::{Existing, Opened};
+use crate::endpoint::opened::{Existing, Opened, check_sparse, refuse_sparse};
 use crate::endpoint::sockets::{Operand, net, unix_socket};
 use crate::endpoint::standard;
-use crate::files::directory_of;
+use crate::files::{Id, check_access, directory_of, id};
 use crate::problem::{Action, Problem};
 
 /// A descriptor in an endpoint's place, and how it differs.
 pub struct Preview {
     fd: Fd,
-    /// The empty file that the transfer would find, if the endpoint would be
-    /// truncated.
-    emptied: Option<Emptied>,
+    /// It is a file that would be truncated.
+    emptied: bool,
     /// How it differs from the endpoint.
     pub note: &'static str,
     /// The transfer creates the endpoint: this is an empty file without a name.
@@ -35,15 +34,19 @@ pub struct Preview {
     /// It is inherited: its flags are worth reporting.
     pub given: bool,
     side: Side,
-    /// It is a device of this number, which was not opened.
-    unopened: Option<u64>,
+    unopened: Option<Unopened>,
+    /// The file that a file in memory stands for.
+    stands_for: Option<Id>,
 }
 
-enum Emptied {
-    /// An empty file of the same file system.
-    Like(OwnedFd),
-    /// The endpoint, taken for empty, if no file can be made there.
-    Itself,
+/// What was not opened as the transfer opens it: the descriptor is an `O_PATH` descriptor, or that
+/// of a reader.
+#[derive(Clone, Copy)]
+enum Unopened {
+    /// A device of this number.
+    Device(u64),
+    /// A file to write to. A program may watch for the end of its writers (`IN_CLOSE_WRITE`).
+    File { append: bool },
 }
 
 enum Fd {
@@ -67,15 +70,32 @@ impl Preview {
 
     /// The endpoint as the transfer would find it.
     pub fn found(&self) -> Result<Endpoint<'_>, Problem> {
-        match &self.emptied {
-            None => self.endpoint(),
-            Some(Emptied::Like(fd)) => self.probe(fd.as_fd()),
-            Some(Emptied::Itself) => {
-                let endpoint = self.endpoint()?;
-                let mut facts: Facts = *endpoint.facts();
-                (facts.size, facts.allocated) = (Some(0), Some(0));
-                Ok(endpoint.with_facts(facts))
-            }
+        let endpoint = self.endpoint()?;
+        if !self.emptied {
+            return Ok(endpoint);
+        }
+        let mut facts: Facts = *endpoint.facts();
+        (facts.size, facts.allocated) = (Some(0), Some(0));
+        Ok(endpoint.with_facts(facts))
+    }
+
+    /// The file that it is, or stands for, if it has one.
+    pub fn id(&self) -> Option<Id> {
+        self.stands_for
+            .or_else(|| cordboard::fstat(self.itself()).ok().as_ref().map(id))
+    }
+
+    /// Whether a file in memory stands for an existing one.
+    pub fn is_stand_in(&self) -> bool {
+        self.stands_for.is_some()
+    }
+
+    /// Refuses `--sparse always` for a file that would be open for appending.
+    pub fn check_sparse(&self, request: &Request) -> Result<(), Problem> {
+        match self.unopened {
+            Some(Unopened::File { append: true }) => refuse_sparse(&self.shown, request),
+            Some(_) => Ok(()),
+            None => check_sparse(self.itself(), &self.shown, request),
         }
     }
 
@@ -83,33 +103,41 @@ impl Preview {
         let endpoint = Endpoint::probe(fd).map_err(|errno| {
             Problem::refused(self.shown.as_str(), self.side, errno, errno.to_string())
         })?;
-        let Some(number) = self.unopened else {
-            return Ok(endpoint);
-        };
         let mut facts: Facts = *endpoint.facts();
-        device::complete(&mut facts, number, self.side);
+        match self.unopened {
+            None => return Ok(endpoint),
+            Some(Unopened::Device(number)) => device::complete(&mut facts, number, self.side),
+            Some(Unopened::File { append }) => {
+                (facts.readable, facts.writable) = (false, true);
+                (facts.append, facts.unpaged) = (append, false);
+                facts.position = Some(0);
+            }
+        }
         Ok(endpoint.with_facts(facts))
     }
 
     /// Whether a descriptor of the endpoint, or of what stands for it, is open for reading or
-    /// writing: it is not a device that was left alone.
+    /// writing.
     pub fn is_open(&self) -> bool {
         self.unopened.is_none()
     }
 
     /// Whether it is a file that would be truncated.
     pub fn is_replaced(&self) -> bool {
-        self.emptied.is_some()
+        self.emptied
     }
 }
 
-/// The place of an empty file on a file system without unnamed files.
+/// What stands for a sink that is a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum EmptyFile {
-    /// In the directory of the sink. Its name is removed at once.
-    Named,
-    /// In memory: no process that watches the directory is woken.
+pub enum StandIn {
+    /// What describes it best: the file if it exists, not open for writing, else an empty file in
+    /// its directory, whose name is removed at once.
+    Described,
+    /// A file in memory: no process that watches the file or its directory is woken.
     InMemory,
+    /// The file itself, if it exists; else a file in memory.
+    Opened,
 }
 
 /// Opens something in the place of an endpoint.
@@ -117,7 +145,7 @@ pub fn preview(
     name: &Name,
     shown: &str,
     side: Side,
-    (existing, empty): (Existing, EmptyFile),
+    (existing, stand_in): (Existing, StandIn),
 ) -> Result<Preview, Problem> {
     let operand = Operand { shown, side };
     let failed = |errno: rustix::io::Errno| operand.problem(errno, Action::Open);
@@ -134,15 +162,16 @@ pub fn preview(
             return Ok(Preview {
                 shown: opened.shown.clone(),
                 fd: Fd::Opened(opened),
-                emptied: None,
+                emptied: false,
                 note: "",
                 to_be_created: false,
                 given: true,
                 side,
                 unopened: None,
+                stands_for: None,
             });
         }
-        Name::Path(path) => return by_path(path, operand, (existing, empty)),
+        Name::Path(path) => return by_path(path, operand, (existing, stand_in)),
         Name::Tcp(host) | Name::TcpListen(host) => {
             socket(net::socket(family(host, operand)?, SocketType::STREAM))?
         }
@@ -157,13 +186,14 @@ pub fn preview(
     };
     Ok(Preview {
         fd: Fd::Ours(fd),
-        emptied: None,
+        emptied: false,
         note,
         to_be_created: false,
         shown: shown.to_owned(),
         given: false,
         side,
         unopened: None,
+        stands_for: None,
     })
 }
 
@@ -176,19 +206,20 @@ fn family(host: &Host, operand: Operand<'_>) -> Result<SocketAddr, Problem> {
 fn by_path(
     path: &Path,
     operand: Operand<'_>,
-    (existing, empty): (Existing, EmptyFile),
+    (existing, stand_in): (Existing, StandIn),
 ) -> Result<Preview, Problem> {
     let append = existing == Existing::Append;
     let failed = |errno: rustix::io::Errno| operand.problem(errno, Action::Open);
-    let with = |fd, emptied, note| Preview {
+    let with = |fd, note| Preview {
         fd: Fd::Ours(fd),
-        emptied,
+        emptied: false,
         note,
         to_be_created: false,
         shown: operand.shown.to_owned(),
         given: false,
         side: operand.side,
         unopened: None,
+        stands_for: None,
     };
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
@@ -198,10 +229,13 @@ fn by_path(
                 let missing = Problem::no_directory(operand.shown, rustix::io::Errno::NOENT);
                 return Err(missing.unwrap_or_else(|| failed(rustix::io::Errno::NOENT)));
             }
-            let file = unnamed_file(path, operand, (append, empty))?;
+            let file = match stand_in {
+                StandIn::Described => unnamed_file(path, operand, append)?,
+                StandIn::InMemory | StandIn::Opened => file_in_memory(append).map_err(failed)?,
+            };
             return Ok(Preview {
                 to_be_created: true,
-                ..with(file, None, "to be created")
+                ..with(file, "to be created")
             });
         }
         Err(errno) => return Err(failed(errno)),
@@ -218,14 +252,44 @@ fn by_path(
         } else {
             writer
         };
-        return Ok(with(end, None, "a FIFO, described as a pipe"));
+        return Ok(with(end, "a FIFO, described as a pipe"));
     }
     if device::opening_does_something(&stat) {
         let fd = device::name_only(path, operand.side).map_err(failed)?;
         return Ok(Preview {
-            unopened: Some(stat.st_rdev),
-            ..with(fd, None, "not opened by explain")
+            unopened: Some(Unopened::Device(stat.st_rdev)),
+            ..with(fd, "not opened by explain")
         });
+    }
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let emptied = existing == Existing::Replace && file && stat.st_size > 0;
+    if operand.side == Side::Sink && file {
+        let note = match existing {
+            Existing::Replace if emptied => "its contents to be replaced",
+            Existing::Keep if stat.st_size > 0 => "to be written in place",
+            _ => "",
+        };
+        match stand_in {
+            StandIn::Described => {
+                check_access(path, Access::WRITE_OK).map_err(failed)?;
+                let fd = name_only(path, stat.st_size > 0).map_err(failed)?;
+                return Ok(Preview {
+                    unopened: Some(Unopened::File { append }),
+                    emptied,
+                    ..with(fd, note)
+                });
+            }
+            // A filter may refuse files in memory.
+            StandIn::InMemory => {
+                if let Ok(fd) = file_in_memory(append) {
+                    return Ok(Preview {
+                        stands_for: Some(id(&stat)),
+                        ..with(fd, note)
+                    });
+                }
+            }
+            StandIn::Opened => {}
+        }
     }
     let mut flags = match operand.side {
         Side::Source => OFlags::RDONLY,
@@ -240,20 +304,7 @@ fn by_path(
         Mode::empty(),
     )
     .map_err(|errno| standard::open_problem(path, operand.shown, operand.side, errno))?;
-    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if operand.side == Side::Sink && file && stat.st_size > 0 {
-        match existing {
-            Existing::Replace => {
-                // The file may be writable in a directory that is not.
-                let emptied = unnamed_file(path, operand, (false, empty));
-                let emptied = emptied.map_or(Emptied::Itself, Emptied::Like);
-                return Ok(with(fd, Some(emptied), "its contents to be replaced"));
-            }
-            Existing::Keep => return Ok(with(fd, None, "to be written in place")),
-            Existing::Append => {}
-        }
-    }
-    Ok(with(fd, None, ""))
+    Ok(with(fd, ""))
 }
 
 /// The number of symlinks that the kernel follows (`MAXSYMLINKS`, include/linux/namei.h).
@@ -274,12 +325,27 @@ pub fn resolve_symlinks(path: &Path) -> PathBuf {
     path
 }
 
+/// Opens a file for reading, which shows how much of it is cached, or without any access.
+fn name_only(path: &Path, has_contents: bool) -> Result<OwnedFd, rustix::io::Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let reading = has_contents.then(|| rustix::fs::open(path, flags, Mode::empty()));
+    match reading {
+        Some(Ok(fd)) => Ok(fd),
+        _ => rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()),
+    }
+}
+
+/// Makes an empty file in memory.
+fn file_in_memory(append: bool) -> Result<OwnedFd, rustix::io::Errno> {
+    let file = rustix::fs::memfd_create(c"empty", MemfdFlags::CLOEXEC)?;
+    if append {
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+    }
+    Ok(file)
+}
+
 /// Makes an unnamed file on the file system of the sink.
-fn unnamed_file(
-    path: &Path,
-    operand: Operand<'_>,
-    (append, empty): (bool, EmptyFile),
-) -> Result<OwnedFd, Problem> {
+fn unnamed_file(path: &Path, operand: Operand<'_>, append: bool) -> Result<OwnedFd, Problem> {
     let path = &resolve_symlinks(path);
     let directory = directory_of(path);
     let mode = Mode::from_raw_mode(0o600);
@@ -288,15 +354,6 @@ fn unnamed_file(
         flags |= OFlags::APPEND;
     }
     match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR)
-            if empty == EmptyFile::InMemory =>
-        {
-            let file = rustix::fs::memfd_create(c"empty", MemfdFlags::CLOEXEC);
-            file.and_then(|file| {
-                rustix::fs::fcntl_setfl(&file, flags & OFlags::APPEND)?;
-                Ok(file)
-            })
-        }
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
             let name = directory.join(format!(".cordboard-explain-{}", std::process::id()));
             let fd = rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, mode);
