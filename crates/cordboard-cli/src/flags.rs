@@ -163,9 +163,10 @@ pub enum Command {
     Serve(Serve),
     /// Print which paths would be tried, and why, without moving a byte
     ///
-    /// Nothing is created, connected to or waited for. Devices are not opened,
-    /// because that may have an effect: they are described by what is known
-    /// without opening. Memory devices such as /dev/null are opened.
+    /// Nothing is created, connected to or waited for. For a new DST, a file without
+    /// a name is opened in its directory, if the file system has such files. Devices
+    /// are not opened, because that may have an effect: they are described by what is
+    /// known without opening. Memory devices such as /dev/null are opened.
     #[command(after_help = ENDPOINTS)]
     Explain(Explain),
     /// Print completions for a shell

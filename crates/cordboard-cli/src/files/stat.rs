@@ -1,10 +1,11 @@
 //! What `stat(2)` reports, in the form that other calls take.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
 
 use cordboard::endpoint::Filesystem;
 use cordboard::fstat;
-use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstatfs};
+use rustix::fs::{FileType, Stat, StatFs, Timespec, Timestamps, fstatfs, statfs};
 
 use super::removal::id;
 
@@ -31,7 +32,16 @@ pub fn times(stat: &Stat) -> Timestamps {
 /// length.
 pub fn is_pseudo(fd: BorrowedFd<'_>) -> bool {
     let about = fstatfs(fd);
-    about.is_ok_and(|about| Filesystem(about.f_type as u64 & 0xffff_ffff).is_pseudo())
+    about.is_ok_and(|about| known(&about).is_pseudo())
+}
+
+/// Returns the file system of a path.
+pub fn filesystem_of(path: &Path) -> Option<Filesystem> {
+    statfs(path).ok().as_ref().map(known)
+}
+
+fn known(about: &StatFs) -> Filesystem {
+    Filesystem(about.f_type as u64 & 0xffff_ffff)
 }
 
 /// Returns whether this is standard output, or its pipe or socket, opened by name

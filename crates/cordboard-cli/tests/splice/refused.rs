@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
 
-use testkit::refuse::{FACCESSAT2, POLL, PPOLL, refuse};
+use testkit::refuse::{FACCESSAT2, OPEN, POLL, PPOLL, refuse, refuse_where};
 
 use super::common::*;
 use super::{address, start};
@@ -92,4 +92,45 @@ fn sinks_that_are_examined_need_no_faccessat2() {
         }
     }
     drop(terminal);
+}
+
+/// As on NFS or vfat.
+#[test]
+fn a_new_file_is_explained_without_unnamed_files() {
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+    const LARGEFILE: i32 = 0o100_000;
+    let (dir, there) = (dir(), dir());
+    let source = file(&dir, "source", &bytes(100_000));
+    let new = there.path().join("new");
+    let explained = |flags: &[i32]| {
+        let child = apart(|| {
+            for (call, flags) in OPEN
+                .iter()
+                .flat_map(|call| flags.iter().map(move |f| (*call, *f)))
+            {
+                let index = if call == libc::SYS_openat { 2 } else { 1 };
+                refuse_where(call, index, flags as u32, libc::EOPNOTSUPP);
+            }
+            piped(
+                cordboard()
+                    .args(["explain", "--json"])
+                    .args([&source, &new]),
+            )
+        });
+        let run = end(child);
+        serde_json::from_slice::<serde_json::Value>(run.ok().stdout()).unwrap()
+    };
+    let usual = explained(&[]);
+    let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+    add_watch(&events, there.path(), WatchFlags::ALL_EVENTS).unwrap();
+    let unnamed = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_TMPFILE;
+    let without = explained(&[unnamed, unnamed | LARGEFILE]);
+    assert_eq!(
+        rustix::io::read(&events, &mut [0; 4096]),
+        Err(rustix::io::Errno::AGAIN)
+    );
+    assert_eq!(without["paths"], usual["paths"]);
+    for fact in ["filesystem", "kind", "note", "size"] {
+        assert_eq!(without["sink"][fact], usual["sink"][fact], "{fact}");
+    }
 }

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use cordboard::endpoint::Facts;
-use cordboard::{Endpoint, Errno, Request, Side};
-use rustix::fs::{Access, AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags};
+use cordboard::endpoint::{Facts, FileId, Filesystem};
+use cordboard::{Endpoint, Errno, Kind, Request, Side};
+use rustix::fs::{Access, FileType, MemfdFlags, Mode, OFlags};
 use rustix::net::SocketType;
 
 use super::device;
@@ -17,7 +17,7 @@ use crate::endpoint::open;
 use crate::endpoint::opened::{Existing, Opened, check_sparse, refuse_sparse};
 use crate::endpoint::sockets::{Operand, net, unix_socket};
 use crate::endpoint::standard;
-use crate::files::{Id, check_access, directory_of, id};
+use crate::files::{Id, check_access, directory_of, filesystem_of, id};
 use crate::problem::{Action, Problem};
 
 /// A descriptor in an endpoint's place, and how it differs.
@@ -37,6 +37,15 @@ pub struct Preview {
     unopened: Option<Unopened>,
     /// The file that a file in memory stands for.
     stands_for: Option<Id>,
+    /// The place of a new file that a file in memory stands for.
+    place: Option<Directory>,
+}
+
+/// What is known of a file that would be made in a directory.
+#[derive(Clone, Copy)]
+struct Directory {
+    device: u64,
+    filesystem: Option<Filesystem>,
 }
 
 /// What was not opened as the transfer opens it: the descriptor is an `O_PATH` descriptor, or that
@@ -104,8 +113,19 @@ impl Preview {
             Problem::refused(self.shown.as_str(), self.side, errno, errno.to_string())
         })?;
         let mut facts: Facts = *endpoint.facts();
+        if let Some(place) = self.place {
+            facts.kind = match place.filesystem {
+                Some(filesystem) if filesystem.is_pseudo() => Kind::Pseudo,
+                _ => Kind::File,
+            };
+            facts.filesystem = place.filesystem;
+            facts.id = facts.id.map(|id| FileId {
+                device: place.device,
+                ..id
+            });
+        }
         match self.unopened {
-            None => return Ok(endpoint),
+            None => {}
             Some(Unopened::Device(number)) => device::complete(&mut facts, number, self.side),
             Some(Unopened::File { append }) => {
                 (facts.readable, facts.writable) = (false, true);
@@ -131,8 +151,8 @@ impl Preview {
 /// What stands for a sink that is a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum StandIn {
-    /// What describes it best: the file if it exists, not open for writing, else an empty file in
-    /// its directory, whose name is removed at once.
+    /// What describes it best: the file if it exists, not open for writing, else an unnamed file
+    /// in its directory, or one in memory.
     Described,
     /// A file in memory: no process that watches the file or its directory is woken.
     InMemory,
@@ -169,6 +189,7 @@ pub fn preview(
                 side,
                 unopened: None,
                 stands_for: None,
+                place: None,
             });
         }
         Name::Path(path) => return by_path(path, operand, (existing, stand_in)),
@@ -194,6 +215,7 @@ pub fn preview(
         side,
         unopened: None,
         stands_for: None,
+        place: None,
     })
 }
 
@@ -220,6 +242,7 @@ fn by_path(
         side: operand.side,
         unopened: None,
         stands_for: None,
+        place: None,
     };
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
@@ -229,12 +252,15 @@ fn by_path(
                 let missing = Problem::no_directory(operand.shown, rustix::io::Errno::NOENT);
                 return Err(missing.unwrap_or_else(|| failed(rustix::io::Errno::NOENT)));
             }
-            let file = match stand_in {
+            let (file, place) = match stand_in {
                 StandIn::Described => unnamed_file(path, operand, append)?,
-                StandIn::InMemory | StandIn::Opened => file_in_memory(append).map_err(failed)?,
+                StandIn::InMemory | StandIn::Opened => {
+                    (file_in_memory(append).map_err(failed)?, None)
+                }
             };
             return Ok(Preview {
                 to_be_created: true,
+                place,
                 ..with(file, "to be created")
             });
         }
@@ -344,8 +370,13 @@ fn file_in_memory(append: bool) -> Result<OwnedFd, rustix::io::Errno> {
     Ok(file)
 }
 
-/// Makes an unnamed file on the file system of the sink.
-fn unnamed_file(path: &Path, operand: Operand<'_>, append: bool) -> Result<OwnedFd, Problem> {
+/// Makes an unnamed file on the file system of the sink, or one in memory if the file system has no
+/// unnamed files: a named one would be visible.
+fn unnamed_file(
+    path: &Path,
+    operand: Operand<'_>,
+    append: bool,
+) -> Result<(OwnedFd, Option<Directory>), Problem> {
     let path = &resolve_symlinks(path);
     let directory = directory_of(path);
     let mode = Mode::from_raw_mode(0o600);
@@ -355,14 +386,13 @@ fn unnamed_file(path: &Path, operand: Operand<'_>, append: bool) -> Result<Owned
     }
     match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {
-            let name = directory.join(format!(".cordboard-explain-{}", std::process::id()));
-            let fd = rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, mode);
-            if fd.is_ok() {
-                let _ = rustix::fs::unlinkat(CWD, &name, AtFlags::empty());
-            }
-            fd
+            let known = rustix::fs::stat(directory).map(|stat| Directory {
+                device: stat.st_dev,
+                filesystem: filesystem_of(directory),
+            });
+            known.and_then(|known| Ok((file_in_memory(append)?, Some(known))))
         }
-        done => done,
+        done => done.map(|file| (file, None)),
     }
     .map_err(|errno| {
         let shown = directory.to_string_lossy();
