@@ -47,9 +47,9 @@ An endpoint is one of:
   unix-seqpacket-listen:PATH  one accepted connection of sequenced packets
 
 The name of an existing file always means that file, except for -. The file of
-a UNIX socket is replaced if no socket is bound to it any more, and is an error
-(EADDRINUSE) if one is. A sink udp-listen: sends to the sender of the first
-datagram that arrives, which is discarded.";
+a UNIX socket is replaced if no socket of this machine is bound to it any more,
+and is an error (EADDRINUSE) if one is. A sink udp-listen: sends to the sender
+of the first datagram that arrives, which is discarded.";
 
 const EXIT: &str = "\
 Exit status: 0 success, 1 failure, 2 wrong usage, 128 + the number of the signal
