@@ -45,7 +45,10 @@ pub struct Client {
     waits: bool,
     /// The peer sends no more commands, but may still read records.
     has_ended: bool,
-    /// The peer has closed its end.
+    /// The peer reads no more records. It may have closed its end: the commands that have
+    /// arrived before are still carried out.
+    is_deaf: bool,
+    /// No more commands arrive, and the peer reads no more records.
     pub is_closed: bool,
 }
 
@@ -60,6 +63,7 @@ impl Client {
             left_out: 0,
             waits: false,
             has_ended: false,
+            is_deaf: false,
             is_closed: false,
         }
     }
@@ -72,7 +76,8 @@ impl Client {
 
     /// Returns the time of the next report of progress.
     pub fn next_report(&self) -> Option<Instant> {
-        self.progress.map(|(_, next)| next)
+        let (_, next) = self.progress.filter(|_| !self.is_deaf)?;
+        Some(next)
     }
 
     /// Carries out the commands that have arrived, and sends the records that are due.
@@ -93,7 +98,7 @@ impl Client {
                 return;
             }
             if self.waits {
-                if !steered.is_current() && !self.hangs_up() {
+                if !self.is_deaf && !steered.is_current() && !self.hangs_up() {
                     return;
                 }
                 self.answer(steered.status());
@@ -125,6 +130,8 @@ impl Client {
                 self.has_ended = true;
                 false
             }
+            // Commands that have arrived are read before the error (`unix_stream_read_generic`,
+            // net/unix/af_unix.c).
             Err(_) => {
                 self.is_closed = true;
                 false
@@ -140,7 +147,7 @@ impl Client {
             self.put(&Record::Refused { word, errno });
             self.send();
         }
-        self.is_closed |= self.hangs_up();
+        self.is_closed |= self.is_deaf || self.hangs_up();
     }
 
     /// Returns whether the peer has closed its end.
@@ -180,7 +187,9 @@ impl Client {
     }
 
     pub fn put(&mut self, record: &Record) {
-        record.encode(&mut self.output);
+        if !self.is_deaf {
+            record.encode(&mut self.output);
+        }
     }
 
     pub fn send(&mut self) {
@@ -190,6 +199,11 @@ impl Client {
                 Ok(sent) => drop(self.output.drain(..sent)),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => return,
+                Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {
+                    self.output.clear();
+                    self.is_deaf = true;
+                }
+                // A filter: the peer does not wait for an answer.
                 Err(_) => {
                     self.output.clear();
                     self.is_closed = true;
@@ -270,6 +284,55 @@ mod tests {
             panic!("no status");
         };
         assert_eq!(status.left_out, 1);
+    }
+
+    /// The first status is not current: a record cannot be sent before the peer has closed its
+    /// end.
+    #[test]
+    fn commands_behind_a_status_outlive_their_peer() {
+        let (peer, mut client) = with(&[Command::Progress(1), Command::Status, Command::Pause]);
+        drop(peer);
+        let slow = Slow::default();
+        client.advance(&slow);
+        assert!(slow.paused.get());
+        assert!(client.is_closed);
+        assert_eq!(client.next_report(), None);
+    }
+
+    /// A record that cannot be sent does not end the commands.
+    #[test]
+    fn a_peer_that_reads_no_records_sends_commands() {
+        let (mut peer, mut client) = with(&[Command::Status, Command::Progress(1)]);
+        peer.shutdown(std::net::Shutdown::Read).unwrap();
+        let slow = Slow::default();
+        slow.asked.set(true);
+        client.advance(&slow);
+        assert!(!client.is_closed);
+        assert_eq!(client.next_report(), None, "no wake-ups for reports");
+        assert_eq!(client.interest(), (true, false));
+        let mut pause = Vec::new();
+        Command::Pause.encode(&mut pause);
+        peer.write_all(&pause).unwrap();
+        client.advance(&slow);
+        assert!(slow.paused.get());
+        assert_eq!(client.interest(), (true, false));
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+        client.advance(&slow);
+        assert!(client.is_closed);
+    }
+
+    /// Otherwise the peer would wait for an answer.
+    #[test]
+    fn a_peer_that_cannot_be_answered_is_removed() {
+        let (_peer, mut client) = with(&[Command::Status]);
+        let slow = Slow::default();
+        slow.asked.set(true);
+        client.put(&Record::Started(1));
+        testkit::refuse::apart(move || {
+            testkit::refuse::refuse(&[libc::SYS_sendto], libc::EPERM);
+            client.advance(&slow);
+            assert!(client.is_closed);
+        });
     }
 
     #[test]

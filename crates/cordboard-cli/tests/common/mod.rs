@@ -213,6 +213,17 @@ pub fn sleeping(pid: u32) -> bool {
         .is_some_and(|rest| rest.starts_with('S'))
 }
 
+/// Whether all threads of the process are stopped (SIGSTOP).
+pub fn is_stopped(pid: u32) -> bool {
+    let stops = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("stat"));
+        let stat = stat.unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|s| s.starts_with('T'))
+    };
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    tasks.is_ok_and(|mut tasks| tasks.all(stops))
+}
+
 /// Whether the process handles this signal yet (`proc(5)`, `SigCgt`).
 pub fn handles(pid: u32, signal: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

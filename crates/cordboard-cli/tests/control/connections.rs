@@ -6,7 +6,9 @@ use std::process::Stdio;
 
 use cordboard::cue::{Cue, Record};
 
-use super::common::{Start, cordboard, dir, end, run, until};
+use rustix::process::Signal;
+
+use super::common::{Start, cordboard, dir, end, is_stopped, run, signal, until};
 use super::{cue, steered};
 
 /// Garbage, half commands, and clients that read nothing or are too many.
@@ -86,6 +88,33 @@ fn a_peer_that_sends_no_more_commands_gets_its_records() {
     assert_eq!(cue(&socket, &["cancel"]).code(), 0);
     assert!(matches!(client.receive(), Ok(Some(Record::Done(_)))));
     assert_eq!(client.receive(), Ok(None));
+    assert_eq!(end(child).code(), 143);
+}
+
+/// The commands *status* and *cancel*, in one message.
+const STATUS_AND_CANCEL: [u8; 8] = [0x0b, 0, 0, 0x43, 0x0a, 0, 0, 0x43];
+
+/// The status cannot be sent any more when the command comes to it.
+#[test]
+fn commands_that_have_arrived_before_the_close_are_carried_out() {
+    let folder = dir();
+    let (child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
+    signal(child.id(), Signal::STOP);
+    until("a stop", || is_stopped(child.id()).then_some(()));
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.write_all(&STATUS_AND_CANCEL).unwrap();
+    drop(client);
+    signal(child.id(), Signal::CONT);
+    assert_eq!(end(child).code(), 143);
+}
+
+#[test]
+fn a_peer_that_reads_no_records_gives_commands() {
+    let folder = dir();
+    let (child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.shutdown(std::net::Shutdown::Read).unwrap();
+    client.write_all(&STATUS_AND_CANCEL).unwrap();
     assert_eq!(end(child).code(), 143);
 }
 

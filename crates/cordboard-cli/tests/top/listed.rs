@@ -76,13 +76,7 @@ fn a_stopped_process_is_listed() {
     let moving = home.moving("one", &[]);
     common::signal(moving.child.id(), rustix::process::Signal::STOP);
     until("a stop", || {
-        let all = |task: std::io::Result<std::fs::DirEntry>| {
-            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-            stat.rsplit(") ").next().unwrap().starts_with('T')
-        };
-        // Each thread stops by itself.
-        let tasks = format!("/proc/{}/task", moving.child.id());
-        std::fs::read_dir(tasks).unwrap().all(all).then_some(())
+        common::is_stopped(moving.child.id()).then_some(())
     });
     assert!(once(&home).contains("waiting"));
     assert_eq!(home.entries().len(), 1);
