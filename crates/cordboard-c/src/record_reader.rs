@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::Errno;
 use cordboard::cue::{Record, Records};
-use rustix::event::{PollFd, PollFlags, poll};
+use cordboard::{Errno, poll_for};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, recv};
 
 /// A control descriptor from which no byte behind the last record is read: the caller may
@@ -55,9 +55,33 @@ impl AsFd for RecordReader {
 pub(crate) fn wait_for(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, Errno> {
     let fd = fd.as_fd();
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];
-    match poll(&mut fds, None) {
+    match poll_for(&mut fds, None) {
         Ok(_) => Ok(fds[0].revents()),
         Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use testkit::refuse::{POLL, PPOLL, apart, refuse};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_waited_for_by_an_older_call() {
+        if POLL.is_empty() {
+            return testkit::skip::here("this architecture has no older call");
+        }
+        let (socket, _other) = UnixStream::pair().unwrap();
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            let shown = apart(|| {
+                refuse(PPOLL, errno);
+                wait_for(&socket, PollFlags::OUT)
+            });
+            assert_eq!(shown, Ok(PollFlags::OUT));
+        }
     }
 }

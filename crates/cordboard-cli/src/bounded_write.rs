@@ -4,9 +4,11 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use cordboard::poll_for;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, write};
 
+use crate::polling::rest;
 use crate::sys::now;
 
 /// The pause between two writes if `poll(2)` reports room and a write finds too
@@ -53,12 +55,12 @@ pub fn write_within(out: BorrowedFd<'_>, mut bytes: &[u8], grace: Duration) -> R
 pub fn has_room(out: BorrowedFd<'_>, time: Option<Duration>) -> Result<bool, Errno> {
     let time = time.map(timespec);
     let mut fds = [PollFd::from_borrowed_fd(out, PollFlags::OUT)];
-    poll(&mut fds, time.as_ref()).map(|ready| ready > 0)
+    poll_for(&mut fds, time.as_ref()).map(|ready| ready > 0)
 }
 
 /// Waits for a moment for more room.
 pub fn pause() {
-    let _ = poll(&mut [], Some(&timespec(SHORT_OF_ROOM)));
+    rest(SHORT_OF_ROOM);
 }
 
 fn timespec(time: Duration) -> Timespec {

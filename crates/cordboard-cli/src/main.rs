@@ -25,6 +25,7 @@ mod man;
 mod memory;
 mod output;
 mod play;
+mod polling;
 mod print;
 mod problem;
 mod progress;

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use cordboard::poll_for;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, isatty, tcgetattr};
 
@@ -69,7 +70,7 @@ impl Keys {
     pub fn end(&mut self) -> bool {
         if let Some(fd) = self.fd() {
             let mut typed = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-            if poll(&mut typed, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            if poll_for(&mut typed, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
                 self.read();
             }
         }

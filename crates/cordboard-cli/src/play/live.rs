@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use cordboard::{Control, Errno, Observer, Progress};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use cordboard::{Control, Errno, Observer, Progress, poll_for};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
@@ -195,7 +195,7 @@ impl Live {
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let timeout = (!timed).then(|| timespec(left));
-        let heard = match poll(&mut fds, timeout.as_ref()) {
+        let heard = match poll_for(&mut fds, timeout.as_ref()) {
             Ok(_) => true,
             // A signal requests something.
             Err(rustix::io::Errno::INTR) => false,

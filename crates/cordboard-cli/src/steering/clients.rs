@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cordboard::cue::{Done, Record, Status};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::geteuid;
 
 use super::client::{Client, Steered};
+use crate::polling::poll_or_rest;
 use crate::sys;
 
 /// The maximum number of connections. A further one is closed at once.
@@ -95,10 +96,7 @@ impl Clients {
             let mut fds: Vec<PollFd<'_>> = (full.iter())
                 .map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT))
                 .collect();
-            match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return,
-            }
+            let _ = poll_or_rest(&mut fds, Some(left));
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cordboard::{Control, Report};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::umask;
 
 use super::clients::Clients;
@@ -17,6 +17,7 @@ use crate::bounded_write::GRACE;
 use crate::endpoint::{self, SocketFile};
 use crate::files::FileId;
 use crate::flags::Label;
+use crate::polling::poll_or_rest;
 use crate::problem::Problem;
 use crate::registry::{Directory, Entry, Registered};
 use crate::sys;
@@ -124,13 +125,9 @@ fn serve(
     fds.extend(each.map(|(socket, flags)| PollFd::from_borrowed_fd(socket.as_fd(), *flags)));
     let left = due.map(|due| due.saturating_duration_since(Instant::now()));
     let retry = (!can_accept).then_some(RETRY);
-    let timeout = left.into_iter().chain(retry).min();
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    match poll(&mut fds, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(errno) => return Err(errno),
-    }
-    let connects = !fds[0].revents().is_empty();
+    let polled = poll_or_rest(&mut fds, left.into_iter().chain(retry).min());
+    // Without poll(2), all of them are tried. The listener is non-blocking.
+    let connects = polled.is_err() || !fds[0].revents().is_empty();
     let mut clients = clients.lock().map_err(poisoned)?;
     clients.advance(live);
     if connects {

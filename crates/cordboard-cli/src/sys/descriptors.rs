@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use cordboard::poll_for;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// Returns the flags of a descriptor number, such as `FD_CLOEXEC`; `EBADF` if
 /// it is not open. A filter may refuse the call.
@@ -57,7 +58,7 @@ pub fn put_in_place(of: BorrowedFd<'_>, file: OwnedFd) -> Result<(), rustix::io:
 /// Returns the events that a descriptor shows at this moment.
 pub fn shown_now(fd: BorrowedFd<'_>, events: PollFlags) -> rustix::io::Result<PollFlags> {
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];
-    poll(&mut fds, Some(&Timespec::default()))?;
+    poll_for(&mut fds, Some(&Timespec::default()))?;
     Ok(fds[0].revents())
 }
 

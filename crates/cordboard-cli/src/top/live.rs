@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use cordboard::Errno;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use cordboard::{Errno, poll_for};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::stdio::stdin;
 
 use super::fleet::Fleet;
@@ -57,6 +57,7 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
         let now = start.elapsed();
         let pressed: Vec<Key> = match typed {
             Typed::Gone => return Ok(()),
+            Typed::Failed(errno) => return Err(failed(errno)),
             Typed::Bytes(bytes) => {
                 typed_at = now;
                 let keys = bytes.iter().filter_map(|byte| decoder.key(*byte));
@@ -85,6 +86,8 @@ enum Typed {
     Nothing,
     /// The terminal has hung up.
     Gone,
+    /// No key can be waited for.
+    Failed(Errno),
 }
 
 /// Waits for a key or a record, for at most this time. A change of the size ends the wait.
@@ -96,8 +99,10 @@ fn wait(fleet: &Fleet, time: Duration) -> Typed {
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
     let timeout = Timespec::try_from(time).ok();
-    if poll(&mut fds, timeout.as_ref()).is_err() {
-        return Typed::Nothing;
+    match poll_for(&mut fds, timeout.as_ref()) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::INTR) => return Typed::Nothing,
+        Err(errno) => return Typed::Failed(errno.into()),
     }
     match fds[..keys].first().map(PollFd::revents) {
         Some(events) if !events.is_empty() && terminal::is_foreground() => read(),

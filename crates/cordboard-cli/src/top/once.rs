@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::fleet::{Fleet, LeftOut};
 use super::has_utf_8;
@@ -10,6 +10,7 @@ use super::row::Row;
 use super::text::{clean, width};
 use crate::cue;
 use crate::output::{one_line, one_line_json, print_line};
+use crate::polling::poll_or_rest;
 use crate::print;
 use crate::problem::Problem;
 use crate::units;
@@ -32,7 +33,7 @@ pub fn show(mut fleet: Fleet, json: bool) -> Result<(), Problem> {
             .sockets()
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+        let _ = poll_or_rest(&mut fds, Some(left));
     }
     let unicode = has_utf_8(|name| std::env::var_os(name));
     let text = match json {

@@ -7,8 +7,9 @@ use std::process::Stdio;
 use cordboard::cue::{Cue, Record};
 
 use rustix::process::Signal;
+use testkit::refuse::{POLL, PPOLL, refuse};
 
-use super::common::{Start, cordboard, dir, end, is_stopped, run, signal, until};
+use super::common::{Start, apart, cordboard, dir, end, is_stopped, run, signal, until};
 use super::{cue, steered};
 
 /// Garbage, half commands, and clients that read nothing or are too many.
@@ -116,6 +117,29 @@ fn a_peer_that_reads_no_records_gives_commands() {
     client.shutdown(std::net::Shutdown::Read).unwrap();
     client.write_all(&STATUS_AND_CANCEL).unwrap();
     assert_eq!(end(child).code(), 143);
+}
+
+/// The C library starts without `ppoll(2)` where there is `poll(2)`, and if both fail with
+/// `EINVAL`, as under `RLIMIT_NOFILE`.
+#[test]
+fn a_command_is_steered_without_the_calls_to_wait_with() {
+    let without = |calls: &[libc::c_long], errno| {
+        let folder = dir();
+        let (child, socket) = apart(|| {
+            refuse(calls, errno);
+            steered(folder.path(), &["splice", "/dev/zero", "/dev/null"])
+        });
+        cue(&socket, &["status"]).ok();
+        cue(&socket, &["cancel"]).ok();
+        assert_eq!(end(child).code(), 143, "{errno}");
+    };
+    without(&[PPOLL, POLL].concat(), libc::EINVAL);
+    if POLL.is_empty() {
+        return testkit::skip::here("this architecture has no older call");
+    }
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        without(PPOLL, errno);
+    }
 }
 
 /// The command has ended only if a record says so.

@@ -2,8 +2,10 @@
 
 use std::net::TcpStream;
 
+use testkit::refuse::{POLL, PPOLL, refuse};
+
 use super::client::{Client, connect_from};
-use super::common::{Start, bytes, call, cordboard, end, signal, until};
+use super::common::{Start, apart, bytes, call, cordboard, end, signal, until};
 use super::server::Server;
 
 #[test]
@@ -109,6 +111,23 @@ fn without_descriptors_the_server_continues() {
     limit_descriptors(&server, 1000);
     Client::greeted(waits);
     assert_eq!(client.fetch("RETR f"), b"f");
+}
+
+/// The C library starts without `ppoll(2)` where there is `poll(2)`.
+#[test]
+fn clients_are_served_without_ppoll() {
+    if POLL.is_empty() {
+        return testkit::skip::here("this architecture has no older call");
+    }
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let server = apart(|| {
+            refuse(PPOLL, errno);
+            Server::start(&[])
+        });
+        server.write("f", b"f");
+        let mut client = server.anonymous();
+        assert_eq!(client.fetch("RETR f"), b"f");
+    }
 }
 
 #[test]

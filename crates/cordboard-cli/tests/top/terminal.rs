@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 
 use rustix::process::Signal;
+use testkit::refuse::{POLL, PPOLL, refuse};
 
 use super::common::{self, Start, until};
 use super::tty::Tty;
@@ -92,6 +93,36 @@ fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     tty.shows(&["pause or resume"]);
     tty.press("q");
     assert_eq!(tty.ends().code(), Some(0));
+}
+
+/// The C library starts without `ppoll(2)` where there is `poll(2)`.
+#[test]
+fn keys_are_read_without_ppoll() {
+    if POLL.is_empty() {
+        return testkit::skip::here("this architecture has no older call");
+    }
+    let home = Home::make();
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let mut tty = common::apart(|| {
+            refuse(PPOLL, errno);
+            Tty::start(home.cordboard().arg("top"), 8, 80)
+        });
+        tty.shows(&["No transfers are running."]);
+        tty.press("q");
+        assert_eq!(tty.ends().code(), Some(0));
+    }
+}
+
+/// It neither spins, nor ends only by a signal.
+#[test]
+fn a_terminal_whose_keys_cannot_be_waited_for_is_an_error() {
+    let home = Home::make();
+    let mut tty = common::apart(|| {
+        refuse(&[PPOLL, POLL].concat(), libc::EINVAL);
+        Tty::start(home.cordboard().arg("top"), 8, 80)
+    });
+    assert_eq!(tty.ends().code(), Some(1));
+    tty.shows(&["EINVAL) using the terminal"]);
 }
 
 /// A shell with job control, at its prompt.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cordboard::cue::{Command, Done, Record, Records, State, Status};
 use cordboard::{Control, Cue, DataPath, Ended, Errno, Request, Schedule, Side, Stage};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::asked::{Asked, so_far};
@@ -16,6 +16,7 @@ use super::listed::{self, Listed, Seen};
 use super::mover::Mover;
 use super::progress::{self, Client, Progress};
 use super::server::Server;
+use crate::polling::poll_or_rest;
 use crate::request;
 use crate::steering::{Commanded, control};
 
@@ -192,7 +193,7 @@ impl Watch {
         let more = (self.asked.is_empty() && self.asked.is_next(lines)).then(Instant::now);
         let idle = self.idle_time(server.idle);
         let left = self.longest_wait(Instant::now(), idle, [due, more]);
-        let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+        let done = poll_or_rest(&mut fds, Some(left));
         self.until = server.deadline.get().copied();
         let readable = control.is_some_and(|at| !fds[at].revents().is_empty());
         drop(fds);

@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use cordboard::cue::{Done, Status};
 use cordboard::{Endpoint, Outcome, Request, Stepping, Transfer};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::files::kind;
+use crate::polling::poll_or_rest;
 
 /// The number of bytes after which the control descriptor takes over.
 const MOST: u64 = 1 << 20;
@@ -54,7 +55,7 @@ impl Head {
                 return Head::of(&outcome, outcome.report.stranded > 0);
             }
             if !stepping.is_due() {
-                let _ = poll(&mut [PollFd::new(&stepping, PollFlags::IN)], None);
+                let _ = poll_or_rest(&mut [PollFd::new(&stepping, PollFlags::IN)], None);
             }
         }
     }

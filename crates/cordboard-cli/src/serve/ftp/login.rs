@@ -3,12 +3,13 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::log;
 use super::passwords::NotVerified;
 use super::root::Place;
 use super::session::{Next, Session, Step};
+use crate::polling::poll_or_rest;
 
 /// Wrong passwords after which a client is disconnected, and the pause after each.
 const FAILURES: u32 = 3;
@@ -81,7 +82,7 @@ impl Session {
             self.server.ending.as_fd(),
             PollFlags::IN,
         )];
-        let _ = poll(&mut fds, Timespec::try_from(PAUSE).ok().as_ref());
+        let _ = poll_or_rest(&mut fds, Some(PAUSE));
     }
 
     pub(super) fn auth(&mut self, how: &[u8]) -> Step {

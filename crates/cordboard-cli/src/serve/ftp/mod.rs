@@ -38,10 +38,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cordboard::Errno;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::flags::Ftp;
 use crate::output::errno_of;
+use crate::polling::poll_or_rest;
 use crate::problem::Problem;
 use crate::registry::Directory;
 use crate::{print, signals, sys, units};
@@ -187,7 +188,7 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
         let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
         // The handler of a signal to stop interrupts the call again and again, until the
         // loop sees the signal.
-        if poll(&mut fds, None).is_err() {
+        if poll_or_rest(&mut fds, None) == Err(rustix::io::Errno::INTR) {
             continue;
         }
         match listener.accept() {
@@ -218,7 +219,7 @@ fn rest_until(until: Instant) {
             break;
         }
         // A signal interrupts the call.
-        let _ = poll(&mut [], Timespec::try_from(left).ok().as_ref());
+        let _ = poll_or_rest(&mut [], Some(left));
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt;
 
 use super::budget::Share;
@@ -19,6 +19,7 @@ use super::log;
 use super::root::Place;
 use super::server::Server;
 use super::users::User;
+use crate::polling::poll_or_rest;
 
 /// The longest wait for a client that does not read its replies.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -183,7 +184,7 @@ impl Session {
                 PollFd::from_borrowed_fd(fd, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.server.ending.as_fd(), PollFlags::IN),
             ];
-            let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+            let done = poll_or_rest(&mut fds, Some(left));
             let readable = done.is_ok() && !fds[0].revents().is_empty();
             if readable && !self.lines.fill()? {
                 return Ok(None);

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use cordboard::poll_for;
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -94,7 +95,7 @@ impl Connection {
             PollFd::new(&self.socket, events),
             PollFd::new(&*self.pair, PollFlags::empty()),
         ];
-        match poll(&mut fds, None) {
+        match poll_for(&mut fds, None) {
             Ok(_) if !fds[1].revents().is_empty() => Err(io::ErrorKind::ConnectionAborted.into()),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),

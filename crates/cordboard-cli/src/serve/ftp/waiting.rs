@@ -3,10 +3,11 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::asked::Asked;
 use super::lines::Lines;
+use crate::polling::poll_or_rest;
 
 /// Why a wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub fn wait(
         let room = lines.fd().filter(|_| !asked.is_empty());
         fds.extend(room.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         let left = until.saturating_duration_since(Instant::now());
-        let done = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+        let done = poll_or_rest(&mut fds, Some(left));
         let has = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
         match done {
             Err(rustix::io::Errno::INTR) => continue,

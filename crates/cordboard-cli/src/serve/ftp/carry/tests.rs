@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::event::poll;
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
