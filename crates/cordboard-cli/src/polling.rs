@@ -22,6 +22,17 @@ pub fn poll_or_rest(fds: &mut [PollFd<'_>], time: Option<Duration>) -> Result<us
     done
 }
 
+/// Returns whether an error of `accept(2)` concerns one connection, which the listener does not
+/// have any more. After any other one, such as that of a filter, of a security module
+/// (`security_socket_accept` in `do_accept`, net/socket.c) or for lack of a descriptor, the
+/// listener still polls readable: its caller rests.
+pub fn is_of_one_connection(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::AGAIN | Errno::INTR | Errno::CONNABORTED | Errno::PROTO
+    )
+}
+
 /// Sleeps for this time, or until a signal arrives.
 pub fn rest(time: Duration) {
     if let Ok(time) = Timespec::try_from(time) {

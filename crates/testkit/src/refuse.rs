@@ -4,6 +4,13 @@
 
 use std::io;
 
+/// The calls that accept a connection. A 32-bit x86 process makes both by another one.
+pub const ACCEPT: &[libc::c_long] = &[
+    libc::SYS_accept4,
+    #[cfg(not(target_arch = "x86"))]
+    libc::SYS_accept,
+];
+
 /// `cachestat(2)`: the same number on every architecture; the libc crate has it
 /// on some.
 pub const CACHESTAT: libc::c_long = 451;

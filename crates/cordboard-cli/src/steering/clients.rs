@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use cordboard::cue::{Done, Record, Status};
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::net::{SocketFlags, accept, accept_with};
 use rustix::process::geteuid;
 
 use super::client::{Client, Steered};
-use crate::polling::poll_or_rest;
+use crate::polling::{is_of_one_connection, poll_or_rest};
 use crate::sys;
 
 /// The maximum number of connections. A further one is closed at once.
@@ -21,8 +21,8 @@ const MOST: usize = 16;
 #[derive(Default)]
 pub struct Clients {
     all: Vec<Client>,
-    /// A connection was not accepted, for lack of a descriptor or of memory. It stays in the
-    /// queue of the listener, which polls readable until then.
+    /// A connection was not accepted, for lack of a descriptor or because a filter refuses the
+    /// call. It stays in the queue of the listener, which polls readable until then.
     is_short: bool,
 }
 
@@ -54,20 +54,17 @@ impl Clients {
     /// Accepts a connection of the same user, or of root. Does not block if the listener is
     /// non-blocking.
     pub fn accept(&mut self, listener: &OwnedFd) {
-        match accept_with(listener, SocketFlags::CLOEXEC) {
+        match next_of(listener) {
             Ok(socket) if may_steer(&socket) && self.all.len() < MOST => {
                 self.all.push(Client::new(socket));
             }
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                self.is_short = true;
-            }
-            // Any other error concerns one connection only.
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            Err(errno) => self.is_short = !is_of_one_connection(errno),
         }
     }
 
     /// Returns whether the listener is to be polled now. After a connection was not accepted
-    /// for lack of a resource, returns `false` once: a poll would return at once.
+    /// and stays in the queue, returns `false` once: a poll would return at once.
     pub fn can_accept(&mut self) -> bool {
         !std::mem::take(&mut self.is_short)
     }
@@ -109,6 +106,18 @@ impl Clients {
     }
 }
 
+/// Accepts a connection. A filter may know only the older call.
+fn next_of(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    match accept_with(listener, SocketFlags::CLOEXEC) {
+        Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => {
+            let socket = accept(listener)?;
+            let _ = fcntl_setfd(&socket, FdFlags::CLOEXEC);
+            Ok(socket)
+        }
+        done => done,
+    }
+}
+
 /// Returns whether the peer is the same user, or root.
 fn may_steer(socket: &OwnedFd) -> bool {
     sys::peer(socket).is_ok_and(|peer| peer.uid == 0 || peer.uid == geteuid().as_raw())
@@ -118,7 +127,7 @@ fn may_steer(socket: &OwnedFd) -> bool {
 mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    use testkit::refuse::{apart, refuse};
+    use testkit::refuse::{ACCEPT, apart, refuse};
 
     use super::*;
 
@@ -153,23 +162,49 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_rests_without_a_descriptor_for_its_connection() {
+    fn a_listener_rests_if_its_connection_is_not_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
         let _peer = UnixStream::connect(&path).unwrap();
         let listener = OwnedFd::from(listener);
         let mut clients = Clients::default();
         assert!(clients.can_accept());
-        apart(|| {
-            refuse(&[libc::SYS_accept4], libc::EMFILE);
-            clients.accept(&listener);
-        });
-        assert!(!clients.can_accept());
-        assert!(clients.is_empty());
-        assert!(clients.can_accept(), "it is tried again");
+        // The errors of a filter and of a security module come before the connection is
+        // taken off the queue.
+        for errno in [libc::EMFILE, libc::EPERM, libc::ENOSYS, libc::EACCES] {
+            apart(|| {
+                refuse(ACCEPT, errno);
+                clients.accept(&listener);
+            });
+            assert!(!clients.can_accept(), "{errno}");
+            assert!(clients.is_empty());
+            assert!(clients.can_accept(), "it is tried again");
+        }
         clients.accept(&listener);
         assert!(clients.can_accept());
         assert!(!clients.is_empty());
+        clients.accept(&listener);
+        assert!(clients.can_accept(), "no connection waits");
+    }
+
+    #[test]
+    fn a_connection_is_accepted_by_an_older_call() {
+        if ACCEPT.len() < 2 {
+            return testkit::skip::here("this architecture has one call");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let listener = OwnedFd::from(UnixListener::bind(&path).unwrap());
+        let mut clients = Clients::default();
+        for (errno, count) in [(libc::EPERM, 1), (libc::ENOSYS, 2), (libc::EACCES, 3)] {
+            let _peer = UnixStream::connect(&path).unwrap();
+            apart(|| {
+                refuse(&[libc::SYS_accept4], errno);
+                clients.accept(&listener);
+            });
+            assert_eq!(clients.all.len(), count);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use testkit::refuse::{POLL, PPOLL, refuse};
+use testkit::refuse::{ACCEPT, POLL, PPOLL, refuse};
 
 use super::client::{Client, connect_from};
 use super::common::{Start, apart, bytes, call, cordboard, end, signal, until};
@@ -127,6 +127,19 @@ fn clients_are_served_without_ppoll() {
         server.write("f", b"f");
         let mut client = server.anonymous();
         assert_eq!(client.fetch("RETR f"), b"f");
+    }
+}
+
+/// The connection stays in the queue of the listener, which polls readable all the time.
+#[test]
+fn without_accept_the_server_rests() {
+    for errno in [libc::EPERM, libc::EACCES] {
+        let server = apart(|| {
+            refuse(ACCEPT, errno);
+            Server::start(&[])
+        });
+        let _waits = TcpStream::connect(server.address).unwrap();
+        server.logs(&["no client can be accepted"]);
     }
 }
 

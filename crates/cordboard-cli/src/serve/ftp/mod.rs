@@ -37,12 +37,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use cordboard::Errno;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::flags::Ftp;
 use crate::output::errno_of;
-use crate::polling::poll_or_rest;
+use crate::polling::{self, poll_or_rest};
 use crate::problem::Problem;
 use crate::registry::Directory;
 use crate::{print, signals, sys, units};
@@ -196,7 +195,9 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
                 is_short = false;
                 admit(server, socket, peer);
             }
-            Err(error) if is_out_of_descriptors(&error) => {
+            // Of this connection only.
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
                 // Logged once, because the next attempt follows soon.
                 if !std::mem::replace(&mut is_short, true) {
                     let text = format!("no client can be accepted: {error}");
@@ -204,8 +205,6 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
                 }
                 rest_until(Instant::now() + SOON);
             }
-            // An error of this connection only.
-            Err(_) => {}
         }
     }
 }
@@ -236,11 +235,8 @@ fn allow_all_descriptors() {
     let _ = setrlimit(Resource::Nofile, all);
 }
 
-fn is_out_of_descriptors(error: &std::io::Error) -> bool {
-    matches!(
-        errno_of(error),
-        Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM
-    )
+fn is_of_one_connection(error: &std::io::Error) -> bool {
+    polling::is_of_one_connection(rustix::io::Errno::from_raw_os_error(errno_of(error).raw()))
 }
 
 /// Starts the session of a client, unless there are too many.
