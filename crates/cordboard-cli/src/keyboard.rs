@@ -1,5 +1,10 @@
 //! Keys of a terminal, from the bytes that it sends.
 
+use std::time::Duration;
+
+/// The longest time between the bytes of one key.
+pub const OPEN: Duration = Duration::from_millis(50);
+
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
@@ -74,15 +79,13 @@ impl Decoder {
         self.state == State::Escape
     }
 
-    /// No byte has followed: ESC was a key of its own.
-    pub fn close(&mut self) -> Option<Key> {
-        match std::mem::take(&mut self.state) {
-            State::Escape => Some(Key::Escape),
-            state => {
-                self.state = state;
-                None
-            }
-        }
+    /// No byte has followed for this time. Returns ESC if it was a key of its own.
+    pub fn close_after(&mut self, silence: Duration) -> Option<Key> {
+        let closes = self.is_open() && silence >= OPEN;
+        closes.then(|| {
+            self.state = State::Plain;
+            Key::Escape
+        })
     }
 }
 
@@ -141,12 +144,13 @@ mod tests {
         let mut decoder = Decoder::default();
         assert_eq!(decoder.key(0x1b), None);
         assert!(decoder.is_open());
-        assert_eq!(decoder.close(), Some(Key::Escape));
+        assert_eq!(decoder.close_after(OPEN - Duration::from_nanos(1)), None);
+        assert_eq!(decoder.close_after(OPEN), Some(Key::Escape));
         assert!(!decoder.is_open());
-        assert_eq!(decoder.close(), None);
+        assert_eq!(decoder.close_after(OPEN), None);
         decoder.key(0x1b);
         decoder.key(b'[');
-        assert_eq!(decoder.close(), None, "inside a sequence");
+        assert_eq!(decoder.close_after(OPEN), None, "inside a sequence");
         assert_eq!(decoder.key(b'A'), Some(Key::Up));
     }
 }

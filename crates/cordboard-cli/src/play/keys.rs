@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use cordboard::poll_for;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -16,6 +17,8 @@ use crate::signals::terminal;
 /// A terminal in a mode that reports each key at once, until this is dropped.
 pub struct Keys {
     decoder: Decoder,
+    /// A time before the last bytes were read.
+    typed_at: Instant,
     orders: VecDeque<Order>,
     hung_up: bool,
     quit: bool,
@@ -34,6 +37,7 @@ impl Keys {
         terminal::take(before, each).ok()?;
         Some(Keys {
             decoder: Decoder::default(),
+            typed_at: Instant::now(),
             orders: VecDeque::new(),
             hung_up: false,
             quit: false,
@@ -52,10 +56,16 @@ impl Keys {
             // Reading would stop the process (SIGTTIN).
             return;
         }
-        let mut buffer = [0u8; 64];
+        // As many as a terminal holds, so that the bytes of a key are read together
+        // (`N_TTY_BUF_SIZE`, drivers/tty/n_tty.c).
+        let mut buffer = [0u8; 4096];
+        let now = Instant::now();
         match rustix::io::read(stdin(), &mut buffer) {
             Ok(0) => self.hung_up = true,
             Ok(n) => {
+                // ESC gives no order. What follows later is a key of its own.
+                let before = std::mem::replace(&mut self.typed_at, now);
+                self.decoder.close_after(now - before);
                 let keys = (buffer[..n].iter()).filter_map(|byte| self.decoder.key(*byte));
                 self.orders.extend(keys.filter_map(order));
                 self.quit |= self.orders.contains(&Order::Quit);

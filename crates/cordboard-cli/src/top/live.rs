@@ -10,14 +10,12 @@ use super::fleet::Fleet;
 use super::keys::{Action, Keys};
 use super::screen::Screen;
 use super::view::frame;
-use crate::keyboard::{Decoder, Key};
+use crate::keyboard::{Decoder, Key, OPEN};
 use crate::problem::Problem;
 use crate::signals::terminal;
 
 /// The interval at which the status of all transfers is requested, and the directory is read.
 const EVERY: Duration = Duration::from_millis(500);
-/// The longest time between the bytes of one key.
-const OPEN: Duration = Duration::from_millis(50);
 
 /// Shows the transfers until the user quits.
 pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
@@ -64,8 +62,10 @@ pub fn show(mut fleet: Fleet) -> Result<(), Problem> {
                 keys.collect()
             }
             // A record, or a change of the size, does not end a key.
-            Typed::Nothing if now < typed_at + OPEN => Vec::new(),
-            Typed::Nothing => decoder.close().into_iter().collect(),
+            Typed::Nothing => {
+                let closed = decoder.close_after(now.saturating_sub(typed_at));
+                closed.into_iter().collect()
+            }
         };
         for key in pressed {
             if key == Key::Redraw {

@@ -155,23 +155,11 @@ fn a_key_holds_the_video_and_lets_it_go_on() {
     let film = Film::new(200 * FRAME);
     for (typed, ended) in [("}}}}}}}} ", "eof"), ("q", "cancelled")] {
         let more = ["--frame", "3000", "--fps", "2", "--progress", "always"];
-        let (mut child, mut master, _slave) = at_terminal(&film, "/dev/null", &more);
-        let mut stderr = child.stderr.take().unwrap();
-        let mut seen = String::new();
-        let mut piece = [0; 256];
+        let (child, mut master, _slave) = at_terminal(&film, "/dev/null", &more);
         master.write_all(b" ").unwrap();
-        while !seen.contains("  paused") {
-            let n = stderr.read(&mut piece).unwrap();
-            assert!(n > 0, "{seen}");
-            seen += std::str::from_utf8(&piece[..n]).unwrap();
-        }
+        let (child, seen) = paused(child);
         master.write_all(typed.as_bytes()).unwrap();
-        stderr.read_to_string(&mut seen).unwrap();
-        assert_eq!(end(child).code(), 0, "{seen}");
-        let json = seen
-            .lines()
-            .find_map(|line| serde_json::from_str::<Value>(line).ok());
-        let json = json.unwrap_or_else(|| panic!("{seen}"));
+        let json = quits(child, seen);
         assert_eq!(json["ended"], ended);
         let all = json["frames"] == 200 && json["speed"] == 100.0;
         assert_eq!(all, ended == "eof", "{json}");
@@ -179,6 +167,50 @@ fn a_key_holds_the_video_and_lets_it_go_on() {
             counts(&json, "audio", 50_000, 50_000);
         }
     }
+}
+
+/// Escape is no key of the player, and no part of a later one.
+#[test]
+fn a_key_long_after_escape_is_heard() {
+    let film = Film::new(200 * FRAME);
+    for (typed, speed) in [("q", 1.0), ("[q", 1.0 / 1.1)] {
+        let more = ["--frame", "3000", "--fps", "2", "--progress", "always"];
+        let (child, mut master, _slave) = at_terminal(&film, "/dev/null", &more);
+        // Both arrive together.
+        master.write_all(b" \x1b").unwrap();
+        let (child, seen) = paused(child);
+        // More than the longest time between the bytes of one key.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        master.write_all(typed.as_bytes()).unwrap();
+        let json = quits(child, seen);
+        assert_eq!(json["ended"], "cancelled");
+        let found = json["speed"].as_f64().unwrap();
+        assert!((found - speed).abs() < 0.01, "{json}");
+    }
+}
+
+/// Waits until the status line shows the pause. Returns all that was printed.
+fn paused(mut child: Owned) -> (Owned, String) {
+    let stderr = child.stderr.as_mut().unwrap();
+    let mut seen = String::new();
+    let mut piece = [0; 256];
+    while !seen.contains("  paused") {
+        let n = stderr.read(&mut piece).unwrap();
+        assert!(n > 0, "{seen}");
+        seen += std::str::from_utf8(&piece[..n]).unwrap();
+    }
+    (child, seen)
+}
+
+/// The report of a film that ends with success, after this was printed.
+fn quits(child: Owned, mut seen: String) -> Value {
+    let run = end(child);
+    seen += &run.stderr();
+    assert_eq!(run.code(), 0, "{seen}");
+    let mut json = seen
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    json.next().unwrap_or_else(|| panic!("{seen}"))
 }
 
 /// Opens the film of a [job], which has taken the terminal once this returns.
