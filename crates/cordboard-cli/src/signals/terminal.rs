@@ -26,15 +26,24 @@ struct Modes {
     screen: Option<Screen>,
 }
 
-/// The bytes that enter the alternate screen, and those that leave it.
-type Screen = (&'static [u8], &'static [u8]);
+/// The bytes of the alternate screen.
+#[derive(Debug, Clone, Copy)]
+pub struct Screen {
+    /// They enter it.
+    pub enter: &'static [u8],
+    /// They set its modes again. Entered twice, it would keep the second position of the cursor.
+    pub again: &'static [u8],
+    /// They leave it.
+    pub leave: &'static [u8],
+}
 
 static MODES: OnceLock<Modes> = OnceLock::new();
 /// This process sets its modes whenever it is in the foreground.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 /// The alternate screen is shown.
 static ON_SCREEN: AtomicBool = AtomicBool::new(false);
-/// The alternate screen was entered since the last call of [`was_entered`].
+/// The alternate screen was entered since the last call of [`was_entered`], or another process
+/// may have written to it.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Sets modes, until [`give_back`]. A process does this once.
@@ -56,7 +65,8 @@ pub fn take_screen(before: Termios, ours: Termios, screen: Screen) -> Result<(),
     })
 }
 
-/// Returns whether the alternate screen was entered since the last call. It is then empty.
+/// Returns whether the contents of the alternate screen are unknown since the last call: it was
+/// entered, or the process was continued.
 pub fn was_entered() -> bool {
     ENTERED.swap(false, Ordering::SeqCst)
 }
@@ -154,10 +164,12 @@ fn enter(write_all: fn(&'static [u8])) -> Result<(), Errno> {
         return Ok(());
     };
     tcsetattr(stdin(), OptionalActions::Now, &modes.ours)?;
-    if let Some((enter, _)) = modes.screen
-        && !ON_SCREEN.swap(true, Ordering::SeqCst)
-    {
-        write_all(enter);
+    if let Some(screen) = modes.screen {
+        // SIGSTOP has no handler that leaves it. A shell then writes to it.
+        match ON_SCREEN.swap(true, Ordering::SeqCst) {
+            false => write_all(screen.enter),
+            true => write_all(screen.again),
+        }
         ENTERED.store(true, Ordering::SeqCst);
     }
     Ok(())
@@ -169,14 +181,14 @@ fn restore() -> Result<(), Errno> {
         return Ok(());
     };
     let restored = tcsetattr(stdin(), OptionalActions::Now, &modes.before);
-    if let Some((_, leave)) = modes.screen
+    if let Some(screen) = modes.screen
         && ON_SCREEN.swap(false, Ordering::SeqCst)
     {
         // Ctrl-S may have stopped the output. Only what this call has stopped is started again by
         // `TCOON` (`n_tty_ioctl_helper`, drivers/tty/tty_ioctl.c).
         let _ = tcflow(stdin(), Action::OOff);
         let _ = tcflow(stdin(), Action::OOn);
-        write_without_waiting(leave);
+        write_without_waiting(screen.leave);
     }
     restored
 }

@@ -15,8 +15,11 @@ use crate::sys;
 
 /// The alternate screen, without the cursor; lines do not wrap. As bytes, because a signal
 /// handler writes them.
-const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
-const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
+const ALTERNATE: terminal::Screen = terminal::Screen {
+    enter: b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J",
+    again: b"\x1b[?25l\x1b[?7l",
+    leave: b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l",
+};
 
 /// The terminal, which is restored when this is dropped.
 pub struct Screen {
@@ -34,7 +37,7 @@ impl Screen {
         let mut each = before.clone();
         // Keys still send signals (^C, ^Z).
         each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        terminal::take_screen(before, each, (ENTER, LEAVE)).map_err(Errno::from)?;
+        terminal::take_screen(before, each, ALTERNATE).map_err(Errno::from)?;
         // A change of the size interrupts a wait.
         sys::handle(libc::SIGWINCH, on_resize);
         let hook = std::panic::take_hook();

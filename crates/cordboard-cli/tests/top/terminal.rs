@@ -88,7 +88,17 @@ fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     tty.shows(&["No transfers are running."]);
     common::signal(pid, Signal::STOP);
     until("a stop", || (state() == Some('T')).then_some(()));
+    // As a shell, whose editor of lines shows the cursor.
+    tty.print("\x1b[5;1Hstopped\x1b[?25h");
+    tty.shows(&["stopped"]);
     common::signal(pid, Signal::CONT);
+    tty.sees("the screen as before", |lines| {
+        lines[1] == "No transfers are running." && lines[4].is_empty()
+    });
+    until("the terminal, again", || {
+        (tty.is_taken() == Some(true)).then_some(())
+    });
+    assert_eq!(tty.entered(), 2);
     tty.press("?");
     tty.shows(&["pause or resume"]);
     tty.press("q");
