@@ -8,7 +8,7 @@ use std::time::Instant;
 use cordboard::poll_for;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::stdio::stdin;
-use rustix::termios::{LocalModes, isatty, tcgetattr};
+use rustix::termios::{isatty, tcgetattr};
 
 use super::show::Order;
 use crate::keyboard::{Decoder, Key};
@@ -31,9 +31,7 @@ impl Keys {
             return None;
         }
         let before = tcgetattr(stdin()).ok()?;
-        let mut each = before.clone();
-        // Keys still send signals (^C).
-        each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        let each = terminal::of_keys(&before);
         terminal::take(before, each).ok()?;
         Some(Keys {
             decoder: Decoder::default(),

@@ -14,7 +14,9 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, write};
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{Action, OptionalActions, Termios, tcflow, tcgetattr, tcsetattr};
+use rustix::termios::{
+    Action, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcflow, tcgetattr, tcsetattr,
+};
 
 use crate::bounded_write::has_room;
 use crate::sys;
@@ -45,6 +47,17 @@ static ON_SCREEN: AtomicBool = AtomicBool::new(false);
 /// The alternate screen was entered since the last call of [`was_entered`], or another process
 /// may have written to it.
 static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// Returns the modes in which each key is read at once, without echo. Keys still send signals
+/// (^C, ^Z).
+pub fn of_keys(before: &Termios) -> Termios {
+    let mut each = before.clone();
+    each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+    // A terminal polls readable from VMIN bytes on (`input_available_p`, drivers/tty/n_tty.c).
+    each.special_codes[SpecialCodeIndex::VMIN] = 1;
+    each.special_codes[SpecialCodeIndex::VTIME] = 0;
+    each
+}
 
 /// Sets modes, until [`give_back`]. A process does this once.
 pub fn take(before: Termios, ours: Termios) -> Result<(), Errno> {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use cordboard::Errno;
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{LocalModes, tcgetattr, tcgetwinsize};
+use rustix::termios::{tcgetattr, tcgetwinsize};
 
 use super::has_utf_8;
 use super::text::width;
@@ -34,9 +34,7 @@ impl Screen {
     /// any end of the process, even by a signal or a panic.
     pub fn open() -> Result<Screen, Errno> {
         let before = tcgetattr(stdin()).map_err(Errno::from)?;
-        let mut each = before.clone();
-        // Keys still send signals (^C, ^Z).
-        each.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+        let each = terminal::of_keys(&before);
         terminal::take_screen(before, each, ALTERNATE).map_err(Errno::from)?;
         // A change of the size interrupts a wait.
         sys::handle(libc::SIGWINCH, on_resize);

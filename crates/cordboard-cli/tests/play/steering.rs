@@ -105,7 +105,15 @@ fn no_frame_is_dropped_into_dev_null() {
 
 /// Plays at a terminal whose keys it reads by now; returns the terminal.
 pub fn at_terminal(film: &Film, video_to: &str, more: &[&str]) -> (Owned, File, File) {
-    let (master, slave) = terminal();
+    at_this_terminal(terminal(), film, video_to, more)
+}
+
+fn at_this_terminal(
+    (master, slave): (File, File),
+    film: &Film,
+    video_to: &str,
+    more: &[&str],
+) -> (Owned, File, File) {
     let before = modes(&slave);
     let [audio, video] = film.names();
     let child = cordboard()
@@ -167,6 +175,24 @@ fn a_key_holds_the_video_and_lets_it_go_on() {
             counts(&json, "audio", 50_000, 50_000);
         }
     }
+}
+
+/// Without ICANON, a terminal is readable from VMIN bytes on (`stty min 5`).
+#[test]
+fn one_key_is_enough() {
+    use rustix::termios::{OptionalActions, SpecialCodeIndex, tcsetattr};
+    let film = Film::new(200 * FRAME);
+    let (master, slave) = terminal();
+    let mut set = tcgetattr(&slave).unwrap();
+    set.special_codes[SpecialCodeIndex::VMIN] = 5;
+    tcsetattr(&slave, OptionalActions::Now, &set).unwrap();
+    let more = ["--frame", "3000", "--fps", "0.0001"];
+    let (child, mut master, slave) = at_this_terminal((master, slave), &film, "/dev/null", &more);
+    master.write_all(b"q").unwrap();
+    let run = end(child);
+    assert_eq!(run.code(), 0, "{}", run.stderr());
+    let after = tcgetattr(&slave).unwrap();
+    assert_eq!(after.special_codes[SpecialCodeIndex::VMIN], 5);
 }
 
 /// Escape is no key of the player, and no part of a later one.

@@ -105,6 +105,23 @@ fn a_stop_gives_the_terminal_back_and_a_continuation_draws_again() {
     assert_eq!(tty.ends().code(), Some(0));
 }
 
+/// Without ICANON, a terminal is readable from VMIN bytes on (`stty min 5`).
+#[test]
+fn one_key_is_enough() {
+    use rustix::termios::{OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
+    let home = Home::make();
+    let mut tty = Tty::start_at(home.cordboard().arg("top"), 8, 80, |slave| {
+        let mut modes = tcgetattr(slave).unwrap();
+        modes.special_codes[SpecialCodeIndex::VMIN] = 5;
+        tcsetattr(slave, OptionalActions::Now, &modes).unwrap();
+    });
+    tty.shows(&["No transfers are running."]);
+    tty.press("q");
+    assert_eq!(tty.ends().code(), Some(0));
+    let after = tcgetattr(&tty.slave).unwrap();
+    assert_eq!(after.special_codes[SpecialCodeIndex::VMIN], 5);
+}
+
 /// The C library starts without `ppoll(2)` where there is `poll(2)`.
 #[test]
 fn keys_are_read_without_ppoll() {

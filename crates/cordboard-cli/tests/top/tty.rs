@@ -17,7 +17,7 @@ use super::common::{Owned, Start, until};
 pub struct Tty {
     master: File,
     /// Keeps the terminal open after the program has ended.
-    slave: OwnedFd,
+    pub slave: OwnedFd,
     screen: Arc<Mutex<vt100::Parser>>,
     /// All output.
     output: Arc<Mutex<Vec<u8>>>,
@@ -40,6 +40,16 @@ fn cells(count: u16) -> std::num::NonZero<u16> {
 impl Tty {
     /// Starts a program in a session of its own, at a terminal of this size.
     pub fn start(command: &mut Command, rows: u16, columns: u16) -> Tty {
+        Tty::start_at(command, rows, columns, |_| ())
+    }
+
+    /// The same, at a terminal that is changed before.
+    pub fn start_at(
+        command: &mut Command,
+        rows: u16,
+        columns: u16,
+        change: impl FnOnce(&OwnedFd),
+    ) -> Tty {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).unwrap();
         grantpt(&master).unwrap();
@@ -49,6 +59,7 @@ impl Tty {
         use rustix::fs::{Mode, OFlags};
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+        change(&slave);
         let copy = || slave.try_clone().unwrap();
         command.stdin(copy()).stdout(copy()).stderr(copy());
         command.env("LC_ALL", "C.UTF-8");
