@@ -186,11 +186,24 @@ pub fn one_line_json(json: &str) -> String {
 /// Writes all bytes. Waits as long as there is no room; after a signal to stop,
 /// no longer than [`GRACE`] for each piece, and not again after that. A second
 /// signal ends the process.
-pub fn write_all(out: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+pub fn write_all(out: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    write_while(out, bytes, || true).map(drop)
+}
+
+/// As [`write_all`]. After each interruption and each part, the rest is left out unless
+/// `continues`. Returns whether all bytes were written.
+pub fn write_while(
+    out: BorrowedFd<'_>,
+    mut bytes: &[u8],
+    continues: impl Fn() -> bool,
+) -> io::Result<bool> {
     let mut was_ready = false;
     while !bytes.is_empty() {
         if signals::stop().is_some() {
-            return write_after_stop(out, bytes);
+            return write_after_stop(out, bytes).map(|()| true);
+        }
+        if !continues() {
+            return Ok(false);
         }
         match write(out, bytes) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -210,7 +223,7 @@ pub fn write_all(out: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Writes as much of a status line as there is room for, and returns that

@@ -84,6 +84,11 @@ pub fn was_entered() -> bool {
     ENTERED.swap(false, Ordering::SeqCst)
 }
 
+/// As [`was_entered`], without ending the time since the last call.
+pub fn is_entered() -> bool {
+    ENTERED.load(Ordering::SeqCst)
+}
+
 fn take_modes(modes: Modes) -> Result<(), Errno> {
     if MODES.set(modes).is_err() {
         return Err(Errno::BUSY);

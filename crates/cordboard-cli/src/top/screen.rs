@@ -9,7 +9,7 @@ use rustix::termios::{tcgetattr, tcgetwinsize};
 use super::has_utf_8;
 use super::text::width;
 use super::view::{Line, Size};
-use crate::output::{errno_of, write_all};
+use crate::output::{errno_of, write_while};
 use crate::signals::terminal;
 use crate::sys;
 
@@ -97,7 +97,15 @@ impl Screen {
             }
         }
         self.lines = lines;
-        write_all(stdout(), &bytes).map_err(|error| errno_of(&error))
+        // A write may wait until the process is stopped (Ctrl-S, Ctrl-Z). What follows it would be
+        // drawn over the output of the shell.
+        let written = write_while(stdout(), &bytes, || {
+            terminal::is_foreground() && !terminal::is_entered()
+        });
+        if !written.map_err(|error| errno_of(&error))? {
+            self.forget();
+        }
+        Ok(())
     }
 }
 

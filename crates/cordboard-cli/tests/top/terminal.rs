@@ -200,6 +200,43 @@ fn a_shell_has_the_terminal_while_the_job_is_stopped() {
     continues_in_the_foreground(tty);
 }
 
+/// A frame waits while Ctrl-S stops the output. Ctrl-Z starts it again.
+#[test]
+fn a_frame_that_waits_is_not_drawn_in_the_background() {
+    let home = Home::make();
+    let moving = home.moving("s", &["--rate", "1M"]);
+    let mut tty = shell(&home);
+    let program = env!("CARGO_BIN_EXE_cordboard");
+    tty.press(&format!("{program} top\n"));
+    tty.shows(&["> /dev/zero -> /dev/null", "running"]);
+    tty.press("\x13");
+    let top = std::path::PathBuf::from(format!("/proc/{}", tty.foreground()));
+    until("a frame that waits", || {
+        testkit::locked::sleeps_in(&top, &[libc::SYS_write]).then_some(())
+    });
+    tty.press("\x1a");
+    tty.shows(&["Stopped"]);
+    tty.press("bg\n");
+    until("a wait for the next event", || {
+        testkit::locked::polls(&top).then_some(())
+    });
+    tty.press("echo $((6*7))\n");
+    let lines = tty.sees("the shell", |lines| lines.iter().any(|line| line == "42"));
+    assert!(
+        !lines.iter().any(|line| line.contains("/dev/zero")),
+        "{lines:?}"
+    );
+    tty.press("fg\n");
+    tty.shows(&["> /dev/zero -> /dev/null", "running"]);
+    tty.press("q");
+    tty.sees("the prompt", |lines| {
+        lines.iter().any(|line| line.starts_with("ready$"))
+    });
+    tty.press("exit 7\n");
+    assert_eq!(tty.ends().code(), Some(7));
+    moving.cue(&["cancel"]);
+}
+
 /// Setting the modes stops it in the background; it continues in the foreground.
 #[test]
 fn a_job_that_is_started_in_the_background_comes_to_the_foreground() {

@@ -177,6 +177,14 @@ impl Tty {
             .then_some(each[0])
     }
 
+    /// The number of the process group in the foreground, and so of its first process.
+    pub fn foreground(&self) -> i32 {
+        rustix::termios::tcgetpgrp(&self.master)
+            .unwrap()
+            .as_raw_nonzero()
+            .get()
+    }
+
     /// Returns a check for whether the output is stopped: a terminal then has no room.
     pub fn stops(&self) -> impl FnMut() -> bool + use<> {
         let slave = self.slave.try_clone().unwrap();
