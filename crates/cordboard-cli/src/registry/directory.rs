@@ -12,7 +12,6 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdir, open, openat};
 use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
 
-use super::Places;
 use super::entry::{Entry, Registered};
 use crate::problem::Problem;
 
@@ -29,11 +28,6 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory for new entries of this user; creates it if there is none.
-    pub fn open() -> Result<Directory, Problem> {
-        Directory::at(Places::of_user().first())
-    }
-
     /// Opens this directory; creates it if there is none.
     pub fn at(path: PathBuf) -> Result<Directory, Problem> {
         match mkdir(&path, Mode::RWXU) {
@@ -94,6 +88,12 @@ impl Directory {
             return Err(errno);
         }
         Ok(Registered::new(directory, name))
+    }
+
+    /// As [`Directory::register`], with the error as a problem.
+    pub(super) fn add(&self, entry: &Entry) -> Result<Registered, Problem> {
+        let done = self.register(entry);
+        done.map_err(|errno| failed(&self.path, errno, "adding an entry to"))
     }
 
     /// Returns all entries with their names. Other files are skipped.

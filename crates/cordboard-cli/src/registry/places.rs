@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::stat;
 use rustix::process::geteuid;
 
-use super::Directory;
+use super::{Directory, Entry, Registered};
 use crate::problem::Problem;
 
 /// The name of the directory in a runtime directory.
@@ -31,7 +31,7 @@ pub struct Opened {
     pub directories: Vec<Directory>,
     /// The first one that cannot be used.
     pub problem: Option<Problem>,
-    /// It is the one in which commands with this environment have their entries.
+    /// It is the one in which commands with this environment have their entries first.
     pub is_first: bool,
 }
 
@@ -78,9 +78,33 @@ impl Places {
         (runtime.map(|path| path.join(NAME))).chain([self.last.clone()])
     }
 
-    /// Returns the path of the directory for new entries.
+    /// Returns the path of the first directory for new entries.
+    #[cfg(test)]
     pub fn first(&self) -> PathBuf {
-        self.paths().next().unwrap_or_else(|| self.last.clone())
+        self.paths().next().unwrap()
+    }
+
+    /// Opens the first directory that can be used; creates it if there is none.
+    pub fn directory(&self) -> Result<Directory, Problem> {
+        self.first_of(Directory::at)
+    }
+
+    /// Adds an entry to the first directory that takes it.
+    pub fn register(&self, entry: &Entry) -> Result<Registered, Problem> {
+        self.first_of(|path| Directory::at(path)?.add(entry))
+    }
+
+    /// Returns the first success, or the first problem.
+    fn first_of<T>(&self, take: impl Fn(PathBuf) -> Result<T, Problem>) -> Result<T, Problem> {
+        let mut problem = None;
+        for path in self.paths() {
+            match take(path) {
+                Ok(taken) => return Ok(taken),
+                Err(other) => problem = problem.or(Some(other)),
+            }
+        }
+        // There is always a last path.
+        problem.map_or_else(|| take(self.last.clone()), Err)
     }
 
     /// Opens the directories that exist. Creates none.
@@ -106,6 +130,28 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    /// A full or read-only runtime directory, for example.
+    #[test]
+    fn the_first_directory_that_can_be_used_gets_the_entry() {
+        let base = tempfile::tempdir().unwrap();
+        let places = Places::among(Some(base.path().into()), Path::new("/none"), base.path());
+        let of_runtime = base.path().join(NAME);
+        std::fs::write(&of_runtime, b"no directory").unwrap();
+        let entry = Entry::new("splice", "a -> b".to_owned(), "@s".into());
+        let _registered = places.register(&entry).unwrap();
+        let opened = places.open();
+        assert_eq!(opened.directories.len(), 1);
+        assert_eq!(opened.directories[0].entries().unwrap()[0].1, entry);
+        assert_eq!(places.directory().unwrap().path(), places.last);
+        // The first problem is the one of the usual directory.
+        let places = Places {
+            last: of_runtime.join("below"),
+            ..places
+        };
+        let problem = places.register(&entry).unwrap_err();
+        assert_eq!(problem.operand, of_runtime.to_string_lossy());
+    }
 
     #[test]
     fn only_an_own_runtime_directory_counts() {

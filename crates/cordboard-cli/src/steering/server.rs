@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,10 @@ use crate::bounded_write::GRACE;
 use crate::endpoint::{self, SocketFile};
 use crate::files::FileId;
 use crate::flags::Label;
+use crate::output::{one_line, print_line};
 use crate::polling::poll_or_rest;
 use crate::problem::Problem;
-use crate::registry::{Directory, Entry, Registered};
+use crate::registry::{Entry, Places, Registered};
 use crate::sys;
 
 /// The time after which a connection is tried again that lacked a descriptor.
@@ -94,15 +95,29 @@ impl Steering {
     }
 }
 
-/// Adds the command to the list of `cordboard top`. An error of the directory does not end
-/// the command: `top` reports it.
+/// Adds the command to the list of `cordboard top`. An error does not end the command.
 fn list(path: &OsStr, label: &Label) -> Option<Registered> {
     let socket = match path.as_bytes() {
-        [b'@', ..] => path.to_owned(),
-        _ => std::path::absolute(path).ok()?.into_os_string(),
+        [b'@', ..] => Ok(path.to_owned()),
+        _ => std::path::absolute(path).map(PathBuf::into_os_string),
     };
-    let entry = Entry::new(label.command, label.text.clone(), socket);
-    Directory::open().ok()?.register(&entry).ok()
+    let socket = socket.map_err(|error| {
+        let errno = crate::output::errno_of(&error);
+        let text = format!("{errno} looking up the current directory");
+        Problem::unsided(path.to_string_lossy(), errno, text)
+    });
+    let added = socket.and_then(|socket| {
+        let entry = Entry::new(label.command, label.text.clone(), socket);
+        Places::of_user().register(&entry)
+    });
+    match added {
+        Ok(entry) => Some(entry),
+        Err(problem) => {
+            let line = format!("cordboard: warning: `cordboard top` shows no entry: {problem}");
+            print_line(one_line(&line));
+            None
+        }
+    }
 }
 
 /// Waits for the next event, and handles it.

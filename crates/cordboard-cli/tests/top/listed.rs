@@ -143,7 +143,12 @@ fn a_directory_that_others_can_change_is_refused() {
     });
     assert_eq!(home.entries(), [""; 0]);
     moving.cue(&["cancel"]);
-    drop(moving);
+    let stderr = common::end(moving.child).stderr();
+    let warning = "warning: `cordboard top` shows no entry: ";
+    assert!(
+        stderr.contains(warning) && stderr.contains("other users may write to it"),
+        "{stderr}"
+    );
     std::fs::remove_dir(home.list()).unwrap();
     std::os::unix::fs::symlink(home.path(), home.list()).unwrap();
     run(home.cordboard().arg("top")).fails(1, &["ENOTDIR"]);

@@ -43,7 +43,7 @@ use crate::flags::Ftp;
 use crate::output::errno_of;
 use crate::polling::{self, poll_or_rest};
 use crate::problem::Problem;
-use crate::registry::Directory;
+use crate::registry::{Directory, Places};
 use crate::{print, signals, sys, units};
 use server::{Clients, Server};
 
@@ -151,6 +151,10 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| {
             Problem::unsided(&shown, errno.into(), format!("{errno} creating a pipe"))
         })?;
+    let list = Places::of_user().directory();
+    if let Err(problem) = &list {
+        log.line(&format!("`cordboard top` shows no transfers: {problem}"));
+    }
     let server = Arc::new(Server {
         root,
         users,
@@ -161,7 +165,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         idle: flags.idle,
         passive_ports: flags.passive_ports,
         ports: budget::Budget::new(data::number_of(flags.passive_ports)),
-        list: Directory::open().ok(),
+        list: list.ok(),
         listings: budget::Budget::new(budget::LISTINGS),
         ending,
         deadline: OnceLock::new(),
