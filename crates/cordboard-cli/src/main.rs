@@ -44,3 +44,4 @@ mod sys;
 mod top;
 mod units;
 mod usage;
+mod user;

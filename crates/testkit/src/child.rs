@@ -196,6 +196,13 @@ pub fn own_mounts() -> bool {
     unsafe { libc::unshare(libc::CLONE_NEWNS) == 0 }
 }
 
+/// Gives the calling process, which has one thread, a user namespace of its own, in which no
+/// user has a number. Returns `false` if that is not permitted.
+pub fn own_users() -> bool {
+    // SAFETY: takes an integer.
+    unsafe { libc::unshare(libc::CLONE_NEWUSER) == 0 }
+}
+
 /// Makes a number refer to another descriptor's file: in the calling thread only, if
 /// it has a table of its own. The owner of the number must allow that.
 pub fn replace(number: BorrowedFd<'_>, by: BorrowedFd<'_>) {

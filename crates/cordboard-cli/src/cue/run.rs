@@ -11,7 +11,7 @@ use crate::endpoint;
 use crate::flags::{CueAction, CueFlags, LimitAction};
 use crate::print;
 use crate::problem::Problem;
-use crate::sys;
+use crate::{sys, user};
 
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -115,11 +115,16 @@ fn closed(flags: &CueFlags, cue: &Cue) -> Problem {
     let name = flags.control.to_string_lossy();
     let errno = Errno::ECONNRESET;
     let text = format!("{errno}: the connection was closed without an answer");
-    let problem = Problem::unsided(name, errno, text);
-    let user = geteuid().as_raw();
+    let problem = Problem::unsided(name.clone(), errno, text);
+    let number = geteuid().as_raw();
     match sys::peer(cue) {
-        Ok(sys::Peer { uid: owner, .. }) if user != 0 && owner != user => problem.help(format!(
-            "the socket is one of user {owner}: only that user and root can steer the command"
+        Ok(sys::Peer { uid: owner, .. }) if number != 0 && owner != number => {
+            problem.help(format!(
+                "the socket is one of user {owner}: only that user and root can steer the command"
+            ))
+        }
+        Ok(_) if name.starts_with('@') && !user::is_certain(number) => problem.help(format!(
+            "in this user namespace, other users have the number {number} too: use a path"
         )),
         _ => problem.help(
             "the command has just ended, or has 16 connections already, or the socket is not \

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cordboard::{Errno as Named, fstat};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdir, open, openat};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags, accessat, mkdir, open, openat};
 use rustix::io::Errno;
 use rustix::process::{geteuid, getpid};
 
 use super::entry::{Entry, Registered};
 use crate::problem::Problem;
+use crate::user;
 
 /// The maximum length of an entry in bytes.
 const LONGEST: usize = 64 << 10;
@@ -46,8 +47,13 @@ impl Directory {
             open(&path, flags, Mode::empty()).map_err(|errno| failed(&path, errno, "opening"))?;
         let stat = fstat(&fd).map_err(|errno| failed(&path, errno, "checking"))?;
         let others = Mode::WGRP | Mode::WOTH;
+        // No other user may write to it.
+        let is_certain = || {
+            user::is_certain(stat.st_uid)
+                || accessat(&fd, c".", Access::WRITE_OK, AtFlags::empty()).is_ok()
+        };
         let refused = match () {
-            () if stat.st_uid != geteuid().as_raw() => "belongs to another user",
+            () if stat.st_uid != geteuid().as_raw() || !is_certain() => "belongs to another user",
             () if Mode::from_raw_mode(stat.st_mode).intersects(others) => {
                 "other users may write to it"
             }
@@ -273,6 +279,34 @@ mod tests {
         std::fs::write(directory.path().join("2.json"), "{").unwrap();
         std::fs::create_dir(directory.path().join("3.json")).unwrap();
         assert_eq!(directory.entries().unwrap(), []);
+    }
+
+    /// There, all users without a number have the same one, also this process.
+    #[test]
+    fn in_a_user_namespace_without_numbers_the_owner_may_write() {
+        use testkit::child::{in_a_child, own_users};
+        if !in_a_child(own_users) {
+            return testkit::skip::here("no user namespaces here");
+        }
+        let base = tempfile::tempdir().unwrap();
+        let [own, other] = ["own", "other"].map(|name| base.path().join(name));
+        std::fs::create_dir(&own).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        for path in [&own, &other] {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let other = match geteuid().is_root() {
+            true => std::os::unix::fs::chown(&other, Some(1), Some(1)).map(|()| other),
+            // It belongs to root.
+            false => Ok(PathBuf::from("/")),
+        };
+        // In a namespace with few users, root cannot give a file away.
+        let Ok(other) = other else {
+            return testkit::skip::here("giving a directory to another user needs root");
+        };
+        assert!(in_a_child(|| own_users()
+            && Directory::existing(own).is_ok()
+            && Directory::existing(other).is_err()));
     }
 
     #[test]

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use cordboard::cue::{Done, Record, Status};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::net::{SocketFlags, accept, accept_with};
-use rustix::process::geteuid;
+use rustix::net::{SocketFlags, accept, accept_with, getsockname};
 
 use super::client::{Client, Steered};
 use crate::polling::{is_of_one_connection, poll_or_rest};
-use crate::sys;
+use crate::{sys, user};
 
 /// The maximum number of connections. A further one is closed at once.
 const MOST: usize = 16;
@@ -120,7 +119,8 @@ fn next_of(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
 
 /// Returns whether the peer is the same user, or root.
 fn may_steer(socket: &OwnedFd) -> bool {
-    sys::peer(socket).is_ok_and(|peer| peer.uid == 0 || peer.uid == geteuid().as_raw())
+    sys::peer(socket)
+        .is_ok_and(|peer| peer.uid == 0 || user::is_own(peer.uid, getsockname(socket).ok()))
 }
 
 #[cfg(test)]
@@ -187,6 +187,30 @@ mod tests {
         assert!(!clients.is_empty());
         clients.accept(&listener);
         assert!(clients.can_accept(), "no connection waits");
+    }
+
+    /// There, all users without a number have the same one, also this process.
+    #[test]
+    fn in_a_user_namespace_without_numbers_the_file_of_the_socket_decides() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::SocketAddr;
+        use testkit::child::{in_a_child, own_users};
+        if !in_a_child(own_users) {
+            return testkit::skip::here("no user namespaces here");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let name = format!("cordboard-steering-{}", std::process::id());
+        let file = SocketAddr::from_pathname(directory.path().join("s")).unwrap();
+        let name = SocketAddr::from_abstract_name(name).unwrap();
+        let [file, name] = [file, name].map(|address| {
+            let listener = UnixListener::bind_addr(&address).unwrap();
+            let peer = UnixStream::connect_addr(&address).unwrap();
+            (OwnedFd::from(listener.accept().unwrap().0), peer)
+        });
+        assert!(may_steer(&file.0));
+        assert!(in_a_child(|| own_users()
+            && may_steer(&file.0)
+            && !may_steer(&name.0)));
     }
 
     #[test]

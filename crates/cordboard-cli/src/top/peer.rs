@@ -5,11 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::Errno;
 use cordboard::cue::{Command, Done, Record, Records, Status};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::process::geteuid;
+use rustix::net::{RecvFlags, SendFlags, getpeername, recv, send};
 
 use crate::endpoint;
-use crate::sys;
+use crate::{sys, user};
 
 /// The number of bytes of waiting commands from which no further command is sent, because the
 /// peer does not read.
@@ -50,7 +49,8 @@ impl Peer {
 
     /// Returns whether the peer process belongs to this user.
     pub fn is_ours(&self) -> bool {
-        sys::peer(&self.socket).is_ok_and(|peer| peer.uid == geteuid().as_raw())
+        let peer = sys::peer(&self.socket);
+        peer.is_ok_and(|peer| user::is_own(peer.uid, getpeername(&self.socket).ok().flatten()))
     }
 
     /// Returns the number of the peer process. `None`: it is in another PID namespace.
