@@ -1,9 +1,11 @@
 //! Sends the command, and waits for its answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cordboard::Errno;
-use cordboard::cue::{Command, Cue, Limit, Record, Status};
+use cordboard::cue::{Command, Cue, Limit, Record, Records, Status};
+use rustix::io::read;
+use rustix::net::sockopt;
 use rustix::process::geteuid;
 
 use super::show::{ended, is_status, json, name_of, text};
@@ -28,8 +30,8 @@ pub fn run(flags: &CueFlags) -> u8 {
 }
 
 fn steer(flags: &CueFlags) -> Result<(), Problem> {
-    let mut cue = Cue::from(endpoint::control_connection(&flags.control)?);
-    match answer(flags, &mut cue) {
+    let cue = Cue::from(endpoint::control_connection(&flags.control)?);
+    match answer(&flags.action, &cue, PATIENCE) {
         Ok(Answer::Status(status)) if flags.json => print::print(json(&status).as_bytes()),
         Ok(Answer::Status(status)) => print::print(text(&status).as_bytes()),
         Ok(Answer::Ended) => print::print(ended(flags.json).as_bytes()),
@@ -57,9 +59,10 @@ enum Answer {
 ///
 /// # Errors
 ///
-/// `ECONNRESET`: the connection was closed without an answer.
-fn answer(flags: &CueFlags, cue: &mut Cue) -> Result<Answer, Errno> {
-    let command = command_of(&flags.action);
+/// `ECONNRESET`: the connection was closed without an answer. `EAGAIN`: there is none within this
+/// time, whatever else arrives.
+fn answer(action: &CueAction, cue: &Cue, patience: Duration) -> Result<Answer, Errno> {
+    let command = command_of(action);
     for command in command.into_iter().chain([Command::Status]) {
         match cue.send(command) {
             // The record of an end may have arrived before the connection was closed.
@@ -67,8 +70,9 @@ fn answer(flags: &CueFlags, cue: &mut Cue) -> Result<Answer, Errno> {
             sent => sent?,
         }
     }
+    let (mut records, until) = (Records::default(), Instant::now() + patience);
     loop {
-        match cue.receive()? {
+        match receive(cue, &mut records, until)? {
             Some(Record::Status(status)) => return Ok(Answer::Status(status)),
             Some(Record::Done(_)) => return Ok(Answer::Ended),
             Some(Record::Refused { word, .. }) if command.is_some() && is_status(word) => {
@@ -77,6 +81,30 @@ fn answer(flags: &CueFlags, cue: &mut Cue) -> Result<Answer, Errno> {
             Some(Record::Refused { word, errno }) => return Ok(Answer::Refused { word, errno }),
             Some(_) => {}
             None => return Err(Errno::ECONNRESET),
+        }
+    }
+}
+
+/// Waits for a record until this time. `None`: there are no more. [`Cue::receive`] would wait
+/// without end for a peer that sends words which are no record.
+fn receive(cue: &Cue, records: &mut Records, until: Instant) -> Result<Option<Record>, Errno> {
+    loop {
+        if let Some(record) = records.next() {
+            return Ok(Some(record));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Errno::EAGAIN);
+        }
+        sockopt::set_socket_timeout(cue, sockopt::Timeout::Recv, Some(left))?;
+        let mut bytes = [0; 1024];
+        // A filter may refuse recvfrom(2).
+        match read(cue, &mut bytes) {
+            // ECONNRESET: the command has ended with commands unread.
+            Ok(0) | Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+            Ok(n) => records.push(&bytes[..n]),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
 }
@@ -142,5 +170,36 @@ fn unanswered(flags: &CueFlags, errno: Errno) -> Problem {
                 .help("check that the socket is one of --control")
         }
         errno => Problem::unsided(name, errno, format!("{errno} steering")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// As a log of another program that is written to the socket without end.
+    #[test]
+    fn words_that_are_no_answer_do_not_extend_the_wait() {
+        let _hangs = testkit::watchdog::watch("words_that_are_no_answer_do_not_extend_the_wait");
+        let (ours, mut other) = UnixStream::pair().unwrap();
+        let mut started = Vec::new();
+        Record::Started(1).encode(&mut started);
+        let sends = std::thread::spawn(move || {
+            for n in 0u32.. {
+                let words = if n % 2 == 0 { &[0; 64][..] } else { &started };
+                if other.write_all(words).is_err() {
+                    break;
+                }
+            }
+        });
+        let cue = Cue::from(OwnedFd::from(ours));
+        let none = answer(&CueAction::Status, &cue, Duration::from_millis(50));
+        assert_eq!(none.err(), Some(Errno::EAGAIN));
+        drop(cue);
+        sends.join().unwrap();
     }
 }
