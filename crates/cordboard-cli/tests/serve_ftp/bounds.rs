@@ -2,6 +2,7 @@
 
 use std::net::TcpStream;
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use testkit::refuse::{ACCEPT, POLL, PPOLL, refuse};
 
 use super::client::{Client, connect_from};
@@ -55,13 +56,13 @@ fn many_clients_read_at_once() {
 
 /// Sets the limit of descriptors of the server.
 pub fn limit_descriptors(server: &Server, current: u64) {
-    use rustix::process::{Pid, Resource, Rlimit, prlimit};
-    let pid = Pid::from_raw(server.pid() as i32);
-    let limit = Rlimit {
-        current: Some(current),
-        maximum: Some(1000),
-    };
-    prlimit(pid, Resource::Nofile, limit).unwrap();
+    limit(server, Resource::Nofile, current, Some(1000));
+}
+
+fn limit(server: &Server, resource: Resource, current: u64, maximum: Option<u64>) {
+    let current = Some(current);
+    let limit = Rlimit { current, maximum };
+    prlimit(Pid::from_raw(server.pid() as i32), resource, limit).unwrap();
 }
 
 /// The lowest numbers that are no descriptors of the server. As a limit, each leaves as many
@@ -93,6 +94,25 @@ fn a_listing_without_descriptors_is_not_wrong() {
         }
     }
     assert!((3..8).contains(&failed), "{failed}");
+}
+
+/// The listing does not fit into its memory file, but the directory exists.
+#[test]
+fn a_listing_that_cannot_be_stored_is_not_a_missing_directory() {
+    const MOST: u64 = 10_000;
+    let server = Server::start(&[]);
+    let name = "n".repeat(100);
+    for number in 0..200 {
+        server.write(&format!("{name}{number}"), b"f");
+    }
+    let mut client = server.anonymous();
+    limit(&server, Resource::Fsize, MOST, Some(MOST));
+    for verb in ["LIST", "NLST", "MLSD"] {
+        let _data = client.passive();
+        client.ask(verb, 451);
+    }
+    assert_eq!(client.ask("STAT .", 213).matches(&name).count(), 200);
+    assert_eq!(client.fetch(&format!("RETR {name}7")), b"f");
 }
 
 /// Without descriptors, the reply states a temporary error, and the server continues.

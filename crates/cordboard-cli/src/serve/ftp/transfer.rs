@@ -61,10 +61,8 @@ impl Session {
         };
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
         let listed = (root, Share::none_of(&self.server.listings, self.client));
-        let text = listing::listing(listed, &self.here, path, kind, writes);
-        let file = text.and_then(|(text, share)| Ok((in_memory(&text)?, share)));
-        let (file, _share) = match file {
-            Ok(file) => file,
+        let (text, _share) = match listing::listing(listed, &self.here, path, kind, writes) {
+            Ok(text) => text,
             Err(error) => {
                 let about = root.listed_metadata(&self.here.join(path));
                 let is_file = about.is_ok_and(|about| !about.is_dir());
@@ -75,6 +73,12 @@ impl Session {
                 };
             }
         };
+        let file = match in_memory(&text) {
+            Ok(file) => file,
+            // It says nothing about the directory: 550 would mean that it does not exist.
+            Err(error) => return self.failed_with(451, path, &error),
+        };
+        drop(text);
         let verb = match kind {
             Kind::Long => "LIST",
             Kind::Names => "NLST",
