@@ -21,7 +21,7 @@ pub const GRACE: Duration = Duration::from_secs(1);
 
 /// A pipe that `poll(2)` reports as writable takes this much without blocking
 /// (`PIPE_BUF`, `pipe(7)`).
-const PIECE: usize = 4096;
+pub const PIECE: usize = 4096;
 
 /// Writes all bytes, as long as the reader takes some within each `grace`:
 /// `EINTR` if it does not. SIGALRM must interrupt the thread repeatedly, which

@@ -1,10 +1,16 @@
 //! The end of the server: by signals, with and without transfers.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::process::Signal;
 
 use super::aborts::is_reset;
+use super::client::Client;
+use super::common::{Start, cordboard, end, signal, until};
 use super::connection::{ESTABLISHED, state};
 use super::server::Server;
 
@@ -37,10 +43,8 @@ fn a_running_transfer_may_end() {
     client.ask("STOR up", 150);
     data.write_all(b"before, ").unwrap();
     server.signal(Signal::TERM);
-    super::common::until("the listener closed", || {
-        std::net::TcpStream::connect(server.address)
-            .is_err()
-            .then_some(())
+    until("the listener closed", || {
+        TcpStream::connect(server.address).is_err().then_some(())
     });
     data.write_all(b"after").unwrap();
     drop(data);
@@ -67,13 +71,42 @@ fn a_second_signal_ends_it_at_once() {
     server.signal(Signal::TERM);
     let pid = server.pid();
     // Two signals within a quarter of a second count as one.
-    super::common::until("its end", || {
-        super::common::signal(pid, Signal::TERM);
+    until("its end", || {
+        signal(pid, Signal::TERM);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         stat.contains(") Z ").then_some(())
     });
     assert_eq!(server.end().code(), 128 + 15);
     assert!(is_reset(data));
+}
+
+/// Standard error is a full pipe. A session waits for room in it, with its line of the log.
+#[test]
+fn a_log_that_is_not_read_does_not_delay_the_end() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let (_reader, writer) = std::io::pipe().unwrap();
+    // Its flags are not those of the server's descriptor.
+    let again = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let child = cordboard()
+        .args(["serve", "ftp", "--root", ".", "--grace", "0.1"])
+        .args(["--listen", &address.to_string()])
+        .stderr(OwnedFd::from(writer.try_clone().unwrap()))
+        .start();
+    let mut client = Client::greeted(until("the server", || TcpStream::connect(address).ok()));
+    client.login("anonymous", "x");
+    let mut options = File::options();
+    let filler = options.write(true).custom_flags(libc::O_NONBLOCK);
+    let mut filler = filler.open(again).unwrap();
+    for piece in [4096, 1] {
+        while filler.write(&vec![b'.'; piece]).is_ok() {}
+    }
+    let mut data = client.passive();
+    client.ask("RETR Cargo.toml", 150);
+    data.read_to_end(&mut Vec::new()).unwrap();
+    signal(child.id(), Signal::TERM);
+    assert_eq!(end(child).code(), 0);
 }
 
 /// The end of the process does not end the file.
@@ -85,7 +118,7 @@ fn a_killed_server_resets_its_data_connections() {
     let mut upload = other.passive();
     other.ask("STOR up", 150);
     upload.write_all(b"some bytes").unwrap();
-    super::common::until("the bytes", || {
+    until("the bytes", || {
         (server.read("up") == b"some bytes").then_some(())
     });
     server.signal(Signal::KILL);
@@ -107,7 +140,7 @@ fn bytes_are_not_lost_by_what_their_reader_has_sent() {
         data.peer_addr().unwrap().port(),
         data.local_addr().unwrap().port(),
     ];
-    super::common::until("the end of the file", || {
+    until("the end of the file", || {
         (state(of_server) != Some(ESTABLISHED)).then_some(())
     });
     let mut got = Vec::new();
@@ -123,9 +156,9 @@ fn the_wait_for_the_last_bytes_is_aborted() {
     let server = Server::start(&["--clients", "1"]);
     server.write("f", &super::common::bytes(100_000));
     let start = || {
-        let mut client = super::common::until("a place", || {
-            let socket = std::net::TcpStream::connect(server.address).unwrap();
-            let mut client = super::client::Client::new(socket);
+        let mut client = until("a place", || {
+            let socket = TcpStream::connect(server.address).unwrap();
+            let mut client = Client::new(socket);
             (client.reply().code == 220).then_some(client)
         });
         client.login("anonymous", "x");
@@ -136,7 +169,7 @@ fn the_wait_for_the_last_bytes_is_aborted() {
             data.peer_addr().unwrap().port(),
             data.local_addr().unwrap().port(),
         ];
-        super::common::until("the end of the file", || {
+        until("the end of the file", || {
             (state(ports) != Some(ESTABLISHED)).then_some(())
         });
         (client, data)
