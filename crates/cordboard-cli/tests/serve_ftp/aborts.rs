@@ -285,3 +285,24 @@ fn a_truncated_file_is_not_sent_as_whole() {
     let said = client.expect(451);
     assert!(said.contains("ENODATA") && reset, "{said}");
 }
+
+/// A download that continues at the end of the file would be complete without a byte.
+#[test]
+fn a_file_that_is_truncated_before_its_offset_is_not_complete() {
+    let server = Server::start(&[]);
+    let mut client = server.anonymous();
+    for (offset, left, code) in [(8, 5, 451), (8, 8, 226), (0, 0, 226)] {
+        server.write("f", b"ten bytes.");
+        let address = client.epsv();
+        client.ask(&format!("REST {offset}"), 350);
+        client.send("RETR f");
+        // The file is open.
+        client.ask("STAT", 213);
+        let file = std::fs::File::options().write(true).open(server.path("f"));
+        file.unwrap().set_len(left).unwrap();
+        let data = TcpStream::connect(address).unwrap();
+        client.expect(150);
+        assert_eq!(is_reset(data), code == 451, "{offset}");
+        client.expect(code);
+    }
+}

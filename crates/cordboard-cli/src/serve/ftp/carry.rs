@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use super::asked::{Asked, so_far};
+use super::extent::Extent;
 use super::head::Head;
 use super::lines::Lines;
 use super::listed::{self, Listed, Seen};
@@ -71,17 +72,37 @@ pub fn carry(
     };
     let interval = progress::interval(server.idle);
     let mut watch = Watch::new(total, label, interval);
+    match Extent::of(&source) {
+        Ok(extent) => watch.extent = extent,
+        Err(errno) => {
+            carried.errno = Some(errno);
+            return carried;
+        }
+    }
     if stage.is_none() && server.rate == 0 && client.received.is_none() {
         watch.head = Head::send(&source, &sink);
         carried.written = watch.head.written;
         if let Some(done) = watch.head.done {
-            carried.end(&done);
+            carried.end(&watch.checked(done));
             watch.seen.last.written = done.written;
             watch.last(lines, &mut carried);
             return carried;
         }
     }
-    let mut mover = match Mover::new(source, sink, stage, server.rate, interval) {
+    go_on(server, lines, client, (source, sink), stage, carried, watch)
+}
+
+/// Moves the bytes behind the head.
+fn go_on(
+    server: &Server,
+    lines: &mut Lines,
+    client: &Client<'_>,
+    (source, sink): (OwnedFd, OwnedFd),
+    stage: Option<Stage>,
+    mut carried: Carried,
+    mut watch: Watch,
+) -> Carried {
+    let mut mover = match Mover::new(source, sink, stage, server.rate, watch.interval) {
         Ok(mover) => mover,
         Err(errno) => {
             carried.errno = Some(errno);
@@ -137,6 +158,8 @@ struct Watch {
     total: Option<u64>,
     /// What was sent before the control descriptor. It is part of all counts.
     head: Head,
+    /// The file of a download.
+    extent: Option<Extent>,
     /// The name for `cordboard top`, until the transfer is listed.
     label: Option<String>,
     start: Instant,
@@ -157,6 +180,7 @@ impl Watch {
             commanded: Cell::default(),
             total,
             head: Head::default(),
+            extent: None,
             label: Some(label),
             start: Instant::now(),
             listed: None,
@@ -277,6 +301,12 @@ impl Watch {
         }
     }
 
+    /// Returns the end of the transfer, which is an error if its file was truncated before.
+    fn checked(&self, done: Done) -> Done {
+        let extent = self.extent.as_ref();
+        extent.map_or(done, |extent| extent.checked(done))
+    }
+
     /// Sends the end to the steering clients.
     fn end_clients(&mut self, done: Done) {
         if let Some(listed) = &mut self.listed {
@@ -353,7 +383,7 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
             match record {
                 Record::Status(status) => watch.see(watch.head.before_status(status)),
                 Record::Done(done) => {
-                    let done = watch.head.before_done(done);
+                    let done = watch.checked(watch.head.before_done(done));
                     let mut last = watch.seen.last;
                     last.written = done.written;
                     watch.see(last);
@@ -423,11 +453,12 @@ fn settle(mover: Mover, carried: &mut Carried, watch: &mut Watch) {
         }
         Mover::Staged(running, _) => {
             let report = running.wait().report;
-            watch.end_clients(Done::of(1, &report));
-            carried.written = report.written;
-            carried.complete = report.ended == Ended::Eof;
-            (carried.failed, carried.errno) = (report.failed, report.errno);
-            carried.path = report.path.last().copied();
+            let done = watch.checked(Done::of(1, &report));
+            watch.end_clients(done);
+            carried.written = done.written;
+            carried.complete = done.ended == Ended::Eof;
+            (carried.failed, carried.errno) = (done.failed, done.errno);
+            carried.path = done.path;
         }
     }
 }

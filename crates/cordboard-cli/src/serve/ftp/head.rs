@@ -8,7 +8,7 @@ use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 
 use cordboard::cue::{Done, Status};
-use cordboard::{Endpoint, Outcome, Request, Stepping, Transfer};
+use cordboard::{Ended, Endpoint, Outcome, Request, Stepping, Transfer};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -52,7 +52,8 @@ impl Head {
         stepping.cancel();
         loop {
             if let Some(outcome) = stepping.step() {
-                return Head::of(&outcome, outcome.report.stranded > 0);
+                let is_cancelled = outcome.report.ended == Ended::Cancelled;
+                return Head::of(&outcome, !is_cancelled || outcome.report.stranded > 0);
             }
             if !stepping.is_due() {
                 let _ = poll_or_rest(&mut [PollFd::new(&stepping, PollFlags::IN)], None);
@@ -111,8 +112,6 @@ mod tests {
     use std::fs::File;
     use std::io::{Read as _, Seek as _, Write as _};
     use std::os::unix::net::UnixStream;
-
-    use cordboard::Ended;
 
     use super::*;
 

@@ -7,6 +7,7 @@ mod carry;
 mod command;
 mod data;
 mod errors;
+mod extent;
 mod failures;
 mod files;
 mod head;

@@ -44,6 +44,27 @@ impl Server {
     pub fn is_ending(&self) -> bool {
         self.deadline.get().is_some()
     }
+
+    /// Returns a server of this directory, without users. `ending` hangs up when it shuts down.
+    #[cfg(test)]
+    pub fn with_end(ending: OwnedFd) -> Server {
+        Server {
+            root: Root::open(".".as_ref()).unwrap(),
+            users: Users::read(None, true).unwrap(),
+            log: Log::open(None).unwrap(),
+            tls: None,
+            require_tls: false,
+            rate: 0,
+            idle: Duration::from_secs(3600),
+            passive_ports: None,
+            ports: Budget::new(1),
+            list: None,
+            listings: Budget::new(0),
+            ending,
+            deadline: OnceLock::new(),
+            clients: Arc::new(Clients::new(1, 1)),
+        }
+    }
 }
 
 /// The clients that are connected.

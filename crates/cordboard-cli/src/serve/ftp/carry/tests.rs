@@ -151,6 +151,48 @@ fn the_descriptors_are_closed_before_the_first_command() {
     }
 }
 
+/// The second transfer of the download begins behind the new end.
+#[test]
+fn a_file_that_is_truncated_behind_its_head_is_not_complete() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let _control = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut lines = Lines::new(listener.accept().unwrap().0);
+    let (ending, _held) = rustix::pipe::pipe().unwrap();
+    let server = Server::with_end(ending);
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let source = rustix::fs::memfd_create("source", flags).unwrap();
+    rustix::fs::ftruncate(&source, 4 << 20).unwrap();
+    let (sink, mut client) = std::os::unix::net::UnixStream::pair().unwrap();
+    sink.set_nonblocking(true).unwrap();
+    let (socket, file) = (sink.try_clone().unwrap(), source.try_clone().unwrap());
+    let mut watch = Watch::new(None, String::new(), SECOND);
+    watch.extent = Extent::of(&source).unwrap();
+    let sink = OwnedFd::from(sink);
+    watch.head = Head::send(&source, &sink);
+    assert!(watch.head.done.is_none() && watch.head.written > 1000);
+    rustix::fs::ftruncate(&file, 1000).unwrap();
+    let reads = std::thread::spawn(move || client.read_to_end(&mut Vec::new()));
+    let to = Client {
+        socket: socket.as_fd(),
+        received: None,
+    };
+    let carried = Carried::default();
+    let carried = go_on(
+        &server,
+        &mut lines,
+        &to,
+        (source, sink),
+        None,
+        carried,
+        watch,
+    );
+    drop(socket);
+    assert!(!carried.complete);
+    let failed = (carried.failed, carried.errno);
+    assert_eq!(failed, (Some(Side::Source), Some(Errno::ENODATA)));
+    reads.join().unwrap().unwrap();
+}
+
 /// A client that aborts, or is killed, may end its data connection as if the file were complete.
 #[test]
 fn the_control_connection_is_read_at_the_end() {

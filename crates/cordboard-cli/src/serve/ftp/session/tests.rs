@@ -2,31 +2,8 @@
 
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::sync::OnceLock;
 
 use super::*;
-use crate::serve::ftp::{budget, log::Log, root::Root, server::Clients, users::Users};
-
-const IDLE: Duration = Duration::from_secs(3600);
-
-fn server() -> Arc<Server> {
-    Arc::new(Server {
-        root: Root::open(".".as_ref()).unwrap(),
-        users: Users::read(None, true).unwrap(),
-        log: Log::open(None).unwrap(),
-        tls: None,
-        require_tls: false,
-        rate: 0,
-        idle: IDLE,
-        passive_ports: None,
-        ports: budget::Budget::new(1),
-        list: None,
-        listings: budget::Budget::new(0),
-        ending: rustix::pipe::pipe().unwrap().0,
-        deadline: OnceLock::new(),
-        clients: Arc::new(Clients::new(1, 1)),
-    })
-}
 
 /// A session that has begun at this time, and its client.
 fn session(since: Instant) -> (TcpStream, Session) {
@@ -35,9 +12,10 @@ fn session(since: Instant) -> (TcpStream, Session) {
     let client = TcpStream::connect(address).unwrap();
     let (socket, peer) = listener.accept().unwrap();
     let lines = Lines::new(socket);
+    let server = Server::with_end(rustix::pipe::pipe().unwrap().0);
     (
         client,
-        Session::new(server(), lines, (address, peer), since),
+        Session::new(Arc::new(server), lines, (address, peer), since),
     )
 }
 
