@@ -115,6 +115,42 @@ fn a_listing_that_cannot_be_stored_is_not_a_missing_directory() {
     assert_eq!(client.fetch(&format!("RETR {name}7")), b"f");
 }
 
+/// Whichever descriptor is missing, a transfer that fails leaves the old content. Without the engine
+/// (binary), and without the service of control descriptors (ASCII), the start needs more of them.
+#[test]
+fn an_upload_without_descriptors_keeps_the_file() {
+    for kind in ["TYPE I", "TYPE A"] {
+        let server = Server::start(&[]);
+        let mut client = server.ann();
+        client.ask(kind, 200);
+        server.write("up", b"the file");
+        let mut codes = Vec::new();
+        for left in 0..40 {
+            let _data = client.passive();
+            let limit = free_descriptors(&server, left + 1).pop().unwrap();
+            limit_descriptors(&server, limit);
+            client.send("STOR up");
+            let begun = client.reply().code;
+            let mut code = begun;
+            if begun == 150 {
+                client.send("ABOR");
+                code = client.reply().code;
+                client.expect(226);
+            }
+            codes.push((begun, code));
+            limit_descriptors(&server, 1000);
+            if code == 426 {
+                break;
+            }
+            assert_eq!(server.read("up"), b"the file", "{kind}: {codes:?}");
+        }
+        assert!(codes.contains(&(451, 451)), "{kind}: {codes:?}");
+        assert!(codes.contains(&(150, 451)), "{kind}: {codes:?}");
+        assert!(codes.ends_with(&[(150, 426)]), "{kind}: {codes:?}");
+        assert_eq!(server.read("up"), b"", "{kind}");
+    }
+}
+
 /// Without descriptors, the reply states a temporary error, and the server continues.
 #[test]
 fn without_descriptors_the_server_continues() {

@@ -4,17 +4,17 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use cordboard::cue::{Command, Done, Record, Records, State, Status};
-use cordboard::{Control, Cue, DataPath, Ended, Errno, Request, Schedule, Side, Stage};
+use cordboard::cue::{Command, Done, Record, State, Status};
+use cordboard::{Control, DataPath, Ended, Errno, Request, Schedule, Side, Stage};
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::net::RecvFlags;
 
 use super::asked::{Asked, so_far};
 use super::extent::Extent;
 use super::head::Head;
 use super::lines::Lines;
 use super::listed::{self, Listed, Seen};
-use super::mover::Mover;
+use super::mover::{self, Mover, Received, Truncate, receive};
 use super::progress::{self, Client, Progress};
 use super::server::Server;
 use crate::polling::poll_or_rest;
@@ -55,7 +55,8 @@ impl Carried {
     }
 }
 
-/// Moves all bytes from source to sink. The client can abort the transfer. `label` names the transfer for `cordboard top`.
+/// Moves all bytes from source to sink, whose old content `truncate` removes. The client can abort
+/// the transfer. `label` names the transfer for `cordboard top`.
 pub fn carry(
     server: &Server,
     lines: &mut Lines,
@@ -63,6 +64,7 @@ pub fn carry(
     (source, sink): (OwnedFd, OwnedFd),
     stage: Option<Stage>,
     label: String,
+    truncate: Option<Truncate<'_>>,
 ) -> Carried {
     let mut carried = Carried::default();
     // A stage counts other bytes.
@@ -89,7 +91,14 @@ pub fn carry(
             return carried;
         }
     }
-    go_on(server, lines, client, (source, sink), stage, carried, watch)
+    let how = (server.rate, interval);
+    match Mover::new(source, sink, stage, how, truncate) {
+        Ok(mover) => go_on(server, lines, client, mover, carried, watch),
+        Err(errno) => {
+            carried.errno = Some(errno);
+            carried
+        }
+    }
 }
 
 /// Moves the bytes behind the head.
@@ -97,18 +106,10 @@ fn go_on(
     server: &Server,
     lines: &mut Lines,
     client: &Client<'_>,
-    (source, sink): (OwnedFd, OwnedFd),
-    stage: Option<Stage>,
+    mut mover: Mover,
     mut carried: Carried,
     mut watch: Watch,
 ) -> Carried {
-    let mut mover = match Mover::new(source, sink, stage, server.rate, watch.interval) {
-        Ok(mover) => mover,
-        Err(errno) => {
-            carried.errno = Some(errno);
-            return carried;
-        }
-    };
     loop {
         if advance(&mut mover, &mut carried, &mut watch) {
             watch.last(lines, &mut carried);
@@ -419,38 +420,10 @@ fn status_of(running: &cordboard::engine::Status, control: &Control) -> Status {
     status
 }
 
-enum Received {
-    Bytes,
-    Nothing,
-    End,
-}
-
-fn receive(cue: &Cue, records: &mut Records, flags: RecvFlags) -> Received {
-    let mut bytes = [0; 1024];
-    match recv(cue, &mut bytes, flags) {
-        Ok((_, n @ 1..)) => {
-            records.push(&bytes[..n]);
-            Received::Bytes
-        }
-        Err(rustix::io::Errno::AGAIN) => Received::Nothing,
-        Err(rustix::io::Errno::INTR) => Received::Bytes,
-        Ok(_) | Err(_) => Received::End,
-    }
-}
-
 /// Closes the descriptors, and completes the account.
 fn settle(mover: Mover, carried: &mut Carried, watch: &mut Watch) {
     match mover {
-        Mover::Cue(cue, mut records) => {
-            let _ = shutdown(&cue, Shutdown::Write);
-            // The end of file means that the service has closed source and sink.
-            while !matches!(
-                receive(&cue, &mut records, RecvFlags::empty()),
-                Received::End
-            ) {
-                while records.next().is_some() {}
-            }
-        }
+        Mover::Cue(cue, records) => mover::end(cue, records),
         Mover::Staged(running, _) => {
             let report = running.wait().report;
             let done = watch.checked(Done::of(1, &report));

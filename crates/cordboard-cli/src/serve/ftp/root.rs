@@ -159,7 +159,7 @@ impl Root {
     }
 
     /// Opens or creates a regular file for writing. The caller truncates a file whose content
-    /// is replaced, because an encrypted upload may still fail before its first byte.
+    /// is replaced, because the upload may still fail before its first byte.
     pub fn write(&self, place: &Place, upload: Upload) -> io::Result<Opened> {
         let access = match upload {
             Upload::Append => Access::Append,

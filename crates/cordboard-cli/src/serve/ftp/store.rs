@@ -32,9 +32,9 @@ impl Session {
         self.upload("STOU", unique, Upload::New)
     }
 
-    /// Writes a file. It is opened after the data connection is made, and truncated after the
-    /// handshake, so that a failed connection does not truncate it. If a new file is required and
-    /// the name exists, the next name is tried.
+    /// Writes a file. It is opened after the data connection is made, and truncated once its
+    /// transfer runs (`carry`), so that a failed connection does not truncate it. If a new file is
+    /// required and the name exists, the next name is tried.
     fn upload(
         &mut self,
         verb: &'static str,
@@ -66,14 +66,6 @@ impl Session {
                         replaces: upload == Upload::Replace,
                         upload: Some(running),
                     };
-                    // An encrypted connection can still fail: see `carry`.
-                    if job.replaces
-                        && self.encryption().is_none()
-                        && let Err(error) = file.set_len(0)
-                    {
-                        self.remove_new(&job);
-                        return self.failed(&path, &error);
-                    }
                     return self.transfer(&job, file, socket);
                 }
                 Err(error)

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
 use cordboard::poll_for;
@@ -19,6 +20,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{Error, ServerConfig, ServerConnection, StreamOwned, SupportedCipherSuite};
 
+use super::mover::Truncate;
 use super::waiting::Waited;
 use crate::sys;
 
@@ -70,6 +72,33 @@ pub fn config(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, (&'static st
 pub enum Direction {
     ToClient,
     FromClient,
+}
+
+/// A file whose content an upload replaces.
+pub struct Replaced {
+    file: File,
+    /// Gets a message once the transfer runs, and ends without one if it was refused.
+    runs: Receiver<()>,
+}
+
+impl Replaced {
+    /// Also returns what permits the thread to truncate the file. The thread waits for its call or
+    /// its drop.
+    pub fn new(file: File) -> (Replaced, Truncate<'static>) {
+        let (sender, runs) = channel();
+        let permit = move || {
+            // The handshake may have failed, and the thread has ended.
+            let _ = sender.send(());
+            Ok(())
+        };
+        (Replaced { file, runs }, Box::new(permit))
+    }
+
+    fn truncate(self) -> io::Result<()> {
+        let refused = |_| io::Error::from(io::ErrorKind::ConnectionAborted);
+        self.runs.recv().map_err(refused)?;
+        self.file.set_len(0)
+    }
 }
 
 /// A thread that encrypts or decrypts.
@@ -140,17 +169,17 @@ impl Write for Connection {
 
 impl Pump {
     /// Starts the thread. Returns the end of the pair that replaces the connection, and a second
-    /// descriptor of it. The thread truncates `replaced` after the handshake, before it passes on
-    /// any byte.
+    /// descriptor of it. The thread truncates `replaced` after the handshake, once the transfer
+    /// runs, and before it passes on any byte.
     pub fn start(
         config: &Arc<ServerConfig>,
         socket: TcpStream,
         direction: Direction,
-        replaced: Option<File>,
+        replaced: Option<Replaced>,
     ) -> io::Result<(Pump, UnixStream, OwnedFd)> {
         let connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
         let (ours, theirs) = UnixStream::pair()?;
-        // Before the thread: if that fails, no thread is left that truncates the file.
+        // Before the thread: if that fails, no thread is left.
         let second = OwnedFd::from(ours.try_clone()?);
         let complete = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&complete);
@@ -268,12 +297,10 @@ fn shake_hands(stream: &mut StreamOwned<ServerConnection, Connection>) -> io::Re
 fn decrypt(
     mut stream: StreamOwned<ServerConnection, Connection>,
     mut to: &UnixStream,
-    replaced: Option<File>,
+    replaced: Option<Replaced>,
 ) -> io::Result<()> {
     shake_hands(&mut stream)?;
-    if let Some(file) = replaced {
-        file.set_len(0)?;
-    }
+    replaced.map_or(Ok(()), Replaced::truncate)?;
     let mut block = vec![0; BLOCK];
     loop {
         match stream.read(&mut block) {
@@ -358,6 +385,46 @@ mod tests {
             }
         }
         assert!(pump.finish(ours, false, |_| Waited::Ready).1.is_err());
+    }
+
+    /// The handshake may end before the transfer is refused.
+    #[test]
+    fn a_file_is_truncated_once_its_transfer_runs() {
+        let (server, client) = limited(RESERVED + 8);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for runs in [false, true] {
+            let fd = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            let mut file = File::from(fd);
+            file.write_all(b"old").unwrap();
+            let (replaced, permit) = Replaced::new(file.try_clone().unwrap());
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let connection = ClientConnection::new(Arc::clone(&client), name).unwrap();
+            let mut client = StreamOwned::new(connection, socket);
+            let (socket, _) = listener.accept().unwrap();
+            let started = Pump::start(&server, socket, Direction::FromClient, Some(replaced));
+            let (pump, mut ours, _) = started.unwrap();
+            client.write_all(b"new").unwrap();
+            client.conn.send_close_notify();
+            client.flush().unwrap();
+            let mut got = String::new();
+            match runs {
+                true => {
+                    permit().unwrap();
+                    let (_, done) = pump.finish(ours.try_clone().unwrap(), true, |_| {
+                        ours.read_to_string(&mut got).unwrap();
+                        Waited::Ready
+                    });
+                    done.unwrap();
+                }
+                false => {
+                    drop(permit);
+                    assert!(pump.finish(ours, false, |_| Waited::Ready).1.is_err());
+                }
+            }
+            assert_eq!(got, if runs { "new" } else { "" });
+            assert_eq!(file.metadata().unwrap().len(), if runs { 0 } else { 3 });
+        }
     }
 
     /// rustls would end the connection as if the file were complete, and discard the rest.

@@ -19,11 +19,12 @@ use super::data::{self, Mode, NoConnection};
 use super::lines::Lines;
 use super::listing::{self, Kind};
 use super::log;
+use super::mover::Truncate;
 use super::progress::{self, Client, Progress};
 use super::root::Running;
 use super::server::Server;
 use super::session::{Next, Session, Step};
-use super::tls::{Direction, Pump};
+use super::tls::{Direction, Pump, Replaced};
 use super::waiting::{self, Waited};
 use crate::signals::Interrupted;
 use crate::{endpoint, sys, units};
@@ -281,7 +282,6 @@ impl Session {
             Direction::ToClient => format!("{shown} -> {client}"),
             Direction::FromClient => format!("{client} -> {shown}"),
         };
-        // A client that rejects the certificate must not lose its file.
         let replaced = job.replaces.then(|| file.try_clone()).transpose()?;
         let file = OwnedFd::from(file);
         let ends = |file: OwnedFd, network: OwnedFd| match job.direction {
@@ -289,12 +289,13 @@ impl Session {
             Direction::FromClient => (network, file),
         };
         let server = Arc::clone(&self.server);
-        let carried = |lines: &mut Lines, network, received| {
+        let carried = |lines: &mut Lines, network, received, truncate| {
             let client = Client {
                 socket: socket.as_fd(),
                 received,
             };
-            let mut carried = carry(&server, lines, &client, ends(file, network), stage, label);
+            let ends = ends(file, network);
+            let mut carried = carry(&server, lines, &client, ends, stage, label, truncate);
             // The data connection of a client that aborts, or is killed, may end like that of one
             // that has sent the whole file.
             if job.direction == Direction::FromClient {
@@ -307,11 +308,15 @@ impl Session {
             // could not be cancelled.
             socket.set_nonblocking(true)?;
             let network = OwnedFd::from(socket.try_clone()?);
-            return Ok(carried(&mut self.lines, network, None));
+            let truncate = replaced.map_or(Ok(None), truncating)?;
+            return Ok(carried(&mut self.lines, network, None, truncate));
         };
+        // A client that rejects the certificate must not lose its file either.
+        let (replaced, truncate) = replaced.map(Replaced::new).unzip();
         let (pump, ours, network) =
             Pump::start(&config, socket.try_clone()?, job.direction, replaced)?;
-        let mut carried = carried(&mut self.lines, network, Some(pump.received()));
+        let received = Some(pump.received());
+        let mut carried = carried(&mut self.lines, network, received, truncate);
         // ABOR may have arrived just when the last bytes were moved into the pair.
         if job.direction == Direction::ToClient {
             carried.complete &= !carried.aborted;
@@ -374,6 +379,16 @@ fn last_bytes(
             Waited::TimedOut | Waited::Ending => {}
             other => return other,
         }
+    }
+}
+
+/// Returns what truncates a file once its transfer runs. Truncates a file that looks empty at once,
+/// which loses nothing: the upload of a new file does not wait for the start. The size may be an
+/// older one of a file server.
+fn truncating(file: File) -> io::Result<Option<Truncate<'static>>> {
+    match file.metadata()?.len() {
+        0 => file.set_len(0).map(|()| None),
+        _ => Ok(Some(Box::new(move || file.set_len(0)))),
     }
 }
 

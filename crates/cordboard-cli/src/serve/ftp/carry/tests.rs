@@ -176,16 +176,8 @@ fn a_file_that_is_truncated_behind_its_head_is_not_complete() {
         socket: socket.as_fd(),
         received: None,
     };
-    let carried = Carried::default();
-    let carried = go_on(
-        &server,
-        &mut lines,
-        &to,
-        (source, sink),
-        None,
-        carried,
-        watch,
-    );
+    let mover = Mover::new(source, sink, None, (0, SECOND), None).unwrap();
+    let carried = go_on(&server, &mut lines, &to, mover, Carried::default(), watch);
     drop(socket);
     assert!(!carried.complete);
     let failed = (carried.failed, carried.errno);
