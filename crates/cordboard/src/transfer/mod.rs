@@ -5,6 +5,7 @@ mod arrivals;
 mod auto;
 mod call;
 mod control;
+mod credit;
 mod drive;
 mod edges;
 mod ending;

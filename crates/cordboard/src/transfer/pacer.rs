@@ -7,18 +7,11 @@
 use std::time::Duration;
 
 use super::auto::{Auto, Load, Step};
+use super::credit::{Burst, Counts, SECOND, credit_of, most_credit, piece, shortest_piece};
 use super::need::Need;
 use super::queue::{Ask, Queue};
 use crate::request::{Aim, Schedule};
 
-/// Nanoseconds in a second.
-const SECOND: u128 = 1_000_000_000;
-/// Bytes of a rate are granted in pieces that take this long: a hundredth of a second,
-/// so that the rate is exact to 1 % over a second. Each costs a wakeup.
-const PIECE: Duration = Duration::from_millis(10);
-/// The bytes of this time may be granted at once. A thread may wake that late
-/// without a loss of rate; a longer stall is not made up for.
-const BURST: Duration = Duration::from_millis(40);
 /// The shortest rest between two bursts of blocks.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
 
@@ -186,73 +179,6 @@ struct Pacer {
     /// Requests that its rate has refused.
     queue: Queue,
     auto: Option<Box<Auto>>,
-}
-
-/// What rates and blocks may grant. One of both changes, and the other one is kept for a change
-/// of the schedule. No time counts for both: a grant of a rate begins a new rest, and a grant of
-/// a burst takes all credit.
-#[derive(Debug, Clone, Copy)]
-struct Counts {
-    /// The moment of `credit`.
-    at: Duration,
-    /// Of rates. Negative after a record that was longer than its grant.
-    credit: i128,
-    burst: Burst,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Burst {
-    /// Bytes of the burst that are left. Negative as above.
-    Left(i128),
-    /// The burst is used up, and the rest has begun. `debt`: 0, or the negative number of
-    /// bytes that were taken beyond earlier bursts.
-    Rest { since: Duration, debt: i128 },
-}
-
-impl Counts {
-    /// Nothing was granted before this moment.
-    fn new(now: Duration) -> Counts {
-        Counts {
-            at: now,
-            credit: 0,
-            burst: Burst::Rest {
-                since: now,
-                debt: 0,
-            },
-        }
-    }
-
-    /// Adds the bytes of this rate up to now.
-    fn accrue(&mut self, rate: u128, now: Duration) {
-        // Threads that share the schedule read the clock before they lock it.
-        let now = now.max(self.at);
-        let passed = (now - self.at).as_nanos();
-        self.credit = (self.credit).saturating_add_unsigned(rate.saturating_mul(passed));
-        self.at = now;
-    }
-
-    /// Of blocks to a rate: what was taken beyond the bursts is a debt of the rate.
-    fn begin_rate(&mut self, rate: u128, now: Duration) {
-        self.at = now.max(self.at);
-        let (ahead, bytes) = match self.burst {
-            Burst::Left(left) => (Duration::ZERO, left.min(0)),
-            Burst::Rest { since, debt } => (since.saturating_sub(self.at), debt),
-        };
-        let ahead = i128::try_from(rate.saturating_mul(ahead.as_nanos())).unwrap_or(i128::MAX);
-        let debt = bytes.saturating_mul(SECOND as i128).saturating_sub(ahead);
-        if debt < 0 {
-            self.credit = debt;
-        }
-    }
-
-    /// Of a rate to blocks: the rest begins once a debt of the rate is paid.
-    fn end_rate(&mut self, rate: u128) {
-        let debt = self.credit.min(0).unsigned_abs().div_ceil(rate.max(1));
-        if let (1.., Burst::Rest { since, .. }) = (debt, &mut self.burst) {
-            let time = Duration::from_nanos(u64::try_from(debt).unwrap_or(u64::MAX));
-            *since = (*since).max(self.at.saturating_add(time));
-        }
-    }
 }
 
 impl Pacer {
@@ -439,27 +365,6 @@ impl Pacer {
     }
 }
 
-/// Returns the number of bytes that a rate grants at once.
-fn piece(rate: u128, need: Need) -> u64 {
-    shortest_piece(rate).max(need.unit).min(need.most).max(1)
-}
-
-/// Returns the number of bytes of a rate for a path that can divide them.
-fn shortest_piece(rate: u128) -> u64 {
-    let piece = u64::try_from(bytes_in(rate, PIECE)).unwrap_or(u64::MAX);
-    piece.max(1)
-}
-
-fn credit_of(bytes: u64) -> i128 {
-    i128::from(bytes) * SECOND as i128
-}
-
-/// Returns the highest credit of a rate.
-fn most_credit(rate: u128, need: Need) -> i128 {
-    let most = bytes_in(rate, BURST).max(u128::from(piece(rate, need)));
-    i128::try_from(most.saturating_mul(SECOND)).unwrap_or(i128::MAX)
-}
-
 /// Returns a schedule that no more than either permits, if they are of one kind.
 fn tighter(one: Schedule, other: Schedule) -> Option<Schedule> {
     match (one, other) {
@@ -476,8 +381,4 @@ fn tighter(one: Schedule, other: Schedule) -> Option<Schedule> {
         }),
         _ => None,
     }
-}
-
-fn bytes_in(rate: u128, time: Duration) -> u128 {
-    rate.saturating_mul(time.as_nanos()) / SECOND
 }
