@@ -21,6 +21,7 @@ const GET_SYSCALL_INFO: u32 = 0x420e;
 /// If `what` returns false or panics in the child.
 pub fn count(what: impl FnOnce() -> bool) -> io::Result<usize> {
     const REFUSED: libc::c_int = 111;
+    let _held = crate::child::with_child();
     let parent = std::process::id();
     // SAFETY: the child runs the given function, and ends below.
     let child = unsafe { libc::fork() };

@@ -29,7 +29,7 @@ pub fn without_children() -> RwLockReadGuard<'static, ()> {
 
 /// Returns the guard that keeps [`without_children`] waiting. `None` in a child, which
 /// has a copy of a lock that its parent holds.
-fn with_child() -> Option<RwLockWriteGuard<'static, ()>> {
+pub(crate) fn with_child() -> Option<RwLockWriteGuard<'static, ()>> {
     let is_first = *FIRST.get_or_init(std::process::id) == std::process::id();
     is_first.then(|| CHILDREN.write().unwrap_or_else(PoisonError::into_inner))
 }

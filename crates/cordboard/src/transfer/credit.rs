@@ -7,8 +7,12 @@ use super::need::Need;
 /// Nanoseconds in a second.
 pub(super) const SECOND: u128 = 1_000_000_000;
 /// Bytes of a rate are granted in pieces that take this long: a hundredth of a second,
-/// so that the rate is exact to 1 % over a second. Each costs a wakeup.
-const PIECE: Duration = Duration::from_millis(10);
+/// so that the rate is exact to 1 % over a second. Each costs a wakeup, however many steps
+/// move it.
+pub(super) const PIECE: Duration = Duration::from_millis(10);
+/// The remainder of a piece is granted without a wait if it is at least this part of one. A step of
+/// fewer bytes is not worth its calls.
+const LEAST_REMAINDER: u64 = 16;
 /// The bytes of this time may be granted at once. A thread may wake that late
 /// without a loss of rate; a longer stall is not made up for.
 const BURST: Duration = Duration::from_millis(40);
@@ -22,6 +26,8 @@ pub(super) struct Counts {
     pub(super) at: Duration,
     /// Of rates. Negative after a record that was longer than its grant.
     pub(super) credit: i128,
+    /// The part of the credit that is left of a piece: a grant, or a step, has not used it.
+    pub(super) remainder: i128,
     pub(super) burst: Burst,
 }
 
@@ -40,6 +46,7 @@ impl Counts {
         Counts {
             at: now,
             credit: 0,
+            remainder: 0,
             burst: Burst::Rest {
                 since: now,
                 debt: 0,
@@ -83,6 +90,12 @@ impl Counts {
 /// Returns the number of bytes that a rate grants at once.
 pub(super) fn piece(rate: u128, need: Need) -> u64 {
     shortest_piece(rate).max(need.unit).min(need.most).max(1)
+}
+
+/// Returns the least number of bytes that a rate grants of the remainder of a piece.
+pub(super) fn least_remainder(rate: u128, need: Need) -> u64 {
+    let remainder = shortest_piece(rate).div_ceil(LEAST_REMAINDER);
+    remainder.max(need.unit).min(need.most).max(1)
 }
 
 /// Returns the number of bytes of a rate for a path that can divide them.

@@ -18,6 +18,10 @@ mod grant;
 mod idle_tests;
 mod need;
 mod own;
+#[cfg(test)]
+mod pace_path_tests;
+#[cfg(test)]
+mod pace_tests;
 mod pacer;
 #[cfg(test)]
 mod pacer_change_tests;

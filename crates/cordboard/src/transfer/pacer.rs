@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use super::auto::{Auto, Load, Step};
-use super::credit::{Burst, Counts, SECOND, credit_of, most_credit, piece, shortest_piece};
+use super::credit::{
+    Burst, Counts, SECOND, credit_of, least_remainder, most_credit, piece, shortest_piece,
+};
 use super::need::Need;
 use super::queue::{Ask, Queue};
 use crate::request::{Aim, Schedule};
@@ -270,13 +272,22 @@ impl Pacer {
     fn grant_of_rate(&mut self, rate: u128, now: Duration, need: Need) -> Result<u64, Duration> {
         let counts = self.counts.get_or_insert_with(|| Counts::new(now));
         counts.accrue(rate, now);
-        let ask = Ask {
+        let whole = Ask {
             least: credit_of(piece(rate, need)),
             piece: credit_of(shortest_piece(rate)),
         };
-        self.queue.expire(rate, ask.piece, now);
-        let most = most_credit(rate, need).max(self.queue.first(ask.piece));
+        self.queue.expire(rate, whole.piece, now);
+        let most = most_credit(rate, need).max(self.queue.first(whole.piece));
         counts.credit = counts.credit.min(most);
+        let remainder = Ask {
+            least: credit_of(least_remainder(rate, need)),
+            ..whole
+        };
+        let has_it = counts.remainder >= remainder.least;
+        let ask = match has_it && counts.credit >= self.queue.required(remainder) {
+            true => remainder,
+            false => whole,
+        };
         let missing = self.queue.required(ask) - counts.credit;
         if missing > 0 {
             // Once the bytes in flight have arrived, the transfer may need fewer.
@@ -291,6 +302,7 @@ impl Pacer {
         let granted = (available / SECOND).min(u128::from(need.most)) as u64;
         self.queue.granted(ask, credit_of(granted));
         counts.credit -= credit_of(granted);
+        counts.remainder = counts.credit;
         counts.burst = Counts::new(counts.at).burst;
         Ok(granted)
     }
@@ -329,7 +341,7 @@ impl Pacer {
         let granted = left.clamp(0, i128::from(need.most)) as u64;
         counts.burst = Burst::Left(left - i128::from(granted));
         if granted > 0 {
-            counts.credit = 0;
+            (counts.credit, counts.remainder) = (0, 0);
         }
         Ok(granted)
     }
@@ -356,7 +368,10 @@ impl Pacer {
         };
         let bytes = i128::from(unused) - i128::from(overdrawn);
         match &mut counts.burst {
-            _ if has_rate => counts.credit += bytes * SECOND as i128,
+            _ if has_rate => {
+                counts.credit += bytes * SECOND as i128;
+                counts.remainder = (counts.remainder + credit_of(unused)).min(counts.credit);
+            }
             Burst::Left(left) => *left += bytes,
             // The burst was used up by another transfer, and its rest has begun. What is
             // unused is not granted again.

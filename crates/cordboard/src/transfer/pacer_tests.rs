@@ -205,7 +205,9 @@ fn an_overdrawn_grant_is_waited_for() {
     // Unused bytes are granted again.
     assert_eq!(pacers.grant(now + 920 * MS, any()), Ok(10));
     give_back(&mut pacers, 6, 0);
-    assert_eq!(pacers.grant(now + 920 * MS, any()), Err(4 * MS));
+    assert_eq!(pacers.grant(now + 920 * MS, any()), Ok(6));
+    give_back(&mut pacers, 0, 90);
+    assert_eq!(pacers.grant(now + 920 * MS, any()), Err(100 * MS));
 }
 
 /// A datagram that is longer than a burst is paid for by further rests.

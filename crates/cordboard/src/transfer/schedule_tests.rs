@@ -69,7 +69,7 @@ impl Observer for Seen {
 
 /// Runs a transfer by one path only. Returns its report, its progress and its time by
 /// the injected clock.
-fn run(
+pub(super) fn run(
     source: impl AsFd,
     sink: impl AsFd,
     (path, size): (DataPath, Size),
@@ -96,7 +96,7 @@ fn run(
     (report, seen, waiter.now)
 }
 
-fn paced(schedule: Schedule) -> Control {
+pub(super) fn paced(schedule: Schedule) -> Control {
     let control = Control::without_descriptor();
     control.set_schedule(schedule);
     control
