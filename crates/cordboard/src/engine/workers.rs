@@ -170,7 +170,11 @@ pub(super) fn wait_here(job: &mut Job, wait: &mut Wait) -> Option<Wakeup> {
     }
     let mut clock = engine.clock();
     let start = clock.now();
-    let wakeup = clock.wait(&interest, Some(limit));
+    let here = Wait {
+        timeout: Some(limit),
+        ..*wait
+    };
+    let wakeup = here.take(&job.transfer, &mut clock);
     engine.end_wait();
     let wakeup = wakeup.ok()?;
     if let WaitFor::Side(_) = wait.target {

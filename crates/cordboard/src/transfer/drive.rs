@@ -168,7 +168,7 @@ fn wait_for(
             Err(errno) => return Err(errno),
         }
     }
-    match waiter.wait(&wait.interest(transfer), wait.timeout) {
+    match wait.take(transfer, waiter) {
         Err(errno) if errno.is_refusal_or_invalid() => {
             transfer.continue_without_poll(wait).ok_or(errno)
         }

@@ -10,10 +10,14 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::Transfer;
 use super::schedule_tests::{paced, run};
 use super::test_files::{file_with, is_missing, paths_between_files};
+use super::turn::{Wait, WaitFor};
+use super::wait::{Clock, Interest, Waiter, Wakeup};
+use crate::errno::Errno;
 use crate::report::Ended;
-use crate::request::{DataPath, Schedule, Size};
+use crate::request::{DataPath, Request, Schedule, Size};
 use testkit::pattern::noise;
 
 /// Bytes a second. Its piece, the bytes of 10 ms, is longer than a step of most paths.
@@ -186,4 +190,50 @@ fn a_rate_costs_few_calls_between_files() {
         let more = paced.saturating_sub(free) as u64;
         assert!(more <= pieces * CALLS, "{path}: {paced} instead of {free}");
     }
+}
+
+/// Stores whether the sink is polled, and for how long. Nothing happens meanwhile.
+#[derive(Default)]
+struct Waits(Vec<(bool, Duration)>);
+
+impl Clock for Waits {
+    fn now(&mut self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl Waiter for Waits {
+    fn wait(
+        &mut self,
+        interest: &Interest<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Wakeup, Errno> {
+        self.0.push((interest.watch.is_some(), timeout.unwrap()));
+        Ok(Wakeup::default())
+    }
+}
+
+/// A reader that splices would interrupt each wait of a transfer that polls its pipe.
+#[test]
+fn a_pipe_is_polled_at_the_end_of_a_short_wait_for_a_grant() {
+    let source = file_with(b"abc");
+    let (_reader, pipe) = std::io::pipe().unwrap();
+    let (socket, _peer) = UnixStream::pair().unwrap();
+    let waits = |sink: &dyn AsFd, target, time| {
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+        let timeout = Some(time);
+        let mut waits = Waits::default();
+        let wakeup = Wait { target, timeout }.take(&transfer, &mut waits);
+        assert_eq!(wakeup, Ok(Wakeup::default()));
+        waits.0
+    };
+    let (short, long) = (Duration::from_millis(10), Duration::from_secs(1));
+    let (grant, at_once) = (WaitFor::Grant, Duration::ZERO);
+    assert_eq!(
+        waits(&pipe, grant, short),
+        [(false, short), (true, at_once)]
+    );
+    assert_eq!(waits(&pipe, grant, long), [(true, long)]);
+    assert_eq!(waits(&pipe, WaitFor::Resume, short), [(true, short)]);
+    assert_eq!(waits(&socket, grant, short), [(true, short)]);
 }

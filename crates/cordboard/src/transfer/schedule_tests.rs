@@ -48,7 +48,7 @@ impl Waiter for Paced {
             return self.poll.wait(interest, timeout);
         }
         let wakeup = self.poll.wait(interest, Some(Duration::ZERO))?;
-        if wakeup == Wakeup::default() {
+        if wakeup == Wakeup::default() && timeout != Some(Duration::ZERO) {
             (self.rests)(self.now);
             self.now += timeout.expect("nothing would wake it");
         }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use super::wait::Interest;
+use super::wait::{Interest, Waiter, Wakeup};
 use super::{Control, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
+
+/// A failure of the sink may go unnoticed for this time.
+const SHORT: Duration = Duration::from_millis(20);
 
 /// The result of a step, for the transfer's runner. The step has already
 /// performed any hand-over between paths.
@@ -107,6 +110,33 @@ impl Wait {
                 }
                 WaitFor::Backoff(_) | WaitFor::Completions => [false; 2],
             },
+        }
+    }
+
+    /// Waits for at most the timeout.
+    ///
+    /// While a grant is due soon, a pipe as the sink is polled only at the end. A reader that
+    /// splices wakes all threads that poll the pipe, whatever they wait for
+    /// (`wakeup_pipe_writers`, fs/splice.c), which would double the wakeups of a rate.
+    pub(crate) fn take(
+        &self,
+        transfer: &Transfer<'_>,
+        waiter: &mut dyn Waiter,
+    ) -> Result<Wakeup, Errno> {
+        let interest = self.interest(transfer);
+        let is_due = self.timeout.is_some_and(|timeout| timeout <= SHORT);
+        let is_pipe = interest.watch.is_some() && transfer.flow.sink.kind().is_pipe();
+        let is_known = interest.edge_triggered != [false; 2];
+        if self.target != WaitFor::Grant || !is_due || !is_pipe || is_known {
+            return waiter.wait(&interest, self.timeout);
+        }
+        let grant = Interest {
+            watch: None,
+            ..interest
+        };
+        match waiter.wait(&grant, self.timeout)? {
+            wakeup if wakeup == Wakeup::default() => waiter.wait(&interest, Some(Duration::ZERO)),
+            wakeup => Ok(wakeup),
         }
     }
 
