@@ -39,9 +39,18 @@ pub(crate) struct Returned {
 }
 
 impl Pacers {
-    /// Sets the schedule. It is in effect from the next grant.
+    /// Sets the schedule. It is in effect from the next grant, or at once if nothing is limited
+    /// any more: no transfer requests a grant then.
     pub(crate) fn set(&mut self, schedule: Schedule) {
         self.own.set(schedule);
+        if !self.is_limited() {
+            self.changes += 1;
+            self.own = Pacer {
+                schedule,
+                since: self.changes,
+                ..Pacer::default()
+            };
+        }
     }
 
     /// Returns the schedule, without the limits.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::pacer::{Pacers, Returned};
 use super::pacer_tests::{MS, any, blocks, give_back};
-use crate::request::Schedule;
+use crate::request::{Aim, Schedule};
 
 /// Sets one schedule and the other in turn, every 5 ms for a second. Returns the granted bytes.
 fn alternate(schedules: [Schedule; 2], mut seen: impl FnMut(Duration, u64)) -> u64 {
@@ -111,10 +111,56 @@ fn a_faster_rate_takes_back_bytes_of_the_slower_one() {
     assert_eq!(pacers.grant(40 * MS, any()), Ok(4000));
 }
 
+/// While nothing is limited, no transfer requests a grant. The time until the next schedule counts
+/// for none, and the schedule before is not continued.
+#[test]
+fn a_schedule_begins_anew_after_none() {
+    let throughput = Schedule::Auto(Aim::Throughput);
+    for none in [Schedule::Unlimited, throughput] {
+        let set = |pacers: &mut Pacers, schedule| {
+            pacers.set(none);
+            assert!(!pacers.is_limited());
+            assert_eq!(pacers.schedule(), none);
+            pacers.set(schedule);
+        };
+        let rate = Schedule::rate(1_000_000);
+        let mut pacers = Pacers::default();
+        pacers.set(rate);
+        assert_eq!(pacers.grant(Duration::ZERO, any()), Err(10 * MS));
+        assert_eq!(pacers.grant(10 * MS, any()), Ok(10_000));
+        let changes = pacers.changes();
+        set(&mut pacers, rate);
+        assert_eq!(pacers.grant(1000 * MS, any()), Err(10 * MS));
+        // A step that began under the first schedule.
+        pacers.give_back(Returned {
+            unused: 10_000,
+            overdrawn: 0,
+            changes,
+        });
+        assert_eq!(pacers.grant(1000 * MS, any()), Err(10 * MS));
+        set(&mut pacers, Schedule::rate(2_000_000));
+        assert_eq!(pacers.grant(2000 * MS, any()), Err(10 * MS));
+        // Blocks begin with a burst.
+        set(&mut pacers, blocks(3, 1000));
+        assert_eq!(pacers.grant(3000 * MS, any()), Ok(3 * 4096));
+        assert_eq!(pacers.grant(3000 * MS, any()), Err(1000 * MS));
+        set(&mut pacers, blocks(3, 1000));
+        assert_eq!(pacers.grant(3010 * MS, any()), Ok(3 * 4096));
+    }
+}
+
 fn schedules() -> impl Strategy<Value = Schedule> {
     prop_oneof![
         (1..2_000_000u64).prop_map(Schedule::rate),
         (1..6u32, 0..100u64).prop_map(|(count, rest)| blocks(count, rest)),
+    ]
+}
+
+fn schedules_or_none() -> impl Strategy<Value = Schedule> {
+    prop_oneof![
+        schedules(),
+        Just(Schedule::Unlimited),
+        Just(Schedule::Auto(Aim::Throughput)),
     ]
 }
 
@@ -124,7 +170,7 @@ proptest! {
     #[test]
     fn no_sequence_of_changes_is_faster_than_the_limit(
         limit in schedules(),
-        changes in prop::collection::vec((schedules(), 0..50_000u64), 1..100),
+        changes in prop::collection::vec((schedules_or_none(), 0..50_000u64), 1..100),
     ) {
         let mut pacers = Pacers::default();
         pacers.limit(limit, 4096);
