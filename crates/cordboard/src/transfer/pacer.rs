@@ -195,6 +195,12 @@ struct Pacer {
 impl Pacer {
     fn set(&mut self, schedule: Schedule) {
         self.next = Some(schedule);
+        // A step may be in progress, at whose end the schedule is another one: the others would
+        // wait for its bytes.
+        let shares = self.auto.as_ref().is_some_and(|auto| auto.is_share());
+        if shares && !matches!(schedule, Schedule::Auto(Aim::Share(_))) {
+            (self.schedule, self.auto) = (Schedule::Unlimited, None);
+        }
     }
 
     /// Changes the schedule. No change grants anything at once: otherwise a sequence of

@@ -1,10 +1,13 @@
 //! Changes of the schedule with an injected clock: none is a way around the schedules, and none
 //! stops the transfer.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::auto::SHARES_OF_TESTS;
+use super::need::Need;
 use super::pacer::{Pacers, Returned};
 use super::pacer_tests::{MS, any, blocks, give_back};
 use crate::request::{Aim, Schedule};
@@ -146,6 +149,42 @@ fn a_schedule_begins_anew_after_none() {
         assert_eq!(pacers.grant(3000 * MS, any()), Err(1000 * MS));
         set(&mut pacers, blocks(3, 1000));
         assert_eq!(pacers.grant(3010 * MS, any()), Ok(3 * 4096));
+    }
+}
+
+/// The schedule changes during a step. The others do not wait for its end, nor for the next grant.
+#[test]
+fn a_transfer_that_leaves_its_share_delays_no_other() {
+    let _shares = SHARES_OF_TESTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let share = Schedule::Auto(Aim::share(1).unwrap());
+    for (schedule, limit) in [
+        (Schedule::Unlimited, None),
+        (Schedule::Unlimited, Some(Schedule::rate(1))),
+        (Schedule::Auto(Aim::Throughput), None),
+        (Schedule::Auto(Aim::Background), None),
+        (Schedule::rate(1000), None),
+        (blocks(1, 1000), None),
+    ] {
+        let (mut leaving, mut other) = (Pacers::default(), Pacers::default());
+        leaving.set(share);
+        other.set(share);
+        let need = |most| Need { most, ..any() };
+        assert_eq!(leaving.grant(Duration::ZERO, need(1)), Ok(1));
+        assert_eq!(other.grant(MS, need(100 << 10)), Ok(100 << 10));
+        let shared = other.grant(MS, need(1 << 20));
+        assert!(shared.is_ok_and(|bytes| bytes < 1 << 20), "{shared:?}");
+        assert!(other.grant(MS, need(1 << 20)).is_err());
+        if let Some(limit) = limit {
+            leaving.limit(limit, 4096);
+        }
+        leaving.set(schedule);
+        assert_eq!(leaving.schedule(), schedule);
+        assert_eq!(other.grant(MS, need(1 << 20)), Ok(1 << 20), "{schedule:?}");
+        // It shares again, without a grant in between.
+        leaving.set(share);
+        assert_eq!(leaving.grant(MS, need(1)).is_ok(), limit.is_none());
     }
 }
 

@@ -47,6 +47,11 @@ impl Auto {
         }
     }
 
+    /// Returns whether it is a share of the throughput.
+    pub(super) fn is_share(&self) -> bool {
+        matches!(self, Auto::Share(_))
+    }
+
     /// Returns whether it is time for [`Auto::observe`].
     pub(super) fn needs_load(&self, now: Duration) -> bool {
         matches!(self, Auto::Background(background) if background.is_due(now))
