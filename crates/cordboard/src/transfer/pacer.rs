@@ -217,6 +217,12 @@ impl Pacer {
             counts.accrue(rate, now);
         }
         self.schedule = schedule;
+        // Bytes of earlier grants are not returned at the new weight.
+        if let Some(auto) = &self.auto
+            && auto.set_weight(schedule)
+        {
+            return true;
+        }
         self.auto = match schedule {
             Schedule::Auto(aim) => Auto::new(aim),
             _ => None,

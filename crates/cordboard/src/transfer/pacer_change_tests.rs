@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::auto::SHARES_OF_TESTS;
+use super::auto::{SHARES_OF_TESTS, Step};
 use super::need::Need;
 use super::pacer::{Pacers, Returned};
 use super::pacer_tests::{MS, any, blocks, give_back};
@@ -186,6 +186,55 @@ fn a_transfer_that_leaves_its_share_delays_no_other() {
         leaving.set(share);
         assert_eq!(leaving.grant(MS, need(1)).is_ok(), limit.is_none());
     }
+}
+
+/// Returns the bytes of two shares in a second at 1 GiB/s. The first one has longer steps. `weight`
+/// returns its weight, by the number of its grants. The other one has 1.
+fn shared(mut weight: impl FnMut(u64) -> u32) -> [u64; 2] {
+    let _shares = SHARES_OF_TESTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let share = |weight| Schedule::Auto(Aim::share(weight).unwrap());
+    let mut pacers = [(); 2].map(|()| Pacers::default());
+    let (mut next, mut taken, mut grants) = ([Duration::ZERO; 2], [0; 2], 0);
+    pacers[1].set(share(1));
+    let mut now = Duration::ZERO;
+    while now < 1000 * MS {
+        let index = usize::from(next[1] < next[0]);
+        now = now.max(next[index]);
+        let one = &mut pacers[index];
+        if index == 0 {
+            one.set(share(weight(grants)));
+            grants += 1;
+        }
+        next[index] = match one.grant(now, any()) {
+            Ok(granted) => {
+                let bytes = granted.min([1 << 20, 32 << 10][index]);
+                give_back(one, granted - bytes, 0);
+                taken[index] += bytes;
+                now += Duration::from_nanos(bytes * 1_000_000_000 >> 30);
+                let step = Step {
+                    spent: Duration::ZERO,
+                    waits: Some(false),
+                };
+                one.stepped(now, step);
+                now
+            }
+            Err(wait) => now + wait,
+        };
+    }
+    taken
+}
+
+/// A change of the weight forgives nothing that the transfer is ahead.
+#[test]
+fn a_share_whose_weight_changes_gets_its_part() {
+    let part = |taken: [u64; 2]| taken[0] * 100 / (taken[0] + taken[1]);
+    let (one, two) = (part(shared(|_| 1)), part(shared(|_| 2)));
+    assert!((48..=52).contains(&one), "{one} %");
+    assert!((64..=68).contains(&two), "{two} %");
+    let both = part(shared(|grant| 1 + (grant % 2) as u32));
+    assert!((one..=two).contains(&both), "{both} %");
 }
 
 fn schedules() -> impl Strategy<Value = Schedule> {

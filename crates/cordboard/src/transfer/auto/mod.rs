@@ -11,7 +11,7 @@ mod share_tests;
 use std::time::Duration;
 
 use super::need::Need;
-use crate::request::Aim;
+use crate::request::{Aim, Schedule};
 use background::Background;
 pub(super) use load::Load;
 use share::Sharer;
@@ -50,6 +50,18 @@ impl Auto {
     /// Returns whether it is a share of the throughput.
     pub(super) fn is_share(&self) -> bool {
         matches!(self, Auto::Share(_))
+    }
+
+    /// Sets the weight of a share to that of this schedule. Returns false if one of both is no
+    /// share.
+    pub(super) fn set_weight(&self, schedule: Schedule) -> bool {
+        match (self, schedule) {
+            (Auto::Share(sharer), Schedule::Auto(Aim::Share(weight))) => {
+                sharer.set_weight(weight);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Returns whether it is time for [`Auto::observe`].

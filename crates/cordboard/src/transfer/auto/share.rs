@@ -65,6 +65,13 @@ impl Shares {
         self.next
     }
 
+    /// Changes the weight of further bytes: a transfer that is ahead stays ahead.
+    pub(super) fn set_weight(&mut self, name: u64, weight: NonZeroU32) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
+            entry.weight = weight;
+        }
+    }
+
     pub(super) fn leave(&mut self, name: u64) {
         self.entries.retain(|entry| entry.name != name);
     }
@@ -172,6 +179,12 @@ impl Sharer {
         let joined = shares().lock().map(|mut shares| shares.join(weight));
         Sharer {
             name: joined.unwrap_or(0),
+        }
+    }
+
+    pub(super) fn set_weight(&self, weight: NonZeroU32) {
+        if let Some(mut shares) = shares().lock() {
+            shares.set_weight(self.name, weight);
         }
     }
 
