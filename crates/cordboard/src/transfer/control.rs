@@ -206,7 +206,8 @@ impl Control {
     /// Limits all schedules that are set before or after: the transfer follows both.
     /// A block of the limit has `block` bytes, whatever the request says. A limit can
     /// only be tightened: of two rates the lower one applies, and of two schedules of
-    /// blocks the fewer and shorter blocks and the longer rest.
+    /// blocks the fewer and shorter blocks and the longer rest. [`Schedule::Unlimited`] and
+    /// [`Schedule::Auto`] are no limits, and have no effect.
     pub fn limit_schedule(&self, schedule: Schedule, block: u64) {
         self.pace(|pacers| pacers.limit(schedule, block));
     }

@@ -70,10 +70,11 @@ impl Pacers {
         )
     }
 
-    /// Adds a limit, whose blocks have this length.
+    /// Adds a limit, whose blocks have this length. Only a rate and blocks are limits.
     pub(crate) fn limit(&mut self, schedule: Schedule, block: u64) {
-        if schedule == Schedule::Unlimited {
-            return;
+        match schedule {
+            Schedule::Rate(_) | Schedule::Blocks { .. } => {}
+            Schedule::Unlimited | Schedule::Auto(_) => return,
         }
         for limit in &mut self.limits {
             if let Some(both) = tighter(limit.schedule, schedule) {

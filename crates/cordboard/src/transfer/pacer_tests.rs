@@ -321,6 +321,12 @@ fn a_limit_holds_whatever_the_schedule() {
             "{schedule:?}: {taken}"
         );
     }
+    // An automatic schedule is no limit.
+    let mut pacers = Pacers::default();
+    for aim in [Aim::Throughput, Aim::Background, Aim::share(1).unwrap()] {
+        pacers.limit(Schedule::Auto(aim), 4096);
+    }
+    assert!(!pacers.is_limited());
     // The blocks of a limit have their own length.
     let mut pacers = Pacers::default();
     pacers.limit(blocks(4, 16), 1000);
