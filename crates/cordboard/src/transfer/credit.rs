@@ -13,9 +13,9 @@ pub(super) const PIECE: Duration = Duration::from_millis(10);
 /// The remainder of a piece is granted without a wait if it is at least this part of one. A step of
 /// fewer bytes is not worth its calls.
 const LEAST_REMAINDER: u64 = 16;
-/// The bytes of this time may be granted at once. A thread may wake that late
-/// without a loss of rate; a longer stall is not made up for.
-const BURST: Duration = Duration::from_millis(40);
+/// A thread may wake this much later than a grant is due without a loss of rate. A longer stall is
+/// not made up for: the bytes of a piece and of this time may be granted at once.
+const LATE: Duration = Duration::from_millis(30);
 
 /// What rates and blocks may grant. One of both changes, and the other one is kept for a change
 /// of the schedule. No time counts for both: a grant of a rate begins a new rest, and a grant of
@@ -108,10 +108,13 @@ pub(super) fn credit_of(bytes: u64) -> i128 {
     i128::from(bytes) * SECOND as i128
 }
 
-/// Returns the highest credit of a rate.
-pub(super) fn most_credit(rate: u128, need: Need) -> i128 {
-    let most = bytes_in(rate, BURST).max(u128::from(piece(rate, need)));
-    i128::try_from(most.saturating_mul(SECOND)).unwrap_or(i128::MAX)
+/// Returns the highest credit of a rate for a transfer that needs this much at once.
+pub(super) fn most_credit(rate: u128, needed: i128) -> i128 {
+    let of = |time: Duration| {
+        let credit = rate.saturating_mul(time.as_nanos());
+        i128::try_from(credit).unwrap_or(i128::MAX)
+    };
+    needed.saturating_add(of(LATE)).max(of(PIECE + LATE))
 }
 
 pub(super) fn bytes_in(rate: u128, time: Duration) -> u128 {

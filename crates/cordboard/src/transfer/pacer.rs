@@ -238,10 +238,12 @@ impl Pacer {
             (Some(before), Some(rate)) => {
                 let slower = before.min(rate);
                 let waiting = self.queue.first(credit_of(shortest_piece(slower)));
-                counts.credit = (counts.credit).min(most_credit(slower, need).max(waiting));
+                let needed = waiting.max(credit_of(piece(slower, need)));
+                counts.credit = counts.credit.min(most_credit(slower, needed));
             }
             (Some(before), None) => {
-                counts.credit = counts.credit.min(most_credit(before, need));
+                let needed = credit_of(piece(before, need));
+                counts.credit = counts.credit.min(most_credit(before, needed));
                 counts.end_rate(before);
             }
             (None, Some(rate)) => counts.begin_rate(rate, now),
@@ -299,8 +301,8 @@ impl Pacer {
             piece: credit_of(shortest_piece(rate)),
         };
         self.queue.expire(rate, whole.piece, now);
-        let most = most_credit(rate, need).max(self.queue.first(whole.piece));
-        counts.credit = counts.credit.min(most);
+        let needed = whole.least.max(self.queue.first(whole.piece));
+        counts.credit = counts.credit.min(most_credit(rate, needed));
         let remainder = Ask {
             least: credit_of(least_remainder(rate, need)),
             ..whole

@@ -297,6 +297,30 @@ fn a_grant_is_no_smaller_than_the_path_can_use() {
     assert_eq!(pacers.grant(4096 * MS, need), Ok(4096));
 }
 
+/// A unit, or a byte, that takes 40 ms of the rate or longer: what accrues between the time at
+/// which it is due and the wakeup is kept.
+#[test]
+fn a_slow_rate_loses_no_bytes_of_a_late_thread() {
+    for (rate, unit) in [(65_536, 4096), (1000, 4096), (10, 1)] {
+        let mut pacers = of(Schedule::rate(rate));
+        let need = Need { unit, ..any() };
+        let (seconds, mut now, mut taken) = (10_000, Duration::ZERO, 0);
+        while now < Duration::from_secs(seconds) {
+            match pacers.grant(now, need) {
+                Ok(granted) => {
+                    assert!(granted <= unit + rate / 33, "{granted} of {unit}");
+                    let unused = granted % unit;
+                    give_back(&mut pacers, unused, 0);
+                    taken += granted - unused;
+                }
+                Err(wait) => now += wait + 25 * MS,
+            }
+        }
+        let least = rate * seconds * 999 / 1000;
+        assert!(taken + unit >= least, "{rate} B/s: {taken} of {least}");
+    }
+}
+
 #[test]
 fn a_limit_holds_whatever_the_schedule() {
     for (schedule, bytes) in [

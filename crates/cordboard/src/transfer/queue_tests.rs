@@ -71,7 +71,8 @@ impl Sharing {
         }
     }
 
-    /// Between any two moments, the bytes are those of the rate, and of 40 ms or a unit.
+    /// Between any two moments, the bytes are those of the rate, and of 40 ms, or of a unit and
+    /// 30 ms.
     fn note(&mut self, index: usize, used: u64, now: Duration) {
         let permitted = u128::from(self.rate) * now.as_nanos() / 1_000_000_000;
         let all = |taken: &[u64]| taken.iter().map(|bytes| i128::from(*bytes)).sum::<i128>();
@@ -81,7 +82,7 @@ impl Sharing {
         let ahead = ahead + i128::from(used);
         assert!(ahead <= 0, "{ahead} more than the rate at {now:?}");
         let longest = self.units.iter().copied().max().unwrap();
-        let burst = longest.max(self.rate / 25) + 1;
+        let burst = longest.max(self.rate / 100) + self.rate * 3 / 100 + 2;
         assert!(ahead - self.least <= i128::from(burst), "at {now:?}");
     }
 }
