@@ -28,6 +28,9 @@ pub(crate) struct Row {
     /// The size of its calls can be chosen ([`Step::set_piece`]), and it can begin in the
     /// middle of a transfer.
     pub(crate) tunes: bool,
+    /// Whether it declines if another path is left, because its calls could block a thread that
+    /// must not block.
+    pub(crate) could_wait: fn(&Flow<'_>) -> bool,
     /// The side that lacks space, if it declined for that reason, as far as this
     /// path can tell.
     pub(crate) without_room: fn(source: &Facts) -> Option<Side>,
@@ -60,6 +63,7 @@ const fn plain(
         one_thread: false,
         splices: false,
         tunes: false,
+        could_wait: |_| false,
         without_room: |_| None,
     }
 }
@@ -94,6 +98,7 @@ static TABLE: [Row; DataPath::ALL.len()] = [
     },
     Row {
         tunes: true,
+        could_wait: |flow| flow.sink_could_wait(),
         without_room: the_sink_unless_reading_allocates,
         ..plain(
             DataPath::Sendfile,
@@ -104,6 +109,7 @@ static TABLE: [Row; DataPath::ALL.len()] = [
     Row {
         splices: true,
         tunes: true,
+        could_wait: splice::could_wait,
         // It declines only for the source.
         without_room: |_| Some(Side::Source),
         ..plain(DataPath::Splice, splice::takes, |flow| {

@@ -34,6 +34,14 @@ impl Switches {
         }
     }
 
+    /// Returns the same switches with this path.
+    #[must_use]
+    pub(crate) fn with(self, path: DataPath) -> Switches {
+        Switches {
+            allowed: self.allowed | path.bit(),
+        }
+    }
+
     /// Returns the same switches without this path.
     #[must_use]
     pub fn without(self, path: DataPath) -> Switches {

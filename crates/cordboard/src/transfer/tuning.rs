@@ -40,17 +40,17 @@ impl Transfer<'_> {
         self.measure(clock.now());
     }
 
-    fn start_tuning(&self, now: Duration) -> Option<Tuning> {
+    pub(super) fn start_tuning(&self, now: Duration) -> Option<Tuning> {
         let (current, step) = self.current.as_ref()?;
         if self.flow.stages.look() {
             return None;
         }
+        let key = self.key();
         // The current path, and the later ones of the route.
         let here = self.route.choices[self.next - 1..].iter();
         let mut paths: Vec<DataPath> = (here.map(|choice| choice.path))
-            .filter(|path| path::row(*path).tunes)
+            .filter(|path| key.paths.allows(*path))
             .collect();
-        let key = self.key();
         let is_same = |before: &Search| {
             before.paths.len() == paths.len()
                 && paths.iter().all(|path| before.paths.contains(path))
@@ -114,8 +114,14 @@ impl Transfer<'_> {
 
     pub(super) fn key(&self) -> Key {
         let source = &self.flow.source;
+        let choices = self.route.choices.iter().map(|choice| choice.path);
+        let possible = choices.filter(|path| {
+            let row = path::row(*path);
+            row.tunes && !(row.could_wait)(&self.flow)
+        });
         Key {
             kinds: [source.kind(), self.flow.sink.kind()],
+            paths: possible.fold(Switches::only(&[]), Switches::with),
             is_in_memory: (source.facts().filesystem).is_some_and(|fs| fs.is_in_memory()),
             goal: self.goal(),
         }
@@ -197,23 +203,14 @@ impl Transfer<'_> {
             let best = tuning.controller.best();
             let (path, piece) = (tuning.ways.path(best), Ways::piece(best));
             self.used.found_best(path, PIECES[piece]);
-            // A request that leaves some paths out has not compared them.
-            let all = self
-                .request
-                .switches
-                .is_none_or(|some| some == Switches::all());
             let (key, now) = (tuning.key, tuning.last.0);
-            if all && tuning.controller.is_settled() {
-                Found { path, piece }.remember(key, now);
-            }
-            if all
-                && tuning
-                    .ways
-                    .paths
-                    .iter()
-                    .all(|(_, is_possible)| *is_possible)
-            {
-                let paths = tuning.ways.paths.iter().map(|(path, _)| *path).collect();
+            let possible = tuning.ways.paths.iter().filter(|(_, possible)| *possible);
+            let paths: Vec<DataPath> = possible.map(|(path, _)| *path).collect();
+            // A path may have declined for a reason of these descriptors.
+            if Switches::only(&paths) == key.paths {
+                if tuning.controller.is_settled() {
+                    Found { path, piece }.remember(key, now);
+                }
                 let controller = tuning.controller.continued(&tuning.ways);
                 Search { paths, controller }.remember(key, now);
             }

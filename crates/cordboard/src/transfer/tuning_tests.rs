@@ -15,7 +15,7 @@ use super::turn::{Next, Turn};
 use super::{Poll, ThreadKind, Transfer};
 use crate::request::{Backend, DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
-use crate::tune::{Found, Search};
+use crate::tune::{Found, Key, Search};
 use crate::{Chosen, Ended, Outcome};
 
 const MIB: usize = 1 << 20;
@@ -134,7 +134,8 @@ fn a_search_is_left_to_the_next_transfer() {
         let (sink, peer) = UnixStream::pair().unwrap();
         let got = reader(peer);
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).unwrap();
-        let transfer = Transfer::new(file.as_fd(), sink.as_fd(), request()).unwrap();
+        let mut transfer = Transfer::new(file.as_fd(), sink.as_fd(), request()).unwrap();
+        transfer.flow.set_may_sleep(true);
         let (key, measures) = (transfer.key(), transfer.route.measures);
         assert_eq!(transfer.run().report.written, 32 * MIB as u64);
         drop(sink);
@@ -143,6 +144,78 @@ fn a_search_is_left_to_the_next_transfer() {
             break;
         }
     }
+}
+
+/// Lets a transfer measure its settings, which are equally fast, and store what it has found.
+fn settle(transfer: &mut Transfer<'_>) {
+    let mut now = Duration::from_secs(1000);
+    let mut tuning = transfer.start_tuning(now).unwrap();
+    while !tuning.controller.is_settled() {
+        now += Duration::from_millis(10);
+        assert!(now < Duration::from_secs(2000), "it finds none");
+        let (controller, ways) = (&mut tuning.controller, &tuning.ways);
+        controller.learn(ways, now, &mut || now, 32 << 20, u64::MAX);
+    }
+    tuning.last.0 = crate::sys::monotonic();
+    transfer.tuning = Some(Box::new(tuning));
+    transfer.by_path();
+}
+
+/// Returns whether a result is stored. A transfer of another test may hold the lock at this moment.
+fn is_remembered(key: &Key) -> bool {
+    let now = crate::sys::monotonic();
+    (0..1000).any(|_| {
+        std::thread::yield_now();
+        Found::recall(key, now).is_some() && Search::recall(key, now).is_some()
+    })
+}
+
+/// A blocking socket, or a refusal by the kernel, leaves read/write only. Others have a choice. The
+/// source is of a kind that no other test of this process sends to such a socket.
+#[test]
+fn a_transfer_with_fewer_paths_finds_nothing_for_others() {
+    let name = "a_transfer_with_fewer_paths_finds_nothing_for_others";
+    if missing(name, &[Need::Splice, Need::Sendfile]) {
+        return;
+    }
+    let file = rustix::fs::memfd_create("source", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&file, &noise(MIB)).unwrap();
+    let (blocking, _peer) = UnixStream::pair().unwrap();
+    let (sink, _other) = UnixStream::pair().unwrap();
+    sink.set_nonblocking(true).unwrap();
+    let key_of = |sink: &UnixStream, may_sleep| {
+        let mut transfer = Transfer::new(file.as_fd(), sink.as_fd(), request()).unwrap();
+        transfer.flow.set_may_sleep(may_sleep);
+        transfer.key()
+    };
+    let key = key_of(&sink, false);
+    assert_eq!(key_of(&sink, true), key);
+    assert_eq!(key_of(&blocking, true), key);
+    let only = Switches::only(&[DataPath::ReadWrite]);
+    assert_eq!(key_of(&blocking, false), Key { paths: only, ..key });
+    // All paths before the last one decline, or none.
+    let settle_with = |sink: &UnixStream, last: bool| {
+        let mut transfer = Transfer::new(file.as_fd(), sink.as_fd(), request()).unwrap();
+        let route = &transfer.route.choices;
+        let path = if last {
+            route[route.len() - 1]
+        } else {
+            route[0]
+        }
+        .path;
+        while transfer.is_between_paths() || transfer.path() != path {
+            transfer.current = None;
+            assert!(transfer.current_path().is_ok_and(|path| path.is_some()));
+        }
+        settle(&mut transfer);
+    };
+    settle_with(&sink, true);
+    assert!(!is_remembered(&key));
+    settle_with(&blocking, true);
+    assert!(!is_remembered(&key));
+    assert!(is_remembered(&Key { paths: only, ..key }));
+    settle_with(&sink, false);
+    assert!(is_remembered(&key));
 }
 
 /// Takes steps until the end. Returns whether the transfer measured after each of these

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::endpoint::Kind;
-use crate::request::DataPath;
+use crate::request::{DataPath, Switches};
 
 use super::{Controller, Goal};
 
@@ -19,6 +19,8 @@ const MOST: usize = 32;
 pub(crate) struct Key {
     /// The kinds of the source and of the sink.
     pub(crate) kinds: [Kind; 2],
+    /// The paths among which it chooses: a blocking socket, or a request, may exclude some.
+    pub(crate) paths: Switches,
     /// The source is on a file system in memory.
     pub(crate) is_in_memory: bool,
     pub(crate) goal: Goal,
@@ -103,6 +105,7 @@ mod tests {
     fn key(goal: Goal, sink: Kind) -> Key {
         Key {
             kinds: [Kind::File, sink],
+            paths: Switches::all(),
             is_in_memory: false,
             goal,
         }
@@ -120,6 +123,11 @@ mod tests {
         assert_eq!(at(Goal::Rate, Kind::Tcp, 301), None);
         assert_eq!(at(Goal::Time, Kind::Tcp, 1), None);
         assert_eq!(at(Goal::Rate, Kind::UnixStream, 1), None);
+        let fewer = Key {
+            paths: Switches::only(&[DataPath::ReadWrite]),
+            ..key(Goal::Rate, Kind::Tcp)
+        };
+        assert_eq!(results.recall(&fewer, now), None);
     }
 
     #[test]

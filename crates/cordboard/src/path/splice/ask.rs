@@ -39,7 +39,7 @@ pub(super) fn probe(flow: &mut Flow<'_>, pipe: &OwnedPipe) -> Result<(), Why> {
 
 /// Whether splicing could block a thread that must not block. Another path is used
 /// then, if there is one.
-pub(super) fn could_wait(flow: &Flow<'_>) -> bool {
+pub(crate) fn could_wait(flow: &Flow<'_>) -> bool {
     flow.sink_could_wait() || flow.source_could_wait()
 }
 

@@ -26,7 +26,8 @@ mod pipe_lock;
 mod pipe_to_pipe;
 mod takes;
 
-use self::ask::{could_wait, probe, refuses_pages};
+pub(crate) use self::ask::could_wait;
+use self::ask::{probe, refuses_pages};
 use self::copy_out::CopyOut;
 use self::pipe_lock::waits_with_pipe_locked;
 use self::pipe_to_pipe::PipeToPipe;
