@@ -55,8 +55,8 @@ impl Transfer<'_> {
             before.paths.len() == paths.len()
                 && paths.iter().all(|path| before.paths.contains(path))
         };
-        let before = Search::recall(&key, now).filter(is_same);
-        if let Some(before) = &before {
+        let before = Search::recall(&key, now).filter(|(before, _)| is_same(before));
+        if let Some((before, _)) = &before {
             paths.clone_from(&before.paths);
         }
         let paths = paths.into_iter().map(|path| (path, true)).collect();
@@ -73,9 +73,9 @@ impl Transfer<'_> {
         let known = Found::recall(&key, now);
         let known = known.and_then(|found| ways.arm(found.path, found.piece));
         let start = known.unwrap_or(here);
-        let controller = match before {
-            Some(before) => before.controller.continued(&ways),
-            None => Controller::new(&ways, start, key.goal),
+        let (controller, compared) = match before {
+            Some((before, then)) => (before.controller.continued(&ways), then),
+            None => (Controller::new(&ways, start, key.goal), now),
         };
         let source = &self.flow.source;
         let size = source.facts().size.filter(|_| source.kind().is_file());
@@ -83,6 +83,7 @@ impl Transfer<'_> {
         let left = (left.unwrap_or(u64::MAX)).min(self.flow.allowance.remaining());
         Some(Tuning {
             controller,
+            compared,
             ends_at: self.flow.written().saturating_add(left),
             ways,
             key,
@@ -135,7 +136,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn measure(&mut self, now: Duration) {
+    pub(super) fn measure(&mut self, now: Duration) {
         let goal = self.goal();
         let written = self.flow.written();
         let shares_thread = self.flow.mode.shares_thread();
@@ -165,6 +166,7 @@ impl Transfer<'_> {
             tuning.key.goal = goal;
             let best = tuning.controller.best();
             tuning.controller = Controller::new(&tuning.ways, best, goal);
+            tuning.compared = now;
             tuning.changes = best != arm;
             return;
         }
@@ -192,7 +194,11 @@ impl Transfer<'_> {
             }
         };
         let left = tuning.ends_at.saturating_sub(written);
+        let before = tuning.controller.comparisons();
         tuning.changes = (tuning.controller).learn(&tuning.ways, now, &mut spent, bytes, left);
+        if tuning.controller.comparisons() > before {
+            tuning.compared = now;
+        }
     }
 
     /// Returns the bytes of each path used.
@@ -203,16 +209,16 @@ impl Transfer<'_> {
             let best = tuning.controller.best();
             let (path, piece) = (tuning.ways.path(best), Ways::piece(best));
             self.used.found_best(path, PIECES[piece]);
-            let (key, now) = (tuning.key, tuning.last.0);
+            let (key, then) = (tuning.key, tuning.compared);
             let possible = tuning.ways.paths.iter().filter(|(_, possible)| *possible);
             let paths: Vec<DataPath> = possible.map(|(path, _)| *path).collect();
             // A path may have declined for a reason of these descriptors.
             if Switches::only(&paths) == key.paths {
                 if tuning.controller.is_settled() {
-                    Found { path, piece }.remember(key, now);
+                    Found { path, piece }.remember(key, then);
                 }
                 let controller = tuning.controller.continued(&tuning.ways);
-                Search { paths, controller }.remember(key, now);
+                Search { paths, controller }.remember(key, then);
             }
         }
         self.used.take(self.flow.read())

@@ -28,6 +28,9 @@ pub(super) struct Tuning {
     pub(super) ways: Ways,
     pub(super) controller: Controller,
     pub(super) key: Key,
+    /// The time of the last comparison of two settings, which may be that of an earlier transfer,
+    /// or the beginning.
+    pub(super) compared: Duration,
     /// The number of bytes written at the end, as far as it is known, or `u64::MAX`.
     pub(super) ends_at: u64,
     /// The time of the last step that moved bytes, and the bytes written by then.

@@ -83,6 +83,8 @@ pub(crate) struct Controller {
     rested: u32,
     /// The number of probes since the best setting has changed.
     probes: usize,
+    /// The number of measurements of other settings in this transfer.
+    comparisons: u64,
     /// The number of windows, and the bytes moved in them.
     windows: u32,
     moved: u64,
@@ -116,6 +118,7 @@ impl Controller {
             interruptions: 0,
             rested: 0,
             probes: 0,
+            comparisons: 0,
             windows: 0,
             moved: 0,
             lost: 0,
@@ -156,6 +159,12 @@ impl Controller {
     /// Returns whether no other setting is to be measured for now.
     pub(crate) fn is_settled(&self) -> bool {
         self.rested > 0
+    }
+
+    /// Returns how many measurements of other settings were compared with the best one in this
+    /// transfer.
+    pub(crate) fn comparisons(&self) -> u64 {
+        self.comparisons
     }
 
     /// Records that `bytes` have arrived by `now`, and that at most `left` follow, or an unknown
@@ -271,6 +280,7 @@ impl Controller {
         if !is_steady {
             return;
         }
+        self.comparisons += 1;
         let best = self.records[self.best];
         let relative = Sample {
             rate: scaled(sample.rate, best.rate(), rate),

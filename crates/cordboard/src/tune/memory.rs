@@ -42,7 +42,7 @@ pub(crate) struct Search {
     pub(crate) controller: Controller,
 }
 
-/// Results by transfer, each with its time.
+/// Results by transfer, each with the time of its last measurement.
 struct Results<T>(Vec<(Key, T, Duration)>);
 
 // A child of `fork(2)` may inherit a mutex locked, so no thread waits for it.
@@ -53,43 +53,49 @@ impl Found {
     /// Returns the result of an earlier transfer, unless it is too old. `now` is the time
     /// of the monotonic clock.
     pub(crate) fn recall(key: &Key, now: Duration) -> Option<Found> {
-        FOUND.try_lock().ok()?.recall(key, now)
+        let (found, _) = FOUND.try_lock().ok()?.recall(key, now)?;
+        Some(found)
     }
 
-    /// Stores the result for later transfers.
-    pub(crate) fn remember(self, key: Key, now: Duration) {
+    /// Stores the result for later transfers, unless there is a newer one. `then` is the time of its
+    /// last measurement.
+    pub(crate) fn remember(self, key: Key, then: Duration) {
         if let Ok(mut results) = FOUND.try_lock() {
-            results.remember(key, self, now);
+            results.remember(key, self, then);
         }
     }
 }
 
 impl Search {
-    /// As [`Found::recall`].
-    pub(crate) fn recall(key: &Key, now: Duration) -> Option<Search> {
+    /// As [`Found::recall`]. Returns also the time of its last measurement.
+    pub(crate) fn recall(key: &Key, now: Duration) -> Option<(Search, Duration)> {
         SEARCHES.try_lock().ok()?.recall(key, now)
     }
 
     /// As [`Found::remember`].
-    pub(crate) fn remember(self, key: Key, now: Duration) {
+    pub(crate) fn remember(self, key: Key, then: Duration) {
         if let Ok(mut results) = SEARCHES.try_lock() {
-            results.remember(key, self, now);
+            results.remember(key, self, then);
         }
     }
 }
 
 impl<T: Clone> Results<T> {
-    fn recall(&self, key: &Key, now: Duration) -> Option<T> {
+    fn recall(&self, key: &Key, now: Duration) -> Option<(T, Duration)> {
         let (_, found, then) = self.0.iter().find(|(of, _, _)| of == key)?;
-        (now.saturating_sub(*then) <= LASTS).then(|| found.clone())
+        (now.saturating_sub(*then) <= LASTS).then(|| (found.clone(), *then))
     }
 
-    fn remember(&mut self, key: Key, found: T, now: Duration) {
+    fn remember(&mut self, key: Key, found: T, then: Duration) {
+        let is_newer = |(of, _, at): &(Key, T, Duration)| *of == key && *at > then;
+        if self.0.iter().any(is_newer) {
+            return;
+        }
         self.0.retain(|(of, _, _)| *of != key);
         if self.0.len() == MOST {
             self.0.remove(0);
         }
-        self.0.push((key, found, now));
+        self.0.push((key, found, then));
     }
 }
 
@@ -117,7 +123,8 @@ mod tests {
         let now = Duration::from_secs(1000);
         results.remember(key(Goal::Rate, Kind::Tcp), FOUND, now);
         let at = |goal, kind, seconds| {
-            results.recall(&key(goal, kind), now + Duration::from_secs(seconds))
+            let recalled = results.recall(&key(goal, kind), now + Duration::from_secs(seconds));
+            recalled.map(|(found, _)| found)
         };
         assert_eq!(at(Goal::Rate, Kind::Tcp, 300), Some(FOUND));
         assert_eq!(at(Goal::Rate, Kind::Tcp, 301), None);
@@ -128,6 +135,12 @@ mod tests {
             ..key(Goal::Rate, Kind::Tcp)
         };
         assert_eq!(results.recall(&fewer, now), None);
+        // A transfer that has begun before, and has measured nothing since.
+        let older = now - Duration::from_secs(1);
+        let other = Found { piece: 2, ..FOUND };
+        results.remember(key(Goal::Rate, Kind::Tcp), other, older);
+        let recalled = results.recall(&key(Goal::Rate, Kind::Tcp), now);
+        assert_eq!(recalled, Some((FOUND, now)));
     }
 
     #[test]
@@ -141,6 +154,7 @@ mod tests {
         }
         assert!(results.0.len() <= MOST);
         let last = key(Goal::Rate, Kind::ALL[Kind::ALL.len() - 1]);
-        assert_eq!(results.recall(&last, Duration::from_secs(99)), Some(FOUND));
+        let now = Duration::from_secs(99);
+        assert_eq!(results.recall(&last, now), Some((FOUND, now)));
     }
 }
