@@ -120,7 +120,8 @@ fn null() -> Fed {
 #[test]
 fn a_rate_costs_a_wait_for_each_piece_of_a_stream() {
     use DataPath::{ReadWrite, Sendfile, Splice};
-    let pairs: [(fn() -> Fed, fn() -> Fed, &[DataPath]); 7] = [
+    type End = fn() -> Fed;
+    let pairs: [(End, End, &[DataPath]); 7] = [
         (file, read_pipe, &[Splice, ReadWrite]),
         (file, read_socket, &[Sendfile, Splice, ReadWrite]),
         (file, null, &[Sendfile, Splice, ReadWrite]),

@@ -212,7 +212,7 @@ fn shared(mut weight: impl FnMut(u64) -> u32) -> [u64; 2] {
                 let bytes = granted.min([1 << 20, 32 << 10][index]);
                 give_back(one, granted - bytes, 0);
                 taken[index] += bytes;
-                now += Duration::from_nanos(bytes * 1_000_000_000 >> 30);
+                now += Duration::from_nanos((bytes * 1_000_000_000) >> 30);
                 let step = Step {
                     spent: Duration::ZERO,
                     waits: Some(false),
