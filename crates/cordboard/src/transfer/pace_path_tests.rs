@@ -162,7 +162,7 @@ fn a_rate_costs_a_wait_for_each_piece_of_datagrams() {
 }
 
 /// A wait for each piece, and calls for a step that the end of the grant makes shorter.
-const CALLS: u64 = 3;
+const CALLS: u64 = 6;
 
 #[test]
 fn a_rate_costs_few_calls_between_files() {
