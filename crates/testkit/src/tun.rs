@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The interface's name, in the network namespace of its thread.
 const NAME: &[u8] = b"packets0";
@@ -55,6 +55,46 @@ impl Tun {
             )
         })?;
         Ok(Tun { fd: device.into() })
+    }
+
+    /// Has the kernel send these packets by the interface, whose descriptor reads them. Call it
+    /// on the thread that has made the interface.
+    ///
+    /// # Errors
+    ///
+    /// Those of `socket(2)` and `sendto(2)` with `AF_PACKET`.
+    pub fn send(&self, packets: &[Vec<u8>]) -> io::Result<()> {
+        let protocol = (libc::ETH_P_IP as u16).to_be();
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        // SAFETY: takes plain numbers.
+        let socket = unsafe { libc::socket(libc::AF_PACKET, kind, i32::from(protocol)) };
+        check(socket)?;
+        // SAFETY: the kernel has just made it, and nothing else owns it.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        // SAFETY: the name ends in a zero.
+        let index = unsafe { libc::if_nametoindex(named().ifr_name.as_ptr()) };
+        // SAFETY: all fields are integers, for which zero is valid.
+        let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        to.sll_family = libc::AF_PACKET as _;
+        to.sll_protocol = protocol;
+        to.sll_ifindex = index as _;
+        for packet in packets {
+            // SAFETY: the packet and the address are live, and as long as stated.
+            let sent = unsafe {
+                libc::sendto(
+                    socket.as_raw_fd(),
+                    packet.as_ptr().cast(),
+                    packet.len(),
+                    0,
+                    (&raw const to).cast(),
+                    size_of::<libc::sockaddr_ll>() as _,
+                )
+            };
+            if usize::try_from(sent) != Ok(packet.len()) {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
     }
 
     /// Returns the interface's own counts.

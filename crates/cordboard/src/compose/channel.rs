@@ -1,6 +1,7 @@
 //! A private channel: a pipe, or for datagrams a pair of sockets, which preserves their
 //! boundaries.
 
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
@@ -24,6 +25,14 @@ pub(crate) enum Channel {
     Pipe(OwnedPipe),
     /// Sequenced packets, whose end is reported when the writer is closed.
     Messages(OwnedFd, OwnedFd),
+}
+
+/// Returns whether the messages of a source stay whole on the way to this sink. `block`: the
+/// length of datagrams that the caller has chosen, into which reads of a device are cut.
+pub(crate) fn messages_stay(source: &Facts, sink: &Facts, block: Option<NonZeroUsize>) -> bool {
+    let is_cut = sink.kind.is_datagram() && block.is_some();
+    let has_messages = source.kind.is_datagram() || source.reads_are_messages() && !is_cut;
+    has_messages && sink.preserves_boundaries()
 }
 
 impl Channel {
@@ -54,11 +63,6 @@ impl Channel {
     /// As [`Channel::new`].
     pub(crate) fn small() -> Result<Channel, Errno> {
         Ok(Channel::Pipe(pipe::acquire(SMALL)?))
-    }
-
-    /// Creates a channel in front of this sink.
-    pub(crate) fn towards(sink: &Facts, messages: bool) -> Result<Channel, Errno> {
-        Channel::new(messages && sink.preserves_boundaries())
     }
 
     pub(crate) fn reader(&self) -> BorrowedFd<'_> {

@@ -10,6 +10,7 @@ use super::drain::RETRY;
 use super::edge::Edge;
 use crate::endpoint::Side;
 use crate::errno::Errno;
+use crate::path::Joins;
 use crate::report::{Ended, Failure, Outcome, Refusal, Report};
 use crate::request::{Backend, Request};
 use crate::sys;
@@ -129,6 +130,13 @@ impl<'a> Intake<'a> {
             is_closed: false,
             outcome: None,
         })
+    }
+
+    /// Writes each read of the source as a message of its own, also if the request has a block.
+    pub(crate) fn keep_reads(&mut self) {
+        if let Some(transfer) = &mut self.transfer {
+            transfer.flow.options.joins = Joins::Nothing;
+        }
     }
 
     /// Waits for the source before the first step if it may be a FIFO that has no writer

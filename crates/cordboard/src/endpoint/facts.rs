@@ -181,6 +181,12 @@ impl Facts {
         self.kind == Kind::CharDevice && !self.memory
     }
 
+    /// Returns whether each read returns one message, or may: it becomes a datagram of its
+    /// own, unless the caller chooses a length.
+    pub(crate) fn reads_are_messages(&self) -> bool {
+        self.kind.is_record() || self.kind == Kind::Tty || self.may_be_messages()
+    }
+
     /// Returns whether each write is, or may be, a message of its own.
     pub(crate) fn preserves_boundaries(&self) -> bool {
         self.kind.is_datagram() || self.is_packet_pipe() || self.may_be_messages()

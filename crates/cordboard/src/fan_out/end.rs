@@ -115,7 +115,7 @@ pub(super) fn outcome(
     let Outcome { report, stranded } = source;
     let policies: Vec<OnSlow> = outlets.iter().map(|outlet| outlet.policy).collect();
     let sinks: Vec<SinkReport> = (outlets.into_iter())
-        .map(|outlet| sink_report(outlet, report.written, &left, messages))
+        .map(|outlet| sink_report(outlet, report.written, &left))
         .collect();
     // A transfer may fail after the last byte was read, or at its `fsync(2)`.
     let at_the_end = || {
@@ -180,7 +180,8 @@ fn returned(source: Outcome, given: u64, left: Vec<Vec<u8>>, messages: bool) -> 
 }
 
 /// `read`: all bytes that were read for the sinks. `left`: those that no sink has been given.
-fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>], messages: bool) -> SinkReport {
+fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>]) -> SinkReport {
+    let messages = outlet.messages;
     outlet.give_back();
     let stopped = takes_all(&outlet);
     let mut passed: Vec<Vec<u8>> = Vec::new();
@@ -219,7 +220,6 @@ fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>], messages: bo
         Some(ended) => ended,
         None => SinkEnded::Stopped,
     };
-    let messages = messages && outlet.endpoint.facts().preserves_boundaries();
     let unwritten = (stranded > 0).then(|| compose::stranded(unwritten, messages));
     SinkReport {
         read: outlet.read,

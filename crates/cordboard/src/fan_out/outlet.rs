@@ -37,6 +37,8 @@ pub(super) struct Outlet<'a> {
     pub(super) endpoint: Endpoint<'a>,
     pub(super) policy: OnSlow,
     pub(super) target: Target,
+    /// Messages of the source stay whole.
+    pub(super) messages: bool,
     enlarged: Option<CallerPipe>,
     nowait: NoWait,
     pub(super) rest: Rest,
@@ -63,8 +65,8 @@ pub(super) struct Outlet<'a> {
 }
 
 impl<'a> Outlet<'a> {
-    /// Prepares a sink; starts the transfer in front of one that is no pipe. `wake` counts
-    /// the bytes of that transfer.
+    /// Prepares a sink; starts the transfer in front of one that is no pipe. `messages`: its
+    /// private channel keeps those of the source. `wake` counts the bytes of that transfer.
     pub(super) fn open(
         endpoint: Endpoint<'a>,
         policy: OnSlow,
@@ -88,6 +90,7 @@ impl<'a> Outlet<'a> {
             endpoint,
             policy,
             target,
+            messages,
             enlarged,
             nowait: NoWait::default(),
             rest: Rest::None,
@@ -390,7 +393,7 @@ fn private(
     wake: Option<&Arc<Wake>>,
 ) -> Result<Target, Refusal> {
     let no_descriptor = |errno| Refusal::NoDescriptor { errno };
-    let channel = Channel::towards(endpoint.facts(), messages).map_err(no_descriptor)?;
+    let channel = Channel::new(messages).map_err(no_descriptor)?;
     let request = Request {
         size: Size::Eof,
         source_offset: None,

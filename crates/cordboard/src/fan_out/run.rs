@@ -10,7 +10,7 @@ use super::outlet::Outlet;
 use super::policy::OnSlow;
 use super::rest;
 use super::slowest::Watcher;
-use crate::compose::{Channel, Halt, Intake, Waiter, Wake};
+use crate::compose::{Channel, Halt, Intake, Waiter, Wake, messages_stay};
 use crate::endpoint::{Endpoint, Facts};
 use crate::errno::Errno;
 use crate::report::{Ended, Refusal};
@@ -34,22 +34,28 @@ pub(super) struct Parts<'a> {
 /// Runs a fan-out to its end.
 pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanOutOutcome, Refused> {
     let refused = |sink| move |refusal| Refused { sink, refusal };
-    let messages = fan.source.kind().is_datagram();
+    let source = *fan.source.facts();
+    let stay = |sink: &Endpoint<'_>| messages_stay(&source, sink.facts(), fan.request.block);
+    let messages = source.kind.is_datagram() || fan.sinks.iter().any(|(sink, _)| stay(sink));
     let no_descriptor = |errno| Refusal::NoDescriptor { errno };
     let first = Channel::new(messages)
         .map_err(no_descriptor)
         .map_err(refused(0))?;
-    let large = is_large(fan.source.facts(), &fan.request);
+    let large = is_large(&source, &fan.request);
     // The idle limit begins when a sink accepts the last byte.
     let wake = fan.request.idle.map(|_| Wake::new());
     let mut outlets = Vec::with_capacity(fan.sinks.len());
     for (sink, (endpoint, policy)) in fan.sinks.into_iter().enumerate() {
-        let outlet = Outlet::open(endpoint, policy, &fan.request, messages, wake.as_ref());
+        let stay = messages_stay(&source, endpoint.facts(), fan.request.block);
+        let outlet = Outlet::open(endpoint, policy, &fan.request, stay, wake.as_ref());
         outlets.push(outlet.map_err(refused(sink))?);
     }
     let control = fan.control.as_ref();
     let intake = Intake::new(fan.source.fd(), &first, &fan.request, control);
-    let intake = intake.map_err(refused(0))?;
+    let mut intake = intake.map_err(refused(0))?;
+    if messages {
+        intake.keep_reads();
+    }
     // Nothing is refused from here on, so each pipe gets its capacity back at the end.
     if large {
         outlets.iter_mut().for_each(Outlet::enlarge);

@@ -24,7 +24,7 @@ mod verdict;
 
 pub(crate) use common::checks::needs_room;
 pub(crate) use common::preallocate::Preallocation;
-pub(crate) use flow::Flow;
+pub(crate) use flow::{Flow, Joins};
 pub(crate) use step::Step;
 pub(crate) use table::{Holes, row};
 pub(crate) use verdict::Verdict;

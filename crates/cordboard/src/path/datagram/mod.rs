@@ -53,9 +53,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
             Err("each write would be a separate message".into())
         }
         (true, false) => Ok("received in batches, written in order"),
-        (false, true)
-            if source.kind.is_record() || source.kind == Kind::Tty || source.may_be_messages() =>
-        {
+        (false, true) if source.reads_are_messages() => {
             Err("each read is to be a separate datagram".into())
         }
         (false, true) => Ok("cut into datagrams of one size, sent in batches"),

@@ -20,6 +20,15 @@ use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
 use crate::sys;
 
+/// Whether reads of a stream are joined to whole blocks of the request before they are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joins {
+    /// No: each read is a message.
+    Nothing,
+    /// For a datagram sink.
+    Datagrams,
+}
+
 /// The caller's options that matter to a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
@@ -35,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) backend: Backend,
     /// Datagrams that are too long for the sink are dropped, and the others continue.
     pub(crate) drops_too_long: bool,
+    /// Reads that are joined to blocks.
+    pub(crate) joins: Joins,
 }
 
 /// The working state that a transfer passes to its current path.
@@ -116,6 +127,7 @@ impl<'fd> Flow<'fd> {
                 seek_zeros,
                 backend,
                 drops_too_long: true,
+                joins: Joins::Datagrams,
             },
             interrupted: None,
             unreadable: None,

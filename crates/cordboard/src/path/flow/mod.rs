@@ -14,6 +14,6 @@ mod wanted;
 
 pub(crate) use allowance::{Allowance, SHORT_BURSTS};
 pub(crate) use end::End;
-pub(crate) use flow::Flow;
+pub(crate) use flow::{Flow, Joins};
 pub(crate) use mode::Mode;
 pub(crate) use ready::Ready;

@@ -1,7 +1,7 @@
 //! The number of bytes that a read requests.
 
-use super::Flow;
 use super::cursor::Cursor;
+use super::{Flow, Joins};
 use crate::endpoint::Kind;
 use crate::pipe::packets;
 
@@ -53,6 +53,21 @@ impl Flow<'_> {
             (false, true) => self.allowance.now_in_pieces(packets::largest() as u64),
             (false, false) => self.allowance.now(),
         }
+    }
+
+    /// Returns whether a read of a stream is one write, of any length.
+    pub(in crate::path) fn reads_stay(&self) -> bool {
+        self.source.facts().may_be_messages() || self.options.joins == Joins::Nothing
+    }
+
+    /// Returns whether reads are joined to blocks of the request, the length of each write. A
+    /// message that was received whole is sent whole.
+    pub(in crate::path) fn joins_blocks(&self) -> bool {
+        let joins = match self.options.joins {
+            Joins::Nothing => false,
+            Joins::Datagrams => self.sink.kind().is_datagram(),
+        };
+        joins && self.options.block.is_some() && !self.source.kind().is_datagram()
     }
 
     /// Returns whether a schedule must not divide a read or a write. The next read of a

@@ -99,6 +99,8 @@ pub(crate) struct ReadWrite {
     messages: bool,
     /// The length of the messages into which a stream is cut.
     message: usize,
+    /// Reads are joined to messages of that length.
+    blocks: bool,
     /// The sink takes bytes in units, which several reads may fill.
     joins: bool,
     reader: SourceReader,
@@ -167,6 +169,7 @@ impl ReadWrite {
             credentials: Credentials::start(flow),
             messages: source.kind.is_datagram(),
             message,
+            blocks: flow.joins_blocks(),
             joins: joins > 1,
             reader: SourceReader::default(),
             writer: SinkWriter::new(),
@@ -184,10 +187,7 @@ impl ReadWrite {
         if unit > 1 {
             return self.pending() < unit;
         }
-        // A message received whole is sent whole.
-        let exact =
-            flow.options.block.is_some() && flow.sink.kind().is_datagram() && !self.messages;
-        let least = if exact { self.message } else { 1 };
+        let least = if self.blocks { self.message } else { 1 };
         self.pending() < least
     }
 
@@ -320,7 +320,7 @@ impl ReadWrite {
             let most = match self.segment {
                 // A pipe may have taken part of one.
                 Some(each) => each - self.start % each,
-                None if self.messages || flow.source.facts().may_be_messages() => usize::MAX,
+                None if self.messages || flow.reads_stay() => usize::MAX,
                 None => self.message,
             };
             bytes = &bytes[..bytes.len().min(most)];

@@ -1,12 +1,18 @@
 //! Datagrams stay whole.
 
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, recv};
+use testkit::needs::Need;
+use testkit::tun::Tun;
 
 use cordboard::{Control, Ended, Errno, OnSlow, Request};
 
 use super::readers::{audit, request};
 use crate::common::datagrams::{SORTS, Sort, all, pair, put};
-use crate::common::watchdog;
+use crate::common::{pty, watchdog};
 
 #[test]
 fn datagrams_keep_their_boundaries_at_every_sink() {
@@ -167,4 +173,131 @@ fn datagrams_become_packets_of_a_pipe() {
         }
     }
     assert!(got == sent, "{} packets", got.len());
+}
+
+/// Two sinks of datagrams, and what they get of a source that has `size` bytes.
+fn to_two_sockets(source: &OwnedFd, size: usize) -> [Vec<Vec<u8>>; 2] {
+    let ((a, a_end), (b, b_end)) = (pair(Sort::Unix), pair(Sort::Seqpacket));
+    let sinks = [a, b];
+    let limited = Request {
+        size: (size as u64).into(),
+        ..Request::default()
+    };
+    let outcome = request(source, &sinks, limited).run().unwrap();
+    assert!(outcome.is_complete(), "{outcome:?}");
+    audit(outcome);
+    drop(sinks);
+    let whole = |end| {
+        let got = all(end).into_iter();
+        // A socket whose peer is closed returns 0 bytes.
+        got.filter(|datagram| !datagram.is_empty()).collect()
+    };
+    [whole(&a_end), whole(&b_end)]
+}
+
+/// As with one sink.
+#[test]
+fn each_read_of_a_terminal_or_a_counter_is_a_datagram() {
+    let name = "each_read_of_a_terminal_or_a_counter_is_a_datagram";
+    let _dog = watchdog(name);
+    let (master, tty) = pty();
+    let lines = [&b"one\n"[..], b"and two\n", b"three\n"];
+    let text = lines.concat();
+    assert_eq!(rustix::io::write(&master, &text), Ok(text.len()));
+    for got in to_two_sockets(&tty, text.len()) {
+        assert_eq!(got, lines);
+    }
+    if testkit::needs::missing(name, &[Need::Eventfd]) {
+        return;
+    }
+    let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
+    let counter = eventfd(5, flags).unwrap();
+    for got in to_two_sockets(&counter, 5 * 8) {
+        assert_eq!(got, [1u64.to_ne_bytes(); 5]);
+    }
+}
+
+/// A network interface of the thread, or the test is skipped.
+fn tun(test: &str) -> Option<Tun> {
+    let tun = Tun::new();
+    if let Err(error) = &tun {
+        testkit::skip::report(test, &error.to_string());
+    }
+    tun.ok()
+}
+
+/// The device shows no boundaries, so that each of its reads is a message.
+#[test]
+fn packets_of_a_device_stay_whole() {
+    let name = "packets_of_a_device_stay_whole";
+    let _dog = watchdog(name);
+    let Some(tun) = tun(name) else { return };
+    // Several reads of one step find a packet each.
+    rustix::io::ioctl_fionbio(&tun.fd, true).unwrap();
+    let sent: Vec<Vec<u8>> = [100, 1400, 28, 700]
+        .map(|length| [vec![0x45], vec![7; length - 1]].concat())
+        .to_vec();
+    tun.send(&sent).unwrap();
+    let ((a, a_end), (b, b_end)) = (pair(Sort::Unix), pair(Sort::Seqpacket));
+    let sinks = [a, b];
+    let control = Control::new().unwrap();
+    let outcome = std::thread::scope(|scope| {
+        let total = sent.concat().len();
+        let taker = |end: OwnedFd| {
+            scope.spawn(move || {
+                let (mut got, mut buffer, mut left) = (Vec::new(), vec![0; 1 << 16], total);
+                while left > 0 {
+                    let (n, _) = recv(&end, &mut buffer[..], RecvFlags::empty()).unwrap();
+                    // The kernel sends packets of its own (IPv6).
+                    if n > 0 && buffer[0] == 0x45 {
+                        got.push(buffer[..n].to_vec());
+                        left = left.saturating_sub(n);
+                    }
+                }
+                (got, end)
+            })
+        };
+        let takers = [a_end, b_end].map(taker);
+        let running = request(&tun.fd, &sinks, Request::default()).control(&control);
+        let joiner = scope.spawn(|| {
+            let got = takers.map(|taker| taker.join().unwrap());
+            control.cancel();
+            got
+        });
+        let outcome = running.run().unwrap();
+        for (got, _end) in joiner.join().unwrap() {
+            assert!(got == sent, "{:?}", got.iter().map(Vec::len));
+        }
+        outcome
+    });
+    assert_eq!(outcome.ended, Ended::Cancelled, "{outcome:?}");
+    audit(outcome);
+}
+
+/// A block is the length of a datagram, and no more than that of a read for a device.
+#[test]
+fn a_block_joins_no_reads_for_a_device() {
+    let name = "a_block_joins_no_reads_for_a_device";
+    let _dog = watchdog(name);
+    let Some(tun) = tun(name) else { return };
+    let (master, tty) = pty();
+    // The driver checks only the version, in the first byte: 0x45.
+    let line = b"Each line is a packet\n";
+    let text = line.repeat(4);
+    assert_eq!(rustix::io::write(&master, &text), Ok(text.len()));
+    let (socket, end) = pair(Sort::Unix);
+    let sinks = [tun.fd.try_clone().unwrap(), socket];
+    let blocks = Request {
+        size: (text.len() as u64).into(),
+        block: NonZeroUsize::new(2 * line.len()),
+        ..Request::default()
+    };
+    let before = tun.received().unwrap();
+    let outcome = request(&tty, &sinks, blocks).run().unwrap();
+    assert!(outcome.is_complete(), "{outcome:?}");
+    audit(outcome);
+    let after = tun.received().unwrap();
+    assert_eq!(after.packets - before.packets, 4);
+    assert_eq!(after.bytes - before.bytes, text.len() as u64);
+    assert_eq!(all(&end), [line.repeat(2), line.repeat(2)]);
 }
