@@ -55,9 +55,9 @@ pub struct Buffered<'a> {
 
 impl<'a> Buffered<'a> {
     /// Examines the descriptors. No byte moves yet. A size of 0 counts as 1. A size that is
-    /// less than what the sink takes at once is raised to that: the length of a datagram if
-    /// the request has a [`block`](Request::block), 8 bytes for an eventfd, or a block of
-    /// direct I/O. [`Buffered::size`] returns the result.
+    /// less than what the sink takes at once is raised to that: the length of a datagram, or of
+    /// a write to a device, if the request has a [`block`](Request::block), 8 bytes for an
+    /// eventfd, or a block of direct I/O. [`Buffered::size`] returns the result.
     ///
     /// # Errors
     ///

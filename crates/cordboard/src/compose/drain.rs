@@ -142,7 +142,7 @@ impl<'o> Drain<'o> {
         let signal = wake.as_ref().map(Wake::observer);
         let running = engine::start_with(channel, sink, request, |transfer| {
             // A composition identifies the bytes of a sink by their number.
-            let mut transfer = transfer.keeping_all();
+            let mut transfer = transfer.out_of_a_channel();
             transfer.source_rests = rests;
             if let Some(control) = control {
                 transfer = transfer.control(control);

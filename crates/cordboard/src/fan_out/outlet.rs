@@ -405,7 +405,7 @@ fn private(
     };
     let sink = endpoint.fd();
     let started = engine::start_with(channel.reader(), sink, request, |transfer| {
-        let transfer = transfer.keeping_all();
+        let transfer = transfer.out_of_a_channel();
         match wake {
             Some(wake) => transfer.observe(wake.observer()),
             None => transfer,

@@ -12,7 +12,7 @@ use crate::endpoint::resets;
 use crate::endpoint::{Endpoint, Kind, Side};
 use crate::errno::Errno;
 use crate::path::common::holes;
-use crate::path::{Flow, Preallocation, Step};
+use crate::path::{Flow, Joins, Preallocation, Step};
 use crate::pipe::FifoCheck;
 use crate::plan::{self, Decided, Route};
 use crate::report::{Dropped, Failure, Refusal};
@@ -272,6 +272,14 @@ impl<'a> Transfer<'a> {
     pub(crate) fn keeping_all(mut self) -> Transfer<'a> {
         self.flow.options.drops_too_long = false;
         self
+    }
+
+    /// As [`Transfer::keeping_all`], for a private channel as the source: blocks of the request
+    /// are collected for a device.
+    pub(crate) fn out_of_a_channel(self) -> Transfer<'a> {
+        let mut transfer = self.keeping_all();
+        transfer.flow.options.joins = Joins::Records;
+        transfer
     }
 
     /// Returns the bytes read and written so far.

@@ -7,3 +7,4 @@ mod environment;
 mod fan_in;
 mod fan_out;
 mod forks;
+mod records;

@@ -27,6 +27,9 @@ pub(crate) enum Joins {
     Nothing,
     /// For a datagram sink.
     Datagrams,
+    /// Also for a device or a pseudo-file: the source is a private pipe, of which a read returns
+    /// what it holds.
+    Records,
 }
 
 /// The caller's options that matter to a path.

@@ -66,6 +66,7 @@ impl Flow<'_> {
         let joins = match self.options.joins {
             Joins::Nothing => false,
             Joins::Datagrams => self.sink.kind().is_datagram(),
+            Joins::Records => self.sink.kind().is_datagram() || self.sink.facts().has_pieces(),
         };
         joins && self.options.block.is_some() && !self.source.kind().is_datagram()
     }

@@ -59,12 +59,14 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 }
 
 /// Returns the number of bytes for which a transfer from a stream to this sink waits before it
-/// writes, unless the source ends: a datagram of the caller's length, a number of an eventfd, or
-/// a block of direct I/O, which another transfer to the same sink may not have asked for.
+/// writes, unless the source ends: a datagram of the caller's length, a record of that length for
+/// a device ([`Joins::Records`](crate::path::Joins::Records)), a number of an eventfd, or a block of direct I/O, which another
+/// transfer to the same sink may not have asked for.
 pub(crate) fn least_write(sink: &Facts, block: Option<NonZeroUsize>) -> usize {
     match (SinkWriter::unit(sink), block) {
         (unit, _) if sink.is_direct() => unit.max(aligned::UNKNOWN),
         (1, Some(block)) if sink.kind.is_datagram() => datagram::of_block(sink.kind, block.get()),
+        (1, Some(block)) if sink.has_pieces() => block.get().min(LARGEST_BLOCK),
         (unit, _) => unit,
     }
 }
@@ -101,6 +103,8 @@ pub(crate) struct ReadWrite {
     message: usize,
     /// Reads are joined to messages of that length.
     blocks: bool,
+    /// The bytes of the current message that a device has accepted.
+    begun: usize,
     /// The sink takes bytes in units, which several reads may fill.
     joins: bool,
     reader: SourceReader,
@@ -131,17 +135,18 @@ impl ReadWrite {
             length = length.max(block.min(LARGEST_BLOCK));
         }
         let joins = SinkWriter::unit(sink);
-        let message = if sink.kind.is_datagram() {
-            datagram::size_for(flow)
-        } else {
-            usize::MAX
+        let blocks = flow.joins_blocks();
+        let message = match flow.options.block {
+            _ if sink.kind.is_datagram() => datagram::size_for(flow),
+            Some(block) if blocks => block.min(LARGEST_BLOCK),
+            _ => usize::MAX,
         };
         // There is always room to read behind bytes that the sink does not take
         // yet.
         let mut least = aligned::unit(source).max(joins);
         if source.kind.is_datagram() {
             least = least.max(datagram::largest(source.kind) + joins - 1);
-        } else if flow.options.block.is_some() && sink.kind.is_datagram() {
+        } else if blocks || flow.options.block.is_some() && sink.kind.is_datagram() {
             least = least.max(message);
         }
         length = length.max(least);
@@ -169,7 +174,8 @@ impl ReadWrite {
             credentials: Credentials::start(flow),
             messages: source.kind.is_datagram(),
             message,
-            blocks: flow.joins_blocks(),
+            blocks,
+            begun: 0,
             joins: joins > 1,
             reader: SourceReader::default(),
             writer: SinkWriter::new(),
@@ -187,7 +193,9 @@ impl ReadWrite {
         if unit > 1 {
             return self.pending() < unit;
         }
-        let least = if self.blocks { self.message } else { 1 };
+        // The device has accepted a part of a block: the rest follows at once.
+        let waits = self.blocks && self.begun == 0;
+        let least = if waits { self.message } else { 1 };
         self.pending() < least
     }
 
@@ -316,12 +324,12 @@ impl ReadWrite {
             return Verdict::Ended;
         };
         let mut bytes = &buffer[self.start..self.end];
-        if flow.writes_messages() {
+        if self.blocks || flow.writes_messages() {
             let most = match self.segment {
                 // A pipe may have taken part of one.
                 Some(each) => each - self.start % each,
                 None if self.messages || flow.reads_stay() => usize::MAX,
-                None => self.message,
+                None => self.message - self.begun,
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
@@ -336,6 +344,9 @@ impl ReadWrite {
         };
         self.empty_message = false;
         self.start += n;
+        if self.blocks {
+            self.begun = if n < bytes.len() { self.begun + n } else { 0 };
+        }
         // Last: a stage may panic, and the counts must be right then too.
         flow.stages.inspect(&bytes[..n]);
         Verdict::Moved(n as u64)
@@ -456,7 +467,7 @@ impl Step for ReadWrite {
     }
 
     fn forget(&mut self) {
-        (self.start, self.end) = (0, 0);
+        (self.start, self.end, self.begun) = (0, 0, 0);
         (self.empty_message, self.cut, self.segment) = (false, false, None);
     }
 }
