@@ -9,7 +9,7 @@ use super::policy::OnSlow;
 use super::rest::Rest;
 use crate::compose::{self, Channel, Intake, bytes_of, content, length_of};
 use crate::errno::Errno;
-use crate::report::{Ended, Outcome};
+use crate::report::{Ended, Outcome, Report};
 
 /// Ends a sink that has every byte. A private channel is closed, and its transfer then
 /// ends.
@@ -215,8 +215,11 @@ fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>]) -> SinkRepor
     let unwritten = readable(passed, outlet.delivered.saturating_sub(written), rest, left);
     // Bytes that cannot be read are counted, although they cannot be handed back.
     let stranded = (outlet.read).saturating_sub(written + outlet.dropped);
+    // A transfer that is cancelled does not sync.
+    let is_cancelled = |report: &Report| report.ended == Ended::Cancelled;
+    let lacks_sync = outlet.sync && transfer.as_ref().is_some_and(is_cancelled);
     let ended = match outlet.ended {
-        Some(SinkEnded::Stopped) | None if stranded == 0 => SinkEnded::Complete,
+        Some(SinkEnded::Stopped) | None if stranded == 0 && !lacks_sync => SinkEnded::Complete,
         Some(ended) => ended,
         None => SinkEnded::Stopped,
     };
@@ -254,7 +257,7 @@ fn readable(passed: Vec<Vec<u8>>, expected: u64, mut rest: Rest, left: &[Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Report, Stranded};
+    use crate::report::Stranded;
 
     #[test]
     fn bytes_behind_unreadable_ones_are_counted_and_not_handed_back() {

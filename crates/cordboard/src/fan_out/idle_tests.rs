@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use rustix::event::PollFd;
 
-use super::FanOut;
-use super::script::{HOUR, Script, poll};
+use super::outcome::SinkReport;
+use super::script::{HOUR, Script, poll, real};
+use super::{FanOut, SinkEnded};
 use crate::compose::Waiter;
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Switches};
+use crate::transfer::Control;
 use testkit::file::file_with;
+use testkit::{Sink, SinkKind, Spec};
 
 fn limited() -> Request {
     Request {
@@ -81,4 +84,101 @@ fn a_source_that_is_interrupted_each_time_reaches_the_limit() {
         fan.run_with(&mut Advances(Duration::ZERO)).unwrap()
     });
     assert_eq!((outcome.ended, outcome.read), (Ended::Idle, 0));
+}
+
+/// The private pipe has the bytes, for which the sink has no room before the limit.
+#[test]
+fn a_sink_has_the_same_time_again_after_the_limit() {
+    let _dog = testkit::watchdog::watch("a_sink_has_the_same_time_again_after_the_limit");
+    for has_room in [true, false] {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        feed.write_all(b"accepted").unwrap();
+        let (sink, peer) = testkit::full::unix(rustix::net::SocketType::STREAM, 4096, true);
+        rustix::io::ioctl_fionbio(&peer, true).unwrap();
+        let mut script = Script::new(
+            |_, now: &mut Duration, fds: &mut [PollFd<'_>], timeout: Option<Duration>| match timeout
+            {
+                // Without splice(2), a pipe is read only after a poll.
+                Some(_) if rustix::io::ioctl_fionread(&source) != Ok(0) => poll(fds),
+                Some(_) if has_room && *now == HOUR => {
+                    while rustix::io::read(&peer, &mut [0; 4096][..]).is_ok_and(|n| n > 0) {}
+                    real(fds);
+                }
+                Some(timeout) => *now += timeout,
+                None => real(fds),
+            },
+        );
+        let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], limited()).unwrap();
+        let outcome = fan.run_with(&mut script).unwrap();
+        assert_eq!((outcome.ended, outcome.read), (Ended::Idle, 8));
+        let its = &outcome.sinks[0];
+        let (ended, written, limits) = match has_room {
+            true => (SinkEnded::Complete, 8, 1),
+            false => (SinkEnded::Stopped, 0, 2),
+        };
+        assert_eq!((its.ended, its.written), (ended, written), "{its:?}");
+        assert_eq!(script.now, limits * HOUR);
+    }
+}
+
+/// Moves less than a block to a sink with `O_DIRECT` that is to be synced. `None`: the test is
+/// skipped.
+fn less_than_a_block(
+    test: &str,
+    control: &Control,
+    first_wait: impl Fn(&mut Duration),
+) -> Option<SinkReport> {
+    if let Some(why) = SinkKind::Direct.unavailable() {
+        testkit::skip::report(test, &why);
+        return None;
+    }
+    let (source, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(b"the tail").unwrap();
+    let sink = Sink::make(SinkKind::Direct, &Spec::verify(8)).unwrap();
+    let mut is_first = true;
+    let mut script = Script::new(|_, now: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        if rustix::io::ioctl_fionread(&source) != Ok(0) {
+            poll(fds);
+        } else if std::mem::take(&mut is_first) {
+            first_wait(now);
+        } else {
+            real(fds);
+        }
+    });
+    let request = Request {
+        sync: true,
+        ..limited()
+    };
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], request).unwrap();
+    let outcome = fan.control(control).run_with(&mut script).unwrap();
+    Some({ outcome }.sinks.remove(0))
+}
+
+#[test]
+fn a_sink_that_holds_less_than_a_block_is_synced_at_the_limit() {
+    let name = "a_sink_that_holds_less_than_a_block_is_synced_at_the_limit";
+    let _dog = testkit::watchdog::watch(name);
+    let control = Control::new().unwrap();
+    let sink = less_than_a_block(name, &control, |now| *now = HOUR);
+    let Some(sink) = sink else { return };
+    assert_eq!((sink.ended, sink.written), (SinkEnded::Complete, 8));
+    // It was not cancelled, which leaves the sync out.
+    assert_eq!(sink.transfer.map(|its| its.ended), Some(Ended::Eof));
+}
+
+/// The transfer writes what it holds, and does not sync.
+#[test]
+fn a_sink_that_is_not_synced_is_not_complete() {
+    let name = "a_sink_that_is_not_synced_is_not_complete";
+    let _dog = testkit::watchdog::watch(name);
+    let control = Control::new().unwrap();
+    let sink = less_than_a_block(name, &control, |_| {
+        // The transfer may read its pipe meanwhile.
+        for _ in 0..200 {
+            std::thread::yield_now();
+        }
+        control.cancel();
+    });
+    let Some(sink) = sink else { return };
+    assert_eq!(sink.ended, SinkEnded::Stopped, "{sink:?}");
 }

@@ -35,7 +35,7 @@ named! {
         /// The other sinks, or the caller after the last byte was read, waited longer for it
         /// than the patience of [`OnSlow::Detach`](super::OnSlow::Detach) allows.
         Detached = "detached",
-        /// The fan-out ended early, and the sink does not have every byte.
+        /// The fan-out ended early, and the sink does not have every byte, or was not synced.
         Stopped = "stopped",
     }
     /// All endings.

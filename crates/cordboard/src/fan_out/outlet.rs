@@ -39,6 +39,8 @@ pub(super) struct Outlet<'a> {
     pub(super) target: Target,
     /// Messages of the source stay whole.
     pub(super) messages: bool,
+    /// It is to be synced at the end.
+    pub(super) sync: bool,
     enlarged: Option<CallerPipe>,
     nowait: NoWait,
     pub(super) rest: Rest,
@@ -91,6 +93,7 @@ impl<'a> Outlet<'a> {
             policy,
             target,
             messages,
+            sync: request.sync,
             enlarged,
             nowait: NoWait::default(),
             rest: Rest::None,

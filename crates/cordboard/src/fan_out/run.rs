@@ -161,8 +161,10 @@ impl Running<'_> {
             // time. A source that is interrupted each time moves none.
             let yields = self.block.is_none() && self.intake.halt() == Halt::Yield;
             if (!moved || yields) && self.is_idle(now) {
-                // The transfers to sinks that have every byte still end, and sync them.
+                // The transfers to the sinks still write what they hold, and sync them. They
+                // have the same time again.
                 self.cut_short(Ended::Idle, None);
+                self.last_progress = now;
                 continue;
             }
             if moved {
@@ -182,8 +184,8 @@ impl Running<'_> {
         self.cut_short(Ended::Error, Some(errno));
     }
 
-    /// Ends without waiting for the sinks any more. At the idle limit, waits for those that
-    /// have every byte.
+    /// Ends without waiting for the sinks any more. At the idle limit, ends those that were
+    /// given every byte as at the end of the source, and the others at the next limit.
     fn cut_short(&mut self, ended: Ended, errno: Option<Errno>) {
         self.intake.stop(match ended {
             Ended::Error => Ended::Cancelled,
@@ -202,7 +204,7 @@ impl Running<'_> {
         let completes = ended == Ended::Idle && self.block.is_none() && !self.ending.lost_page;
         for outlet in &mut self.outlets {
             outlet.flush();
-            match completes && outlet.is_live() && outlet.has_all() {
+            match completes && outlet.is_live() && outlet.is_ready() {
                 true => end::complete(outlet),
                 false => end::stop(outlet),
             }
