@@ -4,14 +4,14 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat, major, minor, open, stat};
 use rustix::pipe::{SpliceFlags, splice, tee};
 
 use super::block::Block;
 use crate::compose::read_exactly;
 use crate::errno::Errno;
 use crate::pipe::{self, Channel as _, OwnedPipe};
-use crate::sys::{self, again};
+use crate::sys::{self, again, beyond};
 
 /// The part of a block that is still to be written.
 pub(super) enum Rest {
@@ -137,10 +137,25 @@ fn teed_rest(first: BorrowedFd<'_>, length: usize, done: usize) -> Option<OwnedP
     Some(pipe)
 }
 
-/// Opens `/dev/null`.
-pub(super) fn null() -> Option<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    rustix::fs::open("/dev/null", flags, Mode::empty()).ok()
+/// Opens `/dev/null`. `None` if that is another file, as in a `chroot` without devices: the
+/// bytes would be written there, or the open could wait for the reader of a FIFO.
+fn null() -> Option<OwnedFd> {
+    null_at("/dev/null")
+}
+
+fn null_at(path: &str) -> Option<OwnedFd> {
+    // Checked before it is opened: an open of another device may have effects.
+    stat(path).ok().filter(is_null)?;
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = open(path, flags, Mode::empty()).ok()?;
+    let is_still = sys::fstat(&opened).is_ok_and(|stat| is_null(&stat));
+    beyond(opened).ok().filter(|_| is_still)
+}
+
+/// The character device 1:3 (Documentation/admin-guide/devices.txt).
+fn is_null(stat: &Stat) -> bool {
+    let number = (major(stat.st_rdev), minor(stat.st_rdev));
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && number == (1, 3)
 }
 
 /// Discards the block's pages, which the sinks have or do not get.
@@ -173,4 +188,26 @@ pub(super) fn discard(first: BorrowedFd<'_>, mut length: usize) -> Result<(), Er
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// In a container without devices, root may have redirected output to the name.
+    #[test]
+    fn only_the_null_device_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, fifo) = (directory.path().join("null"), directory.path().join("fifo"));
+        std::fs::write(&file, b"").unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RWXU).unwrap();
+        for other in [&*file, &fifo, directory.path(), "/dev/zero".as_ref()] {
+            assert!(null_at(other.to_str().unwrap()).is_none(), "{other:?}");
+        }
+        if let Some(null) = null() {
+            assert!(null.as_raw_fd() > 2);
+        }
+    }
 }
