@@ -111,9 +111,9 @@ pub(super) struct Store {
     /// Bytes that were to go from pipe to pipe and that the second one has not accepted.
     /// They come before the bytes in the files.
     front: Vec<u8>,
-    /// Pages of a file in a directory, which come before the other bytes in the files. A call
-    /// that reads them from the disk holds the lock of the pipe that it fills. The next pipe is
-    /// also used by a thread that does not wait.
+    /// Pages of a file, which come before the other bytes in the files. A call that reads them
+    /// from the disk, or a file in memory from the swap space, holds the lock of the pipe that it
+    /// fills. The next pipe is also used by a thread that does not wait.
     staged: Option<Staged>,
     /// Bytes that a file has not accepted. They come after the bytes in the files.
     refused: Vec<u8>,
@@ -277,8 +277,7 @@ impl Store {
         };
         let left = usize::try_from(first.filled - first.taken).unwrap_or(usize::MAX);
         let mut done = Err(Errno::EINVAL);
-        let stages = matches!(self.files, Files::Directory(_)) && !self.copies_out;
-        if stages && self.staged.is_none() {
+        if !self.copies_out && self.staged.is_none() {
             // Without a descriptor, the pages are copied.
             let pipe = Channel::new(false).ok();
             self.staged = pipe.map(|pipe| Staged { pipe, held: 0 });

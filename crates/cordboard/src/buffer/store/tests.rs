@@ -74,12 +74,17 @@ fn pages_of_a_file_are_read_before_the_next_pipe_is_locked() {
     if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
         return;
     }
+    // Those of a file in memory may be in the swap space.
+    stages_pages(name, Files::Memory);
+    stages_pages(name, Files::at(&std::env::temp_dir()).unwrap());
+}
+
+fn stages_pages(name: &str, files: Files) {
     let (from, into) = rustix::pipe::pipe().unwrap();
     let (out, to) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
     let bytes = vec![0; rustix::pipe::fcntl_getpipe_size(&to).unwrap()];
     assert_eq!(rustix::io::write(&to, &bytes), Ok(bytes.len()));
-    let directory = Files::at(&std::env::temp_dir()).unwrap();
-    let mut store = Store::new(directory, 4096, true);
+    let mut store = Store::new(files, 4096, true);
     assert_eq!(rustix::io::write(&into, b"staged"), Ok(6));
     assert_eq!(store.fill(from.as_fd(), 6), 6);
     if store.copies_in {

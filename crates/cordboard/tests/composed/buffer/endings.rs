@@ -187,7 +187,9 @@ fn has_memory_of(bytes: u64) -> bool {
 /// Runs a transfer that pauses until a file of its buffer has the length of a limit
 /// (`RLIMIT_FSIZE`), which stays.
 fn fills_a_file(transfer: Buffered<'_>) -> BufferedOutcome {
-    const LIMIT: u64 = 100_000;
+    // More than the first pipe, and the one in front of the second, hold: the first bytes of a
+    // file are taken at once, and it is closed if it has no others.
+    const LIMIT: u64 = 1_500_000;
     let limit = rustix::process::Rlimit {
         current: Some(LIMIT),
         maximum: None,
@@ -214,7 +216,7 @@ fn a_limit_of_file_size_is_an_error_of_the_buffer() {
     let source = file_with(&data);
     let (reader, sink) = std::io::pipe().unwrap();
     let got = std::thread::spawn(move || content_of(reader));
-    let mut outcome = fills_a_file(buffered(&source, &sink, 8 << 20));
+    let mut outcome = fills_a_file(buffered(&source, &sink, 16 << 20));
     drop(sink);
     assert!(got.join().unwrap() == data[..outcome.written as usize]);
     assert_eq!((outcome.failed, outcome.errno), (None, Some(Errno::EFBIG)));
@@ -243,7 +245,7 @@ fn a_full_buffer_with_small_pipes_strands_nothing() {
         switches: Some(Switches::only(&paths)),
         ..Request::default()
     };
-    let mut outcome = fills_a_file(request(&source, &sink, 8 << 20, by_read));
+    let mut outcome = fills_a_file(request(&source, &sink, 16 << 20, by_read));
     drop(sink);
     assert_eq!(got.join().unwrap().len() as u64, outcome.written);
     assert_eq!((outcome.failed, outcome.errno), (None, Some(Errno::EFBIG)));
