@@ -29,13 +29,13 @@ pub(super) enum Files {
 }
 
 impl Files {
-    /// Opens a directory for the files.
+    /// Opens a directory for the files. It need not be readable.
     ///
     /// # Errors
     ///
     /// That of `open(2)`.
     pub(super) fn at(directory: &std::path::Path) -> Result<Files, Errno> {
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
         let opened = open(directory, flags, Mode::empty())?;
         Ok(Files::Directory(beyond(opened)?))
     }

@@ -136,3 +136,34 @@ fn a_directory_keeps_no_names() {
     let none = directory.path().join("none");
     assert_eq!(Files::at(&none).err(), Some(Errno::ENOENT));
 }
+
+/// As a spool directory.
+#[test]
+fn a_directory_that_cannot_be_listed_is_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let test = "a_directory_that_cannot_be_listed_is_used";
+    let directory = tempfile::tempdir().unwrap();
+    let name = directory.path().join("spool");
+    std::fs::create_dir(&name).unwrap();
+    let grant = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    grant(directory.path(), 0o711);
+    // Also for another user.
+    grant(&name, 0o333);
+    testkit::refuse::apart(|| {
+        let nobody = rustix::process::Uid::from_raw(65534);
+        // Root may read every directory. Only this thread changes its user.
+        let is_other = !rustix::process::geteuid().is_root()
+            || rustix::thread::set_thread_res_uid(nobody, nobody, nobody).is_ok();
+        let is_usable = is_other && std::fs::metadata(&name).is_ok();
+        if !is_usable || std::fs::read_dir(&name).is_ok() {
+            return testkit::skip::report(test, "no directory that cannot be listed");
+        }
+        let files = Files::at(&name).unwrap();
+        let file = files.make().unwrap();
+        assert_eq!(rustix::io::write(&file, b"kept"), Ok(4));
+    });
+    grant(&name, 0o700);
+    assert_eq!(std::fs::read_dir(&name).unwrap().count(), 0);
+}
