@@ -2,8 +2,8 @@
 //! policy. It composes transfers and adds no data path.
 //!
 //! One transfer moves the source's bytes into a private pipe. `tee(2)` duplicates
-//! its pages into each sink that is a pipe. Every other sink has a private pipe,
-//! and a transfer on the engine from that pipe to the sink.
+//! its pages into each sink that is a pipe and that the others wait for. Every other
+//! sink has a private pipe, and a transfer on the engine from that pipe to the sink.
 
 mod block;
 mod end;

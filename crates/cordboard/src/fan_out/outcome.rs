@@ -81,7 +81,8 @@ pub struct SinkReport {
     /// The errno with which `tee(2)` or `splice(2)` was refused for this sink.
     pub declined: Option<Errno>,
     /// The report of the transfer from the sink's private pipe to the sink. `None`: the
-    /// sink is a pipe and needs no other.
+    /// sink is a pipe and needs no other, because the other sinks wait for it
+    /// ([`OnSlow::Block`](super::OnSlow::Block)), or because no engine is available.
     pub transfer: Option<Report>,
     /// The stranded bytes, up to the first byte whose page cannot be read.
     pub unwritten: Option<Stranded>,

@@ -67,8 +67,9 @@ pub(super) struct Outlet<'a> {
 }
 
 impl<'a> Outlet<'a> {
-    /// Prepares a sink; starts the transfer in front of one that is no pipe. `messages`: its
-    /// private channel keeps those of the source. `wake` counts the bytes of that transfer.
+    /// Prepares a sink; starts the transfer in front of one that is no pipe, or that the others
+    /// do not wait for. `messages`: its private channel keeps those of the source. `wake` counts
+    /// the bytes of that transfer.
     pub(super) fn open(
         endpoint: Endpoint<'a>,
         policy: OnSlow,
@@ -78,10 +79,16 @@ impl<'a> Outlet<'a> {
     ) -> Result<Outlet<'a>, Refusal> {
         let facts = endpoint.facts();
         // A packet's reader expects the boundaries of writes, and a page has none.
-        let direct = facts.kind.is_pipe() && !facts.is_packet_pipe();
-        let target = match direct {
-            true => Target::Sink,
-            false => private(&endpoint, request, messages, wake)?,
+        let takes_pages = facts.kind.is_pipe() && !facts.is_packet_pipe();
+        let target = match policy {
+            OnSlow::Block if takes_pages => Target::Sink,
+            // A process that splices the pipe into a socket holds its lock while that is full.
+            // No call on the pipe returns then, and the other sinks would wait.
+            _ => match private(&endpoint, request, messages, wake) {
+                // Without an engine, the caller's thread may wait.
+                Err(_) if takes_pages => Target::Sink,
+                target => target?,
+            },
         };
         let enlarged = match target {
             Target::Sink => CallerPipe::new(Side::Sink, &endpoint),

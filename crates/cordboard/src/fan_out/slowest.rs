@@ -140,10 +140,12 @@ mod tests {
         let mut seen = Seen::default();
         let sinks = [file.as_fd(), pipe.as_fd()];
         let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
-        let fan = fan.on_slow(OnSlow::Drop).observe(&mut seen);
+        // The failure is known before the end of the file.
+        let fan = fan.on_slow(OnSlow::Block).observe(&mut seen);
         let outcome = fan.run().unwrap();
-        assert_eq!(outcome.sinks[0].written, 300_000);
+        assert_eq!(outcome.failed_sink, Some(1));
+        assert_eq!(outcome.sinks[0].written, outcome.read);
         let last = seen.0.last().unwrap();
-        assert_eq!((last.sinks, last.written), (1, 300_000));
+        assert_eq!((last.sinks, last.written), (1, outcome.read));
     }
 }
