@@ -276,6 +276,11 @@ fn report(
                 let errno = Errno::ETIMEDOUT;
                 session.problem(&Problem::refused(&sink.shown, Side::Sink, errno, text));
             }
+            SinkEnded::Stopped if outcome.ended == Ended::Idle && report.stranded == 0 => {
+                let text = "the sink was not synced: it accepted the last bytes too late";
+                let errno = Errno::ETIMEDOUT;
+                session.problem(&Problem::refused(&sink.shown, Side::Sink, errno, text));
+            }
             SinkEnded::Stopped if outcome.ended == Ended::Idle => {
                 let mut idle = Report::default();
                 (idle.ended, idle.read) = (Ended::Idle, report.read);
