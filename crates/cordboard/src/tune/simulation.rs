@@ -199,3 +199,62 @@ pub(super) fn run_with(
         controller,
     }
 }
+
+/// The buffers of a TCP connection are in flight.
+pub(super) const ARMS: Paths = Paths {
+    paths: 3,
+    blocks: 5,
+    in_flight: 10 * MIB,
+    start: 2,
+};
+
+/// Rates with one best setting: a path is slower than the best one by a factor, and so is
+/// each step away from the best block.
+pub(super) fn rates(seed: &mut Seeded) -> Vec<u64> {
+    let most = seed.from(200, 5000) * MIB;
+    let mut rates = Vec::new();
+    for _ in 0..ARMS.paths {
+        let of_path = most * seed.from(40, 100) / 100;
+        let best_block = seed.from(0, ARMS.blocks as u64 - 1);
+        let step = seed.from(3, 30);
+        for block in 0..ARMS.blocks as u64 {
+            let steps = block.abs_diff(best_block);
+            rates.push((0..steps).fold(of_path, |rate, _| rate * (100 - step) / 100));
+        }
+    }
+    rates
+}
+
+pub(super) fn steady(rates: Vec<u64>) -> Peer {
+    Peer {
+        spans: vec![Span::new(u64::MAX, rates)],
+        noise: 0,
+        drift: 0,
+        most: u64::MAX,
+        burst: None,
+        disturbance: 0,
+    }
+}
+
+pub(super) fn noisy(seed: &mut Seeded) -> Peer {
+    Peer {
+        noise: seed.from(1, 20),
+        ..steady(rates(seed))
+    }
+}
+
+pub(super) fn changing(seed: &mut Seeded) -> Peer {
+    let at = seed.from(2 * 1024, 6 * 1024) * MIB;
+    Peer {
+        spans: vec![Span::new(at, rates(seed)), Span::new(u64::MAX, rates(seed))],
+        ..noisy(seed)
+    }
+}
+
+pub(super) fn bursts(seed: &mut Seeded) -> Peer {
+    Peer {
+        burst: Some(seed.from(10, 100) * 4 * MIB),
+        noise: 5,
+        ..steady(rates(seed))
+    }
+}

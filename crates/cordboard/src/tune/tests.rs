@@ -3,68 +3,12 @@
 use std::time::Duration;
 
 use super::arms::Arms;
-use super::simulation::{MIB, Paths, Peer, Ran, Seeded, Span, run, run_with};
+use super::simulation::{
+    ARMS, MIB, Paths, Peer, Ran, Seeded, bursts, changing, noisy, rates, run, run_with, steady,
+};
 use super::{Controller, Goal};
 
-/// The buffers of a TCP connection are in flight.
-const ARMS: Paths = Paths {
-    paths: 3,
-    blocks: 5,
-    in_flight: 10 * MIB,
-    start: 2,
-};
 const GIB: u64 = 1024 * MIB;
-
-/// Rates with one best setting: a path is slower than the best one by a factor, and so is
-/// each step away from the best block.
-fn rates(seed: &mut Seeded) -> Vec<u64> {
-    let most = seed.from(200, 5000) * MIB;
-    let mut rates = Vec::new();
-    for _ in 0..ARMS.paths {
-        let of_path = most * seed.from(40, 100) / 100;
-        let best_block = seed.from(0, ARMS.blocks as u64 - 1);
-        let step = seed.from(3, 30);
-        for block in 0..ARMS.blocks as u64 {
-            let steps = block.abs_diff(best_block);
-            rates.push((0..steps).fold(of_path, |rate, _| rate * (100 - step) / 100));
-        }
-    }
-    rates
-}
-
-fn steady(rates: Vec<u64>) -> Peer {
-    Peer {
-        spans: vec![Span::new(u64::MAX, rates)],
-        noise: 0,
-        drift: 0,
-        most: u64::MAX,
-        burst: None,
-        disturbance: 0,
-    }
-}
-
-fn noisy(seed: &mut Seeded) -> Peer {
-    Peer {
-        noise: seed.from(1, 20),
-        ..steady(rates(seed))
-    }
-}
-
-fn changing(seed: &mut Seeded) -> Peer {
-    let at = seed.from(2 * 1024, 6 * 1024) * MIB;
-    Peer {
-        spans: vec![Span::new(at, rates(seed)), Span::new(u64::MAX, rates(seed))],
-        ..noisy(seed)
-    }
-}
-
-fn bursts(seed: &mut Seeded) -> Peer {
-    Peer {
-        burst: Some(seed.from(10, 100) * 4 * MIB),
-        noise: 5,
-        ..steady(rates(seed))
-    }
-}
 
 /// Runs each seed; returns the mean regret, and the greatest number of moves.
 fn many(peer: fn(&mut Seeded) -> Peer, range: (u64, u64), runs: u64) -> (f64, u32) {
