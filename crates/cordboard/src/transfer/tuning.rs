@@ -17,7 +17,7 @@ use crate::sys::{monotonic, tcp_progress, thread_time};
 use crate::tune::{Controller, Found, Goal, Key, Search};
 
 /// The number of bytes after which a transfer begins to measure.
-const LONG: u64 = 8 << 20;
+pub(super) const LONG: u64 = 8 << 20;
 /// A longer time between two steps contains a wait for an idle peer. The window is then
 /// discarded.
 const PAUSE: Duration = Duration::from_millis(20);

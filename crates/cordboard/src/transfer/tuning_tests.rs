@@ -11,6 +11,7 @@ use testkit::pattern::noise;
 use testkit::refuse::{SENDFILE, apart, refuse};
 
 use super::stepper::Stepper;
+use super::tuning::LONG;
 use super::turn::{Next, Turn};
 use super::{Poll, ThreadKind, Transfer};
 use crate::request::{Backend, DataPath, Request, Switches, Tune};
@@ -278,20 +279,22 @@ fn only_a_comparison_renews_what_was_found() {
     assert!(is_known(at(301)));
 }
 
-/// Takes steps until the end. Returns whether the transfer measured after each of these
-/// numbers of bytes, the bytes of the source, and those that were received.
-fn measured(request: Request, bytes: usize, at: &[u64]) -> (Vec<bool>, Vec<u8>, Vec<u8>) {
-    let data = noise(bytes);
+#[test]
+fn a_short_transfer_is_not_measured() {
+    let data = noise(16 * MIB);
     let (sink, peer) = UnixStream::pair().unwrap();
     sink.set_nonblocking(true).unwrap();
     let source = file_with(&data);
     let got = reader(peer);
-    let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
     let mut clock = Poll::new();
-    let mut answers = Vec::new();
     loop {
         match transfer.step() {
-            Turn::Moved(_) => transfer.tune(&mut clock),
+            Turn::Moved(_) => {
+                transfer.tune(&mut clock);
+                let is_long = transfer.flow.written() >= LONG;
+                assert_eq!(transfer.tuning.is_some(), is_long);
+            }
             Turn::Done(ended) => {
                 assert_eq!(ended, Ended::Eof);
                 break;
@@ -299,24 +302,11 @@ fn measured(request: Request, bytes: usize, at: &[u64]) -> (Vec<bool>, Vec<u8>, 
             Turn::Blocked(_) | Turn::HeldBack => {}
             turn => panic!("{turn:?}"),
         }
-        if at
-            .get(answers.len())
-            .is_some_and(|at| transfer.flow.written() >= *at)
-        {
-            answers.push(transfer.tuning.is_some());
-        }
     }
+    assert!(transfer.tuning.is_some());
     drop(transfer);
     drop(sink);
-    (answers, data, got.join().unwrap())
-}
-
-#[test]
-fn a_short_transfer_is_not_measured() {
-    let at = [4 << 20, 7 << 20, 12 << 20];
-    let (answers, data, got) = measured(request(), 16 * MIB, &at);
-    assert_eq!(answers, [false, false, true]);
-    assert!(got == data);
+    assert!(got.join().unwrap() == data);
 }
 
 fn each_step(
