@@ -7,7 +7,7 @@ use std::path::Path;
 
 use cordboard::plan::plan;
 use cordboard::{Refusal, Request, Side};
-use rustix::fs::{Access, FileType, Stat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::name::Name;
@@ -151,6 +151,14 @@ fn examine_sink(name: &Name, shown: &str, existing: Existing) -> Result<(), Prob
     }
 }
 
+/// Whether open(2) refuses to write to this file except at its end (`may_open`, fs/namei.c).
+/// access(2) does not tell.
+fn only_appends(path: &Path, stat: &Stat) -> bool {
+    let query = || statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
+    kind(stat) == FileType::RegularFile
+        && retry(query).is_ok_and(|about| about.stx_attributes.contains(StatxAttributes::APPEND))
+}
+
 fn examine_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result<(), Problem> {
     let problem = |errno| operand.problem(errno, Action::Open);
     let is_directory = |stat: &Stat| kind(stat) == FileType::Directory;
@@ -162,7 +170,11 @@ fn examine_path(path: &Path, operand: Operand<'_>, existing: Existing) -> Result
             if existing == Existing::Append {
                 check_appendable(&stat, operand.shown)?;
             }
-            check_access(path, Access::WRITE_OK).map_err(problem)
+            check_access(path, Access::WRITE_OK).map_err(problem)?;
+            match existing != Existing::Append && only_appends(path, &stat) {
+                true => Err(open_problem(path, operand.shown, operand.side, Errno::PERM)),
+                false => Ok(()),
+            }
         }
         Err(errno) if path.as_os_str().as_bytes().ends_with(b"/") => {
             Err(Problem::no_directory(operand.shown, errno).unwrap_or_else(|| problem(errno)))

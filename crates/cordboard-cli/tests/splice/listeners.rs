@@ -211,7 +211,7 @@ fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
     ];
     let socket = path("socket");
     let _socket = UnixListener::bind(&socket).unwrap();
-    let cases: [(&[&str], &str); 22] = [
+    let cases: [(&[&str], &str); 23] = [
         (&[&socket], "No such device or address (ENXIO)"),
         (&["/no/such/dir/out"], "No such file or directory (ENOENT)"),
         (&[folder], "Is a directory (EISDIR)"),
@@ -222,6 +222,7 @@ fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
         (&["-", "--sink-offset", "5"], "omit --sink-offset"),
         (&["-", "--sync"], "cannot be synced (EINVAL); omit --sync"),
         (&["tcp:127.0.0.1:9", "--sync"], "omit --sync"),
+        (&["/proc/self/comm", "--sync"], "omit --sync"),
         (
             &["udp:127.0.0.1:9", "--zstd"],
             "zstd would merge its messages",

@@ -20,6 +20,11 @@ const MESSAGES: usize = 4 << 20;
 /// The capacity of an ordinary pipe, in bytes.
 const SMALL: usize = 64 << 10;
 
+/// The longest read of a device that a pair of sockets is sure to carry whole. A send that is longer
+/// than its send buffer is `EMSGSIZE` (`unix_dgram_sendmsg`, net/unix/af_unix.c). Without
+/// CAP_NET_ADMIN that is twice `wmem_max`, 416 KiB by default.
+const LONGEST_READ: usize = 384 << 10;
+
 /// A private channel.
 pub(crate) enum Channel {
     Pipe(OwnedPipe),
@@ -28,10 +33,13 @@ pub(crate) enum Channel {
 }
 
 /// Returns whether the messages of a source stay whole on the way to this sink. `block`: the
-/// length of datagrams that the caller has chosen, into which reads of a device are cut.
+/// length of datagrams that the caller has chosen, into which reads of a device are cut. Blocks
+/// that are too long for a message are collected from a pipe.
 pub(crate) fn messages_stay(source: &Facts, sink: &Facts, block: Option<NonZeroUsize>) -> bool {
     let is_cut = sink.kind.is_datagram() && block.is_some();
-    let has_messages = source.kind.is_datagram() || source.reads_are_messages() && !is_cut;
+    let is_long = block.is_some_and(|block| block.get() > LONGEST_READ);
+    let has_messages =
+        source.kind.is_datagram() || source.reads_are_messages() && !is_cut && !is_long;
     has_messages && sink.preserves_boundaries()
 }
 
@@ -93,5 +101,22 @@ impl Channel {
                 reader
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::Kind;
+
+    #[test]
+    fn a_block_that_is_too_long_for_a_message_is_none() {
+        let device = Facts {
+            memory: false,
+            ..Facts::plain(Kind::CharDevice)
+        };
+        let stay = |block| messages_stay(&device, &device, NonZeroUsize::new(block));
+        assert_eq!([0, 4096, LONGEST_READ].map(stay), [true; 3]);
+        assert!(!stay(LONGEST_READ + 1));
     }
 }

@@ -254,9 +254,11 @@ fn by_path(
             }
             let (file, place) = match stand_in {
                 StandIn::Described => unnamed_file(path, operand, append)?,
-                StandIn::InMemory | StandIn::Opened => {
-                    (file_in_memory(append).map_err(failed)?, None)
-                }
+                // A filter may refuse files in memory.
+                StandIn::InMemory | StandIn::Opened => match file_in_memory(append) {
+                    Ok(file) => (file, None),
+                    Err(_) => unnamed_file(path, operand, append)?,
+                },
             };
             return Ok(Preview {
                 to_be_created: true,
@@ -305,8 +307,8 @@ fn by_path(
                     ..with(fd, note)
                 });
             }
-            // A filter may refuse files in memory.
-            StandIn::InMemory => {
+            // A filter may refuse files in memory. Only a pseudo file itself shows what it refuses.
+            StandIn::InMemory if !filesystem_of(path).is_some_and(Filesystem::is_pseudo) => {
                 if let Ok(fd) = file_in_memory(append) {
                     return Ok(Preview {
                         stands_for: Some(id(&stat)),
@@ -314,7 +316,7 @@ fn by_path(
                     });
                 }
             }
-            StandIn::Opened => {}
+            StandIn::InMemory | StandIn::Opened => {}
         }
     }
     let mut flags = match operand.side {

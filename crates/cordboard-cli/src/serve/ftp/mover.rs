@@ -15,6 +15,8 @@ use crate::steering::control;
 /// further one.
 const AT_ONCE: u32 = 16;
 const PAUSE: Duration = Duration::from_millis(1);
+/// The most of these pauses at once.
+const LONGEST: u32 = 100;
 
 /// Removes the old content of the sink. It is called once the transfer can no longer be refused,
 /// such as for lack of a descriptor, and before its first byte. It closes its descriptor: see
@@ -132,7 +134,8 @@ fn done(truncate: Truncate<'_>) -> Result<(), Errno> {
 fn wait_for_start(cue: &Cue, records: &mut Records) -> Result<(), Errno> {
     for requests in 0_u32.. {
         if requests >= AT_ONCE {
-            std::thread::sleep(PAUSE);
+            // All threads that start transfers may wait for a file server.
+            std::thread::sleep(PAUSE * (requests - AT_ONCE + 1).min(LONGEST));
         }
         cue.send(Command::Status)?;
         loop {
