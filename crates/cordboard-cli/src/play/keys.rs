@@ -43,8 +43,9 @@ impl Keys {
     }
 
     /// The descriptor to poll for reading. In the background, input belongs to
-    /// another process; a SIGCONT follows when that ends.
+    /// another process.
     pub fn fd(&self) -> Option<BorrowedFd<'static>> {
+        terminal::take_back();
         (!self.hung_up && terminal::is_foreground()).then(stdin)
     }
 

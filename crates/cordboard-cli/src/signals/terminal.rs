@@ -42,6 +42,8 @@ pub struct Screen {
 static MODES: OnceLock<Modes> = OnceLock::new();
 /// This process sets its modes whenever it is in the foreground.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+/// The terminal has the modes of this process, unless another process has changed them.
+static IS_SET: AtomicBool = AtomicBool::new(false);
 /// The alternate screen is shown.
 static ON_SCREEN: AtomicBool = AtomicBool::new(false);
 /// The alternate screen was entered since the last call of [`was_entered`], or another process
@@ -182,6 +184,7 @@ fn enter(write_all: fn(&'static [u8])) -> Result<(), Errno> {
         return Ok(());
     };
     tcsetattr(stdin(), OptionalActions::Now, &modes.ours)?;
+    IS_SET.store(true, Ordering::SeqCst);
     if let Some(screen) = modes.screen {
         // SIGSTOP has no handler that leaves it. A shell then writes to it.
         match ON_SCREEN.swap(true, Ordering::SeqCst) {
@@ -198,6 +201,7 @@ fn restore() -> Result<(), Errno> {
     let Some(modes) = MODES.get() else {
         return Ok(());
     };
+    IS_SET.store(false, Ordering::SeqCst);
     let restored = tcsetattr(stdin(), OptionalActions::Now, &modes.before);
     if let Some(screen) = modes.screen
         && ON_SCREEN.swap(false, Ordering::SeqCst)
@@ -263,7 +267,16 @@ extern "C" fn on_continue(_: libc::c_int) {
 }
 
 fn take_again() {
-    if TAKEN.load(Ordering::SeqCst) {
+    // In the background, the terminal has the modes of the shell.
+    IS_SET.store(false, Ordering::SeqCst);
+    take_back();
+}
+
+/// Sets the modes again, and enters the alternate screen, if they were restored and the process
+/// is in the foreground. A shell may send no SIGCONT to a job that runs in the background when it
+/// brings it to the foreground (`start_job` in jobs.c of bash).
+pub fn take_back() {
+    if TAKEN.load(Ordering::SeqCst) && !IS_SET.load(Ordering::SeqCst) {
         in_foreground(|| enter(write_without_waiting));
     }
 }

@@ -78,6 +78,7 @@ impl Screen {
         if !terminal::is_foreground() {
             return Ok(());
         }
+        terminal::take_back();
         let mut bytes = Vec::new();
         let resized = self.size.replace(size) != Some(size);
         let all = terminal::was_entered() || resized;

@@ -154,9 +154,13 @@ fn a_terminal_whose_keys_cannot_be_waited_for_is_an_error() {
 
 /// A shell with job control, at its prompt.
 fn shell(home: &Home) -> Tty {
-    let mut shell = std::process::Command::new("sh");
+    shell_by(home, &["sh", "-i"])
+}
+
+fn shell_by(home: &Home, command: &[&str]) -> Tty {
+    let mut shell = std::process::Command::new(command[0]);
     shell
-        .args(["-i"])
+        .args(&command[1..])
         .env("PS1", "ready$ ")
         .env_remove("ENV")
         .env("CORDBOARD_RUNTIME_DIR", home.path());
@@ -203,9 +207,26 @@ fn a_shell_has_the_terminal_while_the_job_is_stopped() {
 /// A frame waits while Ctrl-S stops the output. Ctrl-Z starts it again.
 #[test]
 fn a_frame_that_waits_is_not_drawn_in_the_background() {
+    waits_in_the_background(&["sh", "-i"]);
+}
+
+/// This shell sends no SIGCONT to a running job that comes to the foreground.
+#[test]
+fn a_running_job_takes_the_terminal_in_the_foreground() {
+    if std::process::Command::new("bash")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        return testkit::skip::here("bash is not installed");
+    }
+    waits_in_the_background(&["bash", "--norc", "--noediting", "-i"]);
+}
+
+fn waits_in_the_background(command: &[&str]) {
     let home = Home::make();
     let moving = home.moving("s", &["--rate", "1M"]);
-    let mut tty = shell(&home);
+    let mut tty = shell_by(&home, command);
     let program = env!("CARGO_BIN_EXE_cordboard");
     tty.press(&format!("{program} top\n"));
     tty.shows(&["> /dev/zero -> /dev/null", "running"]);
@@ -228,6 +249,9 @@ fn a_frame_that_waits_is_not_drawn_in_the_background() {
     );
     tty.press("fg\n");
     tty.shows(&["> /dev/zero -> /dev/null", "running"]);
+    until("the terminal", || {
+        (tty.is_taken() == Some(true)).then_some(())
+    });
     tty.press("q");
     tty.sees("the prompt", |lines| {
         lines.iter().any(|line| line.starts_with("ready$"))
