@@ -293,6 +293,22 @@ fn an_inherited_sink_is_examined_before_a_peer_is_waited_for() {
     }
 }
 
+/// access(2) permits writing to a file that can only be appended to.
+#[test]
+fn a_file_for_appending_only_is_found_before_a_peer_is_waited_for() {
+    use rustix::fs::{IFlags, ioctl_setflags};
+    let dir = dir();
+    let path = file(&dir, "f", b"");
+    let (socket, own) = (dir.path().join("s"), File::open(&path).unwrap());
+    if let Err(errno) = ioctl_setflags(&own, IFlags::APPEND) {
+        return testkit::skip::here(format!("append-only: {errno}"));
+    }
+    let source = format!("unix-listen:{}", socket.display());
+    let run = end(start(&[&source, path.to_str().unwrap()]));
+    ioctl_setflags(&own, IFlags::empty()).unwrap();
+    run.fails(1, &["Operation not permitted (EPERM)"]);
+}
+
 /// A sink that does not exist yet can be a symlink to a new file.
 #[test]
 fn a_new_file_behind_a_symlink_is_a_sink_of_a_listener() {
