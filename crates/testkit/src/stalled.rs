@@ -60,15 +60,23 @@ pub fn shows(fd: impl AsFd) -> PollFlags {
     fds[0].revents()
 }
 
+const SIOCOUTQNSD: libc::Ioctl = 0x894B;
+
 /// Returns the number of bytes that a connection has not sent.
 fn unsent(socket: &TcpStream) -> i32 {
-    const SIOCOUTQNSD: libc::Ioctl = 0x894B;
     ask(socket.as_fd(), SIOCOUTQNSD)
 }
 
 /// Returns the number of bytes that a socket's peer has not read.
 pub fn untaken(socket: BorrowedFd<'_>) -> i32 {
     ask(socket, libc::TIOCOUTQ)
+}
+
+/// Returns the number of bytes that a TCP connection has sent and its peer has not acknowledged.
+/// With none, a peer that reads nothing makes no more room.
+pub fn in_flight(socket: BorrowedFd<'_>) -> i32 {
+    let unsent = ask(socket, SIOCOUTQNSD);
+    ask(socket, libc::TIOCOUTQ) - unsent
 }
 
 fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl) -> i32 {

@@ -78,6 +78,8 @@ mod tests {
     use std::os::fd::AsFd;
     use std::time::Duration;
 
+    use testkit::stalled::in_flight;
+
     use super::*;
 
     fn wait_long(lines: &mut Lines, asked: &mut Asked, until: Instant) -> Waited {
@@ -114,8 +116,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut lines = Lines::new(listener.accept().unwrap().0);
-        while lines.can_send() {
-            lines.reply(220, b"an earlier reply").unwrap();
+        // An acknowledgement that arrives later would make room.
+        while lines.can_send() || in_flight(lines.fd().unwrap()) > 0 {
+            if lines.can_send() {
+                lines.reply(220, b"an earlier reply").unwrap();
+            }
         }
         client.write_all(b"STAT\r\nNOOP\r\n").unwrap();
         let mut asked = Asked::default();
