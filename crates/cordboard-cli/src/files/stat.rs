@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cordboard::endpoint::Filesystem;
 use cordboard::fstat;
-use rustix::fs::{FileType, Stat, StatFs, Timespec, Timestamps, fstatfs, statfs};
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstatfs, statfs};
 
 use super::removal::id;
 
@@ -32,16 +32,12 @@ pub fn times(stat: &Stat) -> Timestamps {
 /// length.
 pub fn is_pseudo(fd: BorrowedFd<'_>) -> bool {
     let about = fstatfs(fd);
-    about.is_ok_and(|about| known(&about).is_pseudo())
+    about.is_ok_and(|about| Filesystem::of(&about).is_pseudo())
 }
 
 /// Returns the file system of a path.
 pub fn filesystem_of(path: &Path) -> Option<Filesystem> {
-    statfs(path).ok().as_ref().map(known)
-}
-
-fn known(about: &StatFs) -> Filesystem {
-    Filesystem(about.f_type as u64 & 0xffff_ffff)
+    statfs(path).ok().as_ref().map(Filesystem::of)
 }
 
 /// Returns whether this is standard output, or its pipe or socket, opened by name

@@ -174,10 +174,15 @@ fn continues_in_the_foreground(mut tty: Tty) {
     tty.press("fg\n");
     tty.shows(&["No transfers are running."]);
     assert_eq!(tty.is_taken(), Some(true));
+    quits_to_the_shell(tty, "No transfers");
+}
+
+/// Ends the program, which shows this text, and its shell.
+fn quits_to_the_shell(mut tty: Tty, shown: &str) {
     tty.press("q");
     tty.sees("the prompt", |lines| {
         lines.iter().any(|line| line.starts_with("ready$"))
-            && !lines.iter().any(|line| line.contains("No transfers"))
+            && !lines.iter().any(|line| line.contains(shown))
     });
     tty.press("exit 7\n");
     assert_eq!(tty.ends().code(), Some(7));
@@ -252,12 +257,7 @@ fn waits_in_the_background(command: &[&str]) {
     until("the terminal", || {
         (tty.is_taken() == Some(true)).then_some(())
     });
-    tty.press("q");
-    tty.sees("the prompt", |lines| {
-        lines.iter().any(|line| line.starts_with("ready$"))
-    });
-    tty.press("exit 7\n");
-    assert_eq!(tty.ends().code(), Some(7));
+    quits_to_the_shell(tty, "/dev/zero");
     moving.cue(&["cancel"]);
 }
 

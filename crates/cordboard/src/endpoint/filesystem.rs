@@ -83,7 +83,7 @@ filesystems! {
 impl Filesystem {
     /// Returns the file system of a result of `statfs(2)`. `f_type` is signed on some
     /// architectures; only its low 32 bits matter.
-    pub(crate) fn of(stat: &rustix::fs::StatFs) -> Filesystem {
+    pub fn of(stat: &rustix::fs::StatFs) -> Filesystem {
         Filesystem(stat.f_type as u64 & 0xffff_ffff)
     }
 

@@ -46,8 +46,8 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanOutOutco
     let wake = fan.request.idle.map(|_| Wake::new());
     let mut outlets = Vec::with_capacity(fan.sinks.len());
     for (sink, (endpoint, policy)) in fan.sinks.into_iter().enumerate() {
-        let stay = messages_stay(&source, endpoint.facts(), fan.request.block);
-        let outlet = Outlet::open(endpoint, policy, &fan.request, stay, wake.as_ref());
+        let stays = stay(&endpoint);
+        let outlet = Outlet::open(endpoint, policy, &fan.request, stays, wake.as_ref());
         outlets.push(outlet.map_err(refused(sink))?);
     }
     let control = fan.control.as_ref();

@@ -64,6 +64,21 @@ enum Fd {
 }
 
 impl Preview {
+    fn new(fd: Fd, operand: Operand<'_>, note: &'static str) -> Preview {
+        Preview {
+            fd,
+            emptied: false,
+            note,
+            to_be_created: false,
+            shown: operand.shown.to_owned(),
+            given: false,
+            side: operand.side,
+            unopened: None,
+            stands_for: None,
+            place: None,
+        }
+    }
+
     /// A descriptor of the endpoint, or of what stands for it.
     pub fn itself(&self) -> BorrowedFd<'_> {
         match &self.fd {
@@ -181,15 +196,8 @@ pub fn preview(
             };
             return Ok(Preview {
                 shown: opened.shown.clone(),
-                fd: Fd::Opened(opened),
-                emptied: false,
-                note: "",
-                to_be_created: false,
                 given: true,
-                side,
-                unopened: None,
-                stands_for: None,
-                place: None,
+                ..Preview::new(Fd::Opened(opened), operand, "")
             });
         }
         Name::Path(path) => return by_path(path, operand, (existing, stand_in)),
@@ -205,18 +213,7 @@ pub fn preview(
             unix_socket(SocketType::SEQPACKET)?
         }
     };
-    Ok(Preview {
-        fd: Fd::Ours(fd),
-        emptied: false,
-        note,
-        to_be_created: false,
-        shown: shown.to_owned(),
-        given: false,
-        side,
-        unopened: None,
-        stands_for: None,
-        place: None,
-    })
+    Ok(Preview::new(Fd::Ours(fd), operand, note))
 }
 
 /// Returns an address of the host's family.
@@ -232,18 +229,7 @@ fn by_path(
 ) -> Result<Preview, Problem> {
     let append = existing == Existing::Append;
     let failed = |errno: rustix::io::Errno| operand.problem(errno, Action::Open);
-    let with = |fd, note| Preview {
-        fd: Fd::Ours(fd),
-        emptied: false,
-        note,
-        to_be_created: false,
-        shown: operand.shown.to_owned(),
-        given: false,
-        side: operand.side,
-        unopened: None,
-        stands_for: None,
-        place: None,
-    };
+    let with = |fd, note| Preview::new(Fd::Ours(fd), operand, note);
     let stat = match rustix::fs::stat(path) {
         Ok(stat) => stat,
         Err(rustix::io::Errno::NOENT) if operand.side == Side::Sink => {

@@ -60,8 +60,8 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 
 /// Returns the number of bytes for which a transfer from a stream to this sink waits before it
 /// writes, unless the source ends: a datagram of the caller's length, a record of that length for
-/// a device ([`Joins::Records`](crate::path::Joins::Records)), a number of an eventfd, or a block of direct I/O, which another
-/// transfer to the same sink may not have asked for.
+/// a device ([`Joins::Records`](crate::path::Joins::Records)), a number of an eventfd, or a block
+/// of direct I/O, which another transfer to the same sink may not have asked for.
 pub(crate) fn least_write(sink: &Facts, block: Option<NonZeroUsize>) -> usize {
     match (SinkWriter::unit(sink), block) {
         (unit, _) if sink.is_direct() => unit.max(aligned::UNKNOWN),
