@@ -12,6 +12,9 @@ use cordboard::{Aim, Cue, Ended};
 /// The buffer of the loop.
 const BLOCK: usize = 128 << 10;
 
+/// More descriptors than 64 clients use.
+const DESCRIPTORS: i32 = 1023;
+
 /// How a file is sent.
 #[derive(Debug, Clone, Copy)]
 enum Way {
@@ -81,6 +84,9 @@ impl Way {
 pub fn run(port: u16, way: &[String]) -> Result<()> {
     let way = Way::parse(way)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    // The table of descriptors grows while it has one user: later, all threads would wait for a
+    // grace period of RCU (expand_fdtable, fs/file.c).
+    drop(rustix::io::fcntl_dupfd_cloexec(&listener, DESCRIPTORS)?);
     loop {
         let (control, _) = listener.accept()?;
         std::thread::Builder::new().spawn(move || {

@@ -16,8 +16,9 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use crate::files::kind;
 use crate::polling::poll_or_rest;
 
-/// The number of bytes after which the control descriptor takes over.
-const MOST: u64 = 1 << 20;
+/// The number of bytes after which the control descriptor takes over. The buffers of a connection
+/// over loopback hold about 10 MiB, which the client reads meanwhile.
+const MOST: u64 = 16 << 20;
 
 /// What was sent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,21 +32,26 @@ pub struct Head {
 impl Head {
     /// Sends the first bytes of a file that is cached, as far as the socket accepts them at once.
     pub fn send(source: &OwnedFd, sink: &OwnedFd) -> Head {
-        if !reads_at_once(source) {
+        let Some(start) = start_of(source).filter(|start| reads_at_once(source, *start)) else {
             return Head::default();
-        }
+        };
         // What is refused here is also refused to the control descriptor, which reports it.
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default());
         match transfer.and_then(Transfer::stepping) {
-            Ok(stepping) => Head::steps(stepping),
+            Ok(stepping) => Head::steps(stepping, |n| reads_at_once(source, start + n)),
             Err(_) => Head::default(),
         }
     }
 
-    fn steps(mut stepping: Stepping<'_>) -> Head {
-        while stepping.is_due() && stepping.progress().written < MOST {
+    /// Takes steps. `is_cached` returns whether the byte behind the first n ones is.
+    fn steps(mut stepping: Stepping<'_>, is_cached: impl Fn(u64) -> bool) -> Head {
+        while stepping.is_due() {
             if let Some(outcome) = stepping.step() {
                 return Head::of(&outcome, true);
+            }
+            let sent = stepping.progress().written;
+            if sent >= MOST || !is_cached(sent) {
+                break;
             }
         }
         // The file is rewound to the first byte that the socket has not accepted.
@@ -84,16 +90,16 @@ impl Head {
     }
 }
 
-/// Returns whether a read of this file does not wait: it is in memory, or its next page is in the
-/// page cache. A file of a server that does not answer would block the session.
-fn reads_at_once(file: &OwnedFd) -> bool {
+/// Returns the position of a regular file.
+fn start_of(file: &OwnedFd) -> Option<u64> {
     let is_file = |about: &_| kind(about) == FileType::RegularFile;
-    if !cordboard::fstat(file).as_ref().is_ok_and(is_file) {
-        return false;
-    }
-    let Ok(position) = rustix::fs::tell(file) else {
-        return false;
-    };
+    let regular = cordboard::fstat(file).as_ref().is_ok_and(is_file);
+    regular.then(|| rustix::fs::tell(file).ok()).flatten()
+}
+
+/// Returns whether a read at this position does not wait: the file is in memory, or the page is in
+/// the page cache. A file of a server that does not answer would block the session.
+fn reads_at_once(file: &OwnedFd, position: u64) -> bool {
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
     match preadv2(file, &mut parts, position, ReadWriteFlags::NOWAIT) {

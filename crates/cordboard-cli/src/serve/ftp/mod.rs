@@ -19,6 +19,7 @@ mod log;
 mod login;
 mod mover;
 mod passwords;
+mod prepare;
 mod progress;
 mod random;
 mod root;
@@ -146,7 +147,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         .local_addr()
         .map_err(|error| failed(Path::new(&shown), &error, "listening"))?;
     signals::install(Vec::new());
-    allow_all_descriptors();
+    prepare::descriptors(&listener, flags.clients);
     sys::ignore(libc::SIGPIPE);
     let (ending, hang_up) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| {
@@ -174,6 +175,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     });
     let list = server.list.as_ref().map(Directory::path);
     let confined = lock::confine(root_path, list);
+    prepare::threads();
     server
         .log
         .line(&format!("listening at {address}, {confined}"));
@@ -225,19 +227,6 @@ fn rest_until(until: Instant) {
         // A signal interrupts the call.
         let _ = poll_or_rest(&mut [], Some(left));
     }
-}
-
-/// Raises the limit of descriptors to the hard limit. A client with a transfer uses about
-/// twelve.
-fn allow_all_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let all = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    // If this fails, the server accepts fewer clients.
-    let _ = setrlimit(Resource::Nofile, all);
 }
 
 fn is_of_one_connection(error: &std::io::Error) -> bool {
