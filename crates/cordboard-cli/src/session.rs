@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cordboard::{Control, Ended, Report, Request, Size, Transfer, fstat};
+use cordboard::{Control, Ended, Report, Request, Schedule, Size, Transfer, fstat};
 use rustix::fs::FileType;
 use rustix::stdio::stderr;
 
@@ -114,7 +114,8 @@ impl Session {
             return Ok(());
         };
         self.control = signals::polled();
-        let steering = Steering::begin(path, self.control, label)?;
+        let block = (common.paths.block).map_or(Schedule::BLOCK, |block| block.get() as u64);
+        let steering = Steering::begin(path, (self.control, block), label)?;
         self.watch.report_to(Arc::clone(steering.live()));
         self.steering = Some(steering);
         Ok(())

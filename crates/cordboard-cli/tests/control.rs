@@ -194,6 +194,39 @@ fn a_slow_rate_is_lifted() {
     }
 }
 
+/// A limit of the schedule counts blocks of --block. The rest after the first burst is an hour.
+#[test]
+fn a_limit_of_the_schedule_has_the_blocks_of_the_command() {
+    let folder = dir();
+    let source = folder.path().join("source");
+    let listening = format!("unix-listen:{}", source.display());
+    for (block, limit, sent, written) in [
+        (Some("4K"), "2,3600000", 8193, 8192),
+        (Some("1M"), "1,3600000", 300_000, 300_000),
+        (None, "1,3600000", 300_000, 128 << 10),
+    ] {
+        let block = block.map(|block| ["--block", block]);
+        let args = ["splice", &listening, "/dev/null", "--json"];
+        let args = [&args[..], block.as_ref().map_or(&[], |block| block)].concat();
+        let (child, socket) = steered(folder.path(), &args);
+        assert_eq!(cue(&socket, &["limit", "schedule", limit]).code(), 0);
+        let mut feed = until("the listener", || UnixStream::connect(&source).ok());
+        let feeder = std::thread::spawn(move || {
+            // Fails at the cancellation if not all bytes are read.
+            let _ = feed.write_all(&vec![0; sent]);
+            feed
+        });
+        until("the first burst", || {
+            (status(&socket, &["status"])["written"].as_u64()? >= written).then_some(())
+        });
+        assert_eq!(cue(&socket, &["cancel"]).code(), 0);
+        let run = end(child);
+        drop(feeder.join().unwrap());
+        assert_eq!(run.code(), 143, "{}", run.stderr());
+        assert_eq!(run.json()["written"], written, "{args:?}");
+    }
+}
+
 #[test]
 fn many_files_are_steered_together() {
     let folder = dir();

@@ -39,6 +39,8 @@ pub enum CueAction {
         bytes: u64,
     },
     /// Read K blocks, then rest for MS milliseconds, and so on
+    ///
+    /// A block has the size of --block of the steered command, or 128K.
     Schedule {
         /// Blocks and milliseconds
         #[arg(value_name = "K,MS", value_parser = units::blocks)]
@@ -69,6 +71,8 @@ pub enum LimitAction {
         bytes: u64,
     },
     /// No more than K blocks between rests of MS milliseconds
+    ///
+    /// A block has the size of --block of the steered command, or 128K.
     Schedule {
         /// Blocks and milliseconds
         #[arg(value_name = "K,MS", value_parser = units::blocks)]

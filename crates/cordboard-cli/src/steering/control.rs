@@ -5,14 +5,15 @@ use std::time::Duration;
 use cordboard::cue::{Command, Limit, State, Status};
 use cordboard::{Control, Errno, Schedule};
 
-/// Carries out a command, except [`Command::Cancel`].
+/// Carries out a command, except [`Command::Cancel`]. `block`: the length of a block of the
+/// transfers, which is also that of a limit.
 ///
 /// # Errors
 ///
 /// `EINVAL`: a limit of 0. `EOPNOTSUPP`: the command would start or select transfers.
-pub fn apply(control: &Control, command: Command) -> Result<(), Errno> {
+pub fn apply(control: &Control, block: u64, command: Command) -> Result<(), Errno> {
     let blocks = |count, rest| Schedule::blocks(count, Duration::from_millis(u64::from(rest)));
-    let limit = |schedule| control.limit_schedule(schedule, Schedule::BLOCK);
+    let limit = |schedule| control.limit_schedule(schedule, block);
     match command {
         Command::Pause => control.pause(),
         Command::Resume => control.resume(),

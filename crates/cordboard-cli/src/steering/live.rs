@@ -15,6 +15,8 @@ use crate::signals;
 #[derive(Debug)]
 pub struct Live {
     control: &'static Control,
+    /// The length of a block of the transfers.
+    block: u64,
     /// The start of the first transfer, after the wait for the endpoints.
     start: OnceLock<Instant>,
     moved: Mutex<Moved>,
@@ -30,10 +32,12 @@ struct Moved {
 }
 
 impl Live {
-    /// Creates the progress before the first transfer.
-    pub fn new(control: &'static Control) -> Live {
+    /// Creates the progress before the first transfer. `block`: the length of a block of the
+    /// transfers.
+    pub fn new(control: &'static Control, block: u64) -> Live {
         Live {
             control,
+            block,
             start: OnceLock::new(),
             moved: Mutex::new(Moved {
                 path: None,
@@ -114,7 +118,7 @@ impl Steered for Live {
                 Ok(())
             }
             // The command line determines the ranges to move.
-            command => control::apply(self.control, command),
+            command => control::apply(self.control, self.block, command),
         }
     }
 }
@@ -123,12 +127,14 @@ impl Steered for Live {
 mod tests {
     use std::time::Duration;
 
+    use cordboard::Schedule;
+
     use super::*;
 
     #[test]
     fn the_time_begins_with_the_transfer_and_does_not_go_back() {
         let control = Box::leak(Box::new(Control::without_descriptor()));
-        let live = Live::new(control);
+        let live = Live::new(control, Schedule::BLOCK);
         let waiting = live.status();
         assert_eq!(
             (waiting.state, waiting.elapsed),
@@ -148,7 +154,7 @@ mod tests {
     #[test]
     fn a_second_cancel_is_no_second_signal() {
         let control = Box::leak(Box::new(Control::without_descriptor()));
-        let live = Live::new(control);
+        let live = Live::new(control, Schedule::BLOCK);
         assert!(testkit::child::in_a_child(|| {
             signals::record_old_stop(libc::SIGTERM);
             live.steer(Command::Cancel).is_ok() && signals::stop() == Some(libc::SIGTERM)

@@ -37,10 +37,11 @@ pub struct Steering {
 
 impl Steering {
     /// Listens at this path, or with `@NAME` at this abstract name. Only the same user and
-    /// root may connect. `cordboard top` finds the socket by its entry.
+    /// root may connect. `cordboard top` finds the socket by its entry. `block`: the length of
+    /// a block of the transfers.
     pub fn begin(
         path: &OsStr,
-        control: &'static Control,
+        (control, block): (&'static Control, u64),
         label: &Label,
     ) -> Result<Steering, Problem> {
         // The file of the socket gets mode 0600.
@@ -48,7 +49,7 @@ impl Steering {
         let bound = endpoint::control_socket(Path::new(path));
         umask(before);
         let (listener, file) = bound?;
-        let live = Arc::new(Live::new(control));
+        let live = Arc::new(Live::new(control, block));
         let clients = Arc::<Mutex<Clients>>::default();
         let mut steering = Steering {
             live: Arc::clone(&live),

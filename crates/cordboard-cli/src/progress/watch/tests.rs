@@ -1,3 +1,5 @@
+use cordboard::Schedule;
+
 use super::*;
 use crate::units;
 
@@ -84,7 +86,7 @@ fn a_paused_transfer_has_no_time_left() {
     let control = Box::leak(Box::new(cordboard::Control::without_descriptor()));
     let mut watch = Watch::new(Style::Drawn);
     watch.total = Some(10_240);
-    watch.report_to(Arc::new(Live::new(control)));
+    watch.report_to(Arc::new(Live::new(control, Schedule::BLOCK)));
     assert!(line(&mut watch, &[1024, 2048]).contains("left 0:08"));
     control.pause();
     let paused = line(&mut watch, &[1024, 2048]);

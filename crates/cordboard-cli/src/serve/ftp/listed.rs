@@ -191,7 +191,7 @@ impl Steered for Transfer<'_> {
         commanded.add(command);
         self.commanded.set(commanded);
         if let Command::Limit(_) = command {
-            control::apply(self.limits, command)?;
+            control::apply(self.limits, Schedule::BLOCK, command)?;
         }
         Ok(())
     }

@@ -104,7 +104,9 @@ impl Mover {
                 running.cancel();
                 Ok(())
             }
-            (Mover::Staged(_, control), command) => control::apply(control, command),
+            (Mover::Staged(_, control), command) => {
+                control::apply(control, Schedule::BLOCK, command)
+            }
         }
     }
 
