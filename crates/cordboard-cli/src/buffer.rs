@@ -15,7 +15,7 @@ use crate::problem::{
     Action, Problem, buffer_failed, past_largest_offset, refusal_problem, transfer_failed,
 };
 use crate::progress::is_on;
-use crate::report::BufferLine;
+use crate::report::{BufferLine, joined};
 use crate::request;
 use crate::session::Session;
 use crate::signals::{self, check_stop, retry};
@@ -183,12 +183,11 @@ fn transfer(
 
 /// Returns the account of both transfers together.
 fn total(outcome: &BufferedOutcome) -> Report {
-    let mut report = outcome.sink.clone();
+    let mut report = joined([&outcome.source], &outcome.sink);
     (report.read, report.written) = (outcome.read, outcome.written);
     report.stranded = outcome.stranded;
     (report.ended, report.failed) = (outcome.ended, outcome.failed);
     report.errno = outcome.errno;
-    report.truncated = outcome.source.truncated + outcome.sink.truncated;
     report
 }
 

@@ -16,7 +16,7 @@ use crate::problem::{
     Action, Problem, operand_of, past_largest_offset, refusal_problem, transfer_failed,
 };
 use crate::progress::{Watch, is_on};
-use crate::report::SourceLine;
+use crate::report::{DeclinedLine, SourceLine, joined};
 use crate::request;
 use crate::session::Session;
 use crate::signals::{self, check_stop};
@@ -232,11 +232,10 @@ fn transfer(
 /// Returns the account of all transfers together: the bytes of all sources, and the ending
 /// of the fan-in.
 fn total(outcome: &FanInOutcome) -> Report {
-    let mut report = outcome.sink.clone();
+    let sources = outcome.sources.iter().map(|source| &source.transfer);
+    let mut report = joined(sources, &outcome.sink);
     (report.read, report.stranded) = (outcome.read, outcome.stranded);
     (report.ended, report.errno) = (outcome.ended, outcome.errno);
-    let sources = outcome.sources.iter();
-    report.truncated += sources.map(|source| source.transfer.truncated).sum::<u64>();
     report.failed = match (outcome.ended, outcome.failed_source) {
         (Ended::Error, Some(_)) => Some(Side::Source),
         (Ended::Error, None) if outcome.sink.ended == Ended::Error => Some(Side::Sink),
@@ -263,6 +262,7 @@ fn line((source, report): (&Opened, &SourceReport)) -> SourceLine {
         path: (report.transfer.path.iter())
             .map(|path| path.name())
             .collect(),
+        declined: DeclinedLine::of(&report.transfer).collect(),
     }
 }
 

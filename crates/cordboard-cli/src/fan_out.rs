@@ -15,7 +15,7 @@ use crate::fan_in;
 use crate::flags::{Slow, Splice};
 use crate::problem::{Action, Problem, refusal_problem, transfer_failed};
 use crate::progress::is_on;
-use crate::report::SinkLine;
+use crate::report::{DeclinedLine, SinkLine};
 use crate::request;
 use crate::session::Session;
 use crate::signals::check_stop;
@@ -206,6 +206,17 @@ fn line((sink, report): (&Opened, &SinkReport)) -> SinkLine {
     let further = report.transfer.iter().flat_map(|transfer| &transfer.path);
     path.extend(further.map(|path| path.name()));
     path.dedup();
+    let mut declined: Vec<DeclinedLine> = (report.declined.iter())
+        .map(|(carry, why)| DeclinedLine {
+            path: carry.name(),
+            why: why.to_string(),
+        })
+        .collect();
+    for further in report.transfer.iter().flat_map(DeclinedLine::of) {
+        if !declined.contains(&further) {
+            declined.push(further);
+        }
+    }
     let name = |errno: Errno| {
         errno
             .name()
@@ -221,6 +232,7 @@ fn line((sink, report): (&Opened, &SinkReport)) -> SinkLine {
         ended: report.ended.name(),
         errno: report.errno.map(name),
         path,
+        declined,
     }
 }
 

@@ -69,6 +69,8 @@ pub struct SourceLine {
     pub errno: Option<String>,
     /// The paths by which its bytes reached the channel.
     pub path: Vec<&'static str>,
+    /// The preferred paths that were not taken.
+    pub declined: Vec<DeclinedLine>,
 }
 
 /// The account of one of several sinks.
@@ -92,6 +94,27 @@ pub struct SinkLine {
     pub errno: Option<String>,
     /// The paths by which the bytes reached the sink.
     pub path: Vec<&'static str>,
+    /// The preferred paths that were not taken.
+    pub declined: Vec<DeclinedLine>,
+}
+
+/// A path to a sink, or from a source, that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct DeclinedLine {
+    /// The path, or `tee`.
+    pub path: &'static str,
+    /// Why it was not taken.
+    pub why: String,
+}
+
+impl DeclinedLine {
+    /// Returns the paths that a transfer has not taken.
+    pub fn of(report: &Report) -> impl Iterator<Item = DeclinedLine> {
+        report.declined.iter().map(|declined| DeclinedLine {
+            path: declined.path.name(),
+            why: declined.why.to_string(),
+        })
+    }
 }
 
 /// Files and symlinks of a copy; of directories, those that failed.
@@ -145,23 +168,7 @@ impl Account {
         sum.dropped += report.dropped;
         sum.elapsed = sum.elapsed.saturating_add(report.elapsed);
         self.add_stages(&report.stages);
-        for path in &report.path {
-            if !self.total.path.contains(path) {
-                self.total.path.push(*path);
-            }
-        }
-        for one in &report.by_path {
-            let all = &mut self.total.by_path;
-            match all.iter_mut().find(|sum| sum.path == one.path) {
-                Some(sum) => sum.bytes = sum.bytes.saturating_add(one.bytes),
-                None => all.push(one.clone()),
-            }
-        }
-        for declined in &report.declined {
-            if !self.total.declined.contains(declined) {
-                self.total.declined.push(declined.clone());
-            }
-        }
+        add_paths(&mut self.total, report);
         if report.ended == Ended::Error {
             self.fail(report.failed, report.errno);
         } else {
@@ -271,11 +278,47 @@ impl Account {
     }
 }
 
+/// Adds the paths of a transfer, and those that declined.
+pub fn add_paths(sum: &mut Report, report: &Report) {
+    for path in &report.path {
+        if !sum.path.contains(path) {
+            sum.path.push(*path);
+        }
+    }
+    for one in &report.by_path {
+        match sum.by_path.iter_mut().find(|sum| sum.path == one.path) {
+            Some(sum) => sum.bytes = sum.bytes.saturating_add(one.bytes),
+            None => sum.by_path.push(one.clone()),
+        }
+    }
+    for declined in &report.declined {
+        if !sum.declined.contains(declined) {
+            sum.declined.push(declined.clone());
+        }
+    }
+}
+
+/// Returns the report of transfers through which the bytes pass one after the other: the last
+/// one's, with the paths of all.
+pub fn joined<'a>(earlier: impl IntoIterator<Item = &'a Report>, last: &Report) -> Report {
+    let mut report = last.clone();
+    report.path.clear();
+    report.by_path.clear();
+    report.declined.clear();
+    for transfer in earlier {
+        report.truncated = report.truncated.saturating_add(transfer.truncated);
+        add_paths(&mut report, transfer);
+    }
+    add_paths(&mut report, last);
+    report
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::time::Duration;
 
-    use cordboard::DataPath;
+    use cordboard::{DataPath, Request, Switches, Transfer};
 
     use super::*;
 
@@ -345,6 +388,7 @@ mod tests {
                 ended: "complete",
                 errno: None,
                 path: Vec::new(),
+                declined: Vec::new(),
             }],
             sources: vec![SourceLine {
                 source: String::new(),
@@ -356,6 +400,7 @@ mod tests {
                 ended: "eof",
                 errno: None,
                 path: Vec::new(),
+                declined: Vec::new(),
             }],
             buffered: Some(BufferLine {
                 size: 0,
@@ -378,6 +423,36 @@ mod tests {
         {
             assert!(page.contains(&format!("`{name}`")), "{name}");
         }
+    }
+
+    #[test]
+    fn joined_transfers_have_the_paths_of_all() {
+        let file = testkit::file::file_with(b"abc");
+        let null = std::fs::File::options()
+            .write(true)
+            .open("/dev/null")
+            .unwrap();
+        let request = Request {
+            switches: Some(Switches::only(&[DataPath::ReadWrite])),
+            ..Request::default()
+        };
+        let transfer = Transfer::new(file.as_fd(), null.as_fd(), request);
+        let mut first = transfer.unwrap().run().report;
+        assert!(!first.declined.is_empty());
+        first.truncated = 1;
+        let mut last = Report::default();
+        (last.read, last.written, last.truncated) = (3, 2, 2);
+        last.path = vec![DataPath::Splice];
+        last.by_path = first.by_path.clone();
+        last.by_path[0].path = DataPath::Splice;
+        let both = joined([&first, &first], &last);
+        assert_eq!(both.path, [DataPath::ReadWrite, DataPath::Splice]);
+        assert_eq!(both.declined, first.declined);
+        let bytes: Vec<_> = (both.by_path.iter())
+            .map(|one| (one.path, one.bytes))
+            .collect();
+        assert_eq!(bytes, [(DataPath::ReadWrite, 6), (DataPath::Splice, 3)]);
+        assert_eq!((both.read, both.written, both.truncated), (3, 2, 4));
     }
 
     #[test]

@@ -6,6 +6,8 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
 use common::*;
@@ -61,6 +63,36 @@ fn a_range_of_the_sink_is_written() {
     assert!(got[..1_000_001] == old[..1_000_001] && got[4_000_001..] == old[4_000_001..]);
     let refused = run(cordboard().args(offset).arg(&source).arg("-"));
     refused.fails(1, &["cannot seek", "omit --sink-offset"]);
+}
+
+/// Those of the transfer from the source, and of the transfer to the sink.
+#[test]
+fn the_paths_of_both_transfers_are_reported() {
+    let moved = |args: &[&str]| {
+        let (feed, source) = UnixDatagram::pair().unwrap();
+        feed.send(&[7; 100]).unwrap();
+        let args = [&["splice", "-", "-", "--size", "100", "--json"][..], args].concat();
+        let mut command = cordboard();
+        command.args(args).stdin(OwnedFd::from(source));
+        run(&mut command).ok().json()
+    };
+    // The first one is datagram, unless a filter refuses it.
+    let route = ["--route", "datagram,read/write"];
+    let alone = moved(&route);
+    let first = &alone["path"][0];
+    for further in [["--buffer", "1M"], ["--fan-in", "turn"]] {
+        let account = moved(&[route, further].concat());
+        let paths = account["path"].as_array().unwrap();
+        assert_eq!(&paths[0], first, "{account}");
+        assert_eq!(paths.last(), Some(&json!("read/write")), "{account}");
+        let declined = account["declined"].as_array().unwrap();
+        for one in alone["declined"].as_array().unwrap() {
+            assert!(declined.contains(one), "{one} {account}");
+        }
+        for one in account["by_path"].as_array().into_iter().flatten() {
+            assert_eq!(one["bytes"], 100, "{account}");
+        }
+    }
 }
 
 #[test]

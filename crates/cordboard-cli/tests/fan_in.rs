@@ -62,6 +62,22 @@ fn lines_of_files_and_standard_input_stay_whole() {
     }
 }
 
+/// The paths in front of the one that was taken, with the reason.
+#[test]
+fn each_source_has_what_was_declined() {
+    let dir = dir();
+    let [a, b] = ["a", "b"].map(|name| file(&dir, name, b"old"));
+    let mut command = cordboard();
+    command.args(["splice", "--fan-in", "line", "--json"]);
+    command.args(["--without", "splice"]);
+    let account = run(command.args([&a, &b]).arg("/dev/null")).ok().json();
+    let turned_off = json!({"path": "splice", "why": "turned off"});
+    for source in account["sources"].as_array().unwrap() {
+        let declined = source["declined"].as_array().unwrap();
+        assert!(declined.contains(&turned_off), "{source}");
+    }
+}
+
 #[test]
 fn turns_have_the_size_that_was_given() {
     let dir = dir();

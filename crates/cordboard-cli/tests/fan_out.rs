@@ -2,6 +2,8 @@
 #![allow(missing_docs)]
 
 mod common;
+#[path = "fan_out/reports.rs"]
+mod reports;
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -48,22 +50,6 @@ fn a_file_to_two_files_and_standard_output() {
         );
     }
     assert_eq!(sinks[0]["path"][0], "tee");
-}
-
-#[test]
-fn one_sink_has_the_account_of_one_transfer() {
-    let dir = dir();
-    let (source, sink) = (dir.path().join("s"), dir.path().join("d"));
-    fs::write(&source, bytes(10_000)).unwrap();
-    let run = call([
-        "splice".as_ref(),
-        source.as_os_str(),
-        sink.as_os_str(),
-        "--json".as_ref(),
-    ]);
-    let account = run.ok().json();
-    assert_eq!(account["written"], 10_000);
-    assert_eq!(account.get("sinks"), None);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::errno::Errno;
 use crate::named::named;
 use crate::report::{Ended, Refusal, Report, Stranded};
+use crate::request::Why;
 
 named! {
     /// How bytes reached a sink, or the private pipe in front of it.
@@ -78,8 +79,9 @@ pub struct SinkReport {
     pub errno: Option<Errno>,
     /// How the bytes reached the sink, or its private pipe.
     pub carried: Vec<Carry>,
-    /// The errno with which `tee(2)` or `splice(2)` was refused for this sink.
-    pub declined: Option<Errno>,
+    /// `tee(2)` or `splice(2)`, if it was refused for this sink, and the errno. If the request
+    /// does not allow [`DataPath::Splice`](crate::DataPath::Splice), both are turned off.
+    pub declined: Option<(Carry, Why)>,
     /// The report of the transfer from the sink's private pipe to the sink. `None`: the
     /// sink is a pipe and needs no other, because the other sinks wait for it
     /// ([`OnSlow::Block`](super::OnSlow::Block)), or because no engine is available.

@@ -19,7 +19,7 @@ use crate::errno::Errno;
 use crate::pipe::{CallerPipe, NoWait};
 use crate::plan;
 use crate::report::Refusal;
-use crate::request::{DataPath, Request, Size};
+use crate::request::{DataPath, Request, Size, Why};
 use crate::sys::{self, again};
 
 /// Where the bytes of a sink are written.
@@ -53,7 +53,7 @@ pub(super) struct Outlet<'a> {
     dropping: bool,
     pub(super) carried: Vec<Carry>,
     /// Why no pages are passed to it.
-    pub(super) declined: Option<Errno>,
+    pub(super) declined: Option<(Carry, Why)>,
     pub(super) ended: Option<SinkEnded>,
     /// The end of the sink was seen: [`end::has_ended`](super::end::has_ended).
     pub(super) settled: bool,
@@ -110,7 +110,7 @@ impl<'a> Outlet<'a> {
             gaps: 0,
             dropping: false,
             carried: Vec::new(),
-            declined: (!allowed).then_some(Errno::EOPNOTSUPP),
+            declined: (!allowed).then_some((Carry::Splice, "turned off".into())),
             ended: None,
             settled: false,
             errno: None,
@@ -248,9 +248,10 @@ impl<'a> Outlet<'a> {
         if let Block::Pages(length) = *block
             && self.declined.is_none()
         {
+            let carry = if last { Carry::Splice } else { Carry::Tee };
             match self.pages(first, length, last) {
                 Ok(n) => {
-                    self.note(if last { Carry::Splice } else { Carry::Tee }, n);
+                    self.note(carry, n);
                     if n < length {
                         self.rest = Rest::of(block, first, n, last)?;
                     } else if last {
@@ -266,7 +267,7 @@ impl<'a> Outlet<'a> {
                     self.fail(Errno::EPIPE);
                     return Ok(());
                 }
-                Err(errno) => self.declined = Some(errno),
+                Err(errno) => self.declined = Some((carry, errno.into())),
             }
         }
         self.rest = Rest::Bytes(block.load(first)?, 0);

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use cordboard::fan_out::Carry;
+use cordboard::request::Why;
 use cordboard::{DataPath, Errno, Request, Switches};
 
 use super::readers::{audit, fan, joined, pipes, read_all, request};
@@ -32,19 +33,19 @@ fn a_buffer_is_used_where_tee_or_splice_is_refused() {
             assert!(joined(readers).iter().all(|got| *got == data), "{calls:?}");
             assert!(content(&file) == data, "{calls:?}");
             let sinks = audit(outcome);
-            let errno = Some(Errno::from_raw(errno));
+            let why = Why::from(Errno::from_raw(errno));
             if calls.contains(&libc::SYS_tee) {
                 for (sink, _) in &sinks[..2] {
                     assert_eq!(sink.carried, [Carry::Write]);
                 }
                 // The block is in a buffer before the second sink gets it.
-                assert_eq!(sinks[0].0.declined, errno);
+                assert_eq!(sinks[0].0.declined, Some((Carry::Tee, why)));
             } else {
                 // The last sink takes pages by splice(2), which is refused. If the user's pipes
                 // leave no room for a block in those before, the block is in a buffer already.
                 let is_written = |sink: usize| sinks[sink].0.carried.contains(&Carry::Write);
                 if ![0, 1].into_iter().any(is_written) {
-                    assert_eq!(sinks[2].0.declined, errno);
+                    assert_eq!(sinks[2].0.declined, Some((Carry::Splice, why)));
                 }
                 assert!(sinks[2].0.carried.contains(&Carry::Write));
             }
@@ -69,5 +70,7 @@ fn a_request_without_splice_passes_no_pages() {
     assert!(joined(readers).iter().all(|got| *got == data));
     for (sink, _) in audit(outcome) {
         assert_eq!(sink.carried, [Carry::Write]);
+        let turned_off = (Carry::Splice, Why::from("turned off"));
+        assert_eq!(sink.declined, Some(turned_off));
     }
 }
