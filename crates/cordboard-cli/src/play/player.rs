@@ -66,6 +66,7 @@ fn play(flags: &Play, play_report: &mut PlayReport) -> Result<(), PlayProblem> {
     let is_standard = |end: &Opened| is_standard_output(end.as_fd());
     let standard = sinks.into_iter().find(|(_, end)| is_standard(end));
     play_report.standard = standard.map(|(which, _)| which);
+    play_report.lists_to_standard = ends.list.as_ref().is_some_and(is_standard);
     let style = style(flags, &ends);
     // A terminal that is a source of the film is not read for keys.
     let played = [&ends.audio, &ends.video].map(rustix::termios::isatty);
@@ -148,7 +149,10 @@ fn finish(
         }
     }
     if let Some(error) = unlisted {
-        let problem = Problem::call("--lateness", Side::Sink, errno_of(&error), Action::Transfer);
+        let problem = Problem {
+            at_standard_output: play_report.lists_to_standard,
+            ..Problem::call("--lateness", Side::Sink, errno_of(&error), Action::Transfer)
+        };
         play_report.problem(None, problem);
     }
     let sinks = [(Which::Video, video_to), (Which::Audio, audio_to)];

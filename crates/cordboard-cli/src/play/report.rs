@@ -35,6 +35,8 @@ pub struct PlayReport {
     stopped: Option<i32>,
     /// Which stream goes to standard output.
     pub standard: Option<Which>,
+    /// The list of frames goes to standard output.
+    pub lists_to_standard: bool,
     /// The reader of standard output has closed it.
     reader_left: bool,
     usage: bool,
@@ -73,7 +75,7 @@ impl PlayReport {
         if problem.is_stop() {
             return;
         }
-        problem.at_standard_output = which.is_some() && which == self.standard;
+        problem.at_standard_output |= which.is_some() && which == self.standard;
         if problem.is_closed_reader() {
             self.reader_left = true;
         } else {

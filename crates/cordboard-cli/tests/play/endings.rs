@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 
@@ -208,10 +209,18 @@ fn a_standard_output_without_a_reader_ends_it_silently() {
     let (audio, video) = (film.audio.to_str().unwrap(), film.video.to_str().unwrap());
     let mut child = play([audio, video, "/dev/null", "-"], &[]);
     drop(child.stdout.take());
-    let run = end(child);
-    assert_eq!(run.0.status.signal(), Some(Signal::PIPE.as_raw()));
-    assert_eq!(run.stderr().lines().count(), 1, "{}", run.stderr());
-    assert_eq!(run.json()["errno"], "EPIPE");
+    let mut listing = cordboard();
+    listing.args(["play", audio, video, "--json", "--lateness", "-"]);
+    listing.args(["--audio-to", "/dev/null", "--video-to", "/dev/null"]);
+    listing.args(["--frame", &FRAME.to_string(), "--fps", "1000000"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let listing = listing.stdout(writer).stderr(Stdio::piped()).start();
+    for run in [end(child), end(listing)] {
+        assert_eq!(run.0.status.signal(), Some(Signal::PIPE.as_raw()));
+        assert_eq!(run.stderr().lines().count(), 1, "{}", run.stderr());
+        assert_eq!(run.json()["errno"], "EPIPE");
+    }
 }
 
 /// The kernel grants no lease while another descriptor of a file is open.
