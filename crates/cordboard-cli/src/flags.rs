@@ -70,6 +70,13 @@ CORDBOARD_TUNE=processor prefers the path that takes the least processor time.
 CORDBOARD_ENGINE=epoll makes background transfers do without io_uring(7).
 CORDBOARD_ENGINE=io_uring makes them require it.";
 
+const SERVING: &str = "\
+Exit status: 0 after the first SIGTERM, SIGINT, SIGHUP or SIGALRM, 1 failure, 2
+wrong usage, 128 + the number of the second signal, which ends the server.
+CORDBOARD_ROUTE and CORDBOARD_WITHOUT are lists of data paths: all transfers use
+only, or do not use, these paths. CORDBOARD_TUNE and CORDBOARD_ENGINE have the
+same meaning as for `cordboard splice`.";
+
 const EXAMPLES: &str = "\
 Examples:
   cordboard copy big.img /mnt/backup/        one file, by the fastest path available

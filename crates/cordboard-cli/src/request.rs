@@ -67,6 +67,11 @@ fn some_path(paths: &Paths, switches: Switches) -> Result<Switches, Problem> {
     Err(none.help("allow read/write, which takes every pair"))
 }
 
+/// Refuses environment variables that no transfer could follow.
+pub fn check_environment() -> Result<(), Problem> {
+    switches(&Paths::default()).map(drop)
+}
+
 /// The request of a command that writes a sink.
 pub fn for_writing(range: &Range, paths: &Paths, writing: &Writing) -> Result<Request, Problem> {
     // A hole behind the end would extend the file, and would contain or cut off

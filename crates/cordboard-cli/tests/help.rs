@@ -52,6 +52,17 @@ fn help_man_pages_and_completions() {
     ] {
         assert!(page.contains("Space pauses the video"), "{page}");
     }
+    for page in [
+        &["man", "serve-ftp"][..],
+        &["serve", "ftp", "--help"],
+        &["serve", "ftp", "-h"],
+    ] {
+        let page = text(&call(page));
+        assert!(
+            page.contains("Exit status: 0 after the first SIGTERM"),
+            "{page}"
+        );
+    }
     let dir = dir();
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
     // The same pages, printed or written, and no others.

@@ -1,6 +1,16 @@
 //! Wrong usage, by flags or operands.
 
+use std::path::Path;
+
 use crate::common::*;
+
+/// A server that would listen at a free port.
+fn server(root: &Path) -> std::process::Command {
+    let mut command = cordboard();
+    command.args(["serve", "ftp", "--listen", "127.0.0.1:0", "--root"]);
+    command.arg(root);
+    command
+}
 
 #[test]
 fn wrong_usage() {
@@ -185,6 +195,11 @@ fn a_bad_word_in_the_environment_makes_no_file() {
             assert!(!sink.exists());
         }
     }
+    for variable in ["ROUTE", "WITHOUT", "TUNE", "ENGINE"] {
+        let variable = format!("CORDBOARD_{variable}");
+        let refused = run(server(dir.path()).env(&variable, "teleport"));
+        refused.fails(2, &[&format!("cordboard: {variable}"), "teleport"]);
+    }
 }
 
 #[test]
@@ -226,6 +241,8 @@ fn switches_that_leave_no_path_are_wrong_usage() {
             assert!(!sink.exists());
         }
     }
+    let served = run(server(dir.path()).env("CORDBOARD_WITHOUT", &all));
+    served.fails(2, &["CORDBOARD_WITHOUT leaves no path"]);
 }
 
 #[test]

@@ -46,7 +46,7 @@ use crate::output::errno_of;
 use crate::polling::{self, poll_or_rest};
 use crate::problem::Problem;
 use crate::registry::{Directory, Places};
-use crate::{print, signals, sys, units};
+use crate::{print, request, signals, sys, units};
 use server::{Clients, Server};
 
 /// The time that cancelled transfers have to end.
@@ -118,6 +118,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
             "to allow this, add --public; FTP without TLS (--tls-cert, --tls-key) is unencrypted",
         ));
     }
+    request::check_environment()?;
     let failed = |operand: &Path, error: &std::io::Error, doing: &str| {
         let errno = errno_of(error);
         Problem::unsided(operand.to_string_lossy(), errno, format!("{errno} {doing}"))
