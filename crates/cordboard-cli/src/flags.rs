@@ -116,7 +116,8 @@ background, c cancels it after a confirmation. ? shows the keys, Ctrl-L draws
 the screen again, q quits.
 Running commands are listed in the directory cordboard of $XDG_RUNTIME_DIR or of
 /run/user/UID, if that belongs to the user, or else in /tmp/cordboard-UID. top
-reads all three.";
+reads all three. If CORDBOARD_RUNTIME_DIR is set, the only directory is cordboard
+in $CORDBOARD_RUNTIME_DIR.";
 
 /// Moves bytes unchanged between any two endpoints, by the fastest path that
 /// this kernel has for the pair, and reports exactly what was moved.

@@ -309,6 +309,8 @@ fn wrong_sockets_are_reported() {
     listening.fails(1, &["exists and is not a socket"]);
     for name in ["", "@"] {
         cue(Path::new(name), &["status"]).fails(2, &["empty", "@NAME"]);
+        let shown = run(cordboard().args(["top", "--once", name]));
+        shown.fails(2, &["empty", "@NAME"]);
         let listening = run(cordboard()
             .args(["splice", "/dev/null", "/dev/null", "--control"])
             .arg(name));

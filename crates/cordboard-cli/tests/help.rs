@@ -63,6 +63,7 @@ fn help_man_pages_and_completions() {
             "{page}"
         );
     }
+    assert!(text(&call(["top", "--help"])).contains("CORDBOARD_RUNTIME_DIR"));
     let dir = dir();
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
     // The same pages, printed or written, and no others.

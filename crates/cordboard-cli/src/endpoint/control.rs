@@ -16,9 +16,9 @@ use crate::problem::Problem;
 /// The longest wait for an answer of a command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Refuses an empty name, which the kernel accepts: it would bind an abstract name that
-/// was not given.
-fn check_name(name: &OsStr) -> Result<(), Problem> {
+/// Refuses an empty name of a control socket, which the kernel accepts: it would bind an
+/// abstract name that was not given, or connect to it.
+pub fn check_control_name(name: &OsStr) -> Result<(), Problem> {
     match name.as_bytes() {
         b"" | b"@" => {
             let problem = Problem::usage("", "the name of the control socket is empty");
@@ -31,7 +31,7 @@ fn check_name(name: &OsStr) -> Result<(), Problem> {
 /// Listens at a path, or at the abstract name `@NAME`. The file of a socket that is
 /// closed is replaced.
 pub fn control_socket(path: &Path) -> Result<(OwnedFd, Option<SocketFile>), Problem> {
-    check_name(path.as_os_str())?;
+    check_control_name(path.as_os_str())?;
     let shown = path.to_string_lossy();
     let operand = Operand {
         shown: &shown,
@@ -56,7 +56,7 @@ pub fn control_connection(name: &OsStr) -> Result<OwnedFd, Problem> {
 }
 
 fn connection_within(name: &OsStr, most: Duration) -> Result<OwnedFd, Problem> {
-    check_name(name)?;
+    check_control_name(name)?;
     let shown = name.to_string_lossy();
     let operand = Operand {
         shown: &shown,

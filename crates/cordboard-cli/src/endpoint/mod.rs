@@ -18,7 +18,7 @@ pub use alias::{
     check_alias, check_append_to_itself, check_kept_alias, check_not_emptied, is_alias,
     is_directory_alias, is_kept_alias, is_loop_device_of,
 };
-pub use control::{connect_at_once, control_connection, control_socket};
+pub use control::{check_control_name, connect_at_once, control_connection, control_socket};
 pub use discard::discard_sink;
 pub use examine::{check_source_offset, examine};
 pub use listening::Shared;

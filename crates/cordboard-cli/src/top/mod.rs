@@ -18,6 +18,7 @@ mod view;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::isatty;
 
+use crate::endpoint;
 use crate::flags::TopFlags;
 use crate::output;
 use crate::print;
@@ -49,6 +50,7 @@ fn top(flags: &TopFlags) -> Result<(), Problem> {
 /// Connects to the sockets that the user has named.
 fn named(flags: &TopFlags) -> Result<Vec<(String, Peer)>, Problem> {
     let each = flags.controls.iter().map(|name| {
+        endpoint::check_control_name(name)?;
         let shown = name.to_string_lossy().into_owned();
         match Peer::connect(name) {
             Ok(peer) => Ok((shown, peer)),
