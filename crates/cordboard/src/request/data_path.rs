@@ -103,7 +103,10 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Errno(errno) => fmt::Debug::fmt(errno, f),
+            Why::Errno(errno) => match errno.name() {
+                Some(name) => f.write_str(name),
+                None => write!(f, "errno {}", errno.raw()),
+            },
             Why::Kinds(words) => f.write_str(words),
             Why::CannotWait => {
                 f.write_str("poll(2) and select(2) are refused, so readiness is unknown")
@@ -143,5 +146,16 @@ impl serde::Serialize for Declined {
         out.serialize_field("path", self.path.name())?;
         out.serialize_field("why", &self.why.to_string())?;
         out.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_is_a_name_or_a_number() {
+        assert_eq!(Why::from(Errno::EBADE).to_string(), "EBADE");
+        assert_eq!(Why::from(Errno::from_raw(9999)).to_string(), "errno 9999");
     }
 }
