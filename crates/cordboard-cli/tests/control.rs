@@ -346,6 +346,9 @@ fn a_command_whose_status_is_forbidden_succeeds() {
     let (source, _feed) = std::io::pipe().unwrap();
     let (_end, sink) = std::io::pipe().unwrap();
     let target = Cue::new(&source, &sink).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("`unknown`"), "the state below");
     // Pause alone.
     target
         .send(Command::Limit(Limit::Commands(1 << 8)))

@@ -52,6 +52,27 @@ fn a_name_forges_no_line_and_sends_no_escape_sequence() {
     assert_eq!(json["source"]["name"], source.to_str().unwrap());
 }
 
+#[test]
+fn the_page_has_every_member() {
+    let dir = dir();
+    let source = file(&dir, "s", b"source");
+    let mut command = cordboard();
+    command.args(["explain", "--json"]).arg(&source);
+    let json = text(&run(command.arg("/dev/null")));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, page) = page
+        .split_once("`cordboard explain SRC DST --json`")
+        .unwrap();
+    let inner = [&json["source"], &json["paths"][0], &json["excluded"][0]];
+    for members in [&[&json], &inner[..]].concat() {
+        for name in members.as_object().unwrap().keys() {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+}
+
 /// Only the access to the directory that the transfer needs is required here.
 #[test]
 fn a_file_that_may_be_written_where_none_may_be_made() {
