@@ -1,12 +1,14 @@
 //! The bounds of clients, times and lines, and the flags that are refused.
 
+use std::io::Read;
 use std::net::TcpStream;
+use std::process::Stdio;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use testkit::refuse::{ACCEPT, POLL, PPOLL, refuse};
 
 use super::client::{Client, connect_from};
-use super::common::{Start, apart, bytes, call, cordboard, end, signal, until};
+use super::common::{Start, apart, bytes, call, cordboard, dir, end, signal, until};
 use super::server::Server;
 
 #[test]
@@ -197,6 +199,23 @@ fn without_accept_the_server_rests() {
         let _waits = TcpStream::connect(server.address).unwrap();
         server.logs(&["no client can be accepted"]);
     }
+}
+
+#[test]
+fn without_a_pipe_the_server_does_not_start() {
+    let folder = dir();
+    let (mut says, stderr) = std::io::pipe().unwrap();
+    let child = apart(|| {
+        refuse(&[libc::SYS_pipe2], libc::EMFILE);
+        let mut command = cordboard();
+        command.args(["serve", "ftp", "--listen", "127.0.0.1:0", "--root"]);
+        command.arg(folder.path()).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(stderr).start()
+    });
+    assert_eq!(end(child).code(), 1);
+    let mut text = String::new();
+    says.read_to_string(&mut text).unwrap();
+    assert!(text.contains("(EMFILE) creating a pipe"), "{text}");
 }
 
 #[test]

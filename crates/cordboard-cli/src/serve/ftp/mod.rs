@@ -150,10 +150,8 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     signals::install(Vec::new());
     prepare::descriptors(&listener, flags.clients);
     sys::ignore(libc::SIGPIPE);
-    let (ending, hang_up) =
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|errno| {
-            Problem::unsided(&shown, errno.into(), format!("{errno} creating a pipe"))
-        })?;
+    let (ending, hang_up) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|errno| failed(Path::new(&shown), &errno.into(), "creating a pipe"))?;
     let list = Places::of_user().directory();
     if let Err(problem) = &list {
         log.line(&format!("`cordboard top` shows no transfers: {problem}"));
