@@ -1,8 +1,11 @@
 //! The facts about a descriptor, as plain data.
 
+use std::os::fd::OwnedFd;
+
 use super::filesystem::Filesystem;
 use super::kind::Kind;
 use crate::errno::Errno;
+use crate::sys::identity;
 
 /// The identity of a file. No two files have the same identity at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -116,6 +119,24 @@ impl Facts {
             filesystem: None,
             alignment: None,
             cached: Err(Errno::ENODATA),
+        }
+    }
+
+    /// Returns whether this number still refers to the file of these facts, as far as can be
+    /// determined: the host may have closed it, and opened another file under it. An open
+    /// file's inode number may change on an overlay (by a copy up) and on a file system whose
+    /// server assigns it, and querying a server may block forever.
+    pub(crate) fn is_still(&self, fd: &OwnedFd) -> bool {
+        let stays = match self.filesystem {
+            Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
+            None => self.kind == Kind::Pipe || self.kind.is_socket(),
+        };
+        let known = self.id.filter(|_| stays);
+        let now = known.and_then(|_| identity(fd));
+        match (known, now) {
+            (Some(id), Some(now)) => now == (id.device, id.inode),
+            // Detects a closed descriptor whose number is free.
+            _ => rustix::io::fcntl_getfd(fd) != Err(rustix::io::Errno::BADF),
         }
     }
 

@@ -47,7 +47,9 @@ pub(crate) struct Uring {
     completions: EventFd,
     /// The caller may wait for [`Uring::fd`].
     waited: Cell<bool>,
-    _files: [OwnedFd; 2],
+    _source: OwnedFd,
+    /// `None` once it is taken.
+    sink: Option<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -97,6 +99,7 @@ impl Uring {
         // SAFETY: the kernel pins the pages of the range, which is mapped now;
         // each block's memory is held in its slot while the kernel uses it.
         let registered = unsafe { (ring.submitter()).register_buffers2(&[whole], &[RELEASED | 2]) };
+        let [source, sink] = files;
         Ok(Uring {
             ring: ManuallyDrop::new(ring),
             slots: ManuallyDrop::new((0..SLOTS).map(|_| Slot::default()).collect()),
@@ -110,7 +113,8 @@ impl Uring {
             owner: here(),
             completions,
             waited: Cell::new(false),
-            _files: files,
+            _source: source,
+            sink: Some(sink),
         })
     }
 
@@ -314,6 +318,14 @@ impl Uring {
                 return;
             }
         }
+    }
+
+    /// Returns the second file. The ring takes no blocks afterwards. Must be called on the
+    /// thread that made the ring.
+    pub(crate) fn take_sink(&mut self) -> Option<OwnedFd> {
+        self.close();
+        self.retire();
+        self.sink.take()
     }
 
     /// Waits until the kernel is done with all memory. `false` if this thread cannot

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::reopened::Reopened;
 use super::transfer::{Transfer, lend_own};
-use crate::endpoint::{Facts, Kind, Side};
+use crate::endpoint::{Facts, Side};
 use crate::errno::Errno;
 use crate::path::common::holes;
 use crate::pipe::Channel;
@@ -30,7 +30,7 @@ impl Owned {
         // The last close of a file may block, and so may that of a pipe whose lock
         // another process holds. The close of a pipe wakes other threads, which may
         // delay this one.
-        let close = |fd, facts| match is_still(&fd, facts) {
+        let close = |fd, facts: &Facts| match facts.is_still(&fd) {
             true => close_and_report(fd),
             false => {
                 std::mem::forget(fd);
@@ -47,16 +47,14 @@ impl Owned {
 }
 
 impl Transfer<'_> {
-    /// Returns whether the descriptors that it owns still refer to the same files,
-    /// as far as can be determined. An open file's inode number may change on an
-    /// overlay (by a copy up) and on a file system whose server assigns it, and
-    /// querying a server may block forever.
+    /// Returns whether the descriptors that it owns still refer to the same files
+    /// ([`Facts::is_still`]).
     pub(crate) fn has_its_descriptors(&self) -> bool {
         let owned = self.owned.iter().flatten();
         let walks = (self.walk.as_deref()).and_then(holes::Walk::own);
         (owned.zip([self.source(), self.sink()]))
             .chain(walks.map(|fd| (fd, self.source())))
-            .all(|(fd, end)| is_still(fd, end.facts()))
+            .all(|(fd, end)| end.facts().is_still(fd))
             && self.reopened.iter().all(Reopened::is_still)
     }
 
@@ -132,20 +130,5 @@ impl Transfer<'_> {
             let id = identity(&fd);
             self.reopened.push(Reopened { fd, id });
         }
-    }
-}
-
-/// Checks one descriptor for [`Transfer::has_its_descriptors`].
-fn is_still(fd: &OwnedFd, facts: &Facts) -> bool {
-    let stays = match facts.filesystem {
-        Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
-        None => facts.kind == Kind::Pipe || facts.kind.is_socket(),
-    };
-    let known = facts.id.filter(|_| stays);
-    let now = known.and_then(|_| identity(fd));
-    match (known, now) {
-        (Some(id), Some(now)) => now == (id.device, id.inode),
-        // Detects a closed descriptor whose number is free.
-        _ => rustix::io::fcntl_getfd(fd) != Err(rustix::io::Errno::BADF),
     }
 }

@@ -1,7 +1,7 @@
 //! The interface between the direct path and the engine that executes its
 //! blocks.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::errno::Errno;
@@ -95,4 +95,10 @@ pub(super) trait BlockEngine: Send {
     /// Shuts down with nothing in flight: both files are closed before the end
     /// of the transfer is reported. Called on the same thread as all else.
     fn retire(&mut self) {}
+
+    /// Returns the engine's description of the sink, with nothing in flight. The engine
+    /// executes no blocks afterwards. `None`: it has none, or a thread still uses it.
+    fn take_sink(&mut self) -> Option<OwnedFd> {
+        None
+    }
 }

@@ -421,5 +421,7 @@ impl Step for Direct {
         flow.room = self.room.take().map(Box::new);
         // A failure is retried, and reported, at the end.
         let _ = flow.trim();
+        let own = [self.ring.take_sink(), self.sink.take()];
+        own.into_iter().flatten().for_each(|fd| flow.close_sink(fd));
     }
 }

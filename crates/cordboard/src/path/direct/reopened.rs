@@ -35,6 +35,11 @@ impl Cached {
         Ok(Cached(second.transpose()?))
     }
 
+    /// Returns the second descriptor.
+    pub(super) fn take(&mut self) -> Option<OwnedFd> {
+        self.0.take()
+    }
+
     pub(super) fn fd<'a>(&'a self, original: BorrowedFd<'a>) -> BorrowedFd<'a> {
         self.0.as_ref().map_or(original, AsFd::as_fd)
     }

@@ -17,7 +17,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 struct Files {
     source: OwnedFd,
-    sink: OwnedFd,
+    /// `None` once it is taken ([`BlockEngine::take_sink`]).
+    sink: Option<OwnedFd>,
     /// Identities of both; `None`: unknown.
     ids: [Option<Identity>; 2],
     /// Readable when there are completions.
@@ -31,7 +32,7 @@ impl Files {
     fn own(&self, side: Side) -> Result<&OwnedFd, Errno> {
         let (fd, id) = match side {
             Side::Source => (&self.source, self.ids[0]),
-            Side::Sink => (&self.sink, self.ids[1]),
+            Side::Sink => (self.sink.as_ref().ok_or(Errno::EBADF)?, self.ids[1]),
         };
         match id.is_none() || identity(fd) == id {
             true => Ok(fd),
@@ -130,7 +131,7 @@ impl ThreadEngine {
         let files = Arc::new(Files {
             ids: [&source, &sink].map(identity),
             source,
-            sink,
+            sink: Some(sink),
             // A late thread still signals it.
             event: EventFd::distinct()?,
         });
@@ -234,6 +235,12 @@ impl BlockEngine for ThreadEngine {
             .completed
             .extend(queued.iter().map(|block| (block.slot, Outcome::Cancelled)));
     }
+
+    /// A thread releases its files before it reports completion, so none has them now.
+    fn take_sink(&mut self) -> Option<OwnedFd> {
+        self.shared.state().files = None;
+        Arc::get_mut(&mut self.files)?.sink.take()
+    }
 }
 
 impl Drop for ThreadEngine {
@@ -279,7 +286,7 @@ mod tests {
             };
             ring.submit(block).unwrap();
             child::replace(ring.files.source.as_fd(), host[0].as_fd());
-            child::replace(ring.files.sink.as_fd(), host[1].as_fd());
+            child::replace(ring.files.sink.as_ref().unwrap().as_fd(), host[1].as_fd());
             let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
             child::replace(ring.fd().unwrap(), counter.as_fd());
             // Executed on this thread, without the event.

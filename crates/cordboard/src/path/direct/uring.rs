@@ -211,6 +211,10 @@ impl BlockEngine for UringEngine {
         self.ring.retire();
     }
 
+    fn take_sink(&mut self) -> Option<OwnedFd> {
+        self.ring.take_sink()
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.ring.fd())
     }

@@ -1,5 +1,5 @@
 //! Files are released once the end is reported: they are not open for writing
-//! and not busy, even if the kernel still cleans up.
+//! and not busy, even if the kernel still cleans up. Errors of their closes are reported.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,7 +9,9 @@ use super::{CancelAt, direct};
 use crate::common::mount::Mount;
 use crate::common::{self, MIB, file_with, meanwhile, pattern, watchdog};
 use cordboard::DataPath::{Direct, ReadWrite};
-use cordboard::{Control, Ended, Request, Switches, Transfer, start};
+use cordboard::{Control, Ended, Errno, Request, Side, Switches, Transfer, start};
+use rustix::fs::{Mode, OFlags};
+use testkit::refuse::{apart, refuse};
 
 /// A program of `MIB * 2` bytes and a bit: a script whose rest is never read.
 fn program() -> Vec<u8> {
@@ -79,7 +81,7 @@ fn a_file_system_is_free_at_once() {
             _ => {
                 let mut append = meanwhile(|| {
                     let flags = rustix::fs::fcntl_getfl(&sink).unwrap();
-                    let flags = flags | rustix::fs::OFlags::APPEND;
+                    let flags = flags | OFlags::APPEND;
                     rustix::fs::fcntl_setfl(&sink, flags).unwrap();
                 });
                 let request = Request {
@@ -94,5 +96,32 @@ fn a_file_system_is_free_at_once() {
         drop(sink);
         assert!(Mount::run("umount", &[at]), "round {round}: {report:?}");
         assert!(Mount::run("mount", &["-o", "loop", image, at]));
+    }
+}
+
+/// The close of a description that the path has opened may be the only one that gets an error
+/// of the file system. A filter fails the call.
+#[test]
+fn the_error_of_its_own_close_is_reported() {
+    let _dog = watchdog("the_error_of_its_own_close_is_reported");
+    if !common::alone!() {
+        return;
+    }
+    let data = pattern(MIB + 5);
+    for flags in [OFlags::empty(), OFlags::DIRECT] {
+        let (source, named) = (file_with(&data), tempfile::NamedTempFile::new().unwrap());
+        let sink = rustix::fs::open(named.path(), OFlags::WRONLY | flags, Mode::empty()).unwrap();
+        let report = apart(|| {
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap();
+            refuse(&[libc::SYS_close], libc::ENOSPC);
+            transfer.run().report
+        });
+        assert_eq!(
+            (report.ended, report.failed, report.errno),
+            (Ended::Error, Some(Side::Sink), Some(Errno::ENOSPC)),
+            "{flags:?} {report:?}"
+        );
+        assert_eq!(report.path, [Direct], "{flags:?} {report:?}");
+        assert_eq!(report.written, data.len() as u64, "{flags:?} {report:?}");
     }
 }

@@ -70,7 +70,8 @@ fn an_error_that_only_the_first_close_gets_is_reported() {
     reports_lack_of_space(stepping, None);
 }
 
-/// `sendfile(2)` writes to another open file description if the position is shared.
+/// `sendfile(2)` writes to another open file description if the position is shared, and direct
+/// I/O always does.
 #[test]
 fn an_error_of_another_description_is_reported() {
     let _dog = watchdog("an_error_of_another_description_is_reported");
@@ -79,6 +80,16 @@ fn an_error_of_another_description_is_reported() {
         let by = |source: File, sink: &File| run(&source, sink, only(&[Sendfile])).report;
         reports_lack_of_space(by, Some(&path));
     }
+    let by = |source: File, sink: &File| {
+        let here = tempfile::tempfile_in(".").unwrap();
+        here.write_all_at(&content(&source), 0).unwrap();
+        let request = Request {
+            direct: cordboard::Direct::Always,
+            ..only(&[Direct])
+        };
+        run(&here, sink, request).report
+    };
+    reports_lack_of_space(by, Some(&[Direct]));
 }
 
 #[test]
