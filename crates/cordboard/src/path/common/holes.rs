@@ -59,7 +59,7 @@ fn made_here(flow: &mut Flow<'_>, length: u64) -> Result<Option<Made>, Errno> {
             no_append: false,
         }));
     }
-    let no_append = match lengthen(sink, end) {
+    let no_append = match lengthen(sink, end, &mut flow.sink_closed) {
         Ok(longer) => longer.no_append,
         // No file can be that long here. Filling the disk with zeros would
         // not change that.
@@ -244,13 +244,13 @@ impl Walk {
     }
 
     /// Makes sure that the sink has all of the last hole.
-    fn end_hole(&mut self, flow: &Flow<'_>) -> Result<(), Errno> {
+    fn end_hole(&mut self, flow: &mut Flow<'_>) -> Result<(), Errno> {
         if self.pending > 0 && flow.written() == self.pending_at {
             // Not the file position: another process may have sought back since.
             let (sink, place) = (flow.sink.fd(), self.pending_end);
             let size = fstat(sink)?.st_size as u64;
             if size < place {
-                lengthen(sink, place)?;
+                lengthen(sink, place, &mut flow.sink_closed)?;
                 // Deallocates the byte that lengthened it, and nothing that
                 // another process has added.
                 let _ = punch(sink, size, place);

@@ -32,7 +32,7 @@ pub(in crate::path) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::R
 /// next offset. A sink that is long enough is not lengthened: its last byte could be
 /// one of the transfer, which [`lengthen`] may overwrite.
 pub(in crate::path) fn write_by(
-    flow: &Flow<'_>,
+    flow: &mut Flow<'_>,
     sink: BorrowedFd<'_>,
     bytes: &[u8],
     offset: Option<u64>,
@@ -44,7 +44,7 @@ pub(in crate::path) fn write_by(
         && (rustix::fs::fstat(sink)?.st_size as u64) < place
     {
         // If that fails, so does the write.
-        let _ = lengthen(sink, place);
+        let _ = lengthen(sink, place, &mut flow.sink_closed);
     }
     match offset {
         Some(offset) => sys::pwrite(sink, bytes, offset),

@@ -11,7 +11,7 @@ use rustix::io::ReadWriteFlags;
 
 use crate::endpoint::{Filesystem, reopen};
 use crate::errno::Errno;
-use crate::sys::again;
+use crate::sys::{again, close_and_report};
 
 /// Writes at the offset regardless of `O_APPEND`: `RWF_NOAPPEND` in `pwritev2(2)`,
 /// since Linux 6.9.
@@ -21,7 +21,9 @@ pub(in crate::path) const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_
 const PAGE: u64 = 4096;
 
 /// Lengthens a file to `end` bytes, if it is shorter. May write a zero as the last
-/// byte, which must be in a range that the caller may overwrite.
+/// byte, which must be in a range that the caller may overwrite. `closed` becomes the error
+/// of the close of a private description, if there is no earlier one: it may belong to any
+/// write to the file ([`close_and_report`]).
 ///
 /// | way | requires | leaves |
 /// |---|---|---|
@@ -36,12 +38,16 @@ const PAGE: u64 = 4096;
 /// | `EOPNOTSUPP`, `EINVAL`, `ENOSYS`, `ENODEV` | the next way | an older kernel, a file system without support, direct I/O |
 /// | `EPERM`, `EACCES`, `ENOENT`, `EAGAIN`, `ETXTBSY`, `EROFS` | the next way | a seccomp filter, a seal; errors of [`reopen`] |
 /// | anything else (`ENOSPC`, `EDQUOT`, `EFBIG`, `EIO`) | an error | the same for any way |
-pub(crate) fn lengthen(fd: BorrowedFd<'_>, end: u64) -> Result<Lengthened, Errno> {
+pub(crate) fn lengthen(
+    fd: BorrowedFd<'_>,
+    end: u64,
+    closed: &mut Option<Errno>,
+) -> Result<Lengthened, Errno> {
     let last = end.saturating_sub(1);
     let mut refused = Errno::EOPNOTSUPP;
     let mut no_append = false;
     for way in ways(fd, end) {
-        let done = again(|| way.take(fd, last)).map_err(Errno::from);
+        let done = again(|| way.take(fd, last, closed)).map_err(Errno::from);
         // A kernel without the flag returns EOPNOTSUPP before it looks at the byte
         // (kiocb_set_rw_flags). EINVAL comes from direct I/O: one byte is too
         // short.
@@ -109,7 +115,12 @@ fn ways(fd: BorrowedFd<'_>, end: u64) -> impl Iterator<Item = Way> {
 }
 
 impl Way {
-    fn take(self, fd: BorrowedFd<'_>, last: u64) -> rustix::io::Result<()> {
+    fn take(
+        self,
+        fd: BorrowedFd<'_>,
+        last: u64,
+        closed: &mut Option<Errno>,
+    ) -> rustix::io::Result<()> {
         match self {
             Way::Write => {
                 rustix::io::pwritev2(fd, &[IoSlice::new(&[0])], last, NO_APPEND).map(drop)
@@ -118,7 +129,11 @@ impl Way {
             Way::OwnDescription => {
                 let own = reopen(fd, OFlags::WRONLY)
                     .map_err(|errno| rustix::io::Errno::from_raw_os_error(errno.raw()))?;
-                rustix::io::pwrite(&own, &[0], last).map(drop)
+                let written = rustix::io::pwrite(&own, &[0], last);
+                if let Err(errno) = close_and_report(own) {
+                    closed.get_or_insert(errno);
+                }
+                written.map(drop)
             }
         }
     }
@@ -146,10 +161,10 @@ mod tests {
                     apart(|| {
                         refuse(&[libc::SYS_ftruncate], libc::EIO);
                         refuse(calls, libc::EOPNOTSUPP);
-                        lengthen(reopened.as_fd(), end).unwrap();
+                        lengthen(reopened.as_fd(), end, &mut None).unwrap();
                         assert_eq!(length(), end, "{calls:?} {direct:?}");
                         file.write_all_at(b"theirs", 9000).unwrap();
-                        lengthen(reopened.as_fd(), end).unwrap();
+                        lengthen(reopened.as_fd(), end, &mut None).unwrap();
                         assert_eq!(length(), 9006, "{calls:?} {direct:?}");
                     });
                 }
@@ -173,7 +188,7 @@ mod tests {
             let file = std::fs::File::options().append(true).open(&name).unwrap();
             apart(|| {
                 refuse(calls, libc::EOPNOTSUPP);
-                lengthen(file.as_fd(), 8192).unwrap();
+                lengthen(file.as_fd(), 8192, &mut None).unwrap();
             });
             assert_eq!(file.metadata().unwrap().len(), 8192, "{calls:?}");
         }

@@ -218,7 +218,7 @@ impl Direct {
         }
         if let Some(room) = &mut self.room {
             let there = room
-                .grow(flow.sink.fd(), to, to + ahead)?
+                .grow(flow.sink.fd(), to, to + ahead, &mut flow.sink_closed)?
                 .saturating_sub(to);
             if there < ahead {
                 // No space for all: not requested again for each piece.

@@ -46,7 +46,7 @@ impl Room {
 
     /// Lengthens the sink to `end`, with blocks allocated from `start`. Returns
     /// the length reached. If space is short, buffered I/O writes the bytes after
-    /// that, and reports the error at the right byte.
+    /// that, and reports the error at the right byte. `closed`: as of [`lengthen`].
     ///
     /// Allocates the blocks first, and then sets the length, which takes no more
     /// blocks: a single call for both that runs out of space can leave any
@@ -56,6 +56,7 @@ impl Room {
         sink: BorrowedFd<'_>,
         start: u64,
         end: u64,
+        closed: &mut Option<Errno>,
     ) -> Result<u64, Errno> {
         let size = fstat(sink)?.st_size as u64;
         if end <= size {
@@ -77,7 +78,7 @@ impl Room {
         let made = match made {
             // NFS before 4.2 has neither.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                lengthen(sink, end).is_ok()
+                lengthen(sink, end, closed).is_ok()
             }
             done => done.is_ok(),
         };
@@ -149,7 +150,7 @@ mod tests {
         file.set_len(100).unwrap();
         let length = || file.metadata().unwrap().len();
         let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
-        room.grow(file.as_fd(), 4096, 1 << 20).unwrap();
+        room.grow(file.as_fd(), 4096, 1 << 20, &mut None).unwrap();
         assert_eq!(length(), 1 << 20);
         room.trim(file.as_fd(), 8192).unwrap();
         assert_eq!(
@@ -157,9 +158,9 @@ mod tests {
             100,
             "no byte was written before the sink's offset"
         );
-        room.grow(file.as_fd(), 0, 50).unwrap();
+        room.grow(file.as_fd(), 0, 50, &mut None).unwrap();
         assert_eq!(length(), 100);
-        room.grow(file.as_fd(), 0, 1 << 20).unwrap();
+        room.grow(file.as_fd(), 0, 1 << 20, &mut None).unwrap();
         room.fill_to(4096);
         room.fill(100);
         room.fill_to(7);
@@ -179,7 +180,7 @@ mod tests {
         let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
         testkit::refuse::apart(|| {
             testkit::refuse::refuse(&[libc::SYS_fallocate], libc::ENOSPC);
-            room.grow(file.as_fd(), 0, 1 << 20).unwrap();
+            room.grow(file.as_fd(), 0, 1 << 20, &mut None).unwrap();
         });
         std::os::unix::fs::FileExt::write_all_at(&file, b"theirs", 100).unwrap();
         room.trim(file.as_fd(), 0).unwrap();
@@ -196,7 +197,7 @@ mod tests {
         let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
         testkit::refuse::apart(|| {
             testkit::refuse::refuse_where(libc::SYS_fallocate, 1, 0, libc::EFBIG);
-            assert_eq!(room.grow(file.as_fd(), 0, 1 << 20), Ok(100));
+            assert_eq!(room.grow(file.as_fd(), 0, 1 << 20, &mut None), Ok(100));
         });
         let reserved = file.metadata().unwrap();
         if reserved.blocks() < before + 1024 {
@@ -219,7 +220,7 @@ mod tests {
         let mut room = Room::new(file.as_fd(), &facts).unwrap();
         testkit::refuse::apart(|| {
             testkit::refuse::refuse_where(libc::SYS_fallocate, 1, 1, libc::EIO);
-            assert_eq!(room.grow(file.as_fd(), 0, 1 << 20), Ok(1 << 20));
+            assert_eq!(room.grow(file.as_fd(), 0, 1 << 20, &mut None), Ok(1 << 20));
         });
         assert_eq!(file.metadata().unwrap().len(), 1 << 20);
         room.fill_to(4096);
@@ -234,7 +235,7 @@ mod tests {
         testkit::refuse::apart(|| {
             testkit::refuse::refuse(&[libc::SYS_fallocate], libc::EOPNOTSUPP);
             testkit::refuse::refuse(&[libc::SYS_ftruncate], libc::EIO);
-            room.grow(file.as_fd(), 0, 1 << 20).unwrap();
+            room.grow(file.as_fd(), 0, 1 << 20, &mut None).unwrap();
         });
         assert_eq!(file.metadata().unwrap().len(), 1 << 20);
     }

@@ -55,6 +55,35 @@ fn an_extent_takes_few_calls() {
     }
 }
 
+/// The sink is lengthened through a private description. Its close may be the only one that
+/// gets an error of the file system. A filter fails the call.
+#[test]
+fn the_error_of_a_close_after_a_hole_is_reported() {
+    use cordboard::{Errno, Side};
+    use testkit::refuse::{apart, refuse};
+    let _dog = watchdog("the_error_of_a_close_after_a_hole_is_reported");
+    if !common::has_plain_blocks() {
+        return;
+    }
+    let m = MIB as u64;
+    for data in [&[(0, 4096)][..], &[(m - 4096, 4096)]] {
+        let (source, sink) = (holey(m, data), tempfile::tempfile().unwrap());
+        let report = apart(|| {
+            let calls = [libc::SYS_pwritev2, libc::SYS_fallocate];
+            refuse(&calls, libc::EOPNOTSUPP);
+            refuse(&[libc::SYS_close], libc::ENOSPC);
+            run(&source, &sink, only(&[ReadWrite])).report
+        });
+        assert_eq!(
+            (report.ended, report.failed, report.errno),
+            (Ended::Error, Some(Side::Sink), Some(Errno::ENOSPC)),
+            "{data:?} {report:?}"
+        );
+        assert_eq!(report.written, m, "{data:?} {report:?}");
+        assert!(content(&sink) == content(&source), "{data:?}");
+    }
+}
+
 /// A position cannot be read, moved or restored, from the start or after the first
 /// bytes. The transfer fails on that side, or every byte is in its place. It never
 /// continues at a wrong position.
