@@ -86,6 +86,24 @@ fn what_only_the_first_close_tells_is_told() {
     };
     by(&|at| splice(&[], at, &["/dev/null"]));
     by(&|at| splice(&["--buffer", "1M"], at, &[]));
+    // The command has a duplicate of its own, or reads the file back by another descriptor.
+    let held = tempfile::tempfile().unwrap();
+    for (stream, args) in [
+        (false, &["--append", "--verify"][..]),
+        (true, &["--verify"]),
+    ] {
+        held.set_len(0).unwrap();
+        let served = Served {
+            shows: Some(&held),
+            stream,
+            ..Served::full()
+        };
+        with_file(served, |at| {
+            let copy = run(cordboard().arg("copy").args(args).arg(&source).arg(at));
+            copy.fails(1, &["No space left on device (ENOSPC)"]);
+            assert_eq!(held.metadata().unwrap().len(), 100_000, "{args:?}");
+        });
+    }
     // Both on an engine. The sink of one of them is a symlink to the file.
     by(&|at| {
         let mut command = cordboard();

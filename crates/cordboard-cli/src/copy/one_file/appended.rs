@@ -6,7 +6,7 @@
 //! fs/read_write.c). No other process uses that position.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cordboard::stage::Inspect;
@@ -15,24 +15,35 @@ use cordboard::{Report, Stage};
 /// The name of the stage, until it is removed from the report.
 const NAME: &str = "appended";
 
-/// The ranges that one transfer has written, in their order; `None`: the
-/// position was unknown after a write.
+/// The ranges that one transfer has written.
 #[derive(Debug, Clone)]
-pub struct AppendedRanges(Arc<Mutex<Option<Vec<Range<u64>>>>>);
+pub struct AppendedRanges {
+    /// In their order; `None`: the position was unknown after a write.
+    ranges: Arc<Mutex<Option<Vec<Range<u64>>>>>,
+    /// A duplicate of the sink. `None`: no descriptor was available.
+    sink: Option<Arc<OwnedFd>>,
+}
 
 impl AppendedRanges {
-    /// Of a transfer that has written nothing yet.
-    pub fn new() -> AppendedRanges {
-        AppendedRanges(Arc::new(Mutex::new(Some(Vec::new()))))
+    /// Of a transfer to this sink that has written nothing yet.
+    pub fn new(sink: BorrowedFd<'_>) -> AppendedRanges {
+        AppendedRanges {
+            ranges: Arc::new(Mutex::new(Some(Vec::new()))),
+            sink: cordboard::duplicate(sink).ok().map(Arc::new),
+        }
     }
 
     /// The stage that records the ranges. `None`: no descriptor is available.
-    pub fn stage(&self, sink: BorrowedFd<'_>) -> Option<Stage> {
-        let sink = cordboard::duplicate(sink).ok()?;
-        Some(Stage::inspecting(PositionInspector {
-            sink,
-            appended: self.clone(),
-        }))
+    pub fn stage(&self) -> Option<Stage> {
+        let sink = Arc::clone(self.sink.as_ref()?);
+        let appended = self.clone();
+        Some(Stage::inspecting(PositionInspector { sink, appended }))
+    }
+
+    /// Returns the duplicate of the sink, once the stage is gone. Its close flushes the file,
+    /// and may be the only one that gets an error of the file system.
+    pub fn into_duplicate(self) -> Option<OwnedFd> {
+        Arc::into_inner(self.sink?)
     }
 
     /// Removes the stage from the report: the user has not requested it.
@@ -67,7 +78,7 @@ impl AppendedRanges {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Range<u64>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,7 +92,7 @@ pub fn behind(before: u64, written: u64) -> Range<u64> {
 
 /// Reads the position after each write.
 struct PositionInspector {
-    sink: OwnedFd,
+    sink: Arc<OwnedFd>,
     appended: AppendedRanges,
 }
 
@@ -92,7 +103,7 @@ impl Inspect for PositionInspector {
 
     fn inspect(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
-            let position = rustix::fs::tell(self.sink.as_fd()).ok();
+            let position = rustix::fs::tell(&*self.sink).ok();
             self.appended.add(bytes.len() as u64, position);
         }
     }
@@ -104,6 +115,8 @@ impl Inspect for PositionInspector {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     fn range(start: u64, end: u64) -> Range<u64> {
@@ -112,7 +125,8 @@ mod tests {
 
     #[test]
     fn ranges_that_meet_are_one_and_an_unknown_place_is_behind_what_was_there() {
-        let appended = AppendedRanges::new();
+        let file = tempfile::tempfile().unwrap();
+        let appended = AppendedRanges::new(file.as_fd());
         assert_eq!(appended.ranges(0, 7), [range(7, 7)]);
         for (written, position) in [(10, 17), (5, 22), (5, 30)] {
             appended.add(written, Some(position));

@@ -148,11 +148,16 @@ impl Job {
                 Err(describe_sink(problem, to, &opened.sink, &state, outcome))
             }
         };
-        let closed = match close(opened.sink.fd) {
-            // All of it is on the disk.
-            Err(rustix::io::Errno::INTR) if self.sync => Ok(()),
-            closed => closed.map_err(|errno| Problem::closing(to.shown(), errno)),
-        };
+        let duplicate = opened.appended.and_then(AppendedRanges::into_duplicate);
+        let mut closed = Ok(());
+        for fd in duplicate.into_iter().chain([opened.sink.fd]) {
+            let one = match close(fd) {
+                // All of it is on the disk.
+                Err(rustix::io::Errno::INTR) if self.sync => Ok(()),
+                done => done.map_err(|errno| Problem::closing(to.shown(), errno)),
+            };
+            closed = closed.and(one);
+        }
         outcome.messages.extend(match (done, closed) {
             (Ok(()), closed) => closed.err().map(|problem| self.failed_at(problem, to)),
             (Err(problem), _) if again => Some(Message::Repeated(problem)),

@@ -97,7 +97,7 @@ impl Job {
         }
         let seen = self.append && self.staging.verify && seeks(sink.fd.as_fd());
         Ok(Opened {
-            appended: seen.then(AppendedRanges::new),
+            appended: seen.then(|| AppendedRanges::new(sink.fd.as_fd())),
             size: match file {
                 true => {
                     let size = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);

@@ -42,7 +42,7 @@ impl Opened {
         TransferExtras {
             read_once: self.read_once,
             built: self.stages.take(),
-            stage: appended.and_then(|appended| appended.stage(self.sink.fd.as_fd())),
+            stage: appended.and_then(AppendedRanges::stage),
         }
     }
 }

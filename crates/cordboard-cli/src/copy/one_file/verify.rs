@@ -24,6 +24,7 @@ use crate::memory;
 use crate::problem::Action;
 use crate::problem::Problem;
 use crate::signals::{Interrupted, check_stop, retry, stop};
+use crate::sys::close;
 use crate::units::number_of;
 
 /// Bytes of either file that are compared at a time.
@@ -118,7 +119,11 @@ impl Job {
                 }
             }
         }
-        Ok(())
+        match back.close() {
+            // fdatasync(2) has succeeded.
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            closed => closed.map_err(|errno| Problem::closing(to.shown(), errno)),
+        }
     }
 
     /// Hashes ranges, as far as they exist. Calls `seen` with the size of each piece.
@@ -204,6 +209,17 @@ enum Back<'a> {
     Same(BorrowedFd<'a>),
     /// From its start, because it cannot seek.
     Again(OwnedFd),
+}
+
+impl Back<'_> {
+    /// Closes a descriptor of its own. A FUSE server is flushed by each close, and may report
+    /// only by the first that it has no space.
+    fn close(self) -> rustix::io::Result<()> {
+        match self {
+            Back::Same(_) => Ok(()),
+            Back::Again(fd) => close(fd),
+        }
+    }
 }
 
 impl AsFd for Back<'_> {
