@@ -341,4 +341,13 @@ fn a_control_file_of_the_tracer_is_replaced() {
             assert_eq!(text, expected, "{command}");
         }
     }
+    // It is refused before it is opened with `O_TRUNC`.
+    let source = file(&dir, "source", b"4\n");
+    for more in [&[][..], &["-p"]] {
+        let mut copy = cordboard();
+        copy.args(["copy", "--verify"]).args(more);
+        let refused = run(copy.args([&source, &pids]));
+        refused.fails(1, &["is a pseudo file, which cannot be verified"]);
+        assert_eq!(std::fs::read_to_string(&pids).unwrap(), "2\n3\n");
+    }
 }

@@ -68,7 +68,7 @@ impl Job {
         }
         let stages = self.build_stages(from, open_mode)?;
         let sink = self.open_sink(to, &stat, (from, source.as_fd()), open_mode, outcome)?;
-        if self.staging.verify {
+        if self.staging.verify && sink.created {
             can_be_read_back(sink.fd.as_fd(), to)?;
         }
         let mut request = Request {

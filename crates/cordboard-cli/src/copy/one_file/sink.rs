@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use super::lease::{clear_nonblock, open_past_lease};
 use super::mode::{OpenError, OpenMode};
 use super::opened::SinkFile;
+use super::verify::can_be_read_back;
 use crate::copy::attributes::restrict_before_contents;
 use crate::copy::job::Job;
 use crate::copy::outcome::Outcome;
@@ -217,6 +218,9 @@ impl Job {
         }
         if self.append {
             endpoint::check_appendable(&stat, &to.path().to_string_lossy())?;
+        }
+        if self.staging.verify {
+            can_be_read_back(fd.as_fd(), to)?;
         }
         let file = kind(&stat) == FileType::RegularFile;
         if file {

@@ -30,7 +30,7 @@ use crate::units::number_of;
 /// Bytes of either file that are compared at a time.
 const PIECE: usize = 1 << 20;
 
-/// Refuses a sink that cannot be read back, before it is written to.
+/// Refuses a sink that cannot be read back, before it is truncated or written to.
 pub fn can_be_read_back(sink: BorrowedFd<'_>, to: &Place<'_>) -> Result<(), Problem> {
     let stat = retry(|| cordboard::fstat(sink))
         .map_err(|e| Problem::call(to.shown(), Side::Sink, e, Action::Open))?;
