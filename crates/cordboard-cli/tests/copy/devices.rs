@@ -260,7 +260,7 @@ fn a_loop_device_is_not_copied_to_the_file_behind_it_or_back() {
     assert!(read(&image) == contents && read(&other) == contents);
 }
 
-/// With `-p`, the transfer itself does not synchronize the sink.
+/// With `-p`, the transfer itself does not synchronize a small sink.
 #[test]
 fn what_cannot_be_synchronized_is_refused_before_any_byte() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};

@@ -62,8 +62,8 @@ impl Job {
         }
     }
 
-    /// With `-p`, the sink is synchronized after its attributes are set, not by the transfer.
-    /// A sink that cannot be synchronized is refused before any byte.
+    /// With `-p`, the sink is synchronized after its attributes are set, and only a large one by
+    /// the transfer too. A sink that cannot be synchronized is refused before any byte.
     pub fn refuse_sync(
         &self,
         opened: &Opened,

@@ -24,6 +24,11 @@ use crate::problem::{Action, Problem};
 use crate::request;
 use crate::signals::retry;
 
+/// The size from which a sink whose attributes are set after the transfer is also synchronized
+/// by the transfer itself. The sync at the end writes the attributes only then, and the transfer
+/// may use direct I/O, or start the writeback while it runs.
+const SYNCED_TWICE: u64 = 16 << 20;
+
 impl Job {
     /// Opens both sides.
     pub fn open(
@@ -71,8 +76,18 @@ impl Job {
         if self.staging.verify && sink.created {
             can_be_read_back(sink.fd.as_fd(), to)?;
         }
+        let size = match file {
+            true => {
+                let size = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
+                let offset = self.request.source_offset.unwrap_or(0);
+                let there = size.map(|size| size.saturating_sub(offset));
+                request::at_most(there, &self.request)
+            }
+            false => request::total(source.as_fd(), &self.request),
+        };
+        let gains = size.map_or(!file, |bytes| bytes >= SYNCED_TWICE);
         let mut request = Request {
-            sync: self.sync && !self.preserve,
+            sync: self.sync && (gains || !self.preserve),
             source_unshared: true,
             sink_unshared: true,
             ..self.request.clone()
@@ -98,15 +113,7 @@ impl Job {
         let seen = self.append && self.staging.verify && seeks(sink.fd.as_fd());
         Ok(Opened {
             appended: seen.then(|| AppendedRanges::new(sink.fd.as_fd())),
-            size: match file {
-                true => {
-                    let size = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
-                    let offset = request.source_offset.unwrap_or(0);
-                    let there = size.map(|size| size.saturating_sub(offset));
-                    request::at_most(there, &request)
-                }
-                false => request::total(source.as_fd(), &request),
-            },
+            size,
             read_once: self.extras(source.as_fd()).read_once,
             stages,
             source,
@@ -156,6 +163,33 @@ mod tests {
     use super::*;
     use crate::flags::Stages;
     use crate::stages::Staging;
+
+    /// Direct I/O and writeback during a transfer need a transfer that syncs.
+    #[test]
+    fn with_p_the_transfer_of_a_large_file_syncs_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| dir.path().join(name));
+        for (length, sync, preserve, expected) in [
+            (0, true, false, true),
+            (0, true, true, false),
+            (SYNCED_TWICE - 1, true, false, true),
+            (SYNCED_TWICE - 1, true, true, false),
+            (SYNCED_TWICE, true, true, true),
+            (SYNCED_TWICE, false, true, false),
+        ] {
+            let file = std::fs::File::create(&from).unwrap();
+            file.set_len(length).unwrap();
+            let job = Job {
+                sync,
+                preserve,
+                ..Job::plain(Box::leak(Box::new(Control::new().unwrap())))
+            };
+            let places = (&Place::top(&from), &Place::top(&to));
+            let opened = job.open(places, true, OpenMode::Exclusive, &mut Outcome::default());
+            let case = format!("{length} {sync} {preserve}");
+            assert_eq!(opened.unwrap().request.sync, expected, "{case}");
+        }
+    }
 
     /// Other files may have the memory: the file is tried again with nothing else under way.
     #[test]
