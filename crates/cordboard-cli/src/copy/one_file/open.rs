@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use cordboard::{DataPath, Request, Side, Stage, Switches};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use super::appended::AppendedRanges;
 use super::lease::{clear_nonblock, open_past_lease};
@@ -49,8 +49,23 @@ impl Job {
         if !follow || self.recursive {
             flags |= OFlags::NOFOLLOW;
         }
+        let device = match follow && !self.recursive {
+            true => character_device(from),
+            false => None,
+        };
+        if let Some(stat) = &device {
+            self.accepts(&from.path(), stat)?;
+            if open_mode == OpenMode::Concurrent {
+                return Err(OpenError::Postponed);
+            }
+            flags -= OFlags::NONBLOCK;
+        }
         let open = || rustix::fs::openat(from.directory, from.name, flags, Mode::empty());
-        let mut source = match self.spares.retry_without_spares(|| retry(open)) {
+        let opened = match device {
+            Some(_) => interruptible(open)?,
+            None => self.spares.retry_without_spares(|| retry(open)),
+        };
+        let mut source = match opened {
             // Another process holds a lease on it.
             Err(rustix::io::Errno::AGAIN) if open_mode == OpenMode::Concurrent => {
                 return Err(OpenError::Postponed);
@@ -141,6 +156,15 @@ impl Job {
     }
 }
 
+/// Returns the status of a character device. It is opened without `O_NONBLOCK`: with the flag,
+/// the open of a tape drive does not wait until the drive is ready (`check_tape`,
+/// drivers/scsi/st.c), and a read of a device that cannot be polled returns `EAGAIN`. A second
+/// open would be refused (`st_open`: `EBUSY`), and the close of the first can move the tape.
+fn character_device(at: &Place<'_>) -> Option<Stat> {
+    let stat = retry(|| rustix::fs::statat(at.directory, at.name, AtFlags::empty())).ok()?;
+    (kind(&stat) == FileType::CharacterDevice).then_some(stat)
+}
+
 /// Opens a block device again without `O_NONBLOCK`. With that flag, a device
 /// without a medium opens too, and is empty (`BLK_OPEN_NDELAY`, block/bdev.c).
 fn reopen_blocking(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<OwnedFd, Problem> {
@@ -163,6 +187,22 @@ mod tests {
     use super::*;
     use crate::flags::Stages;
     use crate::stages::Staging;
+
+    #[test]
+    fn a_character_device_is_opened_without_nonblock_and_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("to");
+        let job = Job::plain(Box::leak(Box::new(Control::new().unwrap())));
+        let places = (&Place::top("/dev/null".as_ref()), &Place::top(&to));
+        let open = |open_mode| job.open(places, true, open_mode, &mut Outcome::default());
+        assert!(matches!(
+            open(OpenMode::Concurrent),
+            Err(OpenError::Postponed)
+        ));
+        let opened = open(OpenMode::Exclusive).unwrap();
+        let flags = rustix::fs::fcntl_getfl(&opened.source).unwrap();
+        assert!(!flags.contains(OFlags::NONBLOCK), "{flags:?}");
+    }
 
     /// Direct I/O and writeback during a transfer need a transfer that syncs.
     #[test]
