@@ -98,7 +98,7 @@ fn one_line_and_one_report_each() {
             "EIO",
         ),
         (
-            &["splice", there, "/proc/version"],
+            &["splice", there, "/proc/self/mem"],
             1,
             &[
                 "(EIO) at the sink, after 0 bytes",
