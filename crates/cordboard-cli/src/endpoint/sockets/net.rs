@@ -62,22 +62,39 @@ fn addresses_of(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Pr
     })
 }
 
-/// Tries the addresses in turn. Returns the first that works, or the last
-/// error.
+/// Tries the addresses in turn. Returns the first that works, or the last error of those that are
+/// the most specific. `EADDRINUSE` ends the search of an address to listen at: peers try the
+/// addresses in the same order, and would reach the other listener.
 fn first<T>(
     host: &Host,
     operand: Operand<'_>,
     action: Action,
     mut attempt: impl FnMut(SocketAddr) -> Result<Result<T, Errno>, Problem>,
 ) -> Result<T, Problem> {
-    let mut last = Errno::ADDRNOTAVAIL;
+    let mut found = Errno::ADDRNOTAVAIL;
     for address in resolve(host, operand)? {
         match attempt(address)? {
             Ok(done) => return Ok(done),
-            Err(errno) => last = errno,
+            Err(errno) if specificity(errno) >= specificity(found) => found = errno,
+            Err(_) => {}
+        }
+        if action == Action::Listen && found == Errno::ADDRINUSE {
+            break;
         }
     }
-    Err(operand.problem(last, action))
+    Err(operand.problem(found, action))
+}
+
+/// Ranks the errors of several addresses. `getaddrinfo(3)` returns addresses of IPv6 also to a
+/// host without it, behind those that can be used (RFC 6724, rule 1).
+fn specificity(errno: Errno) -> u8 {
+    match errno {
+        Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => 0,
+        Errno::NETUNREACH => 1,
+        // Also of a host on a network that can be reached.
+        Errno::HOSTUNREACH => 2,
+        _ => 3,
+    }
 }
 
 /// Returns the address that stands for all: that of IPv6, which includes IPv4, or that of IPv4 on
@@ -206,7 +223,90 @@ fn sender(socket: &OwnedFd) -> Result<Option<SocketAddrAny>, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::sync::OnceLock;
+
+    use cordboard::Side;
+
     use super::*;
+
+    const OPERAND: Operand<'_> = Operand {
+        shown: "tcp:host:1",
+        side: Side::Sink,
+    };
+
+    fn host_with(addresses: &[SocketAddr]) -> Host {
+        Host {
+            host: "host".to_owned(),
+            port: 1,
+            addresses: OnceLock::from(addresses.to_vec()),
+        }
+    }
+
+    /// Returns the errno of a search in which the addresses have these errors in turn, and the
+    /// number of attempts.
+    fn searched(action: Action, errors: &[Errno]) -> (Option<cordboard::Errno>, usize) {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let host = host_with(&vec![address; errors.len()]);
+        let mut attempts = 0;
+        let done = first::<()>(&host, OPERAND, action, |_| {
+            attempts += 1;
+            Ok(Err(errors[attempts - 1]))
+        });
+        (done.unwrap_err().errno, attempts)
+    }
+
+    #[test]
+    fn the_error_is_that_of_the_address_that_can_be_reached() {
+        use Errno as E;
+        for (errors, expected) in [
+            (&[E::CONNREFUSED, E::ADDRNOTAVAIL][..], E::CONNREFUSED),
+            (&[E::CONNREFUSED, E::AFNOSUPPORT], E::CONNREFUSED),
+            (&[E::TIMEDOUT, E::NETUNREACH], E::TIMEDOUT),
+            (&[E::HOSTUNREACH, E::NETUNREACH], E::HOSTUNREACH),
+            (&[E::NETUNREACH, E::CONNREFUSED], E::CONNREFUSED),
+            (&[E::CONNREFUSED, E::TIMEDOUT], E::TIMEDOUT),
+            (&[E::ADDRINUSE, E::CONNREFUSED], E::CONNREFUSED),
+            (&[E::AFNOSUPPORT], E::AFNOSUPPORT),
+        ] {
+            let found = searched(Action::Connect, errors);
+            assert_eq!(found, (Some(expected.into()), errors.len()), "{errors:?}");
+        }
+        assert_eq!(searched(Action::Connect, &[]).1, 0);
+    }
+
+    #[test]
+    fn an_address_in_use_ends_the_search() {
+        use Errno as E;
+        for (errors, attempts) in [
+            (&[E::ADDRINUSE, E::ADDRNOTAVAIL][..], 1),
+            (&[E::ADDRNOTAVAIL, E::ADDRINUSE, E::ACCESS], 2),
+        ] {
+            let found = searched(Action::Listen, errors);
+            assert_eq!(found, (Some(E::ADDRINUSE.into()), attempts));
+        }
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let free = "127.0.0.1:0".parse().unwrap();
+        let host = host_with(&[taken.local_addr().unwrap(), free]);
+        let errno = listen(&host, 1, OPERAND).unwrap_err().errno;
+        assert_eq!(errno, Some(cordboard::Errno::EADDRINUSE));
+    }
+
+    /// Its address of IPv4 is bound, and not listened at.
+    #[test]
+    fn a_refused_connection_is_reported_without_ipv6() {
+        let ipv4 = socket("127.0.0.1:0".parse().unwrap(), SocketType::STREAM).unwrap();
+        rustix::net::bind(&ipv4, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+        let bound = rustix::net::getsockname(&ipv4).unwrap();
+        let bound = SocketAddr::try_from(bound).unwrap();
+        let host = host_with(&[bound, (Ipv6Addr::LOCALHOST, bound.port()).into()]);
+        let family = u32::from(AddressFamily::INET6.as_raw());
+        let failed = testkit::refuse::apart(|| {
+            testkit::refuse::refuse_where(libc::SYS_socket, 0, family, libc::EAFNOSUPPORT);
+            connect(&host, SocketType::STREAM, OPERAND).unwrap_err()
+        });
+        assert_eq!(failed.errno, Some(cordboard::Errno::ECONNREFUSED));
+    }
 
     #[test]
     fn every_address_is_one_of_ipv4_without_ipv6() {
