@@ -4,6 +4,7 @@ use std::io;
 
 use super::budget::Share;
 use super::errors;
+use super::pattern::Pattern;
 use super::root::{About, Place, Root};
 use super::time::{Utc, now};
 
@@ -90,13 +91,12 @@ pub fn listing(
         }
         Err(error) => {
             let (folder, last) = split(path);
-            let pattern = pattern(last).filter(|_| kind != Kind::Machine);
+            let pattern = Pattern::new(last).filter(|_| kind != Kind::Machine);
             let Some(pattern) = pattern else {
                 return Err(error);
             };
             root.list(&here.join(folder), |name, about| {
-                let matches = pattern.matches_with(&String::from_utf8_lossy(name), OPTIONS);
-                match matches {
+                match pattern.matches(name) {
                     true => lines.add(folder, name, about),
                     false => Ok(()),
                 }
@@ -107,20 +107,6 @@ pub fn listing(
         }
     }
     Ok(lines.text())
-}
-
-/// As in a shell: a pattern does not match hidden files, unless it begins with a dot.
-const OPTIONS: glob::MatchOptions = glob::MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: true,
-};
-
-/// Returns the pattern of a name with `*`, `?` or `[`, which clients send for several files.
-fn pattern(name: &[u8]) -> Option<glob::Pattern> {
-    let has_special = name.iter().any(|byte| b"*?[".contains(byte));
-    let text = has_special.then(|| String::from_utf8_lossy(name))?;
-    glob::Pattern::new(&text).ok()
 }
 
 /// Splits a path before its last component.

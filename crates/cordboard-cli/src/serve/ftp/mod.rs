@@ -19,6 +19,7 @@ mod log;
 mod login;
 mod mover;
 mod passwords;
+mod pattern;
 mod prepare;
 mod progress;
 mod random;
