@@ -36,6 +36,7 @@ mod run;
 mod serve;
 mod session;
 mod signals;
+mod socket_calls;
 mod splice;
 mod stages;
 mod steering;

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use cordboard::cue::{Done, Record, Status};
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::net::{SocketFlags, accept, accept_with, getsockname};
+use rustix::net::{SocketFlags, getsockname};
 
 use super::client::{Client, Steered};
 use crate::polling::{is_of_one_connection, poll_or_rest};
-use crate::{sys, user};
+use crate::{socket_calls, sys, user};
 
 /// The maximum number of connections. A further one is closed at once.
 const MOST: usize = 16;
@@ -53,8 +52,8 @@ impl Clients {
     /// Accepts a connection of the same user, or of root. Does not block if the listener is
     /// non-blocking.
     pub fn accept(&mut self, listener: &OwnedFd) {
-        match next_of(listener) {
-            Ok(socket) if may_steer(&socket) && self.all.len() < MOST => {
+        match socket_calls::accept(listener, SocketFlags::CLOEXEC) {
+            Ok((socket, _)) if may_steer(&socket) && self.all.len() < MOST => {
                 self.all.push(Client::new(socket));
             }
             Ok(_) => {}
@@ -102,18 +101,6 @@ impl Clients {
             client.put(record);
             client.send();
         }
-    }
-}
-
-/// Accepts a connection. A filter may know only the older call.
-fn next_of(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
-    match accept_with(listener, SocketFlags::CLOEXEC) {
-        Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => {
-            let socket = accept(listener)?;
-            let _ = fcntl_setfd(&socket, FdFlags::CLOEXEC);
-            Ok(socket)
-        }
-        done => done,
     }
 }
 

@@ -219,6 +219,21 @@ fn without_a_pipe_the_server_does_not_start() {
 }
 
 #[test]
+fn clients_are_accepted_by_an_older_call() {
+    if ACCEPT.len() < 2 {
+        return testkit::skip::report("an older call", "this architecture has none");
+    }
+    for errno in [libc::EPERM, libc::EACCES, libc::ENOSYS] {
+        let server = apart(|| {
+            refuse(&[libc::SYS_accept4], errno);
+            Server::start(&[])
+        });
+        server.write("f", b"f");
+        assert_eq!(server.anonymous().fetch("RETR f"), b"f", "{errno}");
+    }
+}
+
+#[test]
 fn an_idle_client_is_disconnected() {
     let server = Server::start(&["--idle", "0.2"]);
     let mut client = server.anonymous();

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
 
-use testkit::refuse::{FACCESSAT2, OPEN, POLL, PPOLL, refuse, refuse_where};
+use testkit::refuse::{ACCEPT, FACCESSAT2, OPEN, POLL, PPOLL, refuse, refuse_where};
 
 use super::common::*;
 use super::{address, start};
@@ -20,6 +20,23 @@ fn a_connection_is_waited_for_by_an_older_call() {
     for errno in ERRNOS {
         let mut child = apart(|| {
             refuse(PPOLL, errno);
+            start(&["tcp-listen:127.0.0.1:0", "-"])
+        });
+        let mut stream = TcpStream::connect(address(&mut child)).unwrap();
+        stream.write_all(b"stream").unwrap();
+        drop(stream);
+        assert_eq!(end(child).ok().stdout(), b"stream", "{errno}");
+    }
+}
+
+#[test]
+fn a_connection_is_accepted_by_an_older_call() {
+    if ACCEPT.len() < 2 {
+        return testkit::skip::report("an older call", "this architecture has none");
+    }
+    for errno in ERRNOS {
+        let mut child = apart(|| {
+            refuse(&[libc::SYS_accept4], errno);
             start(&["tcp-listen:127.0.0.1:0", "-"])
         });
         let mut stream = TcpStream::connect(address(&mut child)).unwrap();

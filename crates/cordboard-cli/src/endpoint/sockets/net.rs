@@ -14,6 +14,7 @@ use crate::interruptible::wait;
 use crate::output::print_line;
 use crate::problem::{Action, Problem};
 use crate::signals::uninterruptible;
+use crate::socket_calls;
 
 /// Returns the addresses of a host, which are looked up once.
 pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Problem> {
@@ -174,8 +175,8 @@ pub fn listen(host: &Host, backlog: i32, operand: Operand<'_>) -> Result<OwnedFd
 /// Accepts a connection. `None`: there is none.
 pub fn try_accept(listener: &OwnedFd, operand: Operand<'_>) -> Result<Option<OwnedFd>, Problem> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    match rustix::net::accept_with(listener, flags) {
-        Ok(socket) => Ok(Some(socket)),
+    match socket_calls::accept(listener, flags) {
+        Ok((socket, _)) => Ok(Some(socket)),
         // The connection was closed before it was accepted.
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
         Err(errno) => Err(operand.problem(errno, Action::Listen)),

@@ -9,8 +9,9 @@ use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::budget::Share;
-use super::random;
 use super::waiting::Waited;
+use super::{next_of, random};
+use crate::polling::is_of_one_connection;
 use crate::sys;
 
 /// The longest wait for a connection from the client or to the client.
@@ -240,14 +241,13 @@ fn accept(
 ) -> Result<TcpStream, NoConnection> {
     for _ in 0..MOST_FOREIGN {
         ready(listener.as_fd(), PollFlags::IN, wait)?;
-        match listener.accept() {
+        match next_of(listener) {
             Ok((socket, peer)) if peer.ip().to_canonical() == client.to_canonical() => {
                 return Ok(socket);
             }
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(NoConnection::Failed(error)),
+            Err(errno) if is_of_one_connection(errno) => {}
+            Err(errno) => return Err(NoConnection::Failed(errno.into())),
         }
     }
     let error = io::Error::other("Other hosts connect to the passive port");

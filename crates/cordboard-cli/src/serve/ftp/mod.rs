@@ -41,13 +41,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
 
 use crate::flags::Ftp;
 use crate::output::errno_of;
-use crate::polling::{self, poll_or_rest};
+use crate::polling::{is_of_one_connection, poll_or_rest};
 use crate::problem::Problem;
 use crate::registry::{Directory, Places};
-use crate::{print, request, signals, sys, units};
+use crate::{print, request, signals, socket_calls, sys, units};
 use server::{Clients, Server};
 
 /// The time that cancelled transfers have to end.
@@ -194,19 +196,20 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
         let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
         // The handler of a signal to stop interrupts the call again and again, until the
         // loop sees the signal.
-        if poll_or_rest(&mut fds, None) == Err(rustix::io::Errno::INTR) {
+        if poll_or_rest(&mut fds, None) == Err(Errno::INTR) {
             continue;
         }
-        match listener.accept() {
+        match next_of(listener) {
             Ok((socket, peer)) => {
                 is_short = false;
                 admit(server, socket, peer);
             }
             // Of this connection only.
-            Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => {
+            Err(errno) if is_of_one_connection(errno) => {}
+            Err(errno) => {
                 // Logged once, because the next attempt follows soon.
                 if !std::mem::replace(&mut is_short, true) {
+                    let error = std::io::Error::from(errno);
                     let text = format!("no client can be accepted: {error}");
                     server.log.line(&text);
                 }
@@ -214,6 +217,13 @@ fn accept(server: &Arc<Server>, listener: &TcpListener) {
             }
         }
     }
+}
+
+/// Accepts a connection, and returns it with the address of its peer.
+fn next_of(listener: &TcpListener) -> Result<(TcpStream, SocketAddr), Errno> {
+    let (socket, peer) = socket_calls::accept(listener, SocketFlags::CLOEXEC)?;
+    let peer = peer.ok_or(Errno::CONNABORTED)?;
+    Ok((socket.into(), peer.try_into()?))
 }
 
 /// Sleeps until this time, or until a signal to stop arrives. The sessions are not waited
@@ -227,10 +237,6 @@ fn rest_until(until: Instant) {
         // A signal interrupts the call.
         let _ = poll_or_rest(&mut [], Some(left));
     }
-}
-
-fn is_of_one_connection(error: &std::io::Error) -> bool {
-    polling::is_of_one_connection(rustix::io::Errno::from_raw_os_error(errno_of(error).raw()))
 }
 
 /// Starts the session of a client, unless there are too many.
