@@ -1,9 +1,13 @@
 //! Calls on sockets, each with the call that takes its place if a filter knows only that one.
 
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
-use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom, acceptfrom_with};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketFlags, acceptfrom,
+    acceptfrom_with, recvmsg, sendmsg,
+};
 
 /// Accepts a connection, and returns it with the address of its peer. `flags`: of
 /// `SOCK_NONBLOCK` and `SOCK_CLOEXEC`.
@@ -26,6 +30,49 @@ pub fn accept(
     Ok((socket, peer))
 }
 
+/// `recvfrom(2)`, or `recvmsg(2)`. Discards ancillary data.
+pub fn recv(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Option<SocketAddrAny>), Errno> {
+    let look = flags | RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recvfrom(&socket, &mut *bytes, flags) {
+        // A pending error of the connection (`icmpv6_err_convert`, net/ipv6/icmp.c) is reported
+        // once.
+        Err(Errno::ACCESS)
+            if rustix::net::recv(&socket, &mut [0; 0], look) != Err(Errno::ACCESS) =>
+        {
+            Err(Errno::ACCESS)
+        }
+        Err(errno) if is_refusal(errno) => {
+            let (mut parts, mut none) = ([IoSliceMut::new(bytes)], Default::default());
+            let done = recvmsg(&socket, &mut parts, &mut none, flags)?;
+            Ok((done.bytes, done.address))
+        }
+        done => done.map(|(_, received, peer)| (received, peer)),
+    }
+}
+
+/// `sendto(2)`, or `sendmsg(2)`.
+pub fn send(socket: impl AsFd, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
+    let mut done = rustix::net::send(&socket, bytes, flags);
+    if done == Err(Errno::ACCESS) {
+        // As in `recv`. After the pending error, the connection has ended.
+        done = match rustix::net::send(&socket, bytes, flags) {
+            Err(Errno::PIPE) => return Err(Errno::ACCESS),
+            done => done,
+        };
+    }
+    match done {
+        Err(errno) if is_refusal(errno) => {
+            let mut none = SendAncillaryBuffer::default();
+            sendmsg(&socket, &[IoSlice::new(bytes)], &mut none, flags)
+        }
+        done => done,
+    }
+}
+
 /// Returns whether a filter or a security module returns this errno for a call, or a kernel that
 /// lacks it.
 fn is_refusal(errno: Errno) -> bool {
@@ -35,6 +82,7 @@ fn is_refusal(errno: Errno) -> bool {
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
 
     use rustix::fs::{OFlags, fcntl_getfl};
     use rustix::io::fcntl_getfd;
@@ -65,5 +113,26 @@ mod tests {
                 assert_eq!(is_nonblocking, !nonblocking.is_empty());
             }
         }
+    }
+
+    #[test]
+    fn bytes_are_moved_by_another_call() {
+        let (one, other) = UnixStream::pair().unwrap();
+        for errno in REFUSALS {
+            apart(|| {
+                refuse(&[libc::SYS_recvfrom, libc::SYS_sendto], errno);
+                assert_eq!(send(&one, b"abc", SendFlags::NOSIGNAL), Ok(3));
+                let mut bytes = [0; 8];
+                let (received, _) = recv(&other, &mut bytes, RecvFlags::DONTWAIT).unwrap();
+                assert_eq!(&bytes[..received], b"abc");
+                let none = recv(&other, &mut bytes, RecvFlags::DONTWAIT);
+                assert_eq!(none.err(), Some(Errno::AGAIN));
+            });
+        }
+        drop(one);
+        let end = recv(&other, &mut [0; 8], RecvFlags::DONTWAIT);
+        assert_eq!(end.unwrap().0, 0);
+        let sent = send(&other, b"abc", SendFlags::NOSIGNAL);
+        assert_eq!(sent, Err(Errno::PIPE));
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use cordboard::Errno;
 use cordboard::cue::{Command, Commands, Limit, Record, Status};
 use rustix::event::PollFlags;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags};
 
-use crate::sys;
+use crate::{socket_calls, sys};
 
 /// The number of bytes of waiting records from which no further command is carried out.
 const ENOUGH: usize = 1024;
@@ -123,10 +123,10 @@ impl Client {
     fn receive(&mut self) -> bool {
         let mut bytes = [0; 512];
         let room = self.commands.room().min(bytes.len());
-        match recv(&*self.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
-            Ok((_, n @ 1..)) => self.commands.push(&bytes[..n]) > 0,
+        match socket_calls::recv(&*self.socket, &mut bytes[..room], RecvFlags::DONTWAIT) {
+            Ok((n @ 1.., _)) => self.commands.push(&bytes[..n]) > 0,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
-            Ok((_, 0)) => {
+            Ok((0, _)) => {
                 self.has_ended = true;
                 false
             }
@@ -195,7 +195,7 @@ impl Client {
     pub fn send(&mut self) {
         while !self.output.is_empty() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match send(&*self.socket, &self.output, flags) {
+            match socket_calls::send(&*self.socket, &self.output, flags) {
                 Ok(sent) => drop(self.output.drain(..sent)),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => return,
@@ -321,6 +321,21 @@ mod tests {
         assert!(client.is_closed);
     }
 
+    /// A filter may know only the calls for messages.
+    #[test]
+    fn commands_and_records_are_moved_by_other_calls() {
+        let (mut peer, mut client) = with(&[Command::Status, Command::Pause]);
+        peer.set_nonblocking(true).unwrap();
+        testkit::refuse::apart(|| {
+            let slow = Slow::default();
+            slow.asked.set(true);
+            testkit::refuse::refuse(&[libc::SYS_recvfrom, libc::SYS_sendto], libc::EPERM);
+            client.advance(&slow);
+            assert!(slow.paused.get() && !client.is_closed);
+        });
+        assert!(peer.read(&mut [0; 256]).unwrap() > 0);
+    }
+
     /// Otherwise the peer would wait for an answer.
     #[test]
     fn a_peer_that_cannot_be_answered_is_removed() {
@@ -329,7 +344,7 @@ mod tests {
         slow.asked.set(true);
         client.put(&Record::Started(1));
         testkit::refuse::apart(move || {
-            testkit::refuse::refuse(&[libc::SYS_sendto], libc::EPERM);
+            testkit::refuse::refuse(&[libc::SYS_sendto, libc::SYS_sendmsg], libc::EPERM);
             client.advance(&slow);
             assert!(client.is_closed);
         });

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::Errno;
 use cordboard::cue::{Command, Done, Record, Records, Status};
-use rustix::net::{RecvFlags, SendFlags, getpeername, recv, send};
+use rustix::net::{RecvFlags, SendFlags, getpeername};
 
 use crate::endpoint;
-use crate::{sys, user};
+use crate::{socket_calls, sys, user};
 
 /// The number of bytes of waiting commands from which no further command is sent, because the
 /// peer does not read.
@@ -83,7 +83,7 @@ impl Peer {
     fn flush(&mut self) {
         while !self.output.is_empty() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match send(&self.socket, &self.output, flags) {
+            match socket_calls::send(&self.socket, &self.output, flags) {
                 Ok(sent) => drop(self.output.drain(..sent)),
                 Err(rustix::io::Errno::INTR) => {}
                 // The next read returns the error as well.
@@ -98,8 +98,8 @@ impl Peer {
         let mut events = Vec::new();
         for _ in 0..READS {
             let mut bytes = [0; 1024];
-            let closed = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok((_, n @ 1..)) => {
+            let closed = match socket_calls::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((n @ 1.., _)) => {
                     self.records.push(&bytes[..n]);
                     false
                 }

@@ -233,6 +233,18 @@ fn clients_are_accepted_by_an_older_call() {
     }
 }
 
+/// A filter may know only the calls for messages.
+#[test]
+fn a_session_needs_neither_recvfrom_nor_sendto() {
+    let server = apart(|| {
+        refuse(&[libc::SYS_recvfrom, libc::SYS_sendto], libc::EPERM);
+        Server::start(&[])
+    });
+    let data = bytes(3 << 20);
+    server.write("f", &data);
+    assert!(server.anonymous().fetch("RETR f") == data);
+}
+
 #[test]
 fn an_idle_client_is_disconnected() {
     let server = Server::start(&["--idle", "0.2"]);

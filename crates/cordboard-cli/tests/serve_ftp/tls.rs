@@ -8,11 +8,12 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use testkit::refuse::refuse;
 
 use super::aborts::is_reset;
 use super::bounds::{free_descriptors, limit_descriptors};
 use super::client::Client;
-use super::common::{TempDir, bytes, call, dir};
+use super::common::{TempDir, apart, bytes, call, dir};
 use super::server::{PASSWORD, Server};
 
 /// A certificate for this machine, signed by itself.
@@ -73,7 +74,22 @@ impl Certificate {
 fn files_are_read_and_written_encrypted() {
     let certificate = Certificate::new();
     let server = certificate.server(&["--require-tls"]);
-    let mut client = certificate.ann(&server);
+    read_and_write(&certificate, &server);
+}
+
+/// A filter may know only the calls for messages.
+#[test]
+fn encryption_needs_neither_recvfrom_nor_sendto() {
+    let certificate = Certificate::new();
+    let server = apart(|| {
+        refuse(&[libc::SYS_recvfrom, libc::SYS_sendto], libc::EPERM);
+        certificate.server(&["--require-tls"])
+    });
+    read_and_write(&certificate, &server);
+}
+
+fn read_and_write(certificate: &Certificate, server: &Server) {
+    let mut client = certificate.ann(server);
     for data in [bytes(1_000_000), Vec::new()] {
         server.write("data", &data);
         let mut stream = certificate.data(&mut client);

@@ -1,6 +1,5 @@
 //! TCP and UDP endpoints. Every socket opened here is non-blocking.
 
-use std::io::IoSliceMut;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 
@@ -209,17 +208,9 @@ pub fn connect_to_sender(socket: &OwnedFd, operand: Operand<'_>) -> Result<bool,
     }
 }
 
-/// Takes the next datagram, and returns its sender. Uses `recvmsg(2)` if a
-/// filter refuses `recvfrom(2)`.
+/// Takes the next datagram, and returns its sender.
 fn sender(socket: &OwnedFd) -> Result<Option<SocketAddrAny>, Errno> {
-    let (mut one, flags) = ([0u8; 1], RecvFlags::DONTWAIT);
-    match rustix::net::recvfrom(socket, &mut one, flags) {
-        Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
-            let (mut parts, mut none) = ([IoSliceMut::new(&mut one)], Default::default());
-            Ok(rustix::net::recvmsg(socket, &mut parts, &mut none, flags)?.address)
-        }
-        done => Ok(done?.2),
-    }
+    Ok(socket_calls::recv(socket, &mut [0], RecvFlags::DONTWAIT)?.1)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendFlags};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::sys;
+use crate::{socket_calls, sys};
 
 /// The longest line, without its end.
 const LONGEST: usize = 4096;
@@ -44,7 +44,7 @@ struct NoWait {
 
 impl Read for NoWait {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        Ok(recv(&self.socket, bytes, RecvFlags::DONTWAIT)?.1)
+        Ok(socket_calls::recv(&self.socket, bytes, RecvFlags::DONTWAIT)?.0)
     }
 }
 
@@ -66,7 +66,8 @@ impl Write for Timed<'_> {
         if self.1.is_some_and(|until| Instant::now() >= until) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.0.write(&bytes[..bytes.len().min(PIECE)])
+        let piece = &bytes[..bytes.len().min(PIECE)];
+        Ok(socket_calls::send(self.0, piece, SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -222,7 +223,10 @@ impl Lines {
         let mut bytes = vec![0; READ];
         loop {
             let done = match &mut self.stream {
-                Stream::Plain(socket) => socket.read(&mut bytes),
+                Stream::Plain(socket) => {
+                    let done = socket_calls::recv(socket, &mut bytes, RecvFlags::empty());
+                    done.map(|(received, _)| received).map_err(io::Error::from)
+                }
                 Stream::Tls(stream) => stream.read(&mut bytes),
                 Stream::Changing => Ok(0),
             };

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{SendFlags, SocketFlags};
 
 use crate::flags::Ftp;
 use crate::output::errno_of;
@@ -266,10 +266,9 @@ fn admit(server: &Arc<Server>, socket: TcpStream, peer: SocketAddr) {
 }
 
 fn refuse(socket: &TcpStream, why: &str) {
-    use std::io::Write as _;
-    let mut socket = socket;
     let _ = socket.set_write_timeout(Some(Duration::from_secs(1)));
-    let _ = socket.write_all(format!("421 {why}\r\n").as_bytes());
+    let text = format!("421 {why}\r\n");
+    let _ = socket_calls::send(socket, text.as_bytes(), SendFlags::NOSIGNAL);
 }
 
 /// Ends the sessions. Running transfers may complete within the time of grace.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use cordboard::cue::{Command, Record, Records};
 use cordboard::{Control, Cue, Errno, Request, Running, Schedule, Stage, Transfer};
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::net::{RecvFlags, Shutdown, shutdown};
 
 use crate::output::errno_of;
+use crate::socket_calls;
 use crate::steering::control;
 
 /// The number of requests of the status that follow each other at once, and the pause before each
@@ -166,8 +167,8 @@ pub enum Received {
 
 pub fn receive(cue: &Cue, records: &mut Records, flags: RecvFlags) -> Received {
     let mut bytes = [0; 1024];
-    match recv(cue, &mut bytes, flags) {
-        Ok((_, n @ 1..)) => {
+    match socket_calls::recv(cue, &mut bytes, flags) {
+        Ok((n @ 1.., _)) => {
             records.push(&bytes[..n]);
             Received::Bytes
         }

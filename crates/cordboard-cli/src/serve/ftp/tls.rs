@@ -15,14 +15,14 @@ use std::thread::JoinHandle;
 
 use cordboard::poll_for;
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{Error, ServerConfig, ServerConnection, StreamOwned, SupportedCipherSuite};
 
 use super::mover::Truncate;
 use super::waiting::Waited;
-use crate::sys;
+use crate::{socket_calls, sys};
 
 /// Bytes that are encrypted at a time.
 const BLOCK: usize = 64 << 10;
@@ -135,8 +135,8 @@ impl Connection {
 impl Read for Connection {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
-            match recv(&self.socket, &mut *bytes, RecvFlags::DONTWAIT) {
-                Ok((_, n)) => {
+            match socket_calls::recv(&self.socket, bytes, RecvFlags::DONTWAIT) {
+                Ok((n, _)) => {
                     self.received.fetch_add(n as u64, Ordering::Relaxed);
                     return Ok(n);
                 }
@@ -150,11 +150,8 @@ impl Read for Connection {
 impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
-            match send(
-                &self.socket,
-                bytes,
-                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-            ) {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match socket_calls::send(&self.socket, bytes, flags) {
                 Ok(n) => return Ok(n),
                 Err(rustix::io::Errno::AGAIN) => self.wait(PollFlags::OUT)?,
                 Err(errno) => return Err(errno.into()),
@@ -250,22 +247,22 @@ impl Pump {
 
 fn encrypt(
     mut stream: StreamOwned<ServerConnection, Connection>,
-    mut from: &UnixStream,
+    from: &UnixStream,
     complete: &AtomicBool,
 ) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
     shake_hands(&mut stream)?;
     let mut records = most_records(&stream.conn);
     loop {
-        match from.read(&mut block) {
+        match rustix::io::read(from, &mut block) {
             Ok(0) => break,
             Ok(n) => {
                 let left = records.checked_sub(n.div_ceil(RECORD) as u64);
                 records = left.ok_or(rustix::io::Errno::FBIG)?;
                 stream.write_all(&block[..n])?;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
     if complete.load(Ordering::Acquire) {
@@ -296,7 +293,7 @@ fn shake_hands(stream: &mut StreamOwned<ServerConnection, Connection>) -> io::Re
 
 fn decrypt(
     mut stream: StreamOwned<ServerConnection, Connection>,
-    mut to: &UnixStream,
+    to: &UnixStream,
     replaced: Option<Replaced>,
 ) -> io::Result<()> {
     shake_hands(&mut stream)?;
@@ -310,11 +307,22 @@ fn decrypt(
                 let _ = stream.flush();
                 return Ok(());
             }
-            Ok(n) => to.write_all(&block[..n])?,
+            Ok(n) => send_all(to, &block[..n])?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+}
+
+fn send_all(to: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match socket_calls::send(to, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
