@@ -14,6 +14,8 @@ use crate::{socket_calls, sys};
 /// The number of bytes of waiting records from which no further command is carried out.
 const ENOUGH: usize = 1024;
 const SHORTEST: Duration = Duration::from_millis(10);
+/// The time after which records are sent again if the kernel had no memory.
+const RETRY: Duration = Duration::from_millis(10);
 /// The maximum number of consecutive reads, so that a client that sends without end does not
 /// delay the others.
 const READS: u32 = 8;
@@ -36,6 +38,9 @@ pub struct Client {
     pub socket: Arc<OwnedFd>,
     commands: Commands,
     output: Vec<u8>,
+    /// The time at which records are sent again. The kernel had no memory at the last attempt,
+    /// and the socket counts as writable.
+    pub retry: Option<Instant>,
     /// The allowed commands, one bit each (`Limit::Commands`).
     allowed: u32,
     progress: Option<(Duration, Instant)>,
@@ -58,6 +63,7 @@ impl Client {
             socket: Arc::new(socket),
             commands: Commands::default(),
             output: Vec::new(),
+            retry: None,
             allowed: u32::MAX,
             progress: None,
             left_out: 0,
@@ -71,13 +77,19 @@ impl Client {
     /// Returns whether it waits for commands, and for room for records.
     pub fn interest(&self) -> (bool, bool) {
         let reads = !self.has_ended && !self.waits && self.output.len() < ENOUGH;
-        (reads, !self.output.is_empty())
+        (reads, self.has_records() && self.retry.is_none())
     }
 
-    /// Returns the time of the next report of progress.
-    pub fn next_report(&self) -> Option<Instant> {
-        let (_, next) = self.progress.filter(|_| !self.is_deaf)?;
-        Some(next)
+    /// Returns whether records wait.
+    pub fn has_records(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Returns the time of the next report of progress, or at which records are sent again.
+    pub fn due(&self) -> Option<Instant> {
+        let progress = self.progress.filter(|_| !self.is_deaf);
+        let report = progress.map(|(_, next)| next);
+        report.into_iter().chain(self.retry).min()
     }
 
     /// Carries out the commands that have arrived, and sends the records that are due.
@@ -193,12 +205,18 @@ impl Client {
     }
 
     pub fn send(&mut self) {
+        self.retry = None;
         while !self.output.is_empty() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             match socket_calls::send(&*self.socket, &self.output, flags) {
                 Ok(sent) => drop(self.output.drain(..sent)),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => return,
+                Err(rustix::io::Errno::AGAIN) => return,
+                // `sock_alloc_send_pskb`, net/core/sock.c.
+                Err(rustix::io::Errno::NOBUFS) => {
+                    self.retry = Some(Instant::now() + RETRY);
+                    return;
+                }
                 Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {
                     self.output.clear();
                     self.is_deaf = true;
@@ -296,7 +314,7 @@ mod tests {
         client.advance(&slow);
         assert!(slow.paused.get());
         assert!(client.is_closed);
-        assert_eq!(client.next_report(), None);
+        assert_eq!(client.due(), None);
     }
 
     /// A record that cannot be sent does not end the commands.
@@ -308,7 +326,7 @@ mod tests {
         slow.asked.set(true);
         client.advance(&slow);
         assert!(!client.is_closed);
-        assert_eq!(client.next_report(), None, "no wake-ups for reports");
+        assert_eq!(client.due(), None, "no wake-ups for reports");
         assert_eq!(client.interest(), (true, false));
         let mut pause = Vec::new();
         Command::Pause.encode(&mut pause);
@@ -333,6 +351,24 @@ mod tests {
             client.advance(&slow);
             assert!(slow.paused.get() && !client.is_closed);
         });
+        assert!(peer.read(&mut [0; 256]).unwrap() > 0);
+    }
+
+    /// The socket polls writable all the time.
+    #[test]
+    fn records_without_memory_are_sent_again_later() {
+        let (mut peer, mut client) = with(&[Command::Status]);
+        peer.set_nonblocking(true).unwrap();
+        testkit::refuse::apart(|| {
+            let slow = Slow::default();
+            slow.asked.set(true);
+            testkit::refuse::refuse(&[libc::SYS_sendto], libc::ENOBUFS);
+            client.advance(&slow);
+        });
+        assert_eq!(client.interest(), (true, false));
+        assert!(client.has_records() && client.due().is_some());
+        client.advance(&Slow::default());
+        assert!(!client.has_records() && client.due().is_none());
         assert!(peer.read(&mut [0; 256]).unwrap() > 0);
     }
 

@@ -30,7 +30,8 @@ impl Clients {
         self.all.is_empty()
     }
 
-    /// Returns the sockets with their events to poll for, and the time of the next report.
+    /// Returns the sockets with their events to poll for, and the time of the next report, or of
+    /// the next attempt to send records.
     pub fn interest(&self) -> (Vec<(Arc<OwnedFd>, PollFlags)>, Option<Instant>) {
         let sockets = self.all.iter().map(|client| {
             let (reads, writes) = client.interest();
@@ -39,7 +40,7 @@ impl Clients {
             flags.set(PollFlags::OUT, writes);
             (Arc::clone(&client.socket), flags)
         });
-        let due = self.all.iter().filter_map(Client::next_report).min();
+        let due = self.all.iter().filter_map(Client::due).min();
         (sockets.collect(), due)
     }
 
@@ -80,18 +81,20 @@ impl Clients {
         let until = Instant::now() + time;
         loop {
             self.all.iter_mut().for_each(Client::send);
-            let full: Vec<_> = (self.all.iter())
-                .filter(|client| client.interest().1)
-                .map(|client| Arc::clone(&client.socket))
+            let waiting: Vec<_> = (self.all.iter())
+                .filter(|client| client.has_records())
                 .collect();
-            let left = until.saturating_duration_since(Instant::now());
-            if full.is_empty() || left.is_zero() {
+            let now = Instant::now();
+            if waiting.is_empty() || now >= until {
                 return;
             }
-            let mut fds: Vec<PollFd<'_>> = (full.iter())
-                .map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT))
+            let mut fds: Vec<PollFd<'_>> = (waiting.iter())
+                .filter(|client| client.interest().1)
+                .map(|client| PollFd::from_borrowed_fd(client.socket.as_fd(), PollFlags::OUT))
                 .collect();
-            let _ = poll_or_rest(&mut fds, Some(left));
+            let retry = waiting.iter().filter_map(|client| client.retry).min();
+            let next = retry.map_or(until, |retry| retry.min(until));
+            let _ = poll_or_rest(&mut fds, Some(next.saturating_duration_since(now)));
         }
     }
 
@@ -146,6 +149,24 @@ mod tests {
         let mut one = Vec::new();
         record.encode(&mut one);
         assert_eq!(reader.join().unwrap(), sent * one.len());
+    }
+
+    /// The socket of a client for which the kernel has no memory polls writable.
+    #[test]
+    fn the_end_rests_while_there_is_no_memory() {
+        let (_peer, ours) = UnixStream::pair().unwrap();
+        let mut clients = Clients::default();
+        clients.all.push(Client::new(ours.into()));
+        apart(|| {
+            refuse(&[libc::SYS_sendto], libc::ENOBUFS);
+            clients.send(&Record::Started(1));
+            let (sockets, due) = clients.interest();
+            assert!(!sockets[0].1.contains(PollFlags::OUT) && due.is_some());
+            clients.flush(Duration::from_millis(1));
+        });
+        assert!(clients.all[0].has_records());
+        clients.flush(Duration::from_secs(3600));
+        assert!(!clients.all[0].has_records());
     }
 
     #[test]
