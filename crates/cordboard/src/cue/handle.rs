@@ -22,7 +22,8 @@ use crate::transfer::Control;
 /// encodes and decodes them. Once all copies of the descriptor are closed, transfers that
 /// end by themselves are still carried out: those with a size, those from a file or a block
 /// device, and those of a link. All other transfers are cancelled. The source and the sink
-/// are then closed.
+/// are then closed: a file, a directory or a block device before the end of the records can be read,
+/// any other descriptor about that time.
 ///
 /// Up to 32 transfers wait for the running one. Further commands stay in the socket. Of the
 /// commands in the next 1024 bytes, those that start no transfer take effect at once;
@@ -105,13 +106,14 @@ impl Cue {
             None => (duplicate(sink)?, None),
         };
         let may_wait = may_wait(source) || may_wait(sink.as_fd());
+        let files = [source, sink.as_fd()].map(is_file);
         let ends = [duplicate(source)?, sink];
         let (socket, own) = pair()?;
         let id = registry.next_id();
         let new = New {
             id,
             socket: Socket::new(registry, own),
-            held: Held::new(registry, ends, Control::new()?.exclusive()),
+            held: Held::new(registry, ends, files, Control::new()?.exclusive()),
             kind: kind_of(source),
             may_wait,
             link,
@@ -195,6 +197,16 @@ fn may_wait(fd: BorrowedFd<'_>) -> bool {
         Ok(FileType::RegularFile | FileType::Directory) => true,
         Ok(_) => !fstatfs(fd).is_ok_and(|found| KERNEL.contains(&Filesystem::of(&found).0)),
     }
+}
+
+/// Returns whether this is a file, a directory or a block device: the name, the file system or the
+/// device may be in use while it is open.
+fn is_file(fd: BorrowedFd<'_>) -> bool {
+    let kind = fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(
+        kind,
+        Ok(FileType::RegularFile | FileType::Directory | FileType::BlockDevice)
+    )
 }
 
 /// A descriptor that is, or is connected to, a control descriptor: one that another

@@ -121,43 +121,64 @@ pub(super) struct Held {
     pub(super) registry: Arc<Registry>,
     /// The source and the sink.
     pub(super) ends: [OwnedFd; 2],
+    /// Which of them are files, directories or block devices.
+    files: [bool; 2],
     pub(super) control: Control,
     /// Bytes that the sink gets first, which may be in a descriptor.
     pub(super) rest: Rest,
+    /// Connections that end once the files are closed.
+    last: Vec<WithEnd<Socket>>,
 }
 
 impl Held {
     pub(super) fn new(
         registry: &Arc<Registry>,
         ends: [OwnedFd; 2],
+        files: [bool; 2],
         control: Control,
     ) -> WithEnd<Held> {
         let held = Held {
             registry: Arc::clone(registry),
             ends,
+            files,
             control,
             rest: Rest::default(),
+            last: Vec::new(),
         };
         WithEnd::new(held, Held::end)
+    }
+
+    /// Returns whether the source or the sink is a file. A process that reads the end of the
+    /// records may remove, execute or unmount it, so it is closed before.
+    pub(super) fn has_files(&self) -> bool {
+        self.files.contains(&true)
+    }
+
+    /// Lets these connections end once the files are closed.
+    pub(super) fn end_last(&mut self, connections: impl Iterator<Item = WithEnd<Socket>>) {
+        self.last.extend(connections);
     }
 
     /// Closes the descriptors. The host may close them meanwhile, and open other files under
     /// their numbers, so there is a check before each close.
     ///
-    /// The source and the sink are closed on another thread if that may wait: the close of a
+    /// A file is closed before the connections end, and most other descriptors after that. The
+    /// source and the sink are closed on another thread if that may wait: the close of a
     /// connection for its peer (`SO_LINGER`), that of a pipe for its lock, that of a file for
     /// its server. A UNIX socket may hold descriptors that its peer has passed.
     fn end(self) {
         let Held {
             registry,
             ends,
+            files,
             control,
             rest,
+            last,
         } = self;
         if !registry.has_descriptors() {
             // The wakeup descriptor of the control also stays open: the host may close it
             // just after a check of its identity.
-            return std::mem::forget((ends, control, rest));
+            return std::mem::forget((ends, control, rest, last));
         }
         drop(control);
         // The pool may begin late, and a peer may wait for the end of a connection.
@@ -165,11 +186,15 @@ impl Held {
             socket_linger(fd).is_ok_and(|time| time.is_none())
                 && socket_domain(fd).is_ok_and(|domain| domain != AddressFamily::UNIX)
         };
-        let (now, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(at_once);
-        now.into_iter().for_each(|fd| registry.close(fd));
+        let (now, later): (Vec<_>, Vec<_>) =
+            (ends.into_iter().zip(files)).partition(|(fd, is_file)| !is_file && at_once(fd));
+        now.into_iter().for_each(|(fd, _)| registry.close(fd));
+        let (files, later): (Vec<_>, Vec<_>) = later.into_iter().partition(|(_, is_file)| *is_file);
         threads::call(move || {
-            let later = rest.into_descriptors().chain(later);
-            later.for_each(|fd| registry.close(fd));
+            files.into_iter().for_each(|(fd, _)| registry.close(fd));
+            drop(last);
+            let later = later.into_iter().map(|(fd, _)| fd);
+            (rest.into_descriptors().chain(later)).for_each(|fd| registry.close(fd));
         });
     }
 }

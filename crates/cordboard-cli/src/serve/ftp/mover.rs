@@ -178,7 +178,7 @@ pub fn receive(cue: &Cue, records: &mut Records, flags: RecvFlags) -> Received {
     }
 }
 
-/// Waits until the service has closed source and sink.
+/// Waits until the service has closed the file.
 pub fn end(cue: Cue, mut records: Records) {
     let _ = shutdown(&cue, Shutdown::Write);
     while !matches!(

@@ -37,7 +37,8 @@ const RETRY: Duration = Duration::from_millis(10);
 /// One control descriptor.
 pub(super) struct Stream {
     pub(super) id: u64,
-    /// That of the owner, and those of links. Dropped before the source and the sink.
+    /// That of the owner, and those of links. Dropped before the source and the sink, unless one of
+    /// these is a file.
     ports: Vec<Port>,
     pub(super) held: WithEnd<Held>,
     /// The source ends by itself: it is a file, a directory or a block device.
@@ -315,6 +316,11 @@ impl Drop for Stream {
         } else if self.link.is_some() && self.ports[0].is_at_home() {
             // A child of `fork(2)` may have a copy, and the target waits for the end.
             let _ = shutdown(&self.held.ends[1], Shutdown::Both);
+        }
+        // After a panic, no caller waits for the close of a file, whose server may not answer.
+        if self.held.has_files() && !std::thread::panicking() {
+            let sockets = self.ports.drain(..).map(Port::into_socket);
+            self.held.end_last(sockets);
         }
     }
 }

@@ -66,6 +66,10 @@ impl Port {
         }
     }
 
+    pub(super) fn into_socket(self) -> WithEnd<Socket> {
+        self.socket
+    }
+
     pub(in crate::cue) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

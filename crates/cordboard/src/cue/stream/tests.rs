@@ -16,6 +16,7 @@ use crate::cue::registry::{Message, Registry};
 use crate::errno::Errno;
 use crate::report::{Ended, Stranded};
 use crate::request::Schedule;
+use crate::{sys, threads};
 
 /// A record, which is skipped without an answer.
 const RECORD: u32 = 0x5200_0000;
@@ -56,6 +57,40 @@ fn a_flood_is_read_a_few_pieces_at_a_time() {
         turns += 1;
     }
     assert_eq!(unread(&stream), 0, "{turns}");
+}
+
+/// Returns the number of descriptors of this process that refer to this file.
+fn descriptors_of(file: impl AsFd) -> usize {
+    let is_it = |number: std::io::Result<std::fs::DirEntry>| {
+        let number = number.ok()?.file_name().to_str()?.parse().ok()?;
+        sys::at(number).filter(|fd| sys::identity(*fd) == sys::identity(&file))
+    };
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter_map(is_it).count()
+}
+
+/// Its reader may remove, execute or unmount a file.
+#[test]
+fn files_are_closed_before_the_end_of_the_records() {
+    let _dog = testkit::watchdog::watch("files_are_closed_before_the_end_of_the_records");
+    let pipe = std::io::pipe().unwrap();
+    let file = tempfile::tempfile().unwrap();
+    for (source, sink) in [
+        (file.as_fd(), pipe.1.as_fd()),
+        (pipe.0.as_fd(), file.as_fd()),
+    ] {
+        let (mut cue, stream) = serve(source, sink);
+        // The threads of the pool are in calls that wait.
+        let (wait, end) = std::io::pipe().unwrap();
+        for _ in 0..8 {
+            let wait = wait.try_clone().unwrap();
+            threads::call(move || drop(std::io::Read::read(&mut &wait, &mut [0])));
+        }
+        drop(stream);
+        assert_eq!(cue.receive(), Ok(None));
+        assert_eq!(descriptors_of(&file), 1);
+        drop(end);
+    }
 }
 
 #[test]
