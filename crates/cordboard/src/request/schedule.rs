@@ -9,8 +9,10 @@ use super::Aim;
 ///
 /// A schedule limits the bytes taken, on every path, and does not change the path. It is
 /// an upper bound at each moment. One record or datagram, which cannot be divided, may
-/// exceed it, and so may a read or write of a pseudo-file or of an unknown device, by less
-/// than 64 KiB; the next wait is then longer. A skipped hole does not count. Time in which
+/// exceed it. So may a read of a pipe whose sink keeps message boundaries, by less than a
+/// page, and a read or write of a pseudo-file or of an unknown device, by less than 64 KiB,
+/// or than [`Request::block`](super::Request::block) if that is longer (at most 64 MiB). The
+/// next wait is then longer. A skipped hole does not count. Time in which
 /// the source has no bytes, or the sink has no room, is not made up for later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
