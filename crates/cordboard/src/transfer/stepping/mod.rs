@@ -154,7 +154,10 @@ impl<'a> Stepping<'a> {
     /// after a few more.
     pub fn cancel(&mut self) {
         self.is_cancelled = true;
-        self.step_fd.set_due();
+        // A settlement goes on by itself, and a step cannot end the wait for a thread.
+        if matches!(self.stage, Stage::Runs(_)) {
+            self.step_fd.set_due();
+        }
     }
 
     /// Returns whether a step is possible at once, without an event: after a step that
