@@ -13,7 +13,7 @@ use super::poll::Poll;
 use super::settle::{Settled, Settlement};
 use super::stepper::Stepper;
 use super::turn::{Next, Turn, Wait};
-use super::wait::{Clock as _, Interest, Wakeup};
+use super::wait::{Clock as _, Interest, Waiter as _, Wakeup};
 use super::{Progress, Transfer};
 use crate::errno::Errno;
 use crate::guarded::guarded;
@@ -208,8 +208,7 @@ impl<'a> Stepping<'a> {
             return Some(Next::End(Turn::Done(Ended::Cancelled)));
         }
         if let Some((wait, end)) = self.wait.take() {
-            let interest = wait.interest(transfer);
-            let wakeup = match self.step_fd.events(&interest) {
+            let wakeup = match self.found(transfer, &wait) {
                 Ok(wakeup) => wakeup,
                 // A call of the path then returns `EAGAIN` if it is too early. The kernel
                 // returns `EINVAL` only if the descriptor is no epoll instance, or without
@@ -246,6 +245,23 @@ impl<'a> Stepping<'a> {
             false => (self.stepper).poll_source_first(transfer, &mut self.poll),
         };
         Some(first.unwrap_or_else(|| self.stepper.step(transfer, false, &mut self.poll)))
+    }
+
+    /// Returns what the wait has found. `poll(2)` takes the place of events that the epoll
+    /// instance cannot report: a blocking descriptor is not used before it was found ready.
+    fn found(&mut self, transfer: &Transfer<'_>, wait: &Wait) -> Result<Wakeup, Errno> {
+        let interest = wait.interest(transfer);
+        // An edge-triggered event that is not taken keeps the instance readable.
+        let is_level = interest.edge_triggered == [false; 2];
+        match self.step_fd.events(&interest) {
+            Ok(wakeup) if wakeup == Wakeup::default() && self.step_fd.lacks_events() => {
+                self.poll.wait(&interest, Some(Duration::ZERO))
+            }
+            Err(errno) if errno.is_refusal_or_invalid() && is_level => {
+                (self.poll.wait(&interest, Some(Duration::ZERO))).map_err(|_| errno)
+            }
+            found => found,
+        }
     }
 
     /// Takes one turn of the settlement. A panic of a stage ends the transfer, as on an engine.

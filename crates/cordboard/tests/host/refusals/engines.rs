@@ -1,8 +1,12 @@
 //! Filters that refuse the call by which the threads of the library wait.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{EventfdFlags, eventfd};
+
 use super::*;
+use crate::common::wait;
 
 const EPOLL: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
 
@@ -74,15 +78,17 @@ fn an_engine_that_may_not_wait_any_more() {
     assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
 }
 
-/// A transfer for the caller's event loop cannot fetch its events: calls that never wait are
-/// repeated.
+/// A transfer for the caller's event loop cannot fetch its events: `poll(2)` shows what is ready.
 #[test]
 fn steps_without_events() {
     let _dog = watchdog("steps_without_events");
-    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
+    for (errno, waits) in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL]
+        .into_iter()
+        .flat_map(|errno| [(errno, false), (errno, true)])
+    {
         let [(source, mut feed), (mut end, sink)] = [(); 2].map(|()| UnixStream::pair().unwrap());
         for socket in [&source, &sink] {
-            socket.set_nonblocking(true).unwrap();
+            socket.set_nonblocking(!waits).unwrap();
         }
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
         let mut stepping = transfer.stepping().unwrap();
@@ -109,38 +115,64 @@ fn steps_without_events() {
     }
 }
 
-/// `epoll_ctl(2)` has no room for another descriptor (`max_user_watches`): a timer takes the
-/// place of events, also for a cancellation.
+/// `epoll_ctl(2)` has no room for another descriptor (`max_user_watches`): a timer and `poll(2)`
+/// take the place of events, also for a pause and a cancellation.
 #[test]
 fn steps_without_registrations() {
     let _dog = watchdog("steps_without_registrations");
-    let [(source, mut feed), (mut end, sink)] = [(); 2].map(|()| UnixStream::pair().unwrap());
-    for socket in [&source, &sink] {
-        socket.set_nonblocking(true).unwrap();
+    for errno in [Errno::ENOSPC] {
+        let unix = |waits: bool| {
+            let (source, feed) = UnixStream::pair().unwrap();
+            source.set_nonblocking(!waits).unwrap();
+            (source.into(), feed.into())
+        };
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut sources: Vec<((OwnedFd, OwnedFd), Request)> = vec![
+            (unix(false), any()),
+            (unix(true), any()),
+            ((reader.into(), writer.into()), only(&[DataPath::ReadWrite])),
+        ];
+        if !testkit::needs::missing("steps with an eventfd", &[Need::Eventfd]) {
+            let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+            sources.push(((counter.try_clone().unwrap(), counter), any()));
+        }
+        for ((source, feed), request) in sources {
+            let sink = tempfile::tempfile().unwrap();
+            let control = cordboard::Control::new().unwrap();
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let mut stepping = transfer.control(&control).stepping().unwrap();
+            let mut feed = File::from(feed);
+            let outcome = apart(|| {
+                refuse(&[libc::SYS_epoll_ctl], errno);
+                for number in [1u64, 2] {
+                    control.pause();
+                    feed.write_all(&number.to_ne_bytes()).unwrap();
+                    for _ in 0..3 {
+                        wait(&stepping);
+                        assert!(stepping.step().is_none());
+                        while stepping.is_due() {
+                            assert!(stepping.step().is_none());
+                        }
+                    }
+                    let written = stepping.progress().written + 8;
+                    control.resume();
+                    while stepping.progress().written < written {
+                        wait(&stepping);
+                        assert!(stepping.step().is_none());
+                    }
+                }
+                control.cancel();
+                loop {
+                    wait(&stepping);
+                    if let Some(outcome) = stepping.step() {
+                        break outcome;
+                    }
+                }
+            });
+            let ended = (outcome.report.ended, outcome.report.written);
+            assert_eq!(ended, (Ended::Cancelled, 16), "{errno}: {outcome:?}");
+            let numbers = [1u64, 2].map(u64::to_ne_bytes);
+            assert_eq!(content(&sink), numbers.as_flattened());
+        }
     }
-    let control = cordboard::Control::new().unwrap();
-    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
-    let mut stepping = transfer.control(&control).stepping().unwrap();
-    let outcome = apart(|| {
-        refuse(&[libc::SYS_epoll_ctl], Errno::ENOSPC);
-        for bytes in [b"one", b"two"] {
-            feed.write_all(bytes).unwrap();
-            let written = stepping.progress().written + 3;
-            while stepping.progress().written < written {
-                crate::common::wait(&stepping);
-                assert!(stepping.step().is_none());
-            }
-        }
-        control.cancel();
-        loop {
-            crate::common::wait(&stepping);
-            if let Some(outcome) = stepping.step() {
-                break outcome;
-            }
-        }
-    });
-    let mut all = [0; 6];
-    end.read_exact(&mut all).unwrap();
-    let ended = (outcome.report.ended, outcome.report.written, &all);
-    assert_eq!(ended, (Ended::Cancelled, 6, b"onetwo"));
 }
