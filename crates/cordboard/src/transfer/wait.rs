@@ -3,8 +3,11 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rustix::event::PollFlags;
+
 use crate::endpoint::Endpoint;
 use crate::errno::Errno;
+use crate::sys::shows_now;
 
 /// The interval at which something is polled that cannot be waited for.
 pub(super) const BACKOFF: Duration = Duration::from_millis(5);
@@ -39,6 +42,14 @@ impl<'a> Interest<'a> {
     /// Returns the descriptor whose readiness is to be polled, and whether for writing.
     pub(crate) fn polled(&self) -> Option<(BorrowedFd<'a>, bool)> {
         self.ready.filter(|_| !self.always_ready)
+    }
+
+    /// After `epoll_ctl(2)` has returned `EPERM`: returns whether `ready` is, without a wait. A
+    /// file without poll always is. For any other descriptor a filter has returned that errno.
+    pub(crate) fn is_ready_now(&self) -> bool {
+        self.polled().is_none_or(|(fd, write)| {
+            shows_now(fd, if write { PollFlags::OUT } else { PollFlags::IN })
+        })
     }
 }
 

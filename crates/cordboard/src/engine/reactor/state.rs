@@ -140,10 +140,13 @@ impl Reactor {
                 Some(_) => job.register(main),
                 None => Err(Errno::EPERM),
             };
+            let is_ready = done == Err(Errno::EPERM) && wait.interest(&job.transfer).is_ready_now();
             match done {
                 Ok(()) => {}
                 // A file or a device without poll: always ready, as for poll(2).
-                Err(Errno::EPERM) => (job.wakeup.ready, job.wakeup.open) = (true, true),
+                Err(Errno::EPERM) if is_ready => {
+                    (job.wakeup.ready, job.wakeup.open) = (true, true);
+                }
                 Err(_) => self.poll_by_timer(job),
             }
         }

@@ -106,20 +106,28 @@ impl StepFd {
             wanted.push((fd, EventFlags::IN));
         }
         let refused = self.register(&wanted);
-        self.always_ready = interest.always_ready || refused == Some(Errno::EPERM);
+        let polled = interest.polled().map(|(fd, _)| fd.as_raw_fd());
+        let has_no_poll = (refused.iter())
+            .any(|&(number, errno)| Some(number) == polled && errno == Errno::EPERM)
+            && interest.is_ready_now();
+        self.always_ready = interest.always_ready || has_no_poll;
+        // Any other refusal (no memory, no room for more watches) may pass. Meanwhile the
+        // timer takes the place of events.
+        self.lacks_events = !refused.is_empty() && !self.always_ready;
         if self.always_ready {
             return self.set_due();
         }
+        self.clear_due();
+        let retry = self.lacks_events.then_some(BACKOFF);
+        self.set_timer(timeout.into_iter().chain(retry).min());
+    }
+
+    fn clear_due(&mut self) {
         if std::mem::take(&mut self.is_due)
             && let Some(own) = &self.own
         {
             let _ = own.due.clear();
         }
-        // Any other refusal (no memory, no room for more watches) may pass. Meanwhile the
-        // timer takes the place of events.
-        self.lacks_events = refused.is_some();
-        let retry = refused.map(|_| BACKOFF);
-        self.set_timer(timeout.into_iter().chain(retry).min());
     }
 
     /// Sets the timer; `None` disarms it. A timer that was set again is not readable.
@@ -147,9 +155,9 @@ impl StepFd {
     }
 
     /// Registers these descriptors and no others. A registration that stays is not
-    /// changed: an edge-triggered one would report the known state again. Returns the
-    /// errno of the first that is refused.
-    fn register(&mut self, wanted: &[(BorrowedFd<'_>, EventFlags)]) -> Option<Errno> {
+    /// changed: an edge-triggered one would report the known state again. Returns those that are
+    /// refused.
+    fn register(&mut self, wanted: &[(BorrowedFd<'_>, EventFlags)]) -> Vec<(RawFd, Errno)> {
         let mut all: Vec<(BorrowedFd<'_>, EventFlags)> = Vec::with_capacity(wanted.len());
         for (fd, flags) in wanted {
             match (all.iter_mut()).find(|(other, _)| other.as_raw_fd() == fd.as_raw_fd()) {
@@ -157,8 +165,9 @@ impl StepFd {
                 None => all.push((*fd, *flags)),
             }
         }
+        let mut refused = Vec::new();
         let Some(Own { epoll, .. }) = &self.own else {
-            return None;
+            return refused;
         };
         self.registered.retain(|(number, _)| {
             let stays = all.iter().any(|(fd, _)| fd.as_raw_fd() == *number);
@@ -167,7 +176,6 @@ impl StepFd {
             }
             stays
         });
-        let mut refused = None;
         for (fd, flags) in all {
             let number = fd.as_raw_fd();
             let data = EventData::new_u64(number as u64);
@@ -186,7 +194,7 @@ impl StepFd {
             }
             match done {
                 Ok(()) => self.registered.push((number, flags)),
-                Err(errno) => refused = refused.or(Some(errno.into())),
+                Err(errno) => refused.push((number, errno.into())),
             }
         }
         refused
@@ -222,11 +230,8 @@ impl StepFd {
     /// Removes all descriptors, and is not readable until a thread signals the result.
     pub(super) fn wait_for_thread(&mut self) -> Option<Arc<EventFd>> {
         self.forget();
-        let due = &self.own.as_ref()?.due;
-        if std::mem::take(&mut self.is_due) {
-            let _ = due.clear();
-        }
-        Some(Arc::clone(due))
+        self.clear_due();
+        Some(Arc::clone(&self.own.as_ref()?.due))
     }
 
     /// Closes nothing at the drop: the numbers refer to other files in this thread.

@@ -78,6 +78,28 @@ fn an_engine_that_may_not_wait_any_more() {
     assert_eq!(failure.refusal, Some(Refusal::NoEngine { errno }));
 }
 
+/// A filter returns the errno by which `epoll_ctl(2)` refuses a file without poll: a blocking
+/// descriptor is not used before it is ready.
+#[test]
+fn an_engine_without_registrations() {
+    let name = "an_engine_without_registrations";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Eventfd]) || !common::alone!() {
+        return;
+    }
+    let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let engine = cordboard::Engine::new(Default::default()).unwrap();
+    refuse_all(&[libc::SYS_epoll_ctl], Errno::EPERM);
+    let request = Request {
+        idle: Some(std::time::Duration::from_millis(100)),
+        ..any()
+    };
+    let transfer = Transfer::duplicating(counter.as_fd(), sink.as_fd(), request).unwrap();
+    let report = engine.start(transfer).unwrap().wait().report;
+    assert_eq!((report.ended, report.read), (Ended::Idle, 0), "{report:?}");
+}
+
 /// A transfer for the caller's event loop cannot fetch its events: `poll(2)` shows what is ready.
 #[test]
 fn steps_without_events() {
@@ -115,12 +137,12 @@ fn steps_without_events() {
     }
 }
 
-/// `epoll_ctl(2)` has no room for another descriptor (`max_user_watches`): a timer and `poll(2)`
-/// take the place of events, also for a pause and a cancellation.
+/// `epoll_ctl(2)` has no room for another descriptor (`max_user_watches`), or a filter refuses it:
+/// a timer and `poll(2)` take the place of events, also for a pause and a cancellation.
 #[test]
 fn steps_without_registrations() {
     let _dog = watchdog("steps_without_registrations");
-    for errno in [Errno::ENOSPC] {
+    for errno in [Errno::ENOSPC, Errno::EPERM] {
         let unix = |waits: bool| {
             let (source, feed) = UnixStream::pair().unwrap();
             source.set_nonblocking(!waits).unwrap();
