@@ -643,8 +643,8 @@ int cord_detach(cord_transfer transfer);
 // * ENOSPC: the limit of epoll(7) registrations is reached
 //   (/proc/sys/fs/epoll/max_user_watches).
 // * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses
-//   epoll_create1(2), epoll_ctl(2) or timerfd_create(2), or both pipe2(2) and
-//   eventfd2(2).
+//   epoll_create1(2), epoll_ctl(2), timerfd_create(2) or timerfd_settime(2), or both
+//   pipe2(2) and eventfd2(2).
 cord_transfer cord_open(const struct cord_request *request);
 
 // cord_step - take one step of a transfer of cord_open

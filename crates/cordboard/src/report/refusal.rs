@@ -33,8 +33,8 @@ pub enum Refusal {
     NoStepping {
         /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available. `ENOSPC`: the
         /// limit of epoll registrations is reached (`/proc/sys/fs/epoll/max_user_watches`).
-        /// Another errno: a filter refuses `epoll_create1(2)`, `epoll_ctl(2)` or
-        /// `timerfd_create(2)`, or both `eventfd2(2)` and `pipe2(2)`.
+        /// Another errno: a filter refuses `epoll_create1(2)`, `epoll_ctl(2)`,
+        /// `timerfd_create(2)` or `timerfd_settime(2)`, or both `eventfd2(2)` and `pipe2(2)`.
         errno: Errno,
     },
     /// The descriptor is open, but not for this direction.

@@ -19,6 +19,12 @@ use crate::transfer::wait::{BACKOFF, Interest, Wakeup};
 /// The data of the events of the timer and of `due`.
 const OWN: u64 = u64::MAX;
 
+/// The time of a timer that is disarmed, or has no interval.
+const NEVER: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
 /// An epoll instance with the descriptors that a transfer waits for. It polls readable as
 /// soon as one of them has an event, a time has passed, or a step is possible at once.
 #[derive(Debug)]
@@ -49,13 +55,19 @@ impl StepFd {
     ///
     /// * `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
     /// * `ENOSPC`: the limit of epoll registrations is reached.
-    /// * Any errno of a seccomp filter that refuses `epoll_create1(2)`, `epoll_ctl(2)` or
-    ///   `timerfd_create(2)`, or both `eventfd2(2)` and `pipe2(2)`.
+    /// * Any errno of a seccomp filter that refuses `epoll_create1(2)`, `epoll_ctl(2)`,
+    ///   `timerfd_create(2)` or `timerfd_settime(2)`, or both `eventfd2(2)` and `pipe2(2)`.
     pub(super) fn new() -> Result<StepFd, Errno> {
         let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = beyond(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
         let due = Arc::new(EventFd::new()?);
+        // A filter may refuse this call alone.
+        let never = Itimerspec {
+            it_interval: NEVER,
+            it_value: NEVER,
+        };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &never)?;
         for own in [timer.as_fd(), due.as_fd()] {
             epoll::add(&epoll, own, EventData::new_u64(OWN), EventFlags::IN)?;
         }
@@ -119,7 +131,10 @@ impl StepFd {
         }
         self.clear_due();
         let retry = self.lacks_events.then_some(BACKOFF);
-        self.set_timer(timeout.into_iter().chain(retry).min());
+        if !self.set_timer(timeout.into_iter().chain(retry).min()) {
+            // Nothing else may end the wait.
+            self.set_due();
+        }
     }
 
     fn clear_due(&mut self) {
@@ -130,28 +145,28 @@ impl StepFd {
         }
     }
 
-    /// Sets the timer; `None` disarms it. A timer that was set again is not readable.
-    fn set_timer(&mut self, after: Option<Duration>) {
+    /// Sets the timer; `None` disarms it. A timer that was set again is not readable. `false`: a
+    /// filter refuses to set it.
+    fn set_timer(&mut self, after: Option<Duration>) -> bool {
         if after.is_none() && !self.has_timer {
-            return;
+            return true;
         }
-        let zero = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
         // A timer of 0 would be disarmed.
         let value = after.map_or(Duration::ZERO, |after| after.max(Duration::from_nanos(1)));
         let setting = Itimerspec {
-            it_interval: zero,
+            it_interval: NEVER,
             it_value: Timespec::try_from(value).unwrap_or(Timespec {
                 tv_sec: i32::MAX.into(),
-                ..zero
+                ..NEVER
             }),
         };
-        if let Some(own) = &self.own {
-            let _ = timerfd_settime(&own.timer, TimerfdTimerFlags::empty(), &setting);
+        let is_set = self.own.as_ref().is_some_and(|own| {
+            timerfd_settime(&own.timer, TimerfdTimerFlags::empty(), &setting).is_ok()
+        });
+        if is_set {
+            self.has_timer = after.is_some();
         }
-        self.has_timer = after.is_some();
+        is_set || after.is_none()
     }
 
     /// Registers these descriptors and no others. A registration that stays is not

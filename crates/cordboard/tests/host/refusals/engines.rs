@@ -198,3 +198,34 @@ fn steps_without_registrations() {
         }
     }
 }
+
+/// A filter refuses to set the timer of a wait that only the timer ends.
+#[test]
+fn steps_without_a_timer() {
+    let _dog = watchdog("steps_without_a_timer");
+    let calls = [libc::SYS_timerfd_settime];
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
+        let data = pattern(300_000);
+        let (source, sink) = (common::file_with(&data), tempfile::tempfile().unwrap());
+        let control = cordboard::Control::new().unwrap();
+        control.set_schedule(cordboard::Schedule::rate(100 << 20));
+        let paced = || {
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+            transfer.control(&control).stepping()
+        };
+        let mut stepping = paced().unwrap();
+        let report = apart(|| {
+            refuse(&calls, errno);
+            let refused = paced().err().and_then(|failure| failure.refusal);
+            assert_eq!(refused, Some(Refusal::NoStepping { errno }));
+            loop {
+                wait(&stepping);
+                if let Some(outcome) = stepping.step() {
+                    break outcome.report;
+                }
+            }
+        });
+        assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
+        assert!(content(&sink) == data);
+    }
+}
