@@ -83,9 +83,15 @@ impl StepFd {
 
     /// Makes it readable until the next wait.
     pub(super) fn set_due(&mut self) {
+        let Some(Own { epoll, due, .. }) = &self.own else {
+            return;
+        };
         if !self.is_due {
             // It fails only if the host has closed the descriptor.
-            self.is_due = self.own.as_ref().is_some_and(|own| own.due.signal());
+            self.is_due = due.signal();
+            if due.waitable().is_none() {
+                let _ = epoll::add(epoll, due, EventData::new_u64(OWN), EventFlags::IN);
+            }
         }
     }
 
@@ -139,9 +145,11 @@ impl StepFd {
 
     fn clear_due(&mut self) {
         if std::mem::take(&mut self.is_due)
-            && let Some(own) = &self.own
+            && let Some(Own { epoll, due, .. }) = &self.own
+            && due.clear().is_err()
         {
-            let _ = own.due.clear();
+            // A filter refuses to read it: it stays readable.
+            sys::epoll_delete(epoll.as_fd(), due.as_fd().as_raw_fd());
         }
     }
 
@@ -246,7 +254,14 @@ impl StepFd {
     pub(super) fn wait_for_thread(&mut self) -> Option<Arc<EventFd>> {
         self.forget();
         self.clear_due();
-        Some(Arc::clone(&self.own.as_ref()?.due))
+        let Own { epoll, due, .. } = self.own.as_ref()?;
+        if due.waitable().is_none() {
+            // Its next signal is an event.
+            let _ = epoll::add(epoll, due, EventData::new_u64(OWN), due.events());
+            let mut present = [MaybeUninit::uninit(); 2];
+            let _ = fetch(epoll.as_fd(), &mut present, Some(Duration::ZERO));
+        }
+        Some(Arc::clone(due))
     }
 
     /// Closes nothing at the drop: the numbers refer to other files in this thread.

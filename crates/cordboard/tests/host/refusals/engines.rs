@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
-use crate::common::wait;
+use crate::common::{is_due, wait};
 
 const EPOLL: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2];
 
@@ -227,5 +227,44 @@ fn steps_without_a_timer() {
         });
         assert_eq!(report.ended, Ended::Eof, "{errno}: {report:?}");
         assert!(content(&sink) == data);
+    }
+}
+
+/// A filter refuses to read the eventfd of the steps: it stays readable, and no step is possible.
+#[test]
+fn steps_whose_event_cannot_be_cleared() {
+    let name = "steps_whose_event_cannot_be_cleared";
+    let _dog = watchdog(name);
+    if testkit::needs::missing(name, &[Need::Splice]) {
+        return;
+    }
+    let calls = [libc::SYS_read, libc::SYS_readv];
+    for errno in [Errno::EPERM, Errno::ENOSYS, Errno::EINVAL] {
+        let [(source, mut feed), (mut end, sink)] = [(); 2].map(|()| std::io::pipe().unwrap());
+        let request = only(&[DataPath::Splice]);
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let mut stepping = transfer.stepping().unwrap();
+        let outcome = apart(|| {
+            refuse(&calls, errno);
+            for bytes in [b"one", b"two"] {
+                while is_due(&stepping) {
+                    assert!(stepping.step().is_none());
+                }
+                assert!(!stepping.is_due());
+                feed.write_all(bytes).unwrap();
+                assert!(is_due(&stepping));
+            }
+            drop(feed);
+            loop {
+                wait(&stepping);
+                if let Some(outcome) = stepping.step() {
+                    break outcome;
+                }
+            }
+        });
+        assert!(is_due(&stepping), "it stays readable");
+        let mut all = [0; 6];
+        end.read_exact(&mut all).unwrap();
+        assert_eq!((outcome.report.ended, &all), (Ended::Eof, b"onetwo"));
     }
 }
