@@ -336,7 +336,7 @@ impl<'a> Intake<'a> {
             ..Wakeup::default()
         };
         let wakeup = wakeup.with_always_ready(&wait.interest(transfer));
-        self.source_polled = wakeup.ready && wait.target == WaitFor::Side(Side::Source);
+        self.source_polled = wait.found_source(wakeup);
         self.next = (self.stepper).resume(transfer, wait, wakeup, &mut self.poll);
         self.settle_at_end();
     }

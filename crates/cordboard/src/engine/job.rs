@@ -65,7 +65,7 @@ pub(super) struct Job {
     pub(super) wakeup: Wakeup,
     /// Whether waiting on a worker has paid so far.
     pub(super) worker_waits: Trials,
-    /// The wait before this step found its descriptor ready.
+    /// The wait before this step found the source ready.
     pub(super) source_polled: bool,
     /// Whether the job is in the reactor's queue.
     pub(super) queued: bool,
@@ -149,7 +149,7 @@ impl Job {
         let source_polled = &mut self.source_polled;
         let next = guarded(|| match self.wait.take() {
             Some(wait) => {
-                *source_polled = wakeup.ready;
+                *source_polled = wait.found_source(wakeup);
                 stepper.resume(transfer, wait, wakeup, &mut clock)
             }
             None => {

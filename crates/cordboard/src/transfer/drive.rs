@@ -123,7 +123,7 @@ fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Wa
                         }
                     }
                     Ok(wakeup) => {
-                        source_polled = wakeup.ready;
+                        source_polled = wait.found_source(wakeup);
                         stepper.resume(transfer, wait, wakeup, waiter)
                     }
                     // From a seccomp filter: it says nothing about the pipe.
@@ -140,7 +140,7 @@ fn turns(transfer: &mut Transfer<'_>, stepper: &mut Stepper, waiter: &mut dyn Wa
             Next::End(turn) => return turn,
             Next::Wait(wait) => match wait_for(transfer, waiter, &wait) {
                 Ok(wakeup) => {
-                    source_polled = wakeup.ready;
+                    source_polled = wait.found_source(wakeup);
                     stepper.resume(transfer, wait, wakeup, waiter)
                 }
                 Err(errno) if errno.is_refusal_or_invalid() => return transfer.cannot_wait(errno),

@@ -140,6 +140,12 @@ impl Wait {
         }
     }
 
+    /// Returns whether the wait has found the source ready, so that the next step need not poll
+    /// it first (`Stepper::poll_source_first`).
+    pub(crate) fn found_source(&self, wakeup: Wakeup) -> bool {
+        wakeup.ready && self.target == WaitFor::Side(Side::Source)
+    }
+
     /// Returns the side that counts as failed if the wait itself fails.
     pub(crate) fn side(&self) -> Option<Side> {
         match self.target {

@@ -233,7 +233,7 @@ impl<'a> Stepping<'a> {
                 self.wait = Some((wait, end));
                 return None;
             }
-            self.source_polled = wakeup.ready;
+            self.source_polled = wait.found_source(wakeup);
             let next = (self.stepper).resume(transfer, wait, wakeup, &mut self.poll);
             if !matches!(next, Next::Step | Next::Elsewhere) {
                 return Some(next);

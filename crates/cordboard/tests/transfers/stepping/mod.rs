@@ -99,6 +99,39 @@ fn an_empty_source_is_not_read_while_another_process_has_its_lock() {
     assert_eq!(outcome.report.written, 6);
 }
 
+/// A wait for the sink says nothing about the source, which another process has emptied
+/// meanwhile.
+#[test]
+fn a_source_is_polled_after_a_wait_for_the_sink() {
+    let name = "a_source_is_polled_after_a_wait_for_the_sink";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        return;
+    }
+    let _dog = watchdog(name);
+    let (mut source, mut feed) = std::io::pipe().unwrap();
+    let from = source.try_clone().unwrap();
+    let (mut reader, mut sink) = std::io::pipe().unwrap();
+    let mut full = vec![0; rustix::pipe::fcntl_setpipe_size(&sink, 4096).unwrap()];
+    sink.write_all(&full).unwrap();
+    feed.write_all(b"bytes").unwrap();
+    let mut stepping = stepping(&from, &sink, any());
+    assert!(go(&mut stepping).is_none());
+    assert_eq!(stepping.progress().read, 0, "it waits for the sink");
+    source.read_exact(&mut [0; 5]).unwrap();
+    let locked = testkit::locked::Locked::of(source, feed);
+    reader.read_exact(&mut full).unwrap();
+    assert!(go(&mut stepping).is_none());
+    assert!(!is_due(&stepping), "it waits for the source");
+    drop(locked.release());
+    while stepping.progress().written < 1 {
+        wait(&stepping);
+        assert!(stepping.step().is_none());
+    }
+    reader.read_exact(&mut [0]).unwrap();
+    let outcome = to_the_end(&mut stepping).0;
+    assert_eq!(outcome.report.written, 1);
+}
+
 #[test]
 fn a_full_sink_is_waited_for() {
     let _dog = watchdog("a_full_sink_is_waited_for");
