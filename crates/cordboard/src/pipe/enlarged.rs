@@ -166,19 +166,24 @@ impl Table {
         if ids.is_empty() || self.trying.swap(true, Ordering::AcqRel) {
             return;
         }
-        let try_all = move || {
-            for id in ids {
-                // Without the lock, since the call may block.
-                let large = self.remove(|large| large.id == id);
-                if let Some(large) = large.and_then(Enlarged::again) {
-                    self.insert(large);
-                }
-            }
+        self.submit(ids);
+    }
+
+    /// Has a thread try to shrink these pipes.
+    fn submit(&'static self, ids: Vec<Identity>) {
+        if ids.is_empty() || threads::spawn(Box::new(move || self.try_each(ids))).is_err() {
+            // They have been tried, or no thread is available.
             self.trying.store(false, Ordering::Release);
-        };
-        if threads::spawn(Box::new(try_all)).is_err() {
-            // No thread is available.
-            self.trying.store(false, Ordering::Release);
+        }
+    }
+
+    /// Tries to shrink one of these pipes, and has another thread try the others: a call waits
+    /// as long as another process holds the lock of its pipe.
+    fn try_each(&'static self, mut ids: Vec<Identity>) {
+        let large = std::iter::from_fn(|| ids.pop()).find_map(|id| self.remove(|one| one.id == id));
+        self.submit(ids);
+        if let Some(large) = large.and_then(Enlarged::again) {
+            self.insert(large);
         }
     }
 }
@@ -215,5 +220,33 @@ mod tests {
         assert_eq!(count(), 1, "another process may have it yet");
         table.make_room(start + 5 * GRACE);
         assert_eq!(count(), 0);
+    }
+
+    /// The thread that tries to shrink a pipe waits for its lock.
+    #[test]
+    fn a_locked_pipe_does_not_keep_the_others_large() {
+        let _dog = testkit::watchdog::watch("a_locked_pipe_does_not_keep_the_others_large");
+        let table: &'static Table = Box::leak(Box::default());
+        let pipes = [(); 3].map(|()| std::io::pipe().unwrap());
+        let before = pipes.each_ref().map(|(_, writer)| {
+            let before = capacity(writer.as_fd());
+            table.insert(Enlarged {
+                id: identity(writer.as_fd()).unwrap(),
+                number: writer.as_raw_fd(),
+                before,
+                now: rustix::pipe::fcntl_setpipe_size(writer, 2 * before).unwrap(),
+                share: Share::none(),
+            });
+            before
+        });
+        let [first, (reader, writer), last] = pipes;
+        let locked = testkit::locked::Locked::of(reader, writer);
+        table.make_room(Instant::now());
+        for ((_, writer), before) in [(&first, before[0]), (&last, before[2])] {
+            while capacity(writer.as_fd()) > before {
+                std::thread::yield_now();
+            }
+        }
+        drop(locked.release());
     }
 }
