@@ -237,6 +237,11 @@ impl Step for Staged {
         self.raw.clear();
     }
 
+    fn drop_without_close(mut self: Box<Self>) {
+        self.reader.forget();
+        self.writer.forget();
+    }
+
     fn finish(&mut self, flow: &mut Flow<'_>) {
         self.writer.finish(flow);
         flow.stages.give_back(std::mem::take(&mut self.chain));

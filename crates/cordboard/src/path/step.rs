@@ -119,7 +119,8 @@ pub(crate) trait Step {
 
     /// Drops its state without touching a descriptor: another part of the
     /// process may have closed them all and reused their numbers. Memory that
-    /// the kernel may still write to stays allocated.
+    /// the kernel may still write to stays allocated. A path with shares of a budget
+    /// returns them.
     fn drop_without_close(self: Box<Self>) {
         std::mem::forget(self);
     }

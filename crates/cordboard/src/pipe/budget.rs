@@ -52,6 +52,12 @@ impl User {
     }
 }
 
+/// Returns the number of pipes in use.
+#[cfg(test)]
+pub(crate) fn users() -> usize {
+    budget().in_use.load(Ordering::Relaxed)
+}
+
 impl Drop for User {
     fn drop(&mut self) {
         self.0.in_use.fetch_sub(1, Ordering::Relaxed);

@@ -19,6 +19,8 @@ mod socket_pair;
 mod state;
 mod trial_read;
 
+#[cfg(test)]
+pub(crate) use budget::users;
 pub(crate) use caller_pipe::CallerPipe;
 pub(crate) use capacity::{LARGEST, capacity, default_capacity};
 pub(crate) use channel::Channel;

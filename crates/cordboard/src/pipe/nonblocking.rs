@@ -62,6 +62,11 @@ impl NoWait {
         self.reopened = None;
     }
 
+    /// Forgets the second description without closing it.
+    pub(crate) fn forget(self) {
+        std::mem::forget(self.reopened);
+    }
+
     /// Reads what is in the pipe; `EAGAIN` if it is empty.
     pub(crate) fn read(&mut self, fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
         let done = self.read_unless_poll(fd, into);

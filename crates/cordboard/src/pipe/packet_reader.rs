@@ -293,6 +293,16 @@ impl PacketReader {
         self.nowait.rest();
     }
 
+    /// Forgets its descriptors without closing them.
+    pub(crate) fn forget(self) {
+        let unread = self.unreadable.map(|rest| rest.pipe);
+        [self.pipe, unread]
+            .into_iter()
+            .flatten()
+            .for_each(Channel::forget);
+        self.nowait.forget();
+    }
+
     fn give_back(&mut self) {
         if let Some(pipe) = self.pipe.take() {
             pipe.release();

@@ -99,14 +99,15 @@ impl Transfer<'_> {
     /// may then have opened the same file under the same number (`dup(2)`,
     /// `open(2)`), which cannot be distinguished from the transfer's descriptor.
     pub(crate) fn drop_without_close(mut self) {
-        if let Some((_, step)) = self.current.take() {
-            step.drop_without_close();
-        }
         if let Some(rest) = self.flow.unreadable.take() {
             rest.pipe.forget();
         }
         let reopened = std::mem::take(&mut self.reopened);
         std::mem::forget((self.walk.take(), reopened, self.owned.take()));
+        // Last: it drops the caller's stages, which may panic.
+        if let Some((_, step)) = self.current.take() {
+            step.drop_without_close();
+        }
     }
 
     /// Reopens terminals for a thread that must not sleep inside a call: for a

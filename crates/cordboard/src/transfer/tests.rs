@@ -364,6 +364,32 @@ fn what_is_let_go_of_closes_nothing_of_others() {
     }
 }
 
+/// A transfer that reads a pipe through a private one no longer counts as one of its users.
+#[test]
+fn what_is_let_go_of_has_no_share_of_the_budget() {
+    let name = "what_is_let_go_of_has_no_share_of_the_budget";
+    if testkit::needs::missing(name, &[testkit::needs::Need::Splice]) {
+        return;
+    }
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    feed.write_all(b"data").unwrap();
+    assert!(testkit::child::in_a_child(|| {
+        let request = Request {
+            // The buffer is shorter than the pipe.
+            size: crate::Size::Bytes(2),
+            switches: Some(crate::Switches::only(&[crate::DataPath::ReadWrite])),
+            ..Request::default()
+        };
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        transfer.flow.source.ready.marked = true;
+        assert_eq!(transfer.step(), Turn::Moved(2));
+        assert_eq!(crate::pipe::users(), 1);
+        transfer.drop_without_close();
+        crate::pipe::users() == 0
+    }));
+}
+
 /// The same for a transfer that ends after the host has closed only what was
 /// reopened: a terminal, or the source, to find holes.
 #[test]

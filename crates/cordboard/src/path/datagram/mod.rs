@@ -288,6 +288,11 @@ impl Step for Datagram {
         (self.next, self.sent, self.tail) = (0, 0, (0, 0));
     }
 
+    fn drop_without_close(mut self: Box<Self>) {
+        std::mem::take(&mut self.packet_reader).forget();
+        std::mem::take(&mut self.nowait).forget();
+    }
+
     fn finish(&mut self, flow: &mut Flow<'_>) {
         self.credentials.give_back(flow);
     }

@@ -417,6 +417,21 @@ impl Step for Direct {
         }
     }
 
+    fn drop_without_close(self: Box<Self>) {
+        let Direct {
+            ring,
+            arena,
+            _reservation: reservation,
+            source,
+            sink,
+            ..
+        } = *self;
+        std::mem::forget((source, sink));
+        if !ring.drop_without_close() {
+            std::mem::forget((arena, reservation));
+        }
+    }
+
     fn finish(&mut self, flow: &mut Flow<'_>) {
         flow.room = self.room.take().map(Box::new);
         // A failure is retried, and reported, at the end.

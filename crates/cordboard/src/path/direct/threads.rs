@@ -106,10 +106,19 @@ impl Shared {
             return outcome;
         }
         self.complete(block.slot, outcome);
-        let written = files
-            .own(Side::Sink)
+        let written = self
+            .sink(files)
             .and_then(|sink| Ok(rustix::io::pwrite(sink, &block.memory, block.to)?));
         Outcome::of_write(written, length)
+    }
+
+    /// Returns the sink, unless the transfer is gone: the host may then have opened the same
+    /// file again under the number.
+    fn sink<'a>(&self, files: &'a Files) -> Result<&'a OwnedFd, Errno> {
+        match self.state().files {
+            Some(_) => files.own(Side::Sink),
+            None => Err(Errno::EBADF),
+        }
     }
 }
 
@@ -217,6 +226,12 @@ impl BlockEngine for ThreadEngine {
         }
     }
 
+    fn drop_without_close(self: Box<Self>) -> bool {
+        // The last owner would close the descriptors.
+        std::mem::forget(Arc::clone(&self.files));
+        true
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.files.event.waitable()
     }
@@ -254,10 +269,10 @@ impl Drop for ThreadEngine {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
 
     use super::*;
-    use crate::sys::Arena;
+    use crate::sys::{Arena, at};
     use testkit::child;
 
     /// The host program has closed both files before a thread starts the block,
@@ -300,6 +315,36 @@ mod tests {
             assert_eq!((length, rung, &completed[..]), (0, false, &[outcome][..]));
             true
         }));
+    }
+
+    /// The host has closed both files, and has opened them again under the same numbers: no
+    /// block of the transfer that has ended is written, and neither number is closed.
+    #[test]
+    fn a_block_of_a_transfer_that_is_gone_is_not_written() {
+        let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        rustix::io::pwrite(&source, &[b'x'; 4096], 0).unwrap();
+        let same = [&source, &sink].map(|file| file.try_clone().unwrap());
+        let mut arena = Arena::with_capacity(1 << 20).unwrap();
+        let mut block = |slot: usize| Block {
+            slot,
+            memory: arena.take(4096).unwrap(),
+            from: 0,
+            to: 0,
+        };
+        let mut ring = ThreadEngine::new([source.into(), sink.into()]).unwrap();
+        ring.submit(block(0)).unwrap();
+        let (shared, files) = (Arc::clone(&ring.shared), Arc::clone(&ring.files));
+        assert!(Box::new(ring).drop_without_close());
+        // A thread comes late, and another one has begun before.
+        shared.one();
+        let outcome = shared.execute(&files, &mut block(1));
+        assert_eq!(outcome, Outcome::WriteFailed(Errno::EBADF));
+        let ids = files.ids;
+        let number = files.source.as_raw_fd();
+        drop(files);
+        assert_eq!(identity(at(number).unwrap()), ids[0]);
+        assert_eq!(rustix::fs::fstat(&same[1]).unwrap().st_size, 0);
+        assert_eq!(same.each_ref().map(identity), ids);
     }
 
     /// A filter that the host installs later refuses to read the event.

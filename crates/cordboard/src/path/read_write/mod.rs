@@ -461,6 +461,11 @@ impl Step for ReadWrite {
         Some(stranded)
     }
 
+    fn drop_without_close(mut self: Box<Self>) {
+        self.reader.forget();
+        self.writer.forget();
+    }
+
     fn finish(&mut self, flow: &mut Flow<'_>) {
         self.credentials.give_back(flow);
         self.writer.finish(flow);

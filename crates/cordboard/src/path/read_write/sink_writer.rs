@@ -116,4 +116,10 @@ impl SinkWriter {
     pub(super) fn rest(&mut self) {
         self.nowait.rest();
     }
+
+    /// Forgets its descriptors without closing them.
+    pub(in crate::path) fn forget(&mut self) {
+        std::mem::take(&mut self.nowait).forget();
+        std::mem::forget(self.buffered_fd.take());
+    }
 }

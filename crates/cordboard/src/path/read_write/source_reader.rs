@@ -135,6 +135,12 @@ impl SourceReader {
     pub(super) fn rest(&mut self) {
         self.packet_reader.rest();
     }
+
+    /// Forgets its descriptors without closing them.
+    pub(in crate::path) fn forget(&mut self) {
+        std::mem::take(&mut self.packet_reader).forget();
+        std::mem::forget(self.buffered_fd.take());
+    }
 }
 
 /// Whether each number of an event counter becomes a message: not if the caller has chosen
