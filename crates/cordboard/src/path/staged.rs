@@ -24,6 +24,9 @@ const READ: usize = 128 << 10;
 /// … but from a source that cannot be rewound, if few bytes can expand to very
 /// many: the output must be handed back if the sink fails, 128 MiB at worst.
 const READ_AHEAD: usize = 4096;
+/// The most bytes that are handed back if a stage expands them. Behind another stage it may
+/// have far more input than [`READ_AHEAD`].
+const MOST_STRANDED: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// Bytes for the sink.
 const WRITE: usize = 256 << 10;
 
@@ -48,7 +51,7 @@ pub(crate) struct Staged {
     nothing: bool,
     /// The source's error.
     failed: Option<Errno>,
-    /// There was no memory for all bytes to hand back.
+    /// There was no memory for all bytes to hand back, or they were too many.
     lacked: bool,
 }
 
@@ -204,14 +207,22 @@ impl Step for Staged {
         [self.reader.second(), self.writer.second()]
     }
 
-    /// Returns all remaining output. Without memory for it, returns the output up to there.
+    /// Returns all remaining output. If there is no memory for it, or it is too much, returns
+    /// the output up to there.
     fn strand(&mut self) -> Option<Stranded> {
+        let most = match self.chain.expands() {
+            true => MOST_STRANDED,
+            false => usize::MAX,
+        };
         let mut all = Vec::new();
         loop {
             let bytes = self.made.bytes();
+            let fits = bytes.len() <= most - all.len();
             // The double of what is there may be too much.
-            let room = all.try_reserve(bytes.len());
-            if room.is_err() && all.try_reserve_exact(bytes.len()).is_err() {
+            let has_room = fits
+                && (all.try_reserve(bytes.len()).is_ok()
+                    || all.try_reserve_exact(bytes.len()).is_ok());
+            if !has_room {
                 self.lacked = true;
                 break;
             }

@@ -106,7 +106,7 @@ pub(crate) trait Step {
         None
     }
 
-    /// Returns `ENOMEM` if [`Step::strand`] had no memory for all bytes.
+    /// Returns `ENOMEM` if [`Step::strand`] had no memory for all bytes, or they were too many.
     fn lacked_memory(&self) -> Option<Errno> {
         None
     }

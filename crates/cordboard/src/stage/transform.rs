@@ -33,7 +33,8 @@ pub trait Transform: Send {
     /// Returns whether a few input bytes can become very many output bytes. The
     /// transfer then reads little ahead from a source that is not seekable, which
     /// bounds the bytes to return if the sink fails: for zstd, by the 128 MiB of its
-    /// largest window.
+    /// largest window. At most 256 MiB are returned; if there are more, as behind
+    /// another stage that expands, the report has `ENOMEM`.
     fn expands(&self) -> bool {
         false
     }

@@ -12,6 +12,7 @@ use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Switches};
+use crate::stage::{Fault, Finished, Passed, Transform};
 use testkit::pattern::noise;
 
 /// A waiter that only polls.
@@ -155,4 +156,58 @@ fn an_error_behind_a_stage_is_reported_by_a_cancelled_transfer() {
     assert_eq!(report.ended, Ended::Error, "{report:?}");
     assert_eq!(report.failed, Some(Side::Source));
     assert_eq!(report.errno, Some(Errno::ECONNRESET));
+}
+
+/// Makes 4 MiB of each byte.
+struct Expand(usize);
+
+impl Transform for Expand {
+    fn name(&self) -> &'static str {
+        "expand"
+    }
+
+    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+        let made = output.len().min(self.0);
+        self.0 -= made;
+        let taken = usize::from(self.0 == 0).min(input.len());
+        Ok(Passed { taken, made })
+    }
+
+    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+        Ok(Finished {
+            made: 0,
+            done: true,
+        })
+    }
+
+    fn expands(&self) -> bool {
+        true
+    }
+}
+
+/// The output of a stage that expands its input is not handed back without a limit.
+#[test]
+fn the_bytes_to_hand_back_are_limited() {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (_reader, sink) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+    feed.write_all(b"x").unwrap();
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+    let stage = crate::Stage::transforming(Expand(4 << 20));
+    let mut transfer = transfer.stage(stage).unwrap();
+    transfer.flow.source.ready.marked = true;
+    while transfer.step() != Turn::Blocked(Side::Sink) {}
+    let turn = Turn::Done(Ended::Cancelled);
+    let outcome = transfer.settle(&turn, &mut Poll::new(), Duration::ZERO);
+    let (report, stages) = (&outcome.report, &outcome.report.stages);
+    let failed = (report.ended, report.failed, report.errno);
+    assert_eq!(
+        failed,
+        (Ended::Error, None, Some(Errno::ENOMEM)),
+        "{report:?}"
+    );
+    assert!((1..=1 << 20).contains(&report.stranded), "{report:?}");
+    assert!(
+        report.written + report.stranded < stages[0].bytes_out,
+        "{report:?}"
+    );
 }
