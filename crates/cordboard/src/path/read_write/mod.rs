@@ -4,6 +4,7 @@
 
 mod aligned;
 mod counter;
+mod larger;
 mod numbers;
 mod sink_writer;
 mod source_reader;
@@ -15,6 +16,7 @@ use std::os::fd::BorrowedFd;
 pub(super) use sink_writer::SinkWriter;
 pub(super) use source_reader::SourceReader;
 
+use self::larger::Larger;
 use self::numbers::NUMBER;
 use self::source_reader::numbers_are_messages;
 use super::datagram::{self, Credentials, One};
@@ -76,9 +78,11 @@ pub(crate) fn least_write(sink: &Facts, block: Option<NonZeroUsize>) -> usize {
 /// this one.
 pub(crate) struct ReadWrite {
     buffer: Option<Buffer>,
-    /// Length of the next buffer, and its least length.
+    /// Length of the next buffer, its least length, and the first length.
     length: usize,
     least: usize,
+    usual: usize,
+    larger: Option<Larger>,
     start: usize,
     end: usize,
     /// A read has returned 0: no further read, so that a terminal's end of file
@@ -159,6 +163,8 @@ impl ReadWrite {
         Ok(ReadWrite {
             length: buffer.len(),
             least,
+            usual: buffer.len(),
+            larger: None,
             buffer: Some(buffer),
             start: 0,
             end: 0,
@@ -244,7 +250,11 @@ impl ReadWrite {
             // It was released while idle, or for another size.
             None => match self.messages {
                 true => Buffer::sparse(self.length, self.least),
-                false => Buffer::at_most(self.length, self.least),
+                false => {
+                    let (length, larger) = Larger::take(self.length, self.usual);
+                    self.larger = larger;
+                    Buffer::at_most(length, self.least)
+                }
             }
             .map_err(|errno| Verdict::Failed(Side::Source, errno))?,
         };
@@ -416,6 +426,7 @@ impl Step for ReadWrite {
             self.length = buffer.len();
             buffer.recycle();
         }
+        self.larger = None;
         self.reader.rest();
         self.writer.rest();
     }
@@ -429,6 +440,7 @@ impl Step for ReadWrite {
         if let Some(buffer) = self.buffer.take() {
             buffer.recycle();
         }
+        self.larger = None;
     }
 
     fn knows_the_end(&self) -> bool {
