@@ -16,9 +16,9 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use crate::files::kind;
 use crate::polling::poll_or_rest;
 
-/// The number of bytes after which the control descriptor takes over. The buffers of a connection
-/// over loopback hold about 10 MiB, which the client reads meanwhile.
-const MOST: u64 = 16 << 20;
+/// The number of bytes after which the control descriptor takes over. The client reads the bytes in
+/// the buffers of the connection while it starts. From 8 MiB on, a transfer may try other paths.
+const MOST: u64 = 8 << 20;
 
 /// What was sent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,25 +32,31 @@ pub struct Head {
 impl Head {
     /// Sends the first bytes of a file that is cached, as far as the socket accepts them at once.
     pub fn send(source: &OwnedFd, sink: &OwnedFd) -> Head {
-        let Some(start) = start_of(source).filter(|start| reads_at_once(source, *start)) else {
+        let Some((start, size)) = range_of(source) else {
             return Head::default();
         };
+        // At the end of a file, preadv2(2) returns EAGAIN up to Linux 5.11.
+        let reads_at_once = |n| start + n >= size || reads_at_once(source, start + n);
+        if !reads_at_once(0) {
+            return Head::default();
+        }
         // What is refused here is also refused to the control descriptor, which reports it.
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default());
         match transfer.and_then(Transfer::stepping) {
-            Ok(stepping) => Head::steps(stepping, |n| reads_at_once(source, start + n)),
+            Ok(stepping) => Head::steps(stepping, reads_at_once),
             Err(_) => Head::default(),
         }
     }
 
-    /// Takes steps. `is_cached` returns whether the byte behind the first n ones is.
-    fn steps(mut stepping: Stepping<'_>, is_cached: impl Fn(u64) -> bool) -> Head {
+    /// Takes steps while the socket accepts bytes, up to the first one behind [`MOST`], or behind
+    /// which a read may wait.
+    fn steps(mut stepping: Stepping<'_>, reads_at_once: impl Fn(u64) -> bool) -> Head {
         while stepping.is_due() {
             if let Some(outcome) = stepping.step() {
                 return Head::of(&outcome, true);
             }
             let sent = stepping.progress().written;
-            if sent >= MOST || !is_cached(sent) {
+            if sent >= MOST || !reads_at_once(sent) {
                 break;
             }
         }
@@ -90,11 +96,12 @@ impl Head {
     }
 }
 
-/// Returns the position of a regular file.
-fn start_of(file: &OwnedFd) -> Option<u64> {
-    let is_file = |about: &_| kind(about) == FileType::RegularFile;
-    let regular = cordboard::fstat(file).as_ref().is_ok_and(is_file);
-    regular.then(|| rustix::fs::tell(file).ok()).flatten()
+/// Returns the position in a regular file, and its size.
+fn range_of(file: &OwnedFd) -> Option<(u64, u64)> {
+    let about = cordboard::fstat(file).ok()?;
+    let is_file = kind(&about) == FileType::RegularFile;
+    let start = rustix::fs::tell(file).ok()?;
+    is_file.then_some((start, about.st_size as u64))
 }
 
 /// Returns whether a read at this position does not wait: the file is in memory, or the page is in
@@ -168,6 +175,44 @@ mod tests {
                 .zip(&got)
                 .all(|(n, byte)| *byte == (n % 251) as u8)
         );
+    }
+
+    /// Sends the head of a file to a client that reads until the end.
+    fn head_of(bytes: u64, reads_at_once: impl Fn(u64) -> bool) -> Head {
+        let (sink, mut client) = pair();
+        let reader = std::thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+        let source = file(bytes);
+        let request = Request::default();
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let head = Head::steps(transfer.stepping().unwrap(), reads_at_once);
+        drop(sink);
+        assert_eq!(reader.join().unwrap().unwrap(), head.written);
+        head
+    }
+
+    #[test]
+    fn it_ends_where_a_read_may_wait_and_at_the_bound() {
+        const PIECE: u64 = 2 << 20;
+        let head = head_of(64 << 20, |_| false);
+        assert!(head.done.is_none() && head.written <= PIECE);
+        let head = head_of(64 << 20, |_| true);
+        assert!(head.done.is_none() && head.written < MOST + PIECE);
+    }
+
+    #[test]
+    fn the_end_of_a_file_on_a_disk_is_seen() {
+        for pages in [1, 2] {
+            let mut source = tempfile::tempfile_in(".").unwrap();
+            source.write_all(&vec![1; pages * 4096]).unwrap();
+            source.rewind().unwrap();
+            let (sink, client) = pair();
+            let done = Head::send(&source.into(), &sink).done.unwrap();
+            assert_eq!(
+                (done.ended, done.written),
+                (Ended::Eof, pages as u64 * 4096)
+            );
+            drop(client);
+        }
     }
 
     #[test]

@@ -150,8 +150,9 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
     let address = listener
         .local_addr()
         .map_err(|error| failed(Path::new(&shown), &error, "listening"))?;
-    signals::install(Vec::new());
+    // Before a thread is started.
     prepare::descriptors(&listener, flags.clients);
+    signals::install(Vec::new());
     sys::ignore(libc::SIGPIPE);
     let (ending, hang_up) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|errno| failed(Path::new(&shown), &errno.into(), "creating a pipe"))?;
