@@ -79,8 +79,9 @@ pub struct SinkReport {
     pub errno: Option<Errno>,
     /// How the bytes reached the sink, or its private pipe.
     pub carried: Vec<Carry>,
-    /// `tee(2)` or `splice(2)`, if it was refused for this sink, and the errno. If the request
-    /// does not allow [`DataPath::Splice`](crate::DataPath::Splice), both are turned off.
+    /// The first of `tee(2)` and `splice(2)` that was refused for this sink, and why.
+    /// [`Carry::Splice`] and "turned off" if the request does not allow
+    /// [`DataPath::Splice`](crate::DataPath::Splice); `tee(2)` is not used then either.
     pub declined: Option<(Carry, Why)>,
     /// The report of the transfer from the sink's private pipe to the sink. `None`: the
     /// sink is a pipe and needs no other, because the other sinks wait for it

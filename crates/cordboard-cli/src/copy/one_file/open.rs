@@ -70,7 +70,7 @@ impl Job {
             Err(rustix::io::Errno::AGAIN) if open_mode == OpenMode::Concurrent => {
                 return Err(OpenError::Postponed);
             }
-            Err(rustix::io::Errno::AGAIN) => open_past_lease(from, flags)?,
+            Err(rustix::io::Errno::AGAIN) if device.is_none() => open_past_lease(from, flags)?,
             done => done,
         }
         .map_err(|e| OpenError::of(e, open_mode, reading))?;

@@ -46,7 +46,7 @@ impl Room {
 
     /// Lengthens the sink to `end`, with blocks allocated from `start`. Returns
     /// the length reached. If space is short, buffered I/O writes the bytes after
-    /// that, and reports the error at the right byte. `closed`: as of [`lengthen`].
+    /// that, and reports the error at the right byte. `closed`: as in [`lengthen`].
     ///
     /// Allocates the blocks first, and then sets the length, which takes no more
     /// blocks: a single call for both that runs out of space can leave any

@@ -146,7 +146,7 @@ impl<'fd> Flow<'fd> {
 
     /// Closes another open file description of the sink. It may be the only one that gets an
     /// error of the file system ([`sys::close_and_report`]). A number that the host has reused
-    /// stays open.
+    /// stays open, as far as that can be determined (`Facts::is_still`).
     pub(in crate::path) fn close_sink(&mut self, own: OwnedFd) {
         if !self.sink.facts().is_still(&own) {
             return std::mem::forget(own);
