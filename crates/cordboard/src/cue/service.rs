@@ -12,7 +12,7 @@ use super::registry::{Message, Registry, Socket};
 use super::stream::{Port, Stream};
 use crate::errno::Errno;
 use crate::map::Map;
-use crate::sys::{self, PerProcess, WithEnd, beyond};
+use crate::sys::{self, PerProcess, Thread, WithEnd, beyond};
 use crate::threads;
 use crate::transfer;
 
@@ -96,14 +96,20 @@ pub(super) fn existing() -> Option<&'static Arc<Registry>> {
     serving.ok().map(|serving| &serving.0)
 }
 
-/// Returns the registry of the process, whose thread runs. Starts it if necessary.
+/// Returns the registry of the process, whose thread runs. Starts it if necessary, with the
+/// first thread's descriptor table: one with another table would refuse all other threads.
 ///
 /// # Errors
 ///
-/// `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
+/// `EBADF`: the calling thread has its own descriptor table. `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
 /// available; or the errno of a seccomp filter.
 pub(super) fn registry() -> Result<&'static Arc<Registry>, Errno> {
-    let serving = SERVING.get_usable(Serving::is_usable, |_| Serving::start())?;
+    let serving = SERVING.get_usable(Serving::is_usable, |_| {
+        match Thread::first().shares_descriptors() {
+            Some(false) => Err(Errno::EBADF),
+            _ => Serving::start(),
+        }
+    })?;
     Ok(&serving.0)
 }
 

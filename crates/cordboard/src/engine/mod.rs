@@ -51,7 +51,7 @@ use self::status::Live;
 use crate::errno::Errno;
 use crate::report::{Failure, Refusal};
 use crate::request::Request;
-use crate::sys::{self, Event, PerProcess, Spawned, duplicate};
+use crate::sys::{self, Event, PerProcess, Spawned, Thread, duplicate};
 use crate::threads;
 use crate::transfer::{Control, Transfer};
 
@@ -315,9 +315,15 @@ type Started = Result<Running, (Errno, Box<Transfer<'static>>)>;
 static ENGINE: PerProcess<Engine> = PerProcess::new();
 
 /// Returns the engine of the process, or a new one if that engine is not usable.
+///
+/// A new engine has the first thread's descriptor table. A thread with another one is refused:
+/// its engine would refuse all other threads, also after it has exited.
 fn default_engine(usable: impl Fn(&Engine) -> bool) -> Result<&'static Engine, Refusal> {
     let fresh = || Engine::new(Options::default());
     ENGINE.get_usable(usable, |before| {
+        if Thread::first().shares_descriptors() == Some(false) {
+            return Err(Refusal::OtherDescriptors);
+        }
         if let Some(before) = before {
             before.core.close_inherited();
         }

@@ -53,16 +53,18 @@ fn a_thread_with_other_descriptors_is_refused() {
     if !alone!() {
         return;
     }
-    assert!(works());
     let (source, sink) = (file_with(b"number, please"), file_with(b""));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            child::own_descriptors();
-            let refused = Cue::new(&source, &sink).err();
-            assert_eq!(refused, Some(Errno::EBADF));
+    // The first one is made by such a thread: the others have a service all the same.
+    for _ in 0..2 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                child::own_descriptors();
+                let refused = Cue::new(&source, &sink).err();
+                assert_eq!(refused, Some(Errno::EBADF));
+            });
         });
-    });
-    assert!(works());
+        assert!(works());
+    }
 }
 
 /// A child that has a copy of the service's end does not keep the last reader from the end

@@ -448,6 +448,13 @@ fn a_thread_with_descriptors_of_its_own_is_refused() {
     if !common::alone!() {
         return;
     }
+    // The first start of the process makes no engine for the other threads.
+    let first = std::thread::spawn(|| {
+        child::own_descriptors();
+        let (source, sink) = (std::io::pipe().unwrap().0, std::io::pipe().unwrap().1);
+        start(&source, &sink, any()).unwrap_err().refusal
+    });
+    assert_eq!(first.join().unwrap(), Some(Refusal::OtherDescriptors));
     assert!(carries(b"the engine is there"));
     let gate = std::sync::Barrier::new(2);
     // Numbers that are free in the other thread's table are used in this one.
