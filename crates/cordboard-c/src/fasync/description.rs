@@ -2,23 +2,11 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use cordboard::endpoint::same_description;
+use cordboard::endpoint::compare_descriptions;
 use cordboard::{Errno, duplicate};
 
 use crate::checked_fd::{CheckedFd, file_id};
 use crate::sys;
-
-/// Whether two descriptors of one file share an open file description; `None`
-/// if that cannot be determined: before Linux 6.10 in a container that filters
-/// `kcmp(2)`.
-pub(super) fn same(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<bool> {
-    if same_description(a, b) {
-        return Some(true);
-    }
-    // If even a duplicate compares different, the kernel cannot compare.
-    let copy = duplicate(a).ok()?;
-    same_description(a, &copy).then_some(false)
-}
 
 /// An open file description, kept open by a duplicate. The program may have
 /// closed the duplicate (`close_range(2)`) and opened another file, or the same
@@ -56,7 +44,7 @@ impl Description {
     pub(super) fn is(&self, fd: BorrowedFd<'_>) -> bool {
         let same_number = fd.as_raw_fd() == self.number;
         file_id(fd).is_ok_and(|file| self.duplicate.is_file(file))
-            && (self.fd()).is_some_and(|own| same(own, fd).unwrap_or(same_number))
+            && (self.fd()).is_some_and(|own| compare_descriptions(own, fd).unwrap_or(same_number))
     }
 
     /// Returns the program's own descriptor if it still refers to this

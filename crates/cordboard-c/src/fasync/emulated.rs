@@ -19,9 +19,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cordboard::endpoint::compare_descriptions;
 use cordboard::{Errno, Lock, PerProcess};
 
-use super::description::same;
 use crate::checked_fd::{FileId, file_id};
 use crate::process::{self, lock};
 use crate::sys;
@@ -104,7 +104,7 @@ fn compare(number: RawFd, of: FileId, fd: BorrowedFd<'_>) -> Option<bool> {
     if file_id(known) != Ok(of) {
         return None;
     }
-    same(known, fd)
+    compare_descriptions(known, fd)
 }
 
 pub(super) fn is_set(fd: BorrowedFd<'_>) -> bool {

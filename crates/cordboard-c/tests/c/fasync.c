@@ -264,6 +264,32 @@ static void one_file_twice(int signal)
     close(to);
 }
 
+/* A query closes no copy of the file: the close of any drops the record locks
+ * of the process, and may report an error of the file system once. */
+static void locks_are_kept(void)
+{
+    int first = make_file("abc");
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", first);
+    int second = open(name, O_RDWR | O_CLOEXEC);
+    CHECK(second >= 0);
+    struct flock lock;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    CHECK(fcntl(first, F_SETLK, &lock) == 0);
+    CHECK(fcntl(second, F_SETSIG, SIGRTMIN + 1) == 0);
+    CHECK(cord_set_flags(first, O_ASYNC) == 0);
+    CHECK((cord_get_flags(first) & O_ASYNC) != 0);
+    CHECK((cord_get_flags(second) & O_ASYNC) == 0);
+    CHECK(cord_set_flags(second, 0) == 0);
+    /* A lock of an open description conflicts with those of its process. */
+    CHECK(fcntl(second, F_OFD_GETLK, &lock) == 0);
+    CHECK(lock.l_type == F_WRLCK && lock.l_pid == getpid());
+    close(first);
+    close(second);
+}
+
 /* Closed and opened again under the same number: the flag is cleared. */
 static void closed_and_opened_again(void)
 {
@@ -314,6 +340,7 @@ int main(void)
     files();
     one_file_twice(0);
     one_file_twice(SIGRTMIN);
+    locks_are_kept();
     closed_and_opened_again();
     /* The last test: it leaves pending signals. */
     in_quick_succession();

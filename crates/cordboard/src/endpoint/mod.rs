@@ -17,6 +17,8 @@ mod socket;
 mod terminal;
 
 pub use borrowed::Endpoint;
+#[doc(hidden)]
+pub use description::compare_descriptions;
 pub use description::same_description;
 pub(crate) use direct::direct_alignment;
 pub use facts::{Alignment, Facts, FileId};
