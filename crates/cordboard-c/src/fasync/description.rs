@@ -5,8 +5,25 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use cordboard::endpoint::compare_descriptions;
 use cordboard::{Errno, duplicate};
 
-use crate::checked_fd::{CheckedFd, file_id};
+use crate::checked_fd::{CheckedFd, Identity};
 use crate::sys;
+
+/// A descriptor of the program, and the identity of its file. It is queried before a lock is
+/// taken: the query may wait for the server of the file, and all other calls would wait too.
+#[derive(Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub(super) fd: BorrowedFd<'a>,
+    identity: Identity,
+}
+
+impl<'a> Named<'a> {
+    pub(super) fn of(fd: BorrowedFd<'a>) -> Named<'a> {
+        Named {
+            fd,
+            identity: Identity::of(fd),
+        }
+    }
+}
 
 /// An open file description, kept open by a duplicate. The program may have
 /// closed the duplicate (`close_range(2)`) and opened another file, or the same
@@ -22,10 +39,10 @@ impl Description {
     ///
     /// * `EBADF`: not an open descriptor.
     /// * `EMFILE`: no descriptor is available for the duplicate.
-    pub(super) fn new(fd: BorrowedFd<'_>) -> Result<Description, Errno> {
+    pub(super) fn new(named: Named<'_>) -> Result<Description, Errno> {
         Ok(Description {
-            duplicate: CheckedFd::of_program(duplicate(fd)?),
-            number: fd.as_raw_fd(),
+            duplicate: CheckedFd::of_program(duplicate(named.fd)?, named.identity),
+            number: named.fd.as_raw_fd(),
         })
     }
 
@@ -39,18 +56,26 @@ impl Description {
         self.duplicate.close_inherited();
     }
 
-    /// Whether `fd` refers to this description. If that cannot be determined,
-    /// the same file under the same number counts as it.
-    pub(super) fn is(&self, fd: BorrowedFd<'_>) -> bool {
-        let same_number = fd.as_raw_fd() == self.number;
-        file_id(fd).is_ok_and(|file| self.duplicate.is_file(file))
-            && (self.fd()).is_some_and(|own| compare_descriptions(own, fd).unwrap_or(same_number))
+    /// Whether the descriptor refers to this description. If that cannot be determined,
+    /// the same file under the same number counts as it. Waits for no server.
+    pub(super) fn is(&self, named: Named<'_>) -> bool {
+        self.is_by(named.fd, || named.identity)
+    }
+
+    fn is_by(&self, fd: BorrowedFd<'_>, identity: impl FnOnce() -> Identity) -> bool {
+        let same_name = || {
+            let same_number = fd.as_raw_fd() == self.number;
+            same_number && identity().is_that_of(self.duplicate.identity())
+        };
+        (self.fd()).is_some_and(|own| compare_descriptions(own, fd).unwrap_or_else(same_name))
     }
 
     /// Returns the program's own descriptor if it still refers to this
-    /// description, else the duplicate.
+    /// description, else the duplicate. May wait for the server of a file that the program has
+    /// under the number, if the kernel cannot compare.
     pub(super) fn program_fd(&self) -> Option<BorrowedFd<'_>> {
         let number = sys::lend(self.number).ok();
-        number.filter(|number| self.is(*number)).or(self.fd())
+        let is_this = |fd: &BorrowedFd<'_>| self.is_by(*fd, || Identity::of(*fd));
+        number.filter(is_this).or(self.fd())
     }
 }

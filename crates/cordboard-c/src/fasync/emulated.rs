@@ -32,10 +32,19 @@ static ANY: AtomicBool = AtomicBool::new(false);
 /// The emulated flags of one process.
 #[derive(Debug, Clone, Default)]
 struct Emulated {
-    /// The numbers that have the flag, by their file.
-    numbers: BTreeMap<FileId, Vec<RawFd>>,
+    files: BTreeMap<FileId, Recorded>,
+    /// The number of insertions so far.
+    insertions: u64,
     /// The number of files at which `sweep` runs next.
     sweep_at: usize,
+}
+
+/// The numbers of one file that have the flag.
+#[derive(Debug, Clone, Default)]
+struct Recorded {
+    numbers: Vec<RawFd>,
+    /// The latest insertion.
+    inserted: u64,
 }
 
 /// The number of files at which `sweep` runs first; then it runs each time the
@@ -43,7 +52,8 @@ struct Emulated {
 const FIRST_SWEEP: usize = 64;
 
 /// Locks this process's flags. A child inherits those of its parent, unless
-/// another thread was changing them at the moment of the fork.
+/// another thread was changing them at the moment of the fork. No file is queried
+/// meanwhile: the query may wait for its server.
 fn emulated() -> MutexGuard<'static, Emulated> {
     static EMULATED: PerProcess<Lock<Emulated>> = PerProcess::new();
     let inherited = |parents: &Lock<Emulated>| parents.try_lock().map(|flags| flags.clone());
@@ -52,49 +62,50 @@ fn emulated() -> MutexGuard<'static, Emulated> {
 }
 
 impl Emulated {
-    fn contains(&self, file: FileId, fd: BorrowedFd<'_>, signal: libc::c_int) -> bool {
-        let Some(numbers) = self.numbers.get(&file) else {
-            return false;
-        };
-        let is_description =
-            |number: &RawFd| compare(*number, file, fd).unwrap_or(signal == libc::SIGIO);
-        numbers.contains(&fd.as_raw_fd()) || numbers.iter().any(is_description)
+    fn numbers(&self, file: FileId) -> Vec<RawFd> {
+        (self.files.get(&file)).map_or_else(Vec::new, |recorded| recorded.numbers.clone())
     }
 
     fn insert(&mut self, file: FileId, number: RawFd) {
-        if self.numbers.len() >= self.sweep_at.max(FIRST_SWEEP) {
-            self.sweep();
-        }
-        let numbers = self.numbers.entry(file).or_default();
-        if !numbers.contains(&number) {
-            numbers.push(number);
+        self.insertions += 1;
+        let recorded = self.files.entry(file).or_default();
+        recorded.inserted = self.insertions;
+        if !recorded.numbers.contains(&number) {
+            recorded.numbers.push(number);
         }
     }
 
     fn remove(&mut self, file: FileId, which: impl Fn(RawFd) -> bool) {
-        if let Some(numbers) = self.numbers.get_mut(&file) {
-            numbers.retain(|number| !which(*number));
-            if numbers.is_empty() {
-                self.numbers.remove(&file);
+        if let Some(recorded) = self.files.get_mut(&file) {
+            recorded.numbers.retain(|number| !which(*number));
+            if recorded.numbers.is_empty() {
+                self.files.remove(&file);
             }
         }
     }
 
-    /// Removes the files that are no longer open with a signal set.
-    fn sweep(&mut self) {
-        let Ok(open) = std::fs::read_dir("/proc/self/fd") else {
-            return;
-        };
-        let names = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let with_signal = names.filter_map(|number: RawFd| {
-            let fd = sys::lend(number).ok()?;
-            let has_signal = sys::signal(fd).is_ok_and(|signal| signal > 0);
-            has_signal.then(|| file_id(fd).ok())?
-        });
-        let alive: BTreeSet<FileId> = with_signal.collect();
-        self.numbers.retain(|file, _| alive.contains(file));
-        self.sweep_at = 2 * self.numbers.len();
+    fn is_crowded(&self) -> bool {
+        self.files.len() >= self.sweep_at.max(FIRST_SWEEP)
     }
+
+    /// Removes the files that are not `alive`, except those with later insertions.
+    fn sweep(&mut self, alive: &BTreeSet<FileId>, insertions: u64) {
+        (self.files)
+            .retain(|file, recorded| alive.contains(file) || recorded.inserted > insertions);
+        self.sweep_at = 2 * self.files.len();
+    }
+}
+
+/// Returns the files that are open with a signal set; `None` without a procfs.
+fn with_signal() -> Option<BTreeSet<FileId>> {
+    let open = std::fs::read_dir("/proc/self/fd").ok()?;
+    let names = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let files = names.filter_map(|number: RawFd| {
+        let fd = sys::lend(number).ok()?;
+        let has_signal = sys::signal(fd).is_ok_and(|signal| signal > 0);
+        has_signal.then(|| file_id(fd).ok())?
+    });
+    Some(files.collect())
 }
 
 /// Whether `fd` shares the open file description of `number`; `None` if the
@@ -107,21 +118,57 @@ fn compare(number: RawFd, of: FileId, fd: BorrowedFd<'_>) -> Option<bool> {
     compare_descriptions(known, fd)
 }
 
-pub(super) fn is_set(fd: BorrowedFd<'_>) -> bool {
+/// An emulated flag that is set.
+pub(super) struct Found {
+    file: FileId,
+    /// The recorded numbers of the description; empty if only the signal shows the flag.
+    numbers: Vec<RawFd>,
+}
+
+/// Finds the flag of a description; `None` if it is not set. May wait for the server of
+/// the file.
+pub(super) fn find(fd: BorrowedFd<'_>) -> Option<Found> {
     if !ANY.load(Ordering::Acquire) {
-        return false;
+        return None;
     }
-    let (Ok(signal), Ok(file)) = (sys::signal(fd), file_id(fd)) else {
-        return false;
-    };
-    let mut emulated = emulated();
+    let (signal, file) = (sys::signal(fd).ok()?, file_id(fd).ok()?);
     if signal == 0 {
         // The file was closed and opened again, or F_SETSIG has cleared the
         // flag.
-        emulated.remove(file, |number| number == fd.as_raw_fd());
-        return false;
+        emulated().remove(file, |number| number == fd.as_raw_fd());
+        return None;
     }
-    emulated.contains(file, fd, signal)
+    let recorded = emulated().numbers(file);
+    let same = recorded
+        .into_iter()
+        .map(|number| match number == fd.as_raw_fd() {
+            true => (number, Some(true)),
+            false => (number, compare(number, file, fd)),
+        });
+    let same: Vec<(RawFd, Option<bool>)> = same.collect();
+    let is_set = (same.iter()).any(|(_, same)| same.unwrap_or(signal == libc::SIGIO));
+    is_set.then(|| Found {
+        file,
+        numbers: (same.into_iter())
+            .filter(|(_, same)| *same == Some(true))
+            .map(|(number, _)| number)
+            .collect(),
+    })
+}
+
+impl Found {
+    /// Clears the flag of the description of `fd`. Queries no file.
+    pub(super) fn clear(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        emulated().remove(self.file, |number| self.numbers.contains(&number));
+        if sys::signal(fd)? == libc::SIGIO {
+            sys::set_signal(fd, 0)?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn is_set(fd: BorrowedFd<'_>) -> bool {
+    find(fd).is_some()
 }
 
 pub(super) fn set(fd: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -130,24 +177,20 @@ pub(super) fn set(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if sys::signal(fd)? == 0 {
         sys::set_signal(fd, libc::SIGIO)?;
     }
-    emulated().insert(file, fd.as_raw_fd());
+    let (is_crowded, insertions) = {
+        let mut emulated = emulated();
+        emulated.insert(file, fd.as_raw_fd());
+        (emulated.is_crowded(), emulated.insertions)
+    };
     ANY.store(true, Ordering::Release);
+    if is_crowded && let Some(alive) = with_signal() {
+        emulated().sweep(&alive, insertions);
+    }
     Ok(())
 }
 
 pub(super) fn clear(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    if !is_set(fd) {
-        return Ok(());
-    }
-    let file = file_id(fd)?;
-    // Removes nothing if only the signal has shown the flag.
-    emulated().remove(file, |number| {
-        number == fd.as_raw_fd() || compare(number, file, fd) == Some(true)
-    });
-    if sys::signal(fd)? == libc::SIGIO {
-        sys::set_signal(fd, 0)?;
-    }
-    Ok(())
+    find(fd).map_or(Ok(()), |found| found.clear(fd))
 }
 
 #[cfg(test)]
@@ -173,7 +216,7 @@ mod tests {
             // The names stay, so no inode is used twice.
             set(open(n).as_fd()).unwrap();
         }
-        let left = emulated().numbers.len();
+        let left = emulated().files.len();
         assert!((2..=FIRST_SWEEP).contains(&left), "{left}");
         assert!(is_set(open_file.as_fd()) && is_set(copy.as_fd()));
         clear(copy.as_fd()).unwrap();

@@ -46,7 +46,7 @@ impl AsyncSide {
     }
 
     /// Whether the owner has exited: the program wanted that process, and no
-    /// other, to be signalled. Also true if that cannot be determined.
+    /// other, to be signalled. Also true if the program has closed the duplicate.
     fn has_lost_its_owner(&self) -> bool {
         let Some(fd) = self.fd() else {
             return true;

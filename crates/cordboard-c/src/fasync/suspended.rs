@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 
 use cordboard::{Errno, Lock, PerProcess};
 
-use super::description::Description;
+use super::description::{Description, Named};
 use super::emulated;
 use crate::process::{self, lock};
 use crate::sys;
@@ -47,8 +47,8 @@ pub(crate) fn close_inherited() {
     drop(entries());
 }
 
-fn find(entries: &[SuspendedFlag], fd: BorrowedFd<'_>) -> Option<usize> {
-    entries.iter().position(|entry| entry.description.is(fd))
+fn find(entries: &[SuspendedFlag], named: Named<'_>) -> Option<usize> {
+    (entries.iter()).position(|entry| entry.description.is(named))
 }
 
 /// Whether FASYNC will be set again; `None` if it is not suspended.
@@ -56,8 +56,9 @@ pub(super) fn will_be_restored(fd: BorrowedFd<'_>) -> Option<bool> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
+    let named = Named::of(fd);
     let entries = entries();
-    find(&entries, fd).map(|at| entries[at].restore)
+    find(&entries, named).map(|at| entries[at].restore)
 }
 
 /// Sets the other flags, and records whether FASYNC will be set again; `None`
@@ -67,8 +68,9 @@ pub(super) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Option<Result
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
+    let named = Named::of(fd);
     let mut entries = entries();
-    let at = find(&entries, fd)?;
+    let at = find(&entries, named)?;
     let done = sys::set_flags(fd, flags & !libc::O_ASYNC);
     if done.is_ok() {
         entries[at].restore = flags & libc::O_ASYNC != 0;
@@ -89,13 +91,14 @@ impl Suspended {
     ///
     /// As [`Description::new`], and those of `F_SETFL`.
     pub(super) fn new(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<Suspended, Errno> {
+        let named = Named::of(fd);
         let mut entries = entries();
-        if let Some(at) = find(&entries, fd) {
+        if let Some(at) = find(&entries, named) {
             entries[at].users += 1;
             let description = Arc::clone(&entries[at].description);
             return Ok(Suspended { description });
         }
-        let description = Arc::new(Description::new(fd)?);
+        let description = Arc::new(Description::new(named)?);
         // First: a thread that finds the flag cleared must not find 0 here.
         COUNT.fetch_add(1, Ordering::AcqRel);
         // The program may have set other flags since.
@@ -104,6 +107,8 @@ impl Suspended {
         // with it and the kernel cannot clear it.
         if let Err(errno) = sys::set_flags(fd, flags & !libc::O_ASYNC) {
             COUNT.fetch_sub(1, Ordering::AcqRel);
+            // The duplicate is closed without the lock: the close may flush the file.
+            drop(entries);
             return Err(errno);
         }
         entries.push(SuspendedFlag {
@@ -124,31 +129,111 @@ impl Drop for Suspended {
     /// Finds the entry by its address: not every kernel can compare
     /// descriptions.
     fn drop(&mut self) {
-        let mut entries = entries();
-        let same = |entry: &SuspendedFlag| Arc::ptr_eq(&entry.description, &self.description);
-        let Some(at) = entries.iter().position(same) else {
-            return;
-        };
-        entries[at].users -= 1;
-        if entries[at].users > 0 {
-            return;
-        }
-        let last = entries.swap_remove(at);
-        if let Some(fd) = self.description.program_fd() {
-            match last.restore {
+        let program = self.description.program_fd();
+        let mut emulated = None;
+        loop {
+            let mut entries = entries();
+            let same = |entry: &SuspendedFlag| Arc::ptr_eq(&entry.description, &self.description);
+            let Some(at) = entries.iter().position(same) else {
+                return;
+            };
+            let entry = &mut entries[at];
+            if entry.users > 1 {
+                entry.users -= 1;
+                return;
+            }
+            match (program, entry.restore) {
                 // The kernel reports this number as `si_fd`. No error: the
                 // description had the flag before.
-                true => {
+                (Some(fd), true) => {
                     let flags = sys::flags(fd);
                     let _ = flags.and_then(|flags| sys::set_flags(fd, flags | libc::O_ASYNC));
                 }
-                // An emulated flag is still set.
-                false => {
-                    let _ = emulated::clear(fd);
-                }
+                // An emulated flag is still set. It is found without the lock: the queries
+                // may wait for the server of a file.
+                (Some(fd), false) => match &emulated {
+                    None => {
+                        drop(entries);
+                        emulated = Some(emulated::find(fd));
+                        continue;
+                    }
+                    Some(found) => found.iter().for_each(|found| _ = found.clear(fd)),
+                },
+                (None, _) => {}
             }
+            entries.swap_remove(at);
+            // Last: a thread that finds 0 here must find the flag restored.
+            COUNT.fetch_sub(1, Ordering::AcqRel);
+            return;
         }
-        // Last: a thread that finds 0 here must find the flag restored.
-        COUNT.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use testkit::fuse::{Served, with_file};
+    use testkit::refuse::STAT;
+
+    use super::*;
+
+    /// Waits until a thread queries a file.
+    fn until_it_queries(thread: rustix::thread::Pid) {
+        let call = format!("/proc/self/task/{thread}/syscall");
+        let queries = STAT.concat().into_iter().map(|call| call.to_string());
+        let queries: Vec<String> = queries.collect();
+        while let Ok(call) = std::fs::read_to_string(&call)
+            && !queries
+                .iter()
+                .any(|query| call.split(' ').next() == Some(query))
+        {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A call on a file whose server does not answer waits for it. The end of another transfer
+    /// does not.
+    #[test]
+    fn a_query_that_waits_for_a_server_holds_no_lock() {
+        let silent = AtomicBool::new(false);
+        let served = Served {
+            mute: Some(&silent),
+            ..Served::default()
+        };
+        let mut ended = false;
+        let mounted = with_file(served, |path| {
+            let file = File::open(path).unwrap();
+            let (reader, _writer) = std::io::pipe().unwrap();
+            let other = Suspended::new(reader.as_fd(), 0).unwrap();
+            let ((begins, begun), (ends, end)) = (channel(), channel());
+            silent.store(true, Ordering::Relaxed);
+            std::thread::scope(|scope| {
+                let file = file.as_fd();
+                scope.spawn(move || {
+                    begins.send(rustix::thread::gettid()).unwrap();
+                    will_be_restored(file)
+                });
+                until_it_queries(begun.recv().unwrap());
+                scope.spawn(move || {
+                    drop(other);
+                    ends.send(())
+                });
+                // Longer than any load delays it.
+                ended = end.recv_timeout(Duration::from_secs(60)).is_ok();
+                silent.store(false, Ordering::Relaxed);
+            });
+        });
+        match mounted {
+            false => testkit::skip::here("a FUSE file system cannot be mounted here"),
+            true => assert!(
+                ended,
+                "the end of a transfer waited for the server of another file"
+            ),
+        }
     }
 }

@@ -189,13 +189,11 @@ fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
 /// FIFO or a device; or for the lock of its position, which a `read(2)` or `write(2)` of
 /// another process holds (`fdget_pos`, fs/file.c).
 fn may_wait(fd: BorrowedFd<'_>) -> bool {
-    // From linux/magic.h: pipes, files such as an eventfd, and two that have device nodes.
-    const KERNEL: &[u64] = &[0x5049_5045, 0x0904_1934, 0x0102_1994, 0x1cd1];
     let kind = fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
     match kind {
         Ok(FileType::Socket) | Err(_) => false,
         Ok(FileType::RegularFile | FileType::Directory) => true,
-        Ok(_) => !fstatfs(fd).is_ok_and(|found| KERNEL.contains(&Filesystem::of(&found).0)),
+        Ok(_) => !fstatfs(fd).is_ok_and(|found| Filesystem::of(&found).is_of_kernel()),
     }
 }
 

@@ -128,7 +128,7 @@ impl Facts {
     /// server assigns it, and querying a server may block forever.
     pub(crate) fn is_still(&self, fd: &OwnedFd) -> bool {
         let stays = match self.filesystem {
-            Some(fs) => !fs.is_foreign() && !fs.is_pseudo() && fs.name() != Some("overlayfs"),
+            Some(fs) => fs.keeps_identities(),
             None => self.kind == Kind::Pipe || self.kind.is_socket(),
         };
         let known = self.id.filter(|_| stays);

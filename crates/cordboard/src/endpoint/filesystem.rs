@@ -161,6 +161,21 @@ impl Filesystem {
         matches!(self.known(), Some((_, _, Nature::Pseudo)))
     }
 
+    /// Returns whether no server is behind its files, and it has pipes, sockets, files such as
+    /// an eventfd, or device nodes: pipefs, sockfs, anon_inodefs, tmpfs and devtmpfs, devpts
+    /// (linux/magic.h).
+    pub(crate) fn is_of_kernel(self) -> bool {
+        const KERNEL: &[u64] = &[0x5049_5045, 0x534F_434B, 0x0904_1934, 0x0102_1994, 0x1cd1];
+        KERNEL.contains(&self.0)
+    }
+
+    /// Returns whether device and inode of an open file stay the same, and `fstat(2)` of it
+    /// waits for no server. On an overlay a copy up may change them, and a server assigns them
+    /// itself.
+    pub(crate) fn keeps_identities(self) -> bool {
+        !self.is_foreign() && !self.is_pseudo() && self.name() != Some("overlayfs")
+    }
+
     /// Returns whether its file sizes come from a server or a process and may
     /// be false. True for an unknown file system.
     pub fn is_foreign(self) -> bool {
@@ -189,6 +204,9 @@ mod tests {
         assert!(!Filesystem(0xEF53).may_mark_at_fallocate());
         assert!(Filesystem(0x9fa0).is_pseudo());
         assert!(Filesystem(0x65735546).is_foreign());
+        let kept = [0xEF53, 0x7461_636f, 0x794c_7630, 0x6969, 0x9fa0];
+        let kept = kept.map(|magic| Filesystem(magic).keeps_identities());
+        assert_eq!(kept, [true, true, false, false, false]);
         let unknown = Filesystem(0xdead_beef);
         assert_eq!(unknown.name(), None);
         assert_eq!(unknown.clone_ability(), CloneAbility::Perhaps);

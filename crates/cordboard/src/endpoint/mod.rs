@@ -8,6 +8,7 @@ mod description;
 mod direct;
 mod facts;
 mod filesystem;
+mod identity;
 mod kind;
 mod mounts;
 mod probe;
@@ -23,6 +24,8 @@ pub use description::same_description;
 pub(crate) use direct::direct_alignment;
 pub use facts::{Alignment, Facts, FileId};
 pub use filesystem::{CloneAbility, Filesystem};
+#[doc(hidden)]
+pub use identity::keeps_its_identity;
 pub use kind::{Kind, Side};
 pub(crate) use probe::Unexamined;
 pub(crate) use reopen::reopen;
