@@ -470,6 +470,8 @@ cord_transfer cord_start(const struct cord_request *request);
 //   cord_step.
 // * EDEADLK: called in a callback, in which a wait would deadlock.
 // * EINVAL: a `struct_size` that no version had.
+// * For a handle of cord_open, the errno of a seccomp filter that refuses
+//   ppoll(2), poll(2) and pselect6(2).
 int cord_wait(cord_transfer transfer, struct cord_report *report);
 
 // cord_try - get the report of a transfer if it has ended

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cordboard::cue::{Record, Records};
-use cordboard::{Errno, poll_for};
+use cordboard::{Errno, poll_or_select};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, recv};
 
@@ -55,7 +55,7 @@ impl AsFd for RecordReader {
 pub(crate) fn wait_for(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, Errno> {
     let fd = fd.as_fd();
     let mut fds = [PollFd::from_borrowed_fd(fd, events)];
-    match poll_for(&mut fds, None) {
+    match poll_or_select(&mut fds, None) {
         Ok(_) => Ok(fds[0].revents()),
         Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
         Err(errno) => Err(errno.into()),
@@ -66,22 +66,24 @@ pub(crate) fn wait_for(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, Er
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use testkit::refuse::{POLL, PPOLL, apart, refuse};
+    use testkit::refuse::{POLL, PPOLL, SELECT, apart, refuse};
 
     use super::*;
 
     #[test]
-    fn a_descriptor_is_waited_for_by_an_older_call() {
-        if POLL.is_empty() {
-            return testkit::skip::here("this architecture has no older call");
-        }
+    fn a_descriptor_is_waited_for_by_the_next_call() {
         let (socket, _other) = UnixStream::pair().unwrap();
-        for errno in [libc::EPERM, libc::ENOSYS] {
-            let shown = apart(|| {
-                refuse(PPOLL, errno);
-                wait_for(&socket, PollFlags::OUT)
-            });
-            assert_eq!(shown, Ok(PollFlags::OUT));
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
+            let wait = |calls: &[&[libc::c_long]]| {
+                apart(|| {
+                    refuse(&calls.concat(), errno);
+                    wait_for(&socket, PollFlags::OUT)
+                })
+            };
+            for calls in [&[PPOLL][..], &[PPOLL, POLL]] {
+                assert_eq!(wait(calls), Ok(PollFlags::OUT), "{errno}");
+            }
+            assert_eq!(wait(&[PPOLL, POLL, SELECT]), Err(Errno::from_raw(errno)));
         }
     }
 }

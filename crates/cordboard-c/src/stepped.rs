@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cordboard::{
-    Control, Errno, Lock, Origin, Outcome, Progress, Report, Stepping, Transfer, poll_for,
+    Control, Errno, Lock, Origin, Outcome, Progress, Report, Stepping, Transfer, poll_or_select,
     sleep_a_moment,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -32,6 +32,8 @@ pub(crate) struct Stepped {
     /// The counts as of the last step.
     seen: Lock<Progress>,
     state: Lock<State>,
+    /// The last step has shown that the next one is possible at once.
+    is_due: AtomicBool,
     /// The functions have been called.
     called: AtomicBool,
 }
@@ -54,6 +56,7 @@ impl Stepped {
             number: stepping.as_fd().as_raw_fd(),
             origin: Origin::here(),
             seen: Lock::new(stepping.progress()),
+            is_due: AtomicBool::new(stepping.is_due()),
             state: Lock::new(State {
                 stepping,
                 at_end: Vec::new(),
@@ -106,6 +109,8 @@ impl Stepped {
             None if closes => state.stepping.without_close(),
             outcome => outcome,
         };
+        let is_due = state.stepping.is_due();
+        self.is_due.store(is_due, Ordering::Relaxed);
         if let Some(mut seen) = self.seen.lock() {
             *seen = state.stepping.progress();
         }
@@ -121,21 +126,22 @@ impl Stepped {
     /// # Errors
     ///
     /// As [`Stepped::check`]. `EBADF`: the program has closed the descriptor. The errno of a
-    /// filter that refuses `poll(2)`.
+    /// filter that refuses `poll(2)` and `select(2)`.
     pub(crate) fn wait(&self) -> Result<(), Error> {
         let mut most = SOON;
-        loop {
+        while !self.is_due.load(Ordering::Relaxed) {
             // A handler may fork between this check and the sleep: the child then sleeps no
             // longer than the wait has taken so far.
             self.check()?;
             let fd = sys::lend(self.number)?;
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-            match poll_for(&mut fds, Timespec::try_from(most).ok().as_ref()) {
+            match poll_or_select(&mut fds, Timespec::try_from(most).ok().as_ref()) {
                 Ok(0) => most = (2 * most).min(LATER),
                 Ok(_) | Err(rustix::io::Errno::INTR) => return Ok(()),
                 Err(errno) => return Err(Errno::from(errno).into()),
             }
         }
+        Ok(())
     }
 
     /// Registers a function to call at the end; returns it if the transfer has ended.
@@ -171,23 +177,51 @@ impl Stepped {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{PipeReader, PipeWriter, Read, Write};
+
+    use testkit::refuse;
+
     use super::*;
 
-    /// A signal handler may fork after the check of the step.
-    #[test]
-    fn a_child_does_not_wait_for_a_step_of_its_parent() {
-        let (source, _feed) = std::io::pipe().unwrap();
-        let (_end, sink) = std::io::pipe().unwrap();
+    /// A transfer that waits for its source.
+    fn waiting() -> (Stepped, PipeWriter, PipeReader) {
+        let (source, feed) = std::io::pipe().unwrap();
+        let (end, sink) = std::io::pipe().unwrap();
         let request = cordboard::Request::default();
         let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
         let stepped = Stepped::new(transfer).unwrap();
         while stepped.state.lock().unwrap().stepping.is_due() {
             assert!(stepped.step(false, |_| ()).unwrap().is_none());
         }
+        (stepped, feed, end)
+    }
+
+    /// A signal handler may fork after the check of the step.
+    #[test]
+    fn a_child_does_not_wait_for_a_step_of_its_parent() {
+        let (stepped, _feed, _end) = waiting();
         assert!(testkit::child::in_a_child(|| {
             stepped
                 .wait()
                 .is_err_and(|error| error.errno == Errno::EBADF)
         }));
+    }
+
+    /// A filter refuses `poll(2)`. `RLIMIT_NOFILE` of 0 is the same.
+    #[test]
+    fn a_step_is_waited_for_by_select() {
+        for errno in [libc::EPERM, libc::EINVAL] {
+            let (stepped, mut feed, mut end) = waiting();
+            feed.write_all(b"abc").unwrap();
+            let waited = refuse::apart(|| {
+                refuse::refuse(&[refuse::PPOLL, refuse::POLL].concat(), errno);
+                stepped.wait().map_err(|error| error.errno)
+            });
+            assert_eq!(waited, Ok(()));
+            assert!(stepped.step(false, |_| ()).unwrap().is_none());
+            let mut word = [0; 3];
+            end.read_exact(&mut word).unwrap();
+            assert_eq!(&word, b"abc");
+        }
     }
 }

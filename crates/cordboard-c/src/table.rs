@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use cordboard::{Errno, Lock, Outcome, PerProcess, Report, Running};
+use cordboard::{Errno, Lock, Outcome, PerProcess, Report, Running, sleep_a_moment};
 
 use crate::convert;
 use crate::error::Error;
@@ -113,7 +113,11 @@ impl Entry {
     /// Takes all steps that are left. `closes`: as for [`Stepped::step`].
     fn step_to_end(&self, stepped: &Stepped, closes: bool) -> Result<(), Error> {
         while !self.take_step(closes)? {
-            stepped.wait()?;
+            match stepped.wait() {
+                // The handle is not in the table any more, and its functions are to be called.
+                Err(_) if closes => sleep_a_moment(),
+                done => done?,
+            }
         }
         Ok(())
     }

@@ -31,6 +31,8 @@ use crate::{convert, sys};
 ///   cord_step.
 /// * EDEADLK: called in a callback, in which a wait would deadlock.
 /// * EINVAL: a `struct_size` that no version had.
+/// * For a handle of cord_open, the errno of a seccomp filter that refuses
+///   ppoll(2), poll(2) and pselect6(2).
 ///
 /// # Safety
 ///

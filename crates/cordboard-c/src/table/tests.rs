@@ -127,6 +127,27 @@ fn a_handle_is_closed_before_the_peer_has_read() {
     assert_eq!(all.len() as u64, written);
 }
 
+/// A filter refuses all calls that wait for a descriptor.
+#[test]
+fn a_handle_is_closed_although_no_call_can_wait() {
+    use std::os::fd::AsFd;
+    use testkit::refuse;
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let request = Request::default();
+    let transfer = cordboard::Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
+    let id = table().insert_stepped(Stepped::new(transfer).unwrap());
+    let (sender, receiver) = channel();
+    let entry = table().get(id).unwrap();
+    entry.on_end(move |report| sender.send(report.ended).unwrap());
+    refuse::apart(|| {
+        let calls = [refuse::PPOLL, refuse::POLL, refuse::SELECT];
+        refuse::refuse(&calls.concat(), libc::EPERM);
+        table().close(id).unwrap();
+    });
+    assert_eq!(receiver.try_recv(), Ok(cordboard::Ended::Cancelled));
+}
+
 /// A thread that finds a handle by its descriptor's number and waits for it
 /// gets the report, even if the transfer ended before the handle existed.
 #[test]

@@ -34,21 +34,12 @@ impl Waiter for Poll {
 
     fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let done = match sys::poll_for(fds, timeout.as_ref()).map_err(Errno::from) {
-            Err(errno) if errno.is_refusal_or_invalid() => {
-                match sys::poll_by_select(fds, timeout.as_ref()) {
-                    Err(other) if other != Errno::EINTR => Err(errno),
-                    done => done,
-                }
-            }
-            done => done.map(|_| ()),
-        };
-        match done {
+        match sys::poll_or_select(fds, timeout.as_ref()).map_err(Errno::from) {
             Err(Errno::EINTR) => {
                 fds.iter_mut().for_each(PollFd::clear_revents);
                 Ok(())
             }
-            done => done,
+            done => done.map(|_| ()),
         }
     }
 }

@@ -84,13 +84,13 @@ pub use lock::Lock;
 pub(crate) use mapping::map_shared;
 pub(crate) use offset::{pread, pwrite, pwritev};
 pub use origin::Origin;
-pub use poll::poll_for;
 pub(crate) use poll::{Shown, poll_now, shows_now};
+pub use poll::{poll_for, poll_or_select};
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
 pub(crate) use procfs::{hexadecimal, number, position, release};
 pub(crate) use ring::{Uring, try_io_uring};
-pub(crate) use select::{poll_by_select, wait_for};
+pub(crate) use select::wait_for;
 pub(crate) use served_by::ServedBy;
 pub(crate) use signal::{NoSignals, SignalGuard, sigpipe_is_ignored};
 pub(crate) use socket::{

@@ -12,7 +12,7 @@ use rustix::io::{Errno as Refused, Result};
 use super::again::again;
 use super::high::beyond;
 use super::last_errno::last_errno;
-use super::select::ready_now;
+use super::select::{poll_by_select, ready_now};
 use crate::errno::Errno;
 
 /// `ppoll(2)`. If a filter refuses it, `poll(2)`, which is a separate system call on
@@ -31,6 +31,28 @@ pub fn poll_for(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<us
             match older_poll(fds, timeout) {
                 Err(other) if Errno::from(other).is_refusal_or_invalid() => Err(errno),
                 done => done,
+            }
+        }
+        done => done,
+    }
+}
+
+/// As [`poll_for`]. If that is refused, or `RLIMIT_NOFILE` is less than the number of
+/// descriptors (sandboxes set it to 0), `select(2)`, which reports no errors of a descriptor
+/// apart from its readiness.
+///
+/// Public for the C library only; not part of the API.
+///
+/// # Errors
+///
+/// `EINTR`; the errno of a filter that refuses all of these calls.
+pub fn poll_or_select(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize> {
+    match poll_for(fds, timeout) {
+        Err(errno) if Errno::from(errno).is_refusal_or_invalid() => {
+            match poll_by_select(fds, timeout) {
+                Ok(()) => Ok(fds.iter().filter(|fd| !fd.revents().is_empty()).count()),
+                Err(Errno::EINTR) => Err(Refused::INTR),
+                Err(_) => Err(errno),
             }
         }
         done => done,

@@ -52,7 +52,7 @@ fn wait_for_numbers(fds: &[(RawFd, bool)], timeout: Option<&Timespec>) -> Result
 /// # Errors
 ///
 /// As [`wait_for`].
-pub(crate) fn poll_by_select(
+pub(super) fn poll_by_select(
     fds: &mut [PollFd<'_>],
     timeout: Option<&Timespec>,
 ) -> Result<(), Errno> {
