@@ -177,7 +177,9 @@ pub struct cord_request {
     pub struct_size: usize,
     /// The descriptor to read from. `cord_start` and `cord_open` duplicate it,
     /// and the caller may close it once they have returned. `cord_run` does not:
-    /// the descriptor must stay open until `cord_run` has returned.
+    /// the descriptor must stay open until `cord_run` has returned. If it is open
+    /// for writing too, and the close of the duplicate fails, the transfer fails
+    /// with its errno, as with `sink`.
     pub source: c_int,
     /// The descriptor to write to. As `source`. If the close of the duplicate
     /// fails, the transfer fails with its errno: some file servers report only

@@ -46,6 +46,8 @@ pub struct Served<'a> {
     pub shows: Option<&'a File>,
     /// The size that it reports.
     pub claims: u64,
+    /// It reports no blocks, as a file of holes only.
+    pub sparse: bool,
     /// The root is a directory that contains the file: then the kernel trusts the size
     /// that was reported at the lookup ([`Served::writeback`]).
     pub inside: bool,
@@ -239,7 +241,14 @@ fn serve(mut device: &File, served: Served<'_>) {
     };
     let moved = |body: &[u8]| word(body, 16).min(most);
     let shown_or_claimed = || {
-        let claimed = || attributes(served.claims, FILE);
+        let claimed = || {
+            let mut out = attributes(served.claims, FILE);
+            if served.sparse {
+                // After the inode number and the size.
+                out[16 + 2 * 8..][..8].fill(0);
+            }
+            out
+        };
         served.shows.map_or_else(claimed, attributes_of)
     };
     let (mut syncs, mut changes, mut written) = (0, 0, false);

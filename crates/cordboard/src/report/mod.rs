@@ -155,12 +155,12 @@ impl Report {
         }
     }
 
-    /// Adds the result of the sink's close. An error that was found before is kept.
-    pub(crate) fn closed(&mut self, result: Result<(), Errno>) {
-        if let Err(errno) = result
+    /// Adds the result of the close of the descriptors. An error that was found before is kept.
+    pub(crate) fn closed(&mut self, result: Result<(), (Side, Errno)>) {
+        if let Err((side, errno)) = result
             && self.ended != Ended::Error
         {
-            (self.ended, self.failed, self.errno) = (Ended::Error, Some(Side::Sink), Some(errno));
+            (self.ended, self.failed, self.errno) = (Ended::Error, Some(side), Some(errno));
         }
     }
 }

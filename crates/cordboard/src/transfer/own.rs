@@ -13,10 +13,12 @@ use crate::sys::{close_and_report, identity};
 
 /// The descriptors of a transfer that is dropped.
 pub(crate) struct Owned {
-    /// The source and the sink.
-    ends: [OwnedFd; 2],
+    /// The source and the sink. `None` if the caller owns them.
+    ends: Option<[OwnedFd; 2]>,
     facts: [Facts; 2],
     is_synced: bool,
+    /// The result of the close of another description of the source.
+    walked: Result<(), Errno>,
 }
 
 impl Owned {
@@ -25,8 +27,8 @@ impl Owned {
     /// # Errors
     ///
     /// As [`Transfer::close`].
-    pub(crate) fn close(self) -> Result<(), Errno> {
-        let ([source, sink], [of_source, of_sink]) = (self.ends, &self.facts);
+    pub(crate) fn close(self) -> Result<(), (Side, Errno)> {
+        let [of_source, of_sink] = &self.facts;
         // The last close of a file may block, and so may that of a pipe whose lock
         // another process holds. The close of a pipe wakes other threads, which may
         // delay this one.
@@ -37,11 +39,27 @@ impl Owned {
                 Ok(())
             }
         };
-        let _ = close(source, of_source);
-        match close(sink, of_sink) {
+        let [first, last] = match self.ends {
+            Some([source, sink]) => [close(source, of_source), close(sink, of_sink)],
+            None => [Ok(()); 2],
+        };
+        match last {
             // Its contents are on the disk after `fsync(2)`.
-            Err(Errno::EINTR) if self.is_synced => Ok(()),
-            result => result,
+            Err(Errno::EINTR) if self.is_synced => {}
+            Err(errno) => return Err((Side::Sink, errno)),
+            Ok(()) => {}
+        }
+        let Some(errno) = [self.walked, first].into_iter().find_map(Result::err) else {
+            return Ok(());
+        };
+        match of_source.id.is_some() && of_source.id == of_sink.id {
+            // The close of the sink has flushed the rest.
+            _ if errno == Errno::EINTR => Ok(()),
+            // The first close of the one file gets the error.
+            true => Err((Side::Sink, errno)),
+            // Nothing was written through a descriptor for reading only.
+            false if of_source.writable => Err((Side::Source, errno)),
+            false => Ok(()),
         }
     }
 }
@@ -64,9 +82,9 @@ impl Transfer<'_> {
     ///
     /// # Errors
     ///
-    /// That of the sink's file system. Nothing else reports it: the close of the caller's own
-    /// descriptor then succeeds ([`close_and_report`]).
-    pub(crate) fn close(self, known: bool) -> Result<(), Errno> {
+    /// That of the sink's file system, or of a source that is open for writing, too. Nothing else
+    /// reports it: the close of the caller's own descriptor then succeeds ([`close_and_report`]).
+    pub(crate) fn close(self, known: bool) -> Result<(), (Side, Errno)> {
         self.release(known).map_or(Ok(()), Owned::close)
     }
 
@@ -76,14 +94,18 @@ impl Transfer<'_> {
             self.drop_without_close();
             return None;
         }
-        // Both borrow the descriptors.
-        (self.current, self.walk) = (None, None);
+        // It borrows the descriptors.
+        self.current = None;
+        let walk = self.walk.take().and_then(|walk| walk.into_own());
+        let walked = walk.map_or(Ok(()), close_and_report);
         self.reopened.drain(..).for_each(Reopened::close);
         let facts = [self.source(), self.sink()].map(|end| *end.facts());
-        Some(Owned {
-            ends: self.owned.take()?,
+        let ends = self.owned.take();
+        (ends.is_some() || walked.is_err()).then_some(Owned {
+            ends,
             facts,
             is_synced: self.request.sync,
+            walked,
         })
     }
 

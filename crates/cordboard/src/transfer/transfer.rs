@@ -112,8 +112,8 @@ impl<'a> Transfer<'a> {
     }
 
     /// Creates a transfer that owns its descriptors and closes them at its end. It
-    /// may outlive the caller. If the close of the sink returns an error, such as `ENOSPC` or
-    /// `EDQUOT` of a file server, the transfer fails with it.
+    /// may outlive the caller. If the close of the sink, or of a source that is open for writing,
+    /// returns an error, such as `ENOSPC` or `EDQUOT` of a file server, the transfer fails with it.
     ///
     /// # Errors
     ///

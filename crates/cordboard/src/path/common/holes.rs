@@ -136,6 +136,11 @@ impl Walk {
         self.own.as_ref()
     }
 
+    /// As [`Walk::own`], to be closed.
+    pub(crate) fn into_own(self) -> Option<OwnedFd> {
+        self.own
+    }
+
     /// Skips a hole on both sides, if one comes next, and limits the step to the
     /// data before the following hole; to 0 bytes if more of the hole is left;
     /// does not limit it if holes cannot be found or made. `by_write`: the bytes

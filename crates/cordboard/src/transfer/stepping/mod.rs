@@ -15,6 +15,7 @@ use super::stepper::Stepper;
 use super::turn::{Next, Turn, Wait};
 use super::wait::{Clock as _, Interest, Waiter as _, Wakeup};
 use super::{Progress, Transfer};
+use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::guarded::guarded;
 use crate::report::{Ended, Failure, Outcome, Refusal, Report};
@@ -89,7 +90,7 @@ enum Stage<'a> {
 }
 
 /// The result of the close, once it is known.
-type Closed = Arc<Lock<Option<Result<(), Errno>>>>;
+type Closed = Arc<Lock<Option<Result<(), (Side, Errno)>>>>;
 
 impl<'a> Transfer<'a> {
     /// Prepares the transfer for the caller's event loop, which drives it. Nothing

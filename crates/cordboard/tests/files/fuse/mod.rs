@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use crate::common::{self, From, SOURCES, content, only, pattern, run, watchdog};
 use cordboard::DataPath::{self, CopyFileRange, Direct, ReadWrite, Sendfile, Splice};
-use cordboard::{Ended, Errno, Report, Request, Side, Sparse, Stage, Transfer};
+use cordboard::{Ended, Errno, Report, Request, Side, Size, Sparse, Stage, Transfer};
 use std::sync::Mutex;
 use testkit::fuse::{Served, with_file};
 use testkit::pattern::noise;
@@ -90,6 +90,76 @@ fn an_error_of_another_description_is_reported() {
         run(&here, sink, request).report
     };
     reports_lack_of_space(by, Some(&[Direct]));
+}
+
+/// One file on both sides: the descriptor of the source, or one that only the search for holes
+/// uses, is closed first.
+#[test]
+fn an_error_of_the_sink_that_the_close_of_the_source_gets_is_reported() {
+    let _dog = watchdog("an_error_of_the_sink_that_the_close_of_the_source_gets_is_reported");
+    for sparse in [Sparse::Never, Sparse::Always] {
+        let request = Request {
+            size: Size::Bytes(100_000),
+            source_offset: Some(0),
+            sink_offset: Some(1 << 20),
+            sparse,
+            ..Request::default()
+        };
+        from_a_full_server(true, true, |file| {
+            let running = cordboard::start(file, file, request).unwrap();
+            let report = running.wait().report;
+            let failed = (report.failed, report.errno);
+            assert_eq!(
+                failed,
+                (Some(Side::Sink), Some(Errno::ENOSPC)),
+                "{sparse:?}"
+            );
+            assert_eq!((report.ended, report.written), (Ended::Error, 100_000));
+        });
+    }
+}
+
+/// The error of what the caller has written to the source. If that is open for reading only, the
+/// caller has another descriptor.
+#[test]
+fn an_error_that_only_the_close_of_the_source_gets_is_reported() {
+    let _dog = watchdog("an_error_that_only_the_close_of_the_source_gets_is_reported");
+    for (writable, sparse) in [(false, false), (false, true), (true, false), (true, true)] {
+        from_a_full_server(writable, sparse, |source| {
+            let sink = common::file_with(b"");
+            let report = cordboard::start(source, &sink, Request::default());
+            let report = report.unwrap().wait().report;
+            let expected = match writable {
+                false => (Ended::Eof, None, None),
+                true => (Ended::Error, Some(Side::Source), Some(Errno::ENOSPC)),
+            };
+            assert_eq!((report.ended, report.failed, report.errno), expected);
+            assert_eq!(report.written, 100_000);
+        });
+    }
+}
+
+/// A file to which a byte was written, and whose server reports once that it has no space.
+fn from_a_full_server(writable: bool, sparse: bool, test: impl FnOnce(&File)) {
+    if !common::is_root() {
+        return testkit::skip::here("mounting needs root");
+    }
+    let data = pattern(100_000);
+    let served = Served {
+        holds: &data,
+        claims: 100_000,
+        sparse,
+        ..Served::full()
+    };
+    let mounted = with_file(served, |at| {
+        let open = |write| File::options().read(true).write(write).open(at).unwrap();
+        let (file, writer) = (open(writable), open(true));
+        writer.write_all_at(&data[..1], 0).unwrap();
+        test(&file);
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
 }
 
 #[test]
