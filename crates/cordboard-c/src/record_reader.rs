@@ -1,32 +1,43 @@
 //! Reads records one at a time.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use cordboard::cue::{Record, Records};
 use cordboard::{Errno, poll_or_select};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, recv};
 
+use crate::checked_fd::CheckedFd;
+
 /// A control descriptor from which no byte behind the last record is read: the caller may
 /// read the next one by itself.
 pub(crate) struct RecordReader {
-    socket: OwnedFd,
+    socket: CheckedFd,
     records: Records,
 }
 
 impl RecordReader {
-    pub(crate) fn of(socket: OwnedFd) -> RecordReader {
+    pub(crate) fn of(socket: CheckedFd) -> RecordReader {
         RecordReader {
             socket,
             records: Records::default(),
         }
     }
 
+    /// Returns the descriptor.
+    ///
+    /// # Errors
+    ///
+    /// EPIPE: the program has closed it. Its number may refer to another file.
+    pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
+        self.socket.fd().ok_or(Errno::EPIPE)
+    }
+
     /// Waits for a record, even if the descriptor has O_NONBLOCK.
     ///
     /// # Errors
     ///
-    /// EPIPE: the service has ended. Otherwise as recv(2).
+    /// EPIPE: as [`RecordReader::fd`], or the service has ended. Otherwise as recv(2).
     pub(crate) fn receive(&mut self) -> Result<Record, Errno> {
         loop {
             // The decoder skips records of a later version.
@@ -34,21 +45,16 @@ impl RecordReader {
                 return Ok(record);
             }
             let mut bytes = vec![0; self.records.missing()];
-            match recv(&self.socket, &mut bytes[..], RecvFlags::empty()) {
+            let fd = self.fd()?;
+            match recv(fd, &mut bytes[..], RecvFlags::empty()) {
                 // ECONNRESET: the service has ended with commands unread.
                 Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => return Err(Errno::EPIPE),
                 Ok((_, n)) => self.records.push(&bytes[..n]),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => drop(wait_for(&self.socket, PollFlags::IN)?),
+                Err(rustix::io::Errno::AGAIN) => drop(wait_for(fd, PollFlags::IN)?),
                 Err(errno) => return Err(errno.into()),
             }
         }
-    }
-}
-
-impl AsFd for RecordReader {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 
@@ -64,11 +70,38 @@ pub(crate) fn wait_for(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, Er
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
+    use cordboard::duplicate;
+    use testkit::child;
     use testkit::refuse::{POLL, PPOLL, SELECT, apart, refuse};
 
     use super::*;
+    use crate::checked_fd::Identity;
+
+    /// The program closes all descriptors while a call waits, and opens its own.
+    #[test]
+    fn a_number_that_the_program_has_reused_is_left_alone() {
+        assert!(child::in_a_child(|| {
+            child::ends_soon();
+            let (socket, _service) = UnixStream::pair().unwrap();
+            let identity = Identity::of(socket.as_fd());
+            let kept = CheckedFd::of_program(duplicate(socket.as_fd()).unwrap(), identity);
+            let mut reader = RecordReader::of(kept);
+            let number = reader.fd().unwrap().as_raw_fd();
+            let (mut feed, theirs) = UnixStream::pair().unwrap();
+            feed.write_all(&[7; 64]).unwrap();
+            child::replace(crate::sys::lend(number).unwrap(), theirs.as_fd());
+            let received = reader.receive();
+            drop(reader);
+            let mut left = [0; 64];
+            received == Err(Errno::EPIPE)
+                && child::inode(number) == child::inode(theirs.as_raw_fd())
+                && (&theirs).read_exact(&mut left).is_ok()
+        }));
+    }
 
     #[test]
     fn a_descriptor_is_waited_for_by_the_next_call() {

@@ -1,0 +1,119 @@
+//! Tests of waiting for transfers.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+fn bytes_of(records: &[Record]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for record in records {
+        record.encode(&mut bytes);
+    }
+    bytes
+}
+
+/// The answer to a mark.
+const MARK: Record = Record::Refused {
+    word: Command::MARK,
+    errno: Errno::EINVAL,
+};
+
+/// The answers to one command that starts a transfer, the first of the descriptor.
+fn answers() -> Vec<u8> {
+    let mut bytes = bytes_of(&[MARK, MARK, Record::Status(Status::idle())]);
+    bytes.extend(bytes_of(&[Record::Started(1)]));
+    bytes.extend(done(1, 1));
+    bytes
+}
+
+/// The record of an end, which cannot be constructed here. `ended`: 1, by its size; 3,
+/// cancelled.
+fn done(transfer: u32, ended: u32) -> Vec<u8> {
+    let mut done = vec![0x520d_0002_u32, transfer, ended];
+    done.resize(14, 0);
+    done.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The transfers of other threads, one before and one behind it.
+#[test]
+fn the_ends_of_other_transfers_do_not_count() {
+    let mut status = Status::idle();
+    (status.transfer, status.queued, status.commanded) = (3, 1, 4);
+    let early = Record::Status(Status::idle());
+    let mut sent = bytes_of(&[MARK, early, MARK, Record::Status(status)]);
+    for (transfer, ended) in [(4, 3), (5, 1), (6, 3)] {
+        sent.extend(done(transfer, ended));
+    }
+    let (ours, mut service) = UnixStream::pair().unwrap();
+    service.write_all(&sent).unwrap();
+    let mut command = Vec::new();
+    Command::Write(6).encode(&mut command);
+    assert!(carry_out(ours.as_fd(), &command).is_ok());
+}
+
+/// Transfers between the one that runs and those that wait were cancelled.
+#[test]
+fn the_number_of_a_transfer_is_that_of_its_command() {
+    let mut status = Status::idle();
+    (status.transfer, status.queued, status.commanded) = (1, 1, 5);
+    let mut sent = bytes_of(&[MARK, MARK, Record::Status(status)]);
+    for (transfer, ended) in [(5, 1), (6, 3)] {
+        sent.extend(done(transfer, ended));
+    }
+    let (ours, mut service) = UnixStream::pair().unwrap();
+    service.write_all(&sent).unwrap();
+    let mut command = Vec::new();
+    Command::Write(6).encode(&mut command);
+    let failed = carry_out(ours.as_fd(), &command).unwrap_err();
+    assert_eq!(failed.errno, Errno::ECANCELED);
+}
+
+#[test]
+fn refusals_of_commands_of_other_threads_do_not_count() {
+    let refused = |command| Record::refused(command, Errno::EPERM);
+    let (theirs, own) = (refused(Command::Pause), refused(Command::Write(6)));
+    let status = Record::Status(Status::idle());
+    for (last, errno) in [(None, None), (Some(own), Some(Errno::EPERM))] {
+        let mut sent = bytes_of(&[MARK, theirs, own, MARK, status, theirs]);
+        sent.extend(last.map_or_else(|| done(1, 1), |last| bytes_of(&[last])));
+        let (ours, mut service) = UnixStream::pair().unwrap();
+        service.write_all(&sent).unwrap();
+        let mut command = Vec::new();
+        Command::Write(6).encode(&mut command);
+        let result = carry_out(ours.as_fd(), &command);
+        assert_eq!(result.err().map(|error| error.errno), errno);
+    }
+}
+
+#[test]
+fn records_behind_the_awaited_one_stay_in_the_socket() {
+    let (ours, mut service) = UnixStream::pair().unwrap();
+    let mut later = bytes_of(&[Record::Started(2), Record::Status(Status::idle())]);
+    // The service sends the rest of this record later.
+    later.truncate(later.len() - 6);
+    let mut sent = answers();
+    sent.extend(&later);
+    service.write_all(&sent).unwrap();
+    let mut command = Vec::new();
+    Command::Write(6).encode(&mut command);
+    assert!(carry_out(ours.as_fd(), &command).is_ok());
+    service.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut left = Vec::new();
+    (&ours).read_to_end(&mut left).unwrap();
+    assert_eq!(left, later);
+}
+
+#[test]
+fn a_socket_that_ends_within_a_record_is_reported() {
+    let (ours, mut service) = UnixStream::pair().unwrap();
+    let mut sent = answers();
+    sent.truncate(sent.len() - 6);
+    service.write_all(&sent).unwrap();
+    service.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut command = Vec::new();
+    Command::Write(6).encode(&mut command);
+    let failed = carry_out(ours.as_fd(), &command).unwrap_err();
+    assert_eq!(failed.errno, Errno::EPIPE);
+}
