@@ -740,6 +740,8 @@ int cord_cue(int src, int dst);
 // * EFAULT: `commands` is NULL and `count` is not 0.
 // * EBADF: `cue` is not open.
 // * EMFILE, ENFILE: no descriptor is available. No command was written.
+// * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses both
+//   sendto(2) and sendmsg(2), or both recvfrom(2) and recvmsg(2).
 // * Those of write(2), if it is not a control descriptor.
 ssize_t cord_cue_write(int cue, const void *commands, size_t count);
 

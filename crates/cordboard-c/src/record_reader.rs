@@ -2,10 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cordboard::cue::{Record, Records};
+use cordboard::cue::{Record, Records, receive_into};
 use cordboard::{Errno, poll_or_select};
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{RecvFlags, recv};
 
 use crate::checked_fd::CheckedFd;
 
@@ -46,13 +45,13 @@ impl RecordReader {
             }
             let mut bytes = vec![0; self.records.missing()];
             let fd = self.fd()?;
-            match recv(fd, &mut bytes[..], RecvFlags::empty()) {
+            match receive_into(fd, &mut bytes) {
                 // ECONNRESET: the service has ended with commands unread.
-                Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET) => return Err(Errno::EPIPE),
-                Ok((_, n)) => self.records.push(&bytes[..n]),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => drop(wait_for(fd, PollFlags::IN)?),
-                Err(errno) => return Err(errno.into()),
+                Ok(0) | Err(Errno::ECONNRESET) => return Err(Errno::EPIPE),
+                Ok(n) => self.records.push(&bytes[..n]),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => drop(wait_for(fd, PollFlags::IN)?),
+                Err(errno) => return Err(errno),
             }
         }
     }

@@ -3,11 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 
-use cordboard::cue::{Command, Commands, Cue, Done, Record, Status};
+use cordboard::cue::{Command, Commands, Cue, Done, Record, Status, send_at_once};
 use cordboard::{Ended, Errno, duplicate};
 use libc::ssize_t;
 use rustix::event::PollFlags;
-use rustix::net::{SendFlags, send};
 
 use super::splice::lend_both;
 use crate::checked_fd::{CheckedFd, Identity};
@@ -88,6 +87,8 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 /// * EFAULT: `commands` is NULL and `count` is not 0.
 /// * EBADF: `cue` is not open.
 /// * EMFILE, ENFILE: no descriptor is available. No command was written.
+/// * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses both
+///   sendto(2) and sendmsg(2), or both recvfrom(2) and recvmsg(2).
 /// * Those of write(2), if it is not a control descriptor.
 ///
 /// # Safety
@@ -284,16 +285,16 @@ impl Exchange {
         let mut left = &bytes[..];
         while !left.is_empty() {
             let fd = self.cue.fd()?;
-            match send(fd, left, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send_at_once(fd, left) {
                 Ok(sent) => left = &left[sent..],
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => {
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
                     let ready = wait_for(fd, PollFlags::IN | PollFlags::OUT)?;
                     if ready.contains(PollFlags::IN) {
                         self.receive()?;
                     }
                 }
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => return Err(errno),
             }
         }
         Ok(())

@@ -10,6 +10,7 @@
 //! from the socket to `cue` as commands, and returns the records of `cue` to the socket.
 //! By such a link, a remote peer can steer transfers.
 
+mod calls;
 mod handle;
 mod limits;
 mod output;
@@ -19,6 +20,8 @@ mod service;
 mod stranded;
 mod stream;
 
+#[doc(hidden)]
+pub use calls::{receive_into, send_at_once};
 pub use handle::Cue;
 pub use protocol::{
     BadCommand, Command, Commands, Done, Limit, Record, Records, State, Status, VERSION,

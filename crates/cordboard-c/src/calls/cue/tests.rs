@@ -117,3 +117,27 @@ fn a_socket_that_ends_within_a_record_is_reported() {
     let failed = carry_out(ours.as_fd(), &command).unwrap_err();
     assert_eq!(failed.errno, Errno::EPIPE);
 }
+
+/// A filter refuses `sendto(2)` and `recvfrom(2)`.
+#[test]
+fn the_next_call_is_made_where_one_is_refused() {
+    use testkit::refuse::{apart, refuse};
+    let (one, all) = ([libc::SYS_sendto, libc::SYS_recvfrom], libc::SYS_sendmsg);
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let wait = |calls: &[libc::c_long]| {
+            let (ours, mut service) = UnixStream::pair().unwrap();
+            service.write_all(&answers()).unwrap();
+            let mut command = Vec::new();
+            Command::Write(6).encode(&mut command);
+            apart(|| {
+                refuse(calls, errno);
+                carry_out(ours.as_fd(), &command).map_err(|error| error.errno)
+            })
+        };
+        assert_eq!(wait(&one), Ok(()));
+        assert_eq!(
+            wait(&[&one[..], &[all]].concat()),
+            Err(Errno::from_raw(errno))
+        );
+    }
+}
