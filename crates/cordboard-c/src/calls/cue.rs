@@ -181,28 +181,46 @@ enum Number {
     /// The status is not here yet.
     #[default]
     Unknown,
-    Known(u32),
+    /// This one or a later one: a link may have commanded transfers in between.
+    From(u32),
     /// A limit forbids to ask for the status.
     Any,
+    /// It has started.
+    Known(u32),
+}
+
+impl Number {
+    fn may_be(&self, number: u32) -> bool {
+        match *self {
+            Number::Unknown => false,
+            // Numbers wrap.
+            Number::From(first) => number.wrapping_sub(first) < u32::MAX / 2,
+            Number::Any => true,
+            Number::Known(known) => number == known,
+        }
+    }
 }
 
 impl Awaited {
-    /// Takes the status from just before the command that starts the transfer. Transfers of
-    /// links may be commanded in between.
-    fn number(&mut self, status: &Status) {
+    /// Takes the status from just before the command that starts the transfer.
+    fn status(&mut self, status: &Status) {
         if matches!(self.number, Number::Unknown) {
-            self.number = Number::Known(status.commanded.wrapping_add(1));
+            self.number = Number::From(status.commanded.wrapping_add(1));
         }
     }
 
+    /// Transfers of one side start in the order of their numbers, and those of links are
+    /// reported to the link. So the first one that may be the awaited one is it.
+    fn started(&mut self, number: u32) {
+        if self.number.may_be(number) {
+            self.number = Number::Known(number);
+        }
+    }
+
+    /// The first end that may be the awaited one is it, if none has started: a cancellation ends
+    /// the waiting transfers in their order, but may do so before it ends the running one.
     fn end(&mut self, done: Done) {
-        let is_this = match self.number {
-            Number::Unknown => false,
-            // Numbers wrap.
-            Number::Known(number) => done.transfer.wrapping_sub(number) < u32::MAX / 2,
-            Number::Any => true,
-        };
-        if is_this {
+        if self.number.may_be(done.transfer) {
             self.done = Some(done);
         }
     }
@@ -307,7 +325,7 @@ impl Exchange {
             // The answer, or a report of progress: no transfer was added between the two.
             Record::Status(status) if !self.is_marked => {
                 if let Some(awaited) = &mut self.awaited {
-                    awaited.number(&status);
+                    awaited.status(&status);
                 }
             }
             Record::Refused {
@@ -315,7 +333,9 @@ impl Exchange {
                 ..
             } => self.is_marked = false,
             Record::Refused { word, .. } if word as u16 == Command::Status.code() => {
-                if let Some(awaited) = &mut self.awaited {
+                if let Some(awaited) = &mut self.awaited
+                    && matches!(awaited.number, Number::Unknown)
+                {
                     awaited.number = Number::Any;
                 }
             }
@@ -326,6 +346,11 @@ impl Exchange {
                 }) => {}
             Record::Refused { errno, .. } => {
                 self.refused.get_or_insert(errno);
+            }
+            Record::Started(number) => {
+                if let Some(awaited) = &mut self.awaited {
+                    awaited.started(number);
+                }
             }
             Record::Done(done) => {
                 if let Some(awaited) = &mut self.awaited {

@@ -70,6 +70,28 @@ fn the_number_of_a_transfer_is_that_of_its_command() {
     assert_eq!(failed.errno, Errno::ECANCELED);
 }
 
+/// Another thread commands a transfer, and cancels both. The waiting one ends first.
+#[test]
+fn the_end_of_a_later_transfer_does_not_count() {
+    let mut status = Status::idle();
+    status.commanded = 5;
+    let known = Record::Status(status);
+    // A limit forbids the status.
+    let unknown = Record::refused(Command::Status, Errno::EPERM);
+    for status in [known, unknown] {
+        let mut sent = bytes_of(&[MARK, MARK, status, Record::Started(6)]);
+        for (transfer, ended) in [(7, 3), (6, 1)] {
+            sent.extend(done(transfer, ended));
+        }
+        let (ours, mut service) = UnixStream::pair().unwrap();
+        service.write_all(&sent).unwrap();
+        let mut command = Vec::new();
+        Command::Write(6).encode(&mut command);
+        let result = carry_out(ours.as_fd(), &command);
+        assert_eq!(result.err().map(|error| error.errno), None);
+    }
+}
+
 #[test]
 fn refusals_of_commands_of_other_threads_do_not_count() {
     let refused = |command| Record::refused(command, Errno::EPERM);
