@@ -27,13 +27,15 @@ pub(crate) struct Target {
 
 /// Sends the signal, with a `siginfo_t` as the kernel fills it in for I/O. If
 /// the queue is full (`RLIMIT_SIGPENDING`), sends a plain SIGIO, as the kernel
-/// does (`fcntl(2)`, `F_SETSIG`).
+/// does (`fcntl(2)`, `F_SETSIG`). If a filter refuses `rt_sigqueueinfo(2)` or
+/// `rt_tgsigqueueinfo(2)`, sends the signal without a `siginfo_t`: the kernel's own needs no call.
 ///
 /// # Errors
 ///
 /// * `ESRCH`: the owner has exited, or the owner is group 1 and the caller is
 ///   not in it.
 /// * `EPERM`: the owner's processes belong to another user.
+/// * The errno of a filter that refuses the plain signal, too.
 pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     let info = info(target);
     let here = std::process::id() as libc::pid_t;
@@ -46,15 +48,17 @@ pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
             &info,
         ),
     };
-    match (sent, target.owner) {
-        (Err(Errno::EAGAIN), Owner::Process(process)) => {
-            // SAFETY: takes integers only.
-            result(unsafe { libc::kill(process, libc::SIGIO) }).map(drop)
-        }
-        (Err(Errno::EAGAIN), Owner::Thread(thread)) => send_to_thread(thread, libc::SIGIO),
-        // A thread of another process, whose id is not known here.
-        (Err(Errno::ESRCH), Owner::Thread(thread)) => send_to_thread(thread, target.signal),
-        (sent, _) => sent,
+    let plain = match sent {
+        Err(Errno::EAGAIN) => libc::SIGIO,
+        // A thread of another process, whose id is not known here; or a filter refuses the call.
+        // Any other error is returned again.
+        Err(_) => target.signal,
+        Ok(()) => return Ok(()),
+    };
+    match target.owner {
+        Owner::Process(process) => send_to_process(process, plain),
+        Owner::Thread(thread) => send_to_thread(thread, plain),
+        Owner::Group(group) => send_to_group(group, plain),
     }
 }
 
@@ -73,7 +77,18 @@ fn send_to_group(group: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {
     result(unsafe { libc::kill(target, signal) }).map(drop)
 }
 
+fn send_to_process(process: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: takes integers only.
+    result(unsafe { libc::kill(process, signal) }).map(drop)
+}
+
+/// Sends a signal to a thread: of this process, else of another one.
 fn send_to_thread(thread: libc::pid_t, signal: libc::c_int) -> Result<(), Errno> {
+    let here = std::process::id() as libc::pid_t;
+    // SAFETY: takes integers only.
+    if unsafe { libc::syscall(libc::SYS_tgkill, here, thread, signal) } == 0 {
+        return Ok(());
+    }
     // SAFETY: takes integers only.
     match unsafe { libc::syscall(libc::SYS_tkill, thread, signal) } {
         0 => Ok(()),
@@ -133,5 +148,78 @@ fn info(target: &Target) -> Info {
         band: target.band,
         number: target.number,
         rest: [0; REST],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::child;
+    use testkit::refuse::refuse;
+
+    use super::*;
+
+    /// Blocks a signal in this thread, and returns the set with it.
+    fn blocked(signal: libc::c_int) -> libc::sigset_t {
+        let mut set = std::mem::MaybeUninit::uninit();
+        // SAFETY: valid for one sigset_t.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: initialized above.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+        // SAFETY: initialized above.
+        let set = unsafe { set.assume_init() };
+        // SAFETY: the first pointer is valid, and the other one may be null.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        set
+    }
+
+    /// Takes a signal of the set that is pending, and returns it; -1 if there is none.
+    fn taken(set: &libc::sigset_t) -> libc::c_int {
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the pointers are valid, and that of the siginfo_t may be null.
+        unsafe { libc::sigtimedwait(set, std::ptr::null_mut(), &raw const now) }
+    }
+
+    /// A program of the paper sleeps until the signal arrives.
+    #[test]
+    fn a_plain_signal_is_sent_where_one_with_information_is_refused() {
+        let refused = [
+            &[libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo][..],
+            &[
+                libc::SYS_rt_sigqueueinfo,
+                libc::SYS_rt_tgsigqueueinfo,
+                libc::SYS_tkill,
+            ],
+            &[
+                libc::SYS_rt_sigqueueinfo,
+                libc::SYS_rt_tgsigqueueinfo,
+                libc::SYS_tgkill,
+            ],
+        ];
+        for errno in [libc::EPERM, libc::ENOSYS, libc::EACCES, libc::EINVAL] {
+            for refused in refused {
+                assert!(child::in_a_child(|| {
+                    let signal = libc::SIGRTMIN() + 1;
+                    let set = blocked(signal);
+                    refuse(refused, errno);
+                    let here = std::process::id() as libc::pid_t;
+                    // The process has one thread.
+                    [Owner::Process(here), Owner::Thread(here)]
+                        .into_iter()
+                        .all(|owner| {
+                            let target = Target {
+                                owner,
+                                signal,
+                                number: 0,
+                                band: 0,
+                                error: 0,
+                            };
+                            notify(&target) == Ok(()) && taken(&set) == signal
+                        })
+                }));
+            }
+        }
     }
 }
