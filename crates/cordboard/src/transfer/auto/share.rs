@@ -7,11 +7,11 @@
 //! source or its sink delays no other transfer, and then continues at the virtual time of
 //! the slowest one.
 
+use std::convert::Infallible;
 use std::num::NonZeroU32;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::sys::Lock;
+use crate::sys::{Lock, PerProcess};
 
 /// The number of bytes, at weight 1, by which a transfer may be ahead.
 const QUANTUM: u64 = 256 << 10;
@@ -54,6 +54,11 @@ enum State {
 }
 
 impl Shares {
+    #[cfg(test)]
+    pub(super) fn members(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) fn join(&mut self, weight: NonZeroU32) -> u64 {
         self.next += 1;
         self.entries.push(Entry {
@@ -161,48 +166,52 @@ impl Entry {
     }
 }
 
-/// The shares of this process.
-static SHARES: OnceLock<Lock<Shares>> = OnceLock::new();
-
-fn shares() -> &'static Lock<Shares> {
-    SHARES.get_or_init(Lock::default)
+/// The shares of this process. A child of `fork(2)` has none of its parent's transfers.
+pub(super) fn shares() -> &'static Lock<Shares> {
+    static SHARES: PerProcess<Lock<Shares>> = PerProcess::new();
+    let Ok(shares) = SHARES.get(|_| Ok::<_, Infallible>(Lock::default()));
+    shares
 }
 
-/// One member of the shares of this process.
+/// One member of the shares of a process.
 #[derive(Debug)]
 pub(in crate::transfer) struct Sharer {
     name: u64,
+    /// The shares that it has joined.
+    shares: &'static Lock<Shares>,
 }
 
 impl Sharer {
     pub(super) fn new(weight: NonZeroU32) -> Sharer {
-        let joined = shares().lock().map(|mut shares| shares.join(weight));
+        let shares = shares();
+        let joined = shares.lock().map(|mut shares| shares.join(weight));
         Sharer {
             name: joined.unwrap_or(0),
+            shares,
         }
     }
 
     pub(super) fn set_weight(&self, weight: NonZeroU32) {
-        if let Some(mut shares) = shares().lock() {
+        if let Some(mut shares) = self.shares.lock() {
             shares.set_weight(self.name, weight);
         }
     }
 
     pub(super) fn grant(&self, now: Duration, most: u64, unit: u64) -> Result<u64, Duration> {
-        match shares().lock() {
+        match self.shares.lock() {
             Some(mut shares) => shares.grant(self.name, now, most, unit),
             None => Ok(most),
         }
     }
 
     pub(super) fn give_back(&self, unused: u64, overdrawn: u64) {
-        if let Some(mut shares) = shares().lock() {
+        if let Some(mut shares) = self.shares.lock() {
             shares.give_back(self.name, unused, overdrawn);
         }
     }
 
     pub(super) fn stepped(&self, now: Duration, waits: bool) {
-        if let Some(mut shares) = shares().lock() {
+        if let Some(mut shares) = self.shares.lock() {
             shares.stepped(self.name, now, waits);
         }
     }
@@ -210,7 +219,7 @@ impl Sharer {
 
 impl Drop for Sharer {
     fn drop(&mut self) {
-        if let Some(mut shares) = shares().lock() {
+        if let Some(mut shares) = self.shares.lock() {
             shares.leave(self.name);
         }
     }

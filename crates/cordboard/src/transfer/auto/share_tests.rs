@@ -1,11 +1,15 @@
 //! Shares of simulated transfers, with an injected clock.
 
 use std::num::NonZeroU32;
+use std::sync::PoisonError;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use testkit::child;
 
-use super::share::Shares;
+use super::SHARES_OF_TESTS;
+use super::share::{Sharer, Shares, shares};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -206,4 +210,34 @@ fn a_grant_is_no_shorter_than_a_unit() {
     assert_eq!(shares.grant(ahead, now, 10, UNIT), Ok(10));
     let other = shares.join(NonZeroU32::new(1).unwrap());
     assert!(shares.grant(other, now, u64::MAX, 1 << 40).is_ok());
+}
+
+/// Another thread holds the lock at the moment of the fork.
+#[test]
+fn a_child_has_shares_of_its_own() {
+    let _shares = SHARES_OF_TESTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let _parents = Sharer::new(NonZeroU32::MIN);
+    let (tell, told) = channel();
+    let (release, hold) = channel::<()>();
+    std::thread::scope(|scope| {
+        // Dropped if an assertion fails, too.
+        let _release = release;
+        scope.spawn(move || {
+            let held = shares().lock();
+            tell.send(()).unwrap();
+            hold.recv().unwrap_err();
+            drop(held);
+        });
+        told.recv().unwrap();
+        assert!(child::in_a_child(|| {
+            child::ends_soon();
+            let both = [(); 2].map(|()| Sharer::new(NonZeroU32::MIN));
+            let members = || shares().lock().map(|shares| shares.members());
+            let during = members();
+            drop(both);
+            (during, members()) == (Some(2), Some(0))
+        }));
+    });
 }
