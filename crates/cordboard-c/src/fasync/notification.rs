@@ -26,10 +26,10 @@ struct AsyncSide {
 }
 
 impl AsyncSide {
-    fn new(fd: BorrowedFd<'_>, flags: libc::c_int, which: Side) -> Result<AsyncSide, Errno> {
+    fn new(fd: BorrowedFd<'_>, which: Side) -> Result<AsyncSide, Errno> {
         let initial_owner = sys::owner(fd)?;
         Ok(AsyncSide {
-            suspended: Suspended::new(fd, flags)?,
+            suspended: Suspended::new(fd)?,
             number: fd.as_raw_fd(),
             which,
             initial_owner,
@@ -73,7 +73,7 @@ impl Notification {
             let unusable = |errno| Refusal::Unusable { side, errno };
             let flags = flags(fd).map_err(unusable)?;
             if flags & libc::O_ASYNC != 0 {
-                let side = AsyncSide::new(fd, flags, side).map_err(|errno| match errno {
+                let side = AsyncSide::new(fd, side).map_err(|errno| match errno {
                     Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
                     _ => unusable(errno),
                 })?;

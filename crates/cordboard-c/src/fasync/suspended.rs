@@ -85,12 +85,12 @@ pub(super) struct Suspended {
 }
 
 impl Suspended {
-    /// Clears the flag of a description whose flags are `flags`.
+    /// Clears the flag of a description.
     ///
     /// # Errors
     ///
     /// As [`Description::new`], and those of `F_SETFL`.
-    pub(super) fn new(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<Suspended, Errno> {
+    pub(super) fn new(fd: BorrowedFd<'_>) -> Result<Suspended, Errno> {
         let named = Named::of(fd);
         let mut entries = entries();
         if let Some(at) = find(&entries, named) {
@@ -101,11 +101,9 @@ impl Suspended {
         let description = Arc::new(Description::new(named)?);
         // First: a thread that finds the flag cleared must not find 0 here.
         COUNT.fetch_add(1, Ordering::AcqRel);
-        // The program may have set other flags since.
-        let flags = sys::flags(fd).unwrap_or(flags);
         // Changes nothing if the flag is emulated, or if the file was opened
         // with it and the kernel cannot clear it.
-        if let Err(errno) = sys::set_flags(fd, flags & !libc::O_ASYNC) {
+        if let Err(errno) = sys::set_async(fd, false) {
             COUNT.fetch_sub(1, Ordering::AcqRel);
             // The duplicate is closed without the lock: the close may flush the file.
             drop(entries);
@@ -145,10 +143,7 @@ impl Drop for Suspended {
             match (program, entry.restore) {
                 // The kernel reports this number as `si_fd`. No error: the
                 // description had the flag before.
-                (Some(fd), true) => {
-                    let flags = sys::flags(fd);
-                    let _ = flags.and_then(|flags| sys::set_flags(fd, flags | libc::O_ASYNC));
-                }
+                (Some(fd), true) => _ = sys::set_async(fd, true),
                 // An emulated flag is still set. It is found without the lock: the queries
                 // may wait for the server of a file.
                 (Some(fd), false) => match &emulated {
@@ -178,7 +173,7 @@ mod tests {
     use std::time::Duration;
 
     use testkit::fuse::{Served, with_file};
-    use testkit::refuse::STAT;
+    use testkit::refuse::{FCNTL, STAT};
 
     use super::*;
 
@@ -209,7 +204,7 @@ mod tests {
         let mounted = with_file(served, |path| {
             let file = File::open(path).unwrap();
             let (reader, _writer) = std::io::pipe().unwrap();
-            let other = Suspended::new(reader.as_fd(), 0).unwrap();
+            let other = Suspended::new(reader.as_fd()).unwrap();
             let ((begins, begun), (ends, end)) = (channel(), channel());
             silent.store(true, Ordering::Relaxed);
             std::thread::scope(|scope| {
@@ -234,6 +229,32 @@ mod tests {
                 ended,
                 "the end of a transfer waited for the server of another file"
             ),
+        }
+    }
+    /// The program sets another flag by a plain `fcntl(2)` meanwhile.
+    #[test]
+    fn flags_that_the_program_sets_meanwhile_are_kept() {
+        for held in 0.. {
+            let (reader, _writer) = std::io::pipe().unwrap();
+            let flags = || sys::flags(reader.as_fd()).unwrap();
+            let set = |flag| sys::set_flags(reader.as_fd(), flags() | flag).unwrap();
+            set(libc::O_ASYNC);
+            let body = || drop(Suspended::new(reader.as_fd()).unwrap());
+            let mut calls = 0;
+            let made = testkit::midst::at_each(&[FCNTL, libc::SYS_ioctl], body, || {
+                if calls == held {
+                    set(libc::O_NONBLOCK);
+                }
+                calls += 1;
+            });
+            let Some(made) = made else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            if held >= made {
+                return assert!(made > 0, "no call was held");
+            }
+            let both = libc::O_NONBLOCK | libc::O_ASYNC;
+            assert_eq!(flags() & both, both, "at call {held}");
         }
     }
 }

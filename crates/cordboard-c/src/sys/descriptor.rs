@@ -39,6 +39,22 @@ pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Result<(), Er
     result(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
 }
 
+/// Sets or clears `O_ASYNC` alone (`FIOASYNC`): `F_SETFL` of flags that were queried before would
+/// undo a change that another thread or process makes in between. It is the fallback if a
+/// filter refuses the call. Does nothing if the file does not support the flag
+/// (`ioctl_fioasync`, fs/ioctl.c), as `F_SETFL`.
+pub(crate) fn set_async(fd: BorrowedFd<'_>, on: bool) -> Result<(), Errno> {
+    let value = libc::c_int::from(on);
+    // SAFETY: reads one int; the pointer is valid for it.
+    match result(unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIOASYNC, &raw const value) }) {
+        Ok(_) | Err(Errno::ENOTTY) => Ok(()),
+        Err(_) => {
+            let others = flags(fd)? & !libc::O_ASYNC;
+            set_flags(fd, if on { others | libc::O_ASYNC } else { others })
+        }
+    }
+}
+
 /// The signal that reports events; 0 means SIGIO: `F_GETSIG`.
 pub(crate) fn signal(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
     // SAFETY: takes and returns integers only.

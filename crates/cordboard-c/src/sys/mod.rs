@@ -8,7 +8,9 @@ mod memory;
 mod signal;
 
 pub(crate) use cancel::NotCancelled;
-pub(crate) use descriptor::{OwnerEx, flags, lend, owner, set_flags, set_signal, signal};
+pub(crate) use descriptor::{
+    OwnerEx, flags, lend, owner, set_async, set_flags, set_signal, signal,
+};
 pub(crate) use errno::set_errno;
 pub(crate) use memory::{
     UserData, buffer, bytes, check_size, read_struct, string, write_string, write_struct,
