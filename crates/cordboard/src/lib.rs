@@ -86,7 +86,9 @@
 //!   opened a second time.
 //! * It installs no signal handler. `SIGPIPE` and `SIGXFSZ` are blocked in the
 //!   calling thread while a transfer runs, so that a closed reader or a file-size
-//!   limit is an errno in the report and does not kill the process.
+//!   limit is an errno in the report and does not kill the process. A signal that
+//!   the transfer has raised stays blocked if a filter refuses both
+//!   `rt_sigtimedwait(2)` and `signalfd4(2)`.
 //! * It does not truncate bytes that other processes write to the sink behind its
 //!   own bytes. One exception: a direct copy that ends early truncates the file to
 //!   the bytes that it has written, if the file still has the length that the copy
