@@ -31,16 +31,14 @@ pub(crate) struct Stepped {
     origin: Origin,
     /// The counts as of the last step.
     seen: Lock<Progress>,
-    state: Lock<State>,
+    /// Held during a step, which may take long (`fsync(2)`).
+    stepping: Lock<Stepping<'static>>,
+    /// The functions to call at the end.
+    at_end: Lock<Vec<AtEnd>>,
     /// The last step has shown that the next one is possible at once.
     is_due: AtomicBool,
     /// The functions have been called.
     called: AtomicBool,
-}
-
-struct State {
-    stepping: Stepping<'static>,
-    at_end: Vec<AtEnd>,
 }
 
 impl Stepped {
@@ -57,10 +55,8 @@ impl Stepped {
             origin: Origin::here(),
             seen: Lock::new(stepping.progress()),
             is_due: AtomicBool::new(stepping.is_due()),
-            state: Lock::new(State {
-                stepping,
-                at_end: Vec::new(),
-            }),
+            stepping: Lock::new(stepping),
+            at_end: Lock::default(),
             called: AtomicBool::new(false),
         })
     }
@@ -102,22 +98,23 @@ impl Stepped {
         keep: impl FnOnce(Outcome),
     ) -> Result<Option<Vec<AtEnd>>, Error> {
         self.check()?;
-        let Some(mut state) = self.state.lock() else {
+        let Some(mut stepping) = self.stepping.lock() else {
             return Err(Errno::EBADF.into());
         };
-        let outcome = match state.stepping.step() {
-            None if closes => state.stepping.without_close(),
+        let outcome = match stepping.step() {
+            None if closes => stepping.without_close(),
             outcome => outcome,
         };
-        let is_due = state.stepping.is_due();
+        let is_due = stepping.is_due();
         self.is_due.store(is_due, Ordering::Relaxed);
         if let Some(mut seen) = self.seen.lock() {
-            *seen = state.stepping.progress();
+            *seen = stepping.progress();
         }
         Ok(outcome.map(|outcome| {
             // A function that is registered from now on finds the report.
             keep(outcome);
-            std::mem::take(&mut state.at_end)
+            let at_end = self.at_end.lock();
+            at_end.map_or_else(Vec::new, |mut at_end| std::mem::take(&mut *at_end))
         }))
     }
 
@@ -144,11 +141,12 @@ impl Stepped {
         Ok(())
     }
 
-    /// Registers a function to call at the end; returns it if the transfer has ended.
+    /// Registers a function to call at the end; returns it if the transfer has ended. Does not
+    /// wait for a step.
     pub(crate) fn on_end(&self, at_end: AtEnd, has_ended: impl Fn() -> bool) -> Option<AtEnd> {
-        match self.state.lock() {
-            Some(mut state) if !has_ended() => {
-                state.at_end.push(at_end);
+        match self.at_end.lock() {
+            Some(mut all) if !has_ended() => {
+                all.push(at_end);
                 None
             }
             _ => Some(at_end),
@@ -190,7 +188,7 @@ mod tests {
         let request = cordboard::Request::default();
         let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
         let stepped = Stepped::new(transfer).unwrap();
-        while stepped.state.lock().unwrap().stepping.is_due() {
+        while stepped.stepping.lock().unwrap().is_due() {
             assert!(stepped.step(false, |_| ()).unwrap().is_none());
         }
         (stepped, feed, end)
@@ -204,6 +202,19 @@ mod tests {
             stepped
                 .wait()
                 .is_err_and(|error| error.errno == Errno::EBADF)
+        }));
+    }
+
+    /// Another thread takes a step, which lasts.
+    #[test]
+    fn a_function_is_registered_during_a_step() {
+        assert!(testkit::child::in_a_child(|| {
+            testkit::child::ends_soon();
+            let (stepped, _feed, _end) = waiting();
+            let step = stepped.stepping.lock();
+            let back = stepped.on_end(Box::new(|_| ()), || false);
+            drop(step);
+            back.is_none()
         }));
     }
 
