@@ -81,6 +81,10 @@ pub struct Facts {
     /// The file system of the file. `None` for a file whose `fstatfs(2)` fails:
     /// it may be on any file system.
     pub filesystem: Option<Filesystem>,
+    /// A file of overlayfs whose file system below may be FUSE or a network file system:
+    /// the overlay does not show it, the kernel has no extent map of the file, and the file has
+    /// no attributes of a local one.
+    pub may_be_served: bool,
     /// The alignment that direct I/O requires; set if [`Facts::o_direct`] is set,
     /// or if direct I/O may be chosen.
     pub alignment: Option<Alignment>,
@@ -117,6 +121,7 @@ impl Facts {
             allocated: kind.is_file().then_some(1 << 30),
             block: 4096,
             filesystem: None,
+            may_be_served: false,
             alignment: None,
             cached: Err(Errno::ENODATA),
         }
@@ -187,11 +192,11 @@ impl Facts {
         self.kind == Kind::File && self.may_be_on(Filesystem::is_fuse) && !self.reading_waits()
     }
 
-    /// Returns whether its file system may be one that `of` accepts. True for a
-    /// file whose file system is unknown.
-    pub(crate) fn may_be_on(&self, of: impl FnOnce(Filesystem) -> bool) -> bool {
+    /// Returns whether its file system, or that below an overlay, may be one that `of`
+    /// accepts. True for a file whose file system is unknown.
+    pub(crate) fn may_be_on(&self, of: impl Fn(Filesystem) -> bool) -> bool {
         match self.filesystem {
-            Some(filesystem) => of(filesystem),
+            Some(filesystem) => of(filesystem) || self.may_be_served && of(Filesystem::FUSE),
             None => self.kind == Kind::File,
         }
     }

@@ -151,6 +151,11 @@ impl Filesystem {
         self.name() == Some("fuse")
     }
 
+    /// Returns whether it shows the files of other file systems as its own.
+    pub fn is_overlay(self) -> bool {
+        self.name() == Some("overlayfs")
+    }
+
     /// Returns whether its files are in memory only.
     pub fn is_in_memory(self) -> bool {
         matches!(self.name(), Some("tmpfs" | "ramfs" | "hugetlbfs"))

@@ -68,6 +68,7 @@ pub(super) fn facts(
         allocated: None,
         block: u32::try_from(stat.st_blksize).unwrap_or(4096),
         filesystem: None,
+        may_be_served: false,
         alignment: None,
         cached: Err(Errno::ENODATA),
     };
@@ -99,9 +100,10 @@ pub(super) fn facts(
                 Kind::File
             };
             facts.polls_for_others = facts.filesystem.is_some_and(|fs| polls_for_others(fd, fs));
-            facts.unpaged = facts.readable
-                && facts.filesystem.is_none_or(Filesystem::is_fuse)
-                && is_unpaged(fd);
+            let is_overlay = facts.filesystem.is_some_and(Filesystem::is_overlay);
+            facts.may_be_served = is_overlay && !sys::maps_extents(fd) && !sys::knows_nodump(fd);
+            facts.unpaged =
+                facts.readable && facts.may_be_on(Filesystem::is_fuse) && is_unpaged(fd);
             if facts.unpaged && facts.filesystem.is_none() && mounts::is_fuse(stat.st_dev) {
                 facts.filesystem = Some(Filesystem::FUSE);
             }
@@ -257,7 +259,9 @@ fn is_unnamed(fd: BorrowedFd<'_>, device: u64) -> bool {
 /// refuses a shared mapping of a file whose server has set `FOPEN_DIRECT_IO`, while
 /// `splice(2)` from it reads the page cache (`filemap_splice_read`, and
 /// `generic_file_splice_read` before Linux 6.5). The mapping is allowed, and the file
-/// not detected, if the server has set `FUSE_DIRECT_IO_ALLOW_MMAP` (since Linux 6.6).
+/// not detected, if the server has set `FUSE_DIRECT_IO_ALLOW_MMAP` (since Linux 6.6). An overlay
+/// passes both calls on to the file below (`ovl_mmap`, `ovl_splice_read`,
+/// fs/overlayfs/file.c).
 ///
 /// `ENODEV` is certain. After any other error (`ENOMEM`, `EAGAIN`, `EPERM`) the file
 /// may bypass the page cache, and the result is true.

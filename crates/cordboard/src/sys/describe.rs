@@ -52,6 +52,22 @@ pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Result<Option<(u32, u32)>,
     }
 }
 
+/// Whether the file can have the attribute not to be dumped: `statx(2)`, since Linux 4.11.
+/// File systems with inodes of their own have it, also below an overlay (`ovl_getattr`,
+/// fs/overlayfs/inode.c): those on a disk, OpenZFS, and tmpfs since Linux 6.0. FUSE and network
+/// file systems do not. Does not ask a server.
+pub(crate) fn knows_nodump(fd: BorrowedFd<'_>) -> bool {
+    const STATX_ATTR_NODUMP: u64 = 0x40;
+    let mut out = MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: the path is an empty C string, which AT_EMPTY_PATH allows, and `out` is valid
+    // for one struct statx.
+    let done = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, 0, out.as_mut_ptr()) };
+    // SAFETY: zeroed above, and filled in by the kernel on success; every bit pattern is valid.
+    let out = unsafe { out.assume_init() };
+    done == 0 && out.stx_attributes_mask & STATX_ATTR_NODUMP != 0
+}
+
 /// Returns how many pages of a range are in the page cache. `cachestat(2)`, since Linux
 /// 6.5.
 pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<u64, Errno> {

@@ -16,6 +16,7 @@ mod discard;
 mod epoll;
 mod event;
 mod eventfd;
+mod extents;
 mod high;
 mod identity;
 mod inherited;
@@ -68,11 +69,14 @@ pub(crate) use clock::{monotonic, thread_time};
 pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use close::{close, close_and_report, close_own};
 pub(crate) use datagram::{Batch, How, Received, receive_one};
-pub(crate) use describe::{block_device_size, cached_pages, direct_alignment, same_description};
+pub(crate) use describe::{
+    block_device_size, cached_pages, direct_alignment, knows_nodump, same_description,
+};
 pub(crate) use discard::discard;
 pub(crate) use epoll::epoll_delete;
 pub(crate) use event::Event;
 pub(crate) use eventfd::EventFd;
+pub(crate) use extents::maps_extents;
 pub(crate) use high::beyond;
 pub use high::duplicate;
 pub(crate) use identity::{Identity, identity};

@@ -1,6 +1,8 @@
 //! Paths that a test can force: their system calls are refused neither by the
 //! kernel nor by a filter.
 
+use std::os::fd::AsFd;
+
 use cordboard::{DataPath, Request};
 use testkit::filesystem::{BTRFS, EXT4, TMPFS, temporary_kind};
 use testkit::needs::{self, Need};
@@ -27,6 +29,19 @@ pub fn has_plain_blocks() -> bool {
         testkit::skip::here("the temporary directory is neither on ext4 nor on tmpfs");
     }
     plain
+}
+
+/// Whether files in the temporary directory are certainly not on FUSE or a file server, also
+/// not below an overlay; reports the test as skipped otherwise. A private pipe is between such
+/// a file and the caller's pipe.
+pub fn has_local_files() -> bool {
+    let file = tempfile::tempfile().unwrap();
+    let facts = *cordboard::Endpoint::probe(file.as_fd()).unwrap().facts();
+    let is_local = facts.filesystem.is_some_and(|fs| !fs.is_foreign()) && !facts.may_be_served;
+    if !is_local {
+        testkit::skip::here("the temporary directory may be on a file server");
+    }
+    is_local
 }
 
 /// Whether files in the temporary directory are on a device whose blocks can be in flight;

@@ -18,7 +18,7 @@ pub(super) fn for_direct_io(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
     ])
 }
 
-/// Whether one side is a FUSE file, or may be one.
+/// Whether one side is a FUSE file, or may be one, also below an overlay.
 pub(super) fn on_fuse(flow: &Flow<'_>) -> bool {
     let sides = [flow.source.facts(), flow.sink.facts()];
     (sides.iter()).any(|facts| facts.may_be_on(Filesystem::is_fuse))

@@ -41,6 +41,10 @@ mod tests {
             filesystem: Some(Filesystem(magic)),
             ..Facts::plain(Kind::File)
         };
+        let overlay = |may_be_served| Facts {
+            may_be_served,
+            ..on(0x794c_7630)
+        };
         let device = Facts {
             memory: false,
             ..Facts::plain(Kind::CharDevice)
@@ -57,6 +61,8 @@ mod tests {
             (on(0xEF53), [false, false]),
             (on(0x65735546), [true, true]),
             (on(0xdead_beef), [true, true]),
+            (overlay(false), [false, false]),
+            (overlay(true), [true, true]),
             // On an unknown file system.
             (Facts::plain(Kind::File), [true, true]),
         ];

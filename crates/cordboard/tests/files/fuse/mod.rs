@@ -3,6 +3,7 @@
 
 mod interrupted;
 mod no_positions;
+mod overlay;
 mod past_the_cache;
 mod unpolled;
 

@@ -134,7 +134,7 @@ fn a_hole_that_grows_is_not_made_over_what_others_write() {
 fn what_others_take_of_a_pipe_leaves_no_hole() {
     let name = "what_others_take_of_a_pipe_leaves_no_hole";
     let _watchdog = watchdog(name);
-    if forcible(&[Splice]).is_empty() {
+    if forcible(&[Splice]).is_empty() || !common::has_local_files() {
         return;
     }
     let (source, feed) = rustix::pipe::pipe().unwrap();

@@ -324,7 +324,7 @@ fn what_others_have_read_behind_is_not_read_again() {
 #[test]
 fn who_waits_for_a_pipe_has_claimed_nothing() {
     let _watchdog = watchdog("who_waits_for_a_pipe_has_claimed_nothing");
-    if forcible(&[Splice]).is_empty() {
+    if forcible(&[Splice]).is_empty() || !common::has_local_files() {
         return;
     }
     let (source, feed) = rustix::pipe::pipe().unwrap();

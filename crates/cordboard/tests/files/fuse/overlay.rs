@@ -1,0 +1,104 @@
+//! Files of FUSE below an overlay, which hides their file system.
+
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::*;
+
+/// An overlay over a directory. Unmounted when dropped.
+pub struct Overlay {
+    dir: tempfile::TempDir,
+}
+
+impl Overlay {
+    pub fn over(lower: &Path) -> Option<Overlay> {
+        // An overlay writes to no other overlay.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let overlay = Overlay { dir: dir.unwrap() };
+        let [upper, work, merged] = ["upper", "work", "merged"].map(|name| {
+            let name = overlay.dir.path().join(name);
+            std::fs::create_dir(&name).unwrap();
+            name
+        });
+        let [lower, upper, work] = [lower, &upper, &work].map(|path| path.to_str().unwrap());
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        let options = std::ffi::CString::new(options).unwrap();
+        let none = MountFlags::empty();
+        match mount(
+            "overlay",
+            &merged,
+            "overlay",
+            none,
+            Some(options.as_c_str()),
+        ) {
+            Ok(()) => Some(overlay),
+            Err(errno) => {
+                testkit::skip::here(format!("no overlay over FUSE here: {errno}"));
+                None
+            }
+        }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join("merged").join(name)
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = unmount(self.at(""), UnmountFlags::DETACH);
+    }
+}
+
+/// The server has its file read past the page cache, and each reply is short. Paths that use
+/// pages would read zeros for the rest of a page, and a ring would count more than was moved.
+#[test]
+fn a_file_below_an_overlay_is_read_as_its_server_has_it() {
+    let _dog = watchdog("a_file_below_an_overlay_is_read_as_its_server_has_it");
+    if !common::is_root() {
+        return testkit::skip::here("mounting needs root");
+    }
+    let data = noise(300_003);
+    let served = Served {
+        holds: &data,
+        claims: data.len() as u64,
+        inside: true,
+        direct: true,
+        writeback: true,
+        short: 3001,
+        ..Served::default()
+    };
+    let mounted = with_file(served, |at| {
+        let Some(overlay) = Overlay::over(at.parent().unwrap()) else {
+            return;
+        };
+        let file = || File::open(overlay.at("file")).unwrap().into();
+        for kind in SOURCES {
+            for (request, engine, staged) in ways(&[CopyFileRange, Sendfile, Splice, ReadWrite]) {
+                let (sink, reader) = sink(kind);
+                let what = format!("to {kind:?}, {request:?}, {engine}");
+                let report = moved(file(), sink, request, engine, staged);
+                let what = format!("{what}: {report:?}");
+                assert_eq!(report.ended, Ended::Eof, "{what}");
+                assert_eq!(report.written, data.len() as u64, "{what}");
+                assert!(reader.all() == data, "{what}");
+                assert_eq!(report.path, [ReadWrite], "{what}");
+            }
+        }
+        for engine in [false, true] {
+            let here = tempfile::tempfile_in(".").unwrap();
+            let request = Request {
+                direct: cordboard::Direct::Always,
+                ..only(&[Direct, ReadWrite])
+            };
+            let sink = here.try_clone().unwrap().into();
+            let report = moved(file(), sink, request, engine, false);
+            assert_eq!(report.written, data.len() as u64, "{report:?}");
+            assert!(content(&here) == data, "{report:?}");
+        }
+    });
+    if !mounted {
+        testkit::skip::here("no FUSE here");
+    }
+}
