@@ -26,7 +26,9 @@ const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
 const POLL: u32 = 40;
+const LSEEK: u32 = 46;
 const FOPEN_DIRECT_IO: u32 = 1;
+const FOPEN_KEEP_CACHE: u32 = 2;
 const FOPEN_NONSEEKABLE: u32 = 4;
 const FOPEN_STREAM: u32 = 16;
 const WRITEBACK_CACHE: u32 = 1 << 16;
@@ -46,8 +48,6 @@ pub struct Served<'a> {
     pub shows: Option<&'a File>,
     /// The size that it reports.
     pub claims: u64,
-    /// It reports no blocks, as a file of holes only.
-    pub sparse: bool,
     /// The root is a directory that contains the file: then the kernel trusts the size
     /// that was reported at the lookup ([`Served::writeback`]).
     pub inside: bool,
@@ -63,6 +63,12 @@ pub struct Served<'a> {
     /// Each byte is read once, over all opens: a read begins where the last one ended
     /// (`FOPEN_STREAM`).
     pub once: bool,
+    /// An open keeps what the kernel has cached (`FOPEN_KEEP_CACHE`). Without it, an open
+    /// writes back what [`Served::writeback`] has cached.
+    pub kept: bool,
+    /// It has no blocks. `SEEK_DATA` and `SEEK_HOLE` find data in the bytes that
+    /// [`Served::gets`] had at the last successful `fsync(2)`, and a hole in all others.
+    pub sparse: bool,
     /// The kernel caches writes, and trusts its own sizes (`FUSE_WRITEBACK_CACHE`).
     pub writeback: bool,
     /// The most bytes that one read or write moves; 0: no limit.
@@ -158,6 +164,24 @@ fn attributes(size: u64, mode: u32) -> Vec<u8> {
     out
 }
 
+/// Sets the number of blocks behind the inode number and the size at `at`.
+fn without_blocks(mut out: Vec<u8>, at: usize) -> Vec<u8> {
+    out[at + 2 * 8..][..8].fill(0);
+    out
+}
+
+/// Answers `struct fuse_lseek_in` for a file whose first `data` bytes are data, by
+/// `struct fuse_lseek_out`.
+fn sought(body: &[u8], data: u64) -> Result<Vec<u8>, i32> {
+    let (offset, is_data) = (double(body, 8), word(body, 16) == libc::SEEK_DATA as u32);
+    match offset < data {
+        true if is_data => Ok(offset.to_ne_bytes().to_vec()),
+        true => Ok(data.to_ne_bytes().to_vec()),
+        false if is_data => Err(-libc::ENXIO),
+        false => Ok(offset.to_ne_bytes().to_vec()),
+    }
+}
+
 /// `struct fuse_attr_out` of [`Served::shows`], to be cached for an hour.
 fn attributes_of(shown: &File) -> Vec<u8> {
     let stat = rustix::fs::fstat(shown).expect("the file is open");
@@ -241,17 +265,17 @@ fn serve(mut device: &File, served: Served<'_>) {
     };
     let moved = |body: &[u8]| word(body, 16).min(most);
     let shown_or_claimed = || {
-        let claimed = || {
-            let mut out = attributes(served.claims, FILE);
-            if served.sparse {
-                // After the inode number and the size.
-                out[16 + 2 * 8..][..8].fill(0);
-            }
-            out
+        let claimed = || match served.sparse {
+            true => without_blocks(attributes(served.claims, FILE), 16),
+            false => attributes(served.claims, FILE),
         };
         served.shows.map_or_else(claimed, attributes_of)
     };
-    let (mut syncs, mut changes, mut written) = (0, 0, false);
+    let found = || match served.sparse {
+        true => without_blocks(entry(INSIDE, served.claims), 40),
+        false => entry(INSIDE, served.claims),
+    };
+    let (mut syncs, mut changes, mut written, mut synced) = (0, 0, false, 0);
     let mut absent = served.absent;
     let mut handed = 0;
     while let Ok(n @ 40..) = device.read(&mut request) {
@@ -302,9 +326,9 @@ fn serve(mut device: &File, served: Served<'_>) {
             LOOKUP if absent => Err(-libc::ENOENT),
             MKNOD => {
                 absent = false;
-                Ok(entry(INSIDE, served.claims))
+                Ok(found())
             }
-            LOOKUP => Ok(entry(INSIDE, served.claims)),
+            LOOKUP => Ok(found()),
             GETATTR if served.inside && node == ROOT => Ok(attributes(0, DIRECTORY)),
             GETATTR => Ok(shown_or_claimed()),
             OPEN if served.open != 0 => Err(-served.open),
@@ -312,6 +336,7 @@ fn serve(mut device: &File, served: Served<'_>) {
                 0,
                 0,
                 u32::from(served.direct) * FOPEN_DIRECT_IO
+                    + u32::from(served.kept) * FOPEN_KEEP_CACHE
                     + u32::from(served.stream) * FOPEN_NONSEEKABLE
                     + u32::from(served.once && served.stream) * FOPEN_STREAM,
                 0,
@@ -353,6 +378,7 @@ fn serve(mut device: &File, served: Served<'_>) {
                 }
                 Ok(words(&[n, 0]))
             }
+            LSEEK if served.sparse => sought(body, synced as u64),
             STATFS if served.statfs != 0 => Err(-served.statfs),
             STATFS => Ok(vec![0; 80]),
             FLUSH if served.close != 0 && (!served.once_closed || written) => {
@@ -365,6 +391,7 @@ fn serve(mut device: &File, served: Served<'_>) {
             }
             FSYNC => {
                 syncs += 1;
+                synced = served.gets.map_or(0, |gets| gets.lock().unwrap().len());
                 Ok(Vec::new())
             }
             RELEASE | FLUSH => Ok(Vec::new()),

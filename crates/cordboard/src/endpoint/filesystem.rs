@@ -16,6 +16,19 @@ pub enum CloneAbility {
     Perhaps,
 }
 
+/// Whether the holes are true that a file system reports (`SEEK_DATA`, `SEEK_HOLE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HoleReports {
+    /// They are. Dirty pages are data, or are written back first.
+    True,
+    /// They are after `fdatasync(2)`.
+    TrueAfterSync,
+    /// They are if the version of OpenZFS has a fix.
+    TrueOfFixedZfs,
+    /// It is unknown: of an overlay, they are those of the file system below.
+    Unknown,
+}
+
 macro_rules! filesystems {
     ($($magic:literal $name:literal $kind:ident)*) => {
         const KNOWN: &[(u64, &str, Nature)] = &[$(($magic, $name, Nature::$kind)),*];
@@ -126,6 +139,16 @@ impl Filesystem {
     /// `XFS_DIFLAG_PREALLOC` of xfs. An overlay does not show the file system below it.
     pub fn may_mark_at_fallocate(self) -> bool {
         matches!(self.name(), Some("xfs" | "btrfs" | "overlayfs"))
+    }
+
+    /// Returns whether the holes are true that it reports.
+    pub(crate) fn hole_reports(self) -> HoleReports {
+        match self.name() {
+            Some("fuse") => HoleReports::TrueAfterSync,
+            Some("zfs") => HoleReports::TrueOfFixedZfs,
+            Some("overlayfs") | None => HoleReports::Unknown,
+            Some(_) => HoleReports::True,
+        }
     }
 
     /// Returns whether cloning a small file takes longer than writing it.

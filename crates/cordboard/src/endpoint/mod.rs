@@ -23,6 +23,7 @@ pub use description::compare_descriptions;
 pub use description::same_description;
 pub(crate) use direct::direct_alignment;
 pub use facts::{Alignment, Facts, FileId};
+pub(crate) use filesystem::HoleReports;
 pub use filesystem::{CloneAbility, Filesystem};
 #[doc(hidden)]
 pub use identity::keeps_its_identity;

@@ -1,7 +1,8 @@
 //! `FICLONERANGE` and `FICLONE`: the sink shares the source's blocks, and no byte
 //! is copied. Since Linux 4.5; on btrfs, xfs, bcachefs, ocfs2, overlayfs over
-//! these, NFS 4.2, CIFS, and OpenZFS 2.2, whose block cloning has silently
-//! corrupted files (openzfs#15526); the switches can turn this path off.
+//! these, NFS 4.2, CIFS, and OpenZFS 2.2. The switches can turn this path off. The
+//! zeros of openzfs#15526, which were ascribed to clones, come from false holes: see
+//! `common/hole_check.rs`.
 //!
 //! References: `ioctl_ficlonerange(2)`.
 

@@ -4,15 +4,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
-use crate::endpoint::{Side, reopen};
+use crate::endpoint::{Filesystem, Side, reopen};
 use crate::errno::Errno;
+use crate::path::common::hole_check::{Belief, belief, read_hole};
 use crate::path::common::lengthen::lengthen;
 use crate::path::flow::Flow;
 use crate::path::flow::cursor::Cursor;
 use crate::sys::{again, fstat};
 
-/// Bytes of a hole per step if a stage inspects its zeros: few enough that a
-/// cancellation takes effect soon.
+/// Bytes of a hole per step if a stage inspects its zeros, or if it is read: few enough that
+/// a cancellation takes effect soon.
 const INSPECTED: u64 = 16 << 20;
 
 /// Makes the sink's next `length` bytes a hole, or those before its end, and moves past
@@ -116,6 +117,8 @@ pub(crate) struct Walk {
     /// A descriptor for `SEEK_DATA` and `SEEK_HOLE`, which move the file
     /// position: other processes may use that of the source meanwhile.
     own: Option<OwnedFd>,
+    /// Whether the reported holes are read before they are skipped; `None` before the first.
+    reads: Option<bool>,
 }
 
 impl Walk {
@@ -128,6 +131,7 @@ impl Walk {
             pending_at: 0,
             pending_end: 0,
             own: None,
+            reads: None,
         }
     }
 
@@ -174,7 +178,7 @@ impl Walk {
             flow.allowance.set_extent(self.data_until - offset);
             return Ok(true);
         }
-        let Some((data, end)) = self.extent(flow, offset) else {
+        let Some((data, end)) = self.true_extent(flow, offset) else {
             self.go_to(flow, offset, offset)?;
             return Ok(false);
         };
@@ -277,12 +281,41 @@ impl Walk {
         })
     }
 
+    /// Returns the next data range, without a hole in front of it that the file system reports
+    /// falsely.
+    fn true_extent(&mut self, flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
+        let mut found = self.extent(flow, offset)?;
+        if found.0 <= offset {
+            return Some(found);
+        }
+        let (source, own) = (&flow.source, self.own.as_ref().map(AsFd::as_fd));
+        let reads = match self.reads {
+            Some(reads) => reads,
+            None => {
+                let belief = belief(source.facts(), source.fd(), own);
+                if belief == Belief::FromNowOn {
+                    found = self.extent(flow, offset)?;
+                }
+                *self.reads.insert(belief == Belief::Read)
+            }
+        };
+        if !reads || found.0 <= offset {
+            return Some(found);
+        }
+        let fd = self.own.as_ref().map_or(flow.source.fd(), AsFd::as_fd);
+        let most = flow.allowance.remaining().min(INSPECTED);
+        read_hole(fd, offset, found, most)
+    }
+
     /// Returns the next data range. The search moves a file position: that of a
     /// second descriptor, or the source's own if it is unshared or if the source
-    /// cannot be reopened.
+    /// cannot be reopened. A file of FUSE may have to be synced, through a second descriptor.
     fn extent(&mut self, flow: &Flow<'_>, offset: u64) -> Option<(u64, u64)> {
         let at_position = flow.source.cursor == Cursor::Position;
-        if self.own.is_none() && !(at_position && flow.source.is_unshared()) {
+        let is_unshared = at_position && flow.source.is_unshared();
+        if self.own.is_none()
+            && (!is_unshared || flow.source.facts().may_be_on(Filesystem::is_fuse))
+        {
             self.own = reopen(flow.source.fd(), OFlags::RDONLY).ok();
         }
         match &self.own {

@@ -3,6 +3,7 @@
 pub(crate) mod checks;
 pub(crate) mod claim;
 pub(crate) mod enlarge;
+pub(crate) mod hole_check;
 pub(crate) mod holes;
 pub(crate) mod in_place;
 pub(crate) mod lengthen;

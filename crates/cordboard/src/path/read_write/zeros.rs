@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use super::aligned;
 use crate::errno::Errno;
+use crate::path::common::hole_check::is_zero;
 use crate::path::common::holes;
 use crate::path::common::in_place;
 use crate::path::flow::Flow;
@@ -45,23 +46,4 @@ pub(super) fn write(
         return aligned::write(flow, buffered_fd, &bytes[..length]);
     }
     Ok(in_place::write(flow, &bytes[..length])?)
-}
-
-fn is_zero(block: &[u8]) -> bool {
-    block
-        .chunks_exact(16)
-        .all(|part| u128::from_ne_bytes(part.try_into().unwrap_or([1; 16])) == 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zeros_are_told_from_data() {
-        let mut block = [0u8; BLOCK];
-        assert!(is_zero(&block));
-        block[BLOCK - 1] = 1;
-        assert!(!is_zero(&block));
-    }
 }

@@ -1,6 +1,7 @@
 //! Files of FUSE file systems. If the size is false, every path reads the same bytes
 //! as a read loop. Calls may fail with `EAGAIN` or `EINTR` instead of waiting.
 
+mod false_holes;
 mod interrupted;
 mod no_positions;
 mod overlay;

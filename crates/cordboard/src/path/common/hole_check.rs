@@ -1,0 +1,207 @@
+//! Whether a hole that a file system reports is one.
+//!
+//! `SEEK_DATA` and `SEEK_HOLE` may report bytes as a hole that are in the page cache only:
+//!
+//! * FUSE passes them to its server without a writeback (`fuse_lseek`, fs/fuse/file.c), and
+//!   the server does not have the bytes of a mapping, or of a write with
+//!   `FUSE_WRITEBACK_CACHE`. Unmapping the file, as its probe does, writes it back, and does
+//!   not wait for the server before Linux 6.16. `fdatasync(2)` does (`fuse_fsync`);
+//! * OpenZFS before 2.1.14 and 2.2.2 may take a file for clean that is not
+//!   (`dnode_is_dirty`, openzfs#15526). No sync prevents that;
+//! * an overlay asks the file below (`ovl_llseek`), and does not sync it unless it is in the
+//!   upper layer (`ovl_fsync`).
+//!
+//! Reading finds the bytes in each case. NFS and CIFS write back first
+//! (`nfs42_proc_llseek`, `smb3_llseek`).
+
+use std::os::fd::BorrowedFd;
+
+use crate::endpoint::{Facts, HoleReports, Kind};
+use crate::sys::{again, maps_extents, pread};
+
+/// Bytes of one read.
+const BLOCK: usize = 16 << 10;
+
+/// Whether the holes of a source are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Belief {
+    /// They are holes.
+    Believed,
+    /// Those that are reported from now on are holes.
+    FromNowOn,
+    /// Each of them is read.
+    Read,
+}
+
+/// Decides it, before the first hole is skipped. `fd`: a description that the caller does not
+/// have, if there is one. A sync reports an error of writeback once for each description, and
+/// the caller's own must get it too.
+pub(super) fn belief(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedFd<'_>>) -> Belief {
+    let believed_if = |is_so| {
+        if is_so {
+            Belief::Believed
+        } else {
+            Belief::Read
+        }
+    };
+    if facts.kind == Kind::Memfd {
+        return Belief::Believed;
+    }
+    let Some(filesystem) = facts.filesystem else {
+        return believed_if(maps_extents(source));
+    };
+    match filesystem.hole_reports() {
+        HoleReports::True => Belief::Believed,
+        HoleReports::TrueAfterSync => match own.map(rustix::fs::fdatasync) {
+            Some(Ok(())) => Belief::FromNowOn,
+            _ => Belief::Read,
+        },
+        HoleReports::TrueOfFixedZfs => {
+            let version = std::fs::read_to_string("/sys/module/zfs/version");
+            believed_if(version.is_ok_and(|version| is_fixed_zfs(&version)))
+        }
+        HoleReports::Unknown => believed_if(maps_extents(source)),
+    }
+}
+
+/// Whether it is the version of an OpenZFS that reports holes truly, such as `2.2.2-1`.
+fn is_fixed_zfs(version: &str) -> bool {
+    let end = version.find(|c: char| c != '.' && !c.is_ascii_digit());
+    let numbers = version[..end.unwrap_or(version.len())].split('.');
+    let numbers: Vec<u32> = numbers.map_while(|part| part.parse().ok()).collect();
+    match numbers[..] {
+        [2, 1, patch, ..] => patch >= 14,
+        [major, minor, patch, ..] => (major, minor, patch) >= (2, 2, 2),
+        _ => false,
+    }
+}
+
+/// Reads the hole from `offset` to the next data, or `most` bytes of it. Returns the next range
+/// of bytes that are not all zeros; an empty one where the reading has stopped. `None`: the
+/// hole cannot be read to its end.
+pub(super) fn read_hole(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    (data, end): (u64, u64),
+    most: u64,
+) -> Option<(u64, u64)> {
+    let stop = data.min(offset.saturating_add(most));
+    let mut block = [0; BLOCK];
+    let mut at = offset;
+    while at < stop {
+        let length = usize::try_from(stop - at).map_or(BLOCK, |left| left.min(BLOCK));
+        let block = &mut block[..length];
+        let read = again(|| pread(fd, block, at)).ok().filter(|n| *n > 0)?;
+        let next = at + read as u64;
+        if !is_zero(&block[..read]) {
+            return Some((at, next));
+        }
+        at = next;
+    }
+    Some(if stop == data {
+        (data, end)
+    } else {
+        (stop, stop)
+    })
+}
+
+/// Whether all these bytes are zero.
+pub(in crate::path) fn is_zero(bytes: &[u8]) -> bool {
+    let (parts, rest) = bytes.as_chunks::<16>();
+    let is_zero = |part: &[u8; 16]| u128::from_ne_bytes(*part) == 0;
+    parts.iter().all(is_zero) && rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::endpoint::Filesystem;
+
+    #[test]
+    fn zeros_are_told_from_data() {
+        let mut block = [0u8; 4099];
+        assert!(is_zero(&block) && is_zero(&[]));
+        for at in [0, 15, 4095, 4096, 4098] {
+            block[at] = 1;
+            assert!(!is_zero(&block), "{at}");
+            block[at] = 0;
+        }
+    }
+
+    #[test]
+    fn versions_of_zfs() {
+        for version in [
+            "2.1.14\n",
+            "2.1.15-1\n",
+            "2.2.2-1\n",
+            "2.3.0-rc4\n",
+            "3.0.0",
+        ] {
+            assert!(is_fixed_zfs(version), "{version}");
+        }
+        for version in [
+            "0.8.6-1\n",
+            "2.0.7\n",
+            "2.1.13-1\n",
+            "2.2.1\n",
+            "2.2\n",
+            "x",
+            "",
+        ] {
+            assert!(!is_fixed_zfs(version), "{version}");
+        }
+    }
+
+    /// What is reported as a hole has bytes.
+    #[test]
+    fn a_false_hole_is_read() {
+        let (block, size) = (BLOCK as u64, 10 * BLOCK as u64);
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"x", 3 * block + 7).unwrap();
+        file.set_len(size).unwrap();
+        let read = |offset, most| read_hole(file.as_fd(), offset, (size, u64::MAX), most);
+        let all = u64::MAX;
+        assert_eq!(read(0, all), Some((3 * block, 4 * block)));
+        assert_eq!(
+            read(3 * block + 5, all),
+            Some((3 * block + 5, 4 * block + 5))
+        );
+        assert_eq!(read(4 * block, all), Some((size, u64::MAX)));
+        assert_eq!(read(0, block), Some((block, block)));
+        assert_eq!(read(0, 2 * block + 1), Some((2 * block + 1, 2 * block + 1)));
+        // The file is shorter than its reported size.
+        let past = read_hole(file.as_fd(), size, (size + 1, u64::MAX), all);
+        assert_eq!(past, None);
+    }
+
+    #[test]
+    fn what_is_believed_without_a_call() {
+        let none = std::fs::File::open("/dev/null").unwrap();
+        let on = |magic| {
+            let facts = Facts {
+                filesystem: Some(Filesystem(magic)),
+                ..Facts::plain(Kind::File)
+            };
+            belief(&facts, none.as_fd(), None)
+        };
+        // ext4, tmpfs, xfs, btrfs, NFS, CIFS.
+        for magic in [
+            0xEF53,
+            0x0102_1994,
+            0x5846_5342,
+            0x9123_683E,
+            0x6969,
+            0xFF53_4D42,
+        ] {
+            assert_eq!(on(magic), Belief::Believed, "{magic:#x}");
+        }
+        // FUSE, without a description of its own: nothing is synced.
+        assert_eq!(on(0x6573_5546), Belief::Read);
+        // overlayfs, and an unknown one, without extents.
+        assert_eq!(on(0x794c_7630), Belief::Read);
+        assert_eq!(on(0xdead_beef), Belief::Read);
+    }
+}
