@@ -10,6 +10,7 @@ use std::hash::BuildHasher;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use cordboard::endpoint::Storage;
 use cordboard::{Errno, Request, Side, fstat};
 use rustix::fs::{
     AtFlags, FileType, OFlags, SealFlags, Stat, StatxFlags, StatxTimestamp, Timespec, Timestamps,
@@ -167,7 +168,8 @@ pub fn is_loop_device_of(source: OpenFile<'_>, sink: OpenFile<'_>) -> bool {
     let is_backed = |(device, its): OpenFile<'_>, (_, file): OpenFile<'_>| {
         kind(its) == FileType::BlockDevice
             && kind(file) == FileType::RegularFile
-            && crate::sys::backing_file(device) == Some(id(file))
+            && Storage::of(device, its.st_rdev)
+                .is_some_and(|part| (part.id.device, part.id.inode) == id(file))
     };
     is_backed(source, sink) || is_backed(sink, source)
 }

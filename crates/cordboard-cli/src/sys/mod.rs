@@ -4,7 +4,6 @@
 mod descriptors;
 mod lease;
 mod limits;
-mod loop_device;
 mod peer;
 mod process;
 mod signals;
@@ -15,7 +14,6 @@ pub use descriptors::{
 };
 pub use lease::WriteLease;
 pub use limits::{addresses_left, most_descriptors, share_one_heap};
-pub use loop_device::backing_file;
 pub use peer::{Peer, peer};
 pub use process::{be_nice, exit_at_once, is_foreground, start_plain_thread};
 pub use signals::{

@@ -2,19 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
+use super::file_id::FileId;
 use super::filesystem::Filesystem;
 use super::kind::Kind;
+use super::storage::Storage;
 use crate::errno::Errno;
 use crate::sys::identity;
-
-/// The identity of a file. No two files have the same identity at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileId {
-    /// `st_dev`, or `st_rdev` for a block device.
-    pub device: u64,
-    /// `st_ino`; 0 for a block device.
-    pub inode: u64,
-}
 
 /// The alignment that direct I/O requires, in bytes (`STATX_DIOALIGN`, since
 /// Linux 6.1; 4096 before).
@@ -35,6 +28,9 @@ pub struct Facts {
     /// The identity of the file or block device; pipes and sockets have one
     /// too.
     pub id: Option<FileId>,
+    /// The place of a block device in another device or in a file, if it is known to be a part
+    /// of one.
+    pub storage: Option<Storage>,
     /// Open for reading.
     pub readable: bool,
     /// Open for writing.
@@ -103,6 +99,7 @@ impl Facts {
         Facts {
             kind,
             id: None,
+            storage: None,
             readable: true,
             writable: true,
             append: false,
@@ -149,6 +146,18 @@ impl Facts {
     /// rewind, and written at an offset.
     pub fn is_seekable(&self) -> bool {
         self.position.is_some()
+    }
+
+    /// Returns the offsets at which two files or block devices begin in the one that has the
+    /// bytes of both: one of the two, or a disk or a file of which both are parts.
+    pub(crate) fn starts_in_common(&self, other: &Facts) -> Option<(u64, u64)> {
+        let whole = |facts: &Facts| facts.id.map(|id| Storage { id, start: 0 });
+        let [these, those] = [self, other].map(|facts| [whole(facts), facts.storage]);
+        these.iter().flatten().find_map(|one| {
+            let is_same = |other: &&Storage| other.id == one.id;
+            let other = those.iter().flatten().find(is_same)?;
+            Some((one.start, other.start))
+        })
     }
 
     /// Returns whether fewer bytes are allocated to the file than its size: it

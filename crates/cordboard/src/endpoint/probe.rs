@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FileType, OFlags};
 
 use super::direct::direct_alignment;
-use super::facts::{Facts, FileId};
+use super::facts::Facts;
+use super::file_id::FileId;
 use super::filesystem::Filesystem;
 use super::kind::{Kind, Side};
 use super::mounts;
 use super::reopen::by_name;
 use super::socket;
+use super::storage::Storage;
 use super::terminal::is_terminal;
 use crate::errno::Errno;
 use crate::sys;
@@ -49,6 +51,7 @@ pub(super) fn facts(
     let mut facts = Facts {
         kind: Kind::Other,
         id: None,
+        storage: None,
         // O_PATH allows no reads or writes; access mode 3 is for ioctl only.
         readable: readable(flags),
         writable: writable(flags),
@@ -124,6 +127,7 @@ pub(super) fn facts(
                 device: stat.st_rdev,
                 inode: 0,
             });
+            facts.storage = Storage::of(fd, stat.st_rdev);
             facts.position = offset.or_else(|| position(fd));
             facts.size = sys::block_device_size(fd).ok();
         }

@@ -16,7 +16,7 @@ use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
 use super::borrowed::Endpoint;
-use super::facts::FileId;
+use super::file_id::FileId;
 use super::kind::Kind;
 use crate::errno::Errno;
 use crate::map::Map;

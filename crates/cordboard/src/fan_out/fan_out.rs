@@ -51,7 +51,7 @@ impl<'a> FanOut<'a> {
     ///
     /// As [`Transfer::new`](crate::Transfer::new), for each sink. In addition, `EINVAL` if
     /// a sink is also the source, if two sinks are the same file, device, pipe or
-    /// stream socket, or if there is no sink.
+    /// stream socket or are a disk and its partition, or if there is no sink.
     pub fn new(
         source: BorrowedFd<'a>,
         sinks: &[BorrowedFd<'a>],
@@ -65,7 +65,7 @@ impl<'a> FanOut<'a> {
             if pair::relation(&decided.source, &decided.sink) != Relation::Strangers {
                 return Err(refused(Refusal::Overlap));
             }
-            let same = |other| pair::is_same(other, &decided.sink);
+            let same = |other| pair::are_same_sink(other, &decided.sink);
             if examined.iter().any(same) {
                 return Err(refused(Refusal::SameSinks));
             }

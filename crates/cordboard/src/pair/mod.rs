@@ -6,7 +6,7 @@ mod relation;
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::forget_for_ever;
 pub use relation::Relation;
-pub(crate) use relation::{is_same, relation};
+pub(crate) use relation::{are_same_sink, is_same, relation};
 
 use crate::endpoint::Facts;
 use crate::request::{Direct, Request, Size};

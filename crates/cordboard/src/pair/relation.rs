@@ -12,7 +12,8 @@ pub enum Relation {
     /// Different files, as far as is known.
     #[default]
     Strangers,
-    /// The same file or pipe, open through two open file descriptions.
+    /// The same file or pipe, open through two open file descriptions; or a block device and a
+    /// part of it or its backing file, whose bytes overlap.
     SameFile,
     /// The same open file description: position and flags are shared. Also if the kernel
     /// cannot compare the two, and both can be read and written, at one position.
@@ -24,8 +25,14 @@ pub enum Relation {
 pub(crate) fn relation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Relation {
     let (a, b) = (source.facts(), sink.facts());
     let comparable = |facts: &Facts| facts.kind.is_cached() || facts.kind.is_pipe();
-    if !comparable(a) || !comparable(b) || a.id.is_none() || a.id != b.id {
+    if !comparable(a) || !comparable(b) {
         return Relation::Strangers;
+    }
+    if a.id.is_none() || a.id != b.id {
+        return match share_bytes(a, b) {
+            true => Relation::SameFile,
+            false => Relation::Strangers,
+        };
     }
     // A description has one mode and one position.
     let may_be_one = || {
@@ -38,10 +45,70 @@ pub(crate) fn relation(source: &Endpoint<'_>, sink: &Endpoint<'_>) -> Relation {
     }
 }
 
-/// Returns whether two sinks, or two sources, are the same file, device, pipe or stream socket.
-/// Two transfers would mix or divide its bytes.
+/// Returns whether two different files or devices have bytes in common: a disk and its partition,
+/// two loop devices of one file.
+fn share_bytes(a: &Facts, b: &Facts) -> bool {
+    let bytes = |facts: &Facts, start: u64| {
+        let size = facts.size.unwrap_or(u64::MAX);
+        start..start.saturating_add(size)
+    };
+    let is_part = a.storage.is_some() || b.storage.is_some();
+    is_part
+        && a.starts_in_common(b).is_some_and(|(one, other)| {
+            let (these, those) = (bytes(a, one), bytes(b, other));
+            these.start < those.end && those.start < these.end
+        })
+}
+
+/// Returns whether two sinks are the same file, device, pipe or stream socket, or have bytes in
+/// common. Two transfers would mix their bytes.
+pub(crate) fn are_same_sink(one: &Endpoint<'_>, other: &Endpoint<'_>) -> bool {
+    is_same(one, other) || share_bytes(one.facts(), other.facts())
+}
+
+/// Returns whether two sources are the same file, device, pipe or stream socket. Two transfers
+/// would divide its bytes.
 pub(crate) fn is_same(one: &Endpoint<'_>, other: &Endpoint<'_>) -> bool {
     let (a, b) = (one.facts(), other.facts());
-    let is_stream = a.kind.is_stream_socket() && a.id.is_some() && a.id == b.id;
-    is_stream || relation(one, other) != Relation::Strangers
+    let comparable = |facts: &Facts| {
+        let kind = facts.kind;
+        kind.is_stream_socket() || kind.is_cached() || kind.is_pipe()
+    };
+    comparable(a) && comparable(b) && a.id.is_some() && a.id == b.id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::{FileId, Kind, Storage};
+
+    #[test]
+    fn parts_of_one_disk_have_bytes_in_common() {
+        let id = |device, inode| FileId { device, inode };
+        let device = |number, size, storage: Option<(FileId, u64)>| Facts {
+            id: Some(id(number, 0)),
+            size: Some(size),
+            storage: storage.map(|(id, start)| Storage { id, start }),
+            ..Facts::plain(Kind::BlockDevice)
+        };
+        let on_disk = |number, start, size| device(number, size, Some((id(1, 0), start)));
+        let disk = device(1, 100, None);
+        let (first, second) = (on_disk(2, 10, 20), on_disk(3, 30, 70));
+        assert!(share_bytes(&disk, &first) && share_bytes(&second, &disk));
+        assert!(!share_bytes(&first, &second));
+        assert!(!share_bytes(&disk, &device(4, 100, None)));
+        let file = |size| Facts {
+            id: Some(id(9, 5)),
+            size: Some(size),
+            ..Facts::plain(Kind::File)
+        };
+        let on_file = |number, start| device(number, 50, Some((id(9, 5), start)));
+        assert!(share_bytes(&on_file(2, 0), &on_file(3, 49)));
+        assert!(!share_bytes(&on_file(2, 0), &on_file(3, 50)));
+        assert!(share_bytes(&on_file(2, 0), &file(1)) && share_bytes(&file(1), &on_file(2, 0)));
+        assert!(!share_bytes(&on_file(2, 10), &file(10)));
+        // A loop device behind another one.
+        let behind = device(5, 20, Some((id(2, 0), 10)));
+        assert!(share_bytes(&behind, &on_file(2, 0)) && share_bytes(&on_file(2, 0), &behind));
+    }
 }

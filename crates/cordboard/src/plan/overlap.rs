@@ -87,12 +87,15 @@ fn within_file(
     }
     let bounded = matches!(request.size, Size::Bytes(n) if n <= end - from);
     let to = if sink.appends() {
-        end
+        sink.size.unwrap_or(end)
     } else {
         request.sink_offset.or(sink.position).unwrap_or(0)
     };
     // A block device has a fixed end. A file's end moves as it is written.
-    let endless = source.kind != Kind::BlockDevice && !bounded && to.saturating_add(length) > end;
+    let has_end = [source, sink]
+        .iter()
+        .any(|facts| facts.kind == Kind::BlockDevice);
+    let endless = !has_end && !bounded && to.saturating_add(length) > end;
     if endless && to > from {
         let help = match request.size {
             Size::Eof => "which would grow forever: give a size, or write to another file",
@@ -110,6 +113,9 @@ fn within_file(
     if shares_position {
         return Err(Refusal::SharedPosition);
     }
+    // Parts of one disk or file begin at different offsets there.
+    let starts = source.starts_in_common(sink).unwrap_or((0, 0));
+    let (from, to) = (from.saturating_add(starts.0), to.saturating_add(starts.1));
     if to >= from.saturating_add(length) || to.saturating_add(length) <= from {
         Ok(Within::Apart)
     } else if to <= from {
@@ -212,6 +218,44 @@ mod tests {
             assert_eq!(within(10), Err(Refusal::Overlap));
             assert_eq!(within(50), Ok(Within::Apart));
         }
+    }
+
+    /// A partition begins at 30, and the disk at 0.
+    #[test]
+    fn a_disk_and_its_partition() {
+        use crate::endpoint::{FileId, Storage};
+        let id = |device| FileId { device, inode: 0 };
+        let disk = |size, position| Facts {
+            kind: Kind::BlockDevice,
+            id: Some(id(1)),
+            ..file(size, position)
+        };
+        let storage = Storage {
+            id: id(1),
+            start: 30,
+        };
+        let part = |position| Facts {
+            id: Some(id(2)),
+            storage: Some(storage),
+            ..disk(20, position)
+        };
+        let request = Request::default();
+        let within = |from: Facts, to: Facts| within_file(&from, &to, Relation::SameFile, &request);
+        let all = disk(100, 0);
+        assert_eq!(within(all, part(0)), Err(Refusal::Overlap));
+        assert_eq!(within(part(0), all), Ok(Within::Apart));
+        assert_eq!(within(part(0), disk(100, 29)), Ok(Within::Downwards));
+        assert_eq!(within(part(0), disk(100, 31)), Err(Refusal::Overlap));
+        assert_eq!(within(part(0), disk(100, 50)), Ok(Within::Apart));
+        assert_eq!(within(disk(100, 30), part(0)), Ok(Within::Downwards));
+        assert_eq!(within(disk(100, 50), part(0)), Ok(Within::Downwards));
+        // A loop device and its file, which does not grow.
+        let whole = Facts {
+            id: Some(id(1)),
+            ..file(100, 0)
+        };
+        assert_eq!(within(whole, part(0)), Err(Refusal::Overlap));
+        assert_eq!(within(part(0), whole), Ok(Within::Apart));
     }
 
     #[test]

@@ -82,9 +82,11 @@ pub enum Refusal {
     /// position of writing.
     #[error("source and sink share one file position: give an offset for one of them")]
     SharedPosition,
-    /// Ranges of one file overlap so that bytes would be overwritten before
+    /// Ranges of one file or device overlap so that bytes would be overwritten before
     /// they are read.
-    #[error("source and sink are overlapping ranges of the same file: copy to another file first")]
+    #[error(
+        "source and sink are overlapping ranges of the same file or device: copy to another file first"
+    )]
     Overlap,
     /// Two sinks of a fan-out are one file, device, pipe or stream socket, in which their
     /// bytes would mix.

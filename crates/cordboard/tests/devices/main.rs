@@ -5,6 +5,7 @@ mod at_once;
 mod common;
 mod hung_up;
 mod packets;
+mod parts;
 mod records;
 mod thresholds;
 
