@@ -52,6 +52,9 @@ pub struct Facts {
     /// A generated file whose `poll(2)` does not report bytes to read, and
     /// whose reads never wait.
     pub polls_for_others: bool,
+    /// A userfaultfd without `O_NONBLOCK`: `poll(2)` always reports an error and nothing else
+    /// (`userfaultfd_poll`, fs/userfaultfd.c), and a read may wait.
+    pub polls_error: bool,
     /// A listening socket.
     pub listening: bool,
     /// A socket whose `MSG_PEEK` consumes nothing.
@@ -108,6 +111,7 @@ impl Facts {
             unpaged: false,
             memory: kind == Kind::CharDevice,
             polls_for_others: false,
+            polls_error: false,
             listening: false,
             peeks: kind.is_socket(),
             tells_length: matches!(kind, Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket),

@@ -61,6 +61,7 @@ pub(super) fn facts(
         unpaged: false,
         memory: false,
         polls_for_others: false,
+        polls_error: false,
         listening: false,
         peeks: false,
         tells_length: false,
@@ -112,9 +113,11 @@ pub(super) fn facts(
             }
             // fstat reports anonymous inodes as regular files since Linux 6.16.
             if (facts.position.is_none() || facts.filesystem.is_none_or(is_anonymous))
-                && let Some(kind) = link_name(fd).and_then(|l| anonymous_kind(&l))
+                && let Some(link) = link_name(fd)
+                && let Some(kind) = anonymous_kind(&link)
             {
                 facts.kind = kind;
+                facts.polls_error = !facts.nonblocking && is_userfaultfd(&link);
                 facts.size = None;
                 facts.id = None;
                 facts.position = None;
@@ -155,9 +158,9 @@ pub(super) fn facts(
             facts.id = Some(id);
         }
         _ => {
-            facts.kind = link_name(fd)
-                .and_then(|l| anonymous_kind(&l))
-                .unwrap_or(Kind::Other);
+            let link = link_name(fd).unwrap_or_default();
+            facts.kind = anonymous_kind(&link).unwrap_or(Kind::Other);
+            facts.polls_error = !facts.nonblocking && is_userfaultfd(&link);
         }
     }
     if facts.is_direct() {
@@ -296,6 +299,10 @@ fn anonymous_kind(link: &[u8]) -> Option<Kind> {
         l if l.starts_with(b"anon_inode:") => Some(Kind::Other),
         _ => None,
     }
+}
+
+fn is_userfaultfd(link: &[u8]) -> bool {
+    link == b"anon_inode:[userfaultfd]"
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod at_once;
 #[path = "../common/mod.rs"]
 mod common;
+mod faults;
 mod hung_up;
 mod packets;
 mod parts;

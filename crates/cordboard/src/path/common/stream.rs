@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
+use rustix::io::ReadWriteFlags;
 use rustix::net::RecvFlags;
 
 use super::socket;
@@ -124,7 +125,9 @@ fn is_hung_up(fd: BorrowedFd<'_>) -> Option<bool> {
     poll_now(fd, PollFlags::IN).map_or(Some(true), |shown| shown.shows(PollFlags::HUP))
 }
 
-/// Reads at the source's cursor and advances it.
+/// Reads at the source's cursor and advances it. A source whose readiness `poll(2)` does not
+/// report is read with `RWF_NOWAIT` if the thread must not sleep: a userfaultfd supports it
+/// since Linux 6.10 (`EOPNOTSUPP` before).
 pub(in crate::path) fn read_at_cursor(
     flow: &mut Flow<'_>,
     into: &mut [u8],
@@ -132,6 +135,11 @@ pub(in crate::path) fn read_at_cursor(
     let fd = flow.source.fd();
     let n = match flow.source.cursor.place() {
         Some(offset) => sys::pread(fd, into, offset)?,
+        None if flow.source.facts().polls_error && !flow.mode.may_sleep() => {
+            let mut parts = [std::io::IoSliceMut::new(into)];
+            // Offset -1: at the current position.
+            rustix::io::preadv2(fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT)?
+        }
         None => rustix::io::read(fd, into)?,
     };
     flow.source.cursor.advance(n as u64);

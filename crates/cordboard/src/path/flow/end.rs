@@ -32,7 +32,8 @@ impl<'fd> End<'fd> {
                 (None, None) => Cursor::Stream,
             },
             ready: Ready {
-                never_waits: facts.nonblocking || !waits,
+                // A read has a flag against waiting (`stream::read_at_cursor`).
+                never_waits: facts.nonblocking || !waits || facts.polls_error,
                 ..Ready::default()
             },
             unshared,
