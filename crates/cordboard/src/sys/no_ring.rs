@@ -78,4 +78,8 @@ impl Uring {
     pub(crate) fn retire(&mut self) {
         match self.0 {}
     }
+
+    pub(crate) fn take_sink(&mut self) -> Option<OwnedFd> {
+        match self.0 {}
+    }
 }
