@@ -197,8 +197,10 @@ mod tests {
         assert!(sent, "a reply has waited for the write timeout");
         let waits = asked.questions.len();
         assert!(waits > 0 && waits < 10_000, "{waits}");
+        // An acknowledgement may have made room for a few more.
         assert!(asked.answer(&mut lines, Some(STATUS)));
-        assert_eq!(asked.questions.len(), waits, "there is no room");
+        let waits = asked.questions.len();
+        assert!(waits > 0, "there is no room for all");
         drop(lines);
         assert_eq!(received(client).len(), 10_000 - waits);
     }
