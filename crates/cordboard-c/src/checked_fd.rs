@@ -70,7 +70,8 @@ pub(crate) struct CheckedFd {
 }
 
 impl CheckedFd {
-    /// Makes one for a file that only the library has open.
+    /// Makes one for a file that only the library has open. Queries the file, as
+    /// [`CheckedFd::of_program`].
     pub(crate) fn of_library(fd: OwnedFd) -> CheckedFd {
         CheckedFd {
             identity: Identity::of(fd.as_fd()),
@@ -79,16 +80,14 @@ impl CheckedFd {
         }
     }
 
-    /// Makes one for a file that the program has open too, and whose identity is this. The
-    /// program may close the descriptor and have the same file under its number again: then
-    /// device and inode are the same, and only the sentinel shows the
-    /// difference.
-    pub(crate) fn of_program(fd: OwnedFd, identity: Identity) -> CheckedFd {
-        CheckedFd {
-            fd: Some(fd),
-            identity,
-            sentinel: sentinel(),
-        }
+    /// Makes one for a file that the program has open too. The program may close the
+    /// descriptor and have the same file under its number again: then device and inode are the
+    /// same, and only the sentinel shows the difference. Queries the file, which may wait for
+    /// its server.
+    pub(crate) fn of_program(fd: OwnedFd) -> CheckedFd {
+        let mut made = CheckedFd::of_library(fd);
+        made.sentinel = sentinel();
+        made
     }
 
     /// Returns the descriptor; `None` if its number refers to another file. A file whose
@@ -155,8 +154,7 @@ mod tests {
     use super::*;
 
     fn kept(file: &File) -> CheckedFd {
-        let identity = Identity::of(file.as_fd());
-        CheckedFd::of_program(duplicate(file.as_fd()).unwrap(), identity)
+        CheckedFd::of_program(duplicate(file.as_fd()).unwrap())
     }
 
     /// The file system has failed, or has lost the file.

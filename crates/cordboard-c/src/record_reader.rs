@@ -78,7 +78,6 @@ mod tests {
     use testkit::refuse::{POLL, PPOLL, SELECT, apart, refuse};
 
     use super::*;
-    use crate::checked_fd::Identity;
 
     /// The program closes all descriptors while a call waits, and opens its own.
     #[test]
@@ -86,8 +85,7 @@ mod tests {
         assert!(child::in_a_child(|| {
             child::ends_soon();
             let (socket, _service) = UnixStream::pair().unwrap();
-            let identity = Identity::of(socket.as_fd());
-            let kept = CheckedFd::of_program(duplicate(socket.as_fd()).unwrap(), identity);
+            let kept = CheckedFd::of_program(duplicate(socket.as_fd()).unwrap());
             let mut reader = RecordReader::of(kept);
             let number = reader.fd().unwrap().as_raw_fd();
             let (mut feed, theirs) = UnixStream::pair().unwrap();

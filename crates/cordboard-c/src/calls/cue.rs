@@ -9,7 +9,7 @@ use libc::ssize_t;
 use rustix::event::PollFlags;
 
 use super::splice::lend_both;
-use crate::checked_fd::{CheckedFd, Identity};
+use crate::checked_fd::CheckedFd;
 use crate::error::Error;
 use crate::guard::guard;
 use crate::record_reader::{RecordReader, wait_for};
@@ -119,9 +119,8 @@ fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
     if bytes.is_empty() {
         return Ok(());
     }
-    let kept = CheckedFd::of_program(duplicate(fd)?, Identity::of(fd));
     let mut exchange = Exchange {
-        cue: RecordReader::of(kept),
+        cue: RecordReader::of(CheckedFd::of_program(duplicate(fd)?)),
         unsent: Vec::new(),
         is_unconfirmed: true,
         is_marked: false,

@@ -13,6 +13,8 @@ use crate::sys;
 #[derive(Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) fd: BorrowedFd<'a>,
+    /// The program's descriptor number.
+    number: RawFd,
     identity: Identity,
 }
 
@@ -20,6 +22,7 @@ impl<'a> Named<'a> {
     pub(super) fn of(fd: BorrowedFd<'a>) -> Named<'a> {
         Named {
             fd,
+            number: fd.as_raw_fd(),
             identity: Identity::of(fd),
         }
     }
@@ -35,14 +38,26 @@ pub(super) struct Description {
 }
 
 impl Description {
+    /// Duplicates the descriptor. Queries the file of the duplicate, which may wait for its
+    /// server: the program may reuse the number meanwhile.
+    ///
     /// # Errors
     ///
     /// * `EBADF`: not an open descriptor.
     /// * `EMFILE`: no descriptor is available for the duplicate.
-    pub(super) fn new(named: Named<'_>) -> Result<Description, Errno> {
+    pub(super) fn new(fd: BorrowedFd<'_>) -> Result<Description, Errno> {
         Ok(Description {
-            duplicate: CheckedFd::of_program(duplicate(named.fd)?, named.identity),
-            number: named.fd.as_raw_fd(),
+            duplicate: CheckedFd::of_program(duplicate(fd)?),
+            number: fd.as_raw_fd(),
+        })
+    }
+
+    /// Returns the duplicate as the program's descriptor; `None` as [`Description::fd`].
+    pub(super) fn named(&self) -> Option<Named<'_>> {
+        Some(Named {
+            fd: self.fd()?,
+            number: self.number,
+            identity: self.duplicate.identity(),
         })
     }
 
@@ -59,14 +74,17 @@ impl Description {
     /// Whether the descriptor refers to this description. If that cannot be determined,
     /// the same file under the same number counts as it. Waits for no server.
     pub(super) fn is(&self, named: Named<'_>) -> bool {
-        self.is_by(named.fd, || named.identity)
+        self.is_by(named.fd, named.number, || named.identity)
     }
 
-    fn is_by(&self, fd: BorrowedFd<'_>, identity: impl FnOnce() -> Identity) -> bool {
-        let same_name = || {
-            let same_number = fd.as_raw_fd() == self.number;
-            same_number && identity().is_that_of(self.duplicate.identity())
-        };
+    fn is_by(
+        &self,
+        fd: BorrowedFd<'_>,
+        number: RawFd,
+        identity: impl FnOnce() -> Identity,
+    ) -> bool {
+        let same_name =
+            || number == self.number && identity().is_that_of(self.duplicate.identity());
         (self.fd()).is_some_and(|own| compare_descriptions(own, fd).unwrap_or_else(same_name))
     }
 
@@ -75,7 +93,7 @@ impl Description {
     /// under the number, if the kernel cannot compare.
     pub(super) fn program_fd(&self) -> Option<BorrowedFd<'_>> {
         let number = sys::lend(self.number).ok();
-        let is_this = |fd: &BorrowedFd<'_>| self.is_by(*fd, || Identity::of(*fd));
+        let is_this = |fd: &BorrowedFd<'_>| self.is_by(*fd, self.number, || Identity::of(*fd));
         number.filter(is_this).or(self.fd())
     }
 }

@@ -89,23 +89,28 @@ impl Suspended {
     ///
     /// # Errors
     ///
-    /// As [`Description::new`], and those of `F_SETFL`.
+    /// As [`Description::new`], and those of `FIOASYNC`.
     pub(super) fn new(fd: BorrowedFd<'_>) -> Result<Suspended, Errno> {
         let named = Named::of(fd);
-        let mut entries = entries();
-        if let Some(at) = find(&entries, named) {
-            entries[at].users += 1;
-            let description = Arc::clone(&entries[at].description);
-            return Ok(Suspended { description });
+        if let Some(other) = Suspended::with_others(&mut entries(), named) {
+            return Ok(other);
         }
-        let description = Arc::new(Description::new(named)?);
+        // Made without the lock, because it queries the file. It is closed without the lock
+        // too: the close may flush the file.
+        let description = Arc::new(Description::new(fd)?);
+        let named = description.named().ok_or(Errno::EBADF)?;
+        let mut entries = entries();
+        // Another thread may have cleared the flag meanwhile.
+        if let Some(other) = Suspended::with_others(&mut entries, named) {
+            drop(entries);
+            return Ok(other);
+        }
         // First: a thread that finds the flag cleared must not find 0 here.
         COUNT.fetch_add(1, Ordering::AcqRel);
         // Changes nothing if the flag is emulated, or if the file was opened
         // with it and the kernel cannot clear it.
-        if let Err(errno) = sys::set_async(fd, false) {
+        if let Err(errno) = sys::set_async(named.fd, false) {
             COUNT.fetch_sub(1, Ordering::AcqRel);
-            // The duplicate is closed without the lock: the close may flush the file.
             drop(entries);
             return Err(errno);
         }
@@ -115,6 +120,14 @@ impl Suspended {
             restore: true,
         });
         Ok(Suspended { description })
+    }
+
+    /// Adds a transfer to those that use the description; `None` if its flag is not cleared.
+    fn with_others(entries: &mut [SuspendedFlag], named: Named<'_>) -> Option<Suspended> {
+        let at = find(entries, named)?;
+        entries[at].users += 1;
+        let description = Arc::clone(&entries[at].description);
+        Some(Suspended { description })
     }
 
     /// Returns the duplicate; `None` if its number refers to another file.
@@ -231,6 +244,7 @@ mod tests {
             ),
         }
     }
+
     /// The program sets another flag by a plain `fcntl(2)` meanwhile.
     #[test]
     fn flags_that_the_program_sets_meanwhile_are_kept() {
@@ -255,6 +269,44 @@ mod tests {
             }
             let both = libc::O_NONBLOCK | libc::O_ASYNC;
             assert_eq!(flags() & both, both, "at call {held}");
+        }
+    }
+
+    /// Another thread of the program closes the descriptor and opens a file under its number.
+    #[test]
+    fn a_number_that_is_reused_meanwhile_leaves_no_flag_cleared() {
+        for held in 0.. {
+            let pipe = || {
+                let (reader, writer) = std::io::pipe().unwrap();
+                let flags = sys::flags(reader.as_fd()).unwrap();
+                sys::set_flags(reader.as_fd(), flags | libc::O_ASYNC).unwrap();
+                (reader, writer)
+            };
+            let ((first, _first), (second, _second)) = (pipe(), pipe());
+            let used = first.try_clone().unwrap();
+            let mut suspended = None;
+            let body = || suspended = Some(Suspended::new(used.as_fd()).unwrap());
+            let mut calls = 0;
+            let held_calls = [&STAT.concat()[..], &[FCNTL, libc::SYS_ioctl]].concat();
+            let made = testkit::midst::at_each(&held_calls, body, || {
+                if calls == held {
+                    testkit::child::replace(used.as_fd(), second.as_fd());
+                }
+                calls += 1;
+            });
+            let Some(made) = made else {
+                return testkit::skip::here("no seccomp_unotify(2) here");
+            };
+            let suspended = suspended.unwrap();
+            assert!(suspended.fd().is_some(), "at call {held}");
+            drop(suspended);
+            for pipe in [first, second] {
+                let flags = sys::flags(pipe.as_fd()).unwrap();
+                assert_ne!(flags & libc::O_ASYNC, 0, "at call {held}");
+            }
+            if held >= made {
+                return assert!(made > 0, "no call was held");
+            }
         }
     }
 }

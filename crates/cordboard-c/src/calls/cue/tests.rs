@@ -127,6 +127,31 @@ fn records_behind_the_awaited_one_stay_in_the_socket() {
     assert_eq!(left, later);
 }
 
+/// Another thread of the program closes the descriptor and opens a file under its number, just
+/// after the call has duplicated it.
+#[test]
+fn a_number_that_is_reused_meanwhile_is_not_used() {
+    use testkit::refuse::STAT;
+    let (ours, mut service) = UnixStream::pair().unwrap();
+    service.write_all(&answers()).unwrap();
+    let (other, _writer) = std::io::pipe().unwrap();
+    let mut command = Vec::new();
+    Command::Write(6).encode(&mut command);
+    let (mut result, mut calls) = (None, 0);
+    let body = || result = Some(carry_out(ours.as_fd(), &command).map_err(|error| error.errno));
+    let made = testkit::midst::at_each(&STAT.concat(), body, || {
+        if calls == 0 {
+            testkit::child::replace(ours.as_fd(), other.as_fd());
+        }
+        calls += 1;
+    });
+    match made {
+        None => testkit::skip::here("no seccomp_unotify(2) here"),
+        Some(made) => assert!(made > 0, "no call was held"),
+    }
+    assert!(matches!(result, None | Some(Ok(()))), "{result:?}");
+}
+
 #[test]
 fn a_socket_that_ends_within_a_record_is_reported() {
     let (ours, mut service) = UnixStream::pair().unwrap();
