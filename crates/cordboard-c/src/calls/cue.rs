@@ -83,7 +83,8 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 /// * EINVAL: a command is incomplete, or is none, or its value is not valid.
 ///   EPERM: a limit forbids it.
 /// * EPIPE: the library has ended the service of the descriptor, or accepts no
-///   more commands.
+///   more commands. Or the program has closed the descriptors of the library
+///   during the call (close_range(2)).
 /// * EFAULT: `commands` is NULL and `count` is not 0.
 /// * EBADF: `cue` is not open.
 /// * EMFILE, ENFILE: no descriptor is available. No command was written.

@@ -81,8 +81,9 @@ pub struct Facts {
     /// it may be on any file system.
     pub filesystem: Option<Filesystem>,
     /// A file of overlayfs whose file system below may be FUSE or a network file system:
-    /// the overlay does not show it, the kernel has no extent map of the file, and the file has
-    /// no attributes of a local one.
+    /// the overlay does not show it, the kernel has no extent map of the file, and `statx(2)`
+    /// does not report that the file can have the attribute *nodump*. Its size counts as
+    /// reliable all the same ([`Facts::has_true_size`]).
     pub may_be_served: bool,
     /// The alignment that direct I/O requires; set if [`Facts::o_direct`] is set,
     /// or if direct I/O may be chosen.
@@ -174,7 +175,7 @@ impl Facts {
     }
 
     /// Returns whether it is a file on a local file system, whose size is
-    /// reliable.
+    /// reliable. True for every file of overlayfs.
     pub fn has_true_size(&self) -> bool {
         self.kind == Kind::File && self.filesystem.is_some_and(|fs| !fs.is_foreign())
     }
