@@ -114,7 +114,7 @@ impl Entry {
     fn step_to_end(&self, stepped: &Stepped, closes: bool) -> Result<(), Error> {
         while !self.take_step(closes)? {
             match stepped.wait() {
-                // The handle is not in the table any more, and its functions are to be called.
+                // The handle has left the table, so no later call would call its functions.
                 Err(_) if closes => sleep_a_moment(),
                 done => done?,
             }

@@ -67,7 +67,7 @@ fn some_path(paths: &Paths, switches: Switches) -> Result<Switches, Problem> {
     Err(none.help("allow read/write, which takes every pair"))
 }
 
-/// Refuses environment variables that no transfer could follow.
+/// Refuses environment variables with which every transfer fails.
 pub fn check_environment() -> Result<(), Problem> {
     switches(&Paths::default()).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Calls on sockets, each with the call that takes its place if a filter knows only that one.
+//! Calls on sockets, each with the call that replaces it if a filter refuses it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,8 +73,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], flags: SendFlags) -> Result<usize, 
     }
 }
 
-/// Returns whether a filter or a security module returns this errno for a call, or a kernel that
-/// lacks it.
+/// Returns whether this errno may be that of a filter or a security module that refuses a call, or
+/// of a kernel that lacks it.
 fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSYS)
 }

@@ -65,7 +65,7 @@ fn a_range_of_the_sink_is_written() {
     refused.fails(1, &["cannot seek", "omit --sink-offset"]);
 }
 
-/// Those of the transfer from the source, and of the transfer to the sink.
+/// The transfer from the source, and the one to the sink.
 #[test]
 fn the_paths_of_both_transfers_are_reported() {
     let moved = |args: &[&str]| {

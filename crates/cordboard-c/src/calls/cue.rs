@@ -209,16 +209,18 @@ impl Awaited {
         }
     }
 
-    /// Transfers of one side start in the order of their numbers, and those of links are
-    /// reported to the link. So the first one that may be the awaited one is it.
+    /// Takes the number of a transfer that has started. Transfers of one side start in the order
+    /// of their numbers, and those of links are reported to the link. So the awaited transfer is
+    /// the first one whose number may be its own.
     fn started(&mut self, number: u32) {
         if self.number.may_be(number) {
             self.number = Number::Known(number);
         }
     }
 
-    /// The first end that may be the awaited one is it, if none has started: a cancellation ends
-    /// the waiting transfers in their order, but may do so before it ends the running one.
+    /// Takes the end of a transfer. If none has started, it is the first one whose number may be
+    /// that of the awaited transfer: a cancellation ends the waiting transfers in their order, but
+    /// may do so before it ends the running one.
     fn end(&mut self, done: Done) {
         if self.number.may_be(done.transfer) {
             self.done = Some(done);

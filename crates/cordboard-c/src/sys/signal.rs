@@ -28,7 +28,7 @@ pub(crate) struct Target {
 /// Sends the signal, with a `siginfo_t` as the kernel fills it in for I/O. If
 /// the queue is full (`RLIMIT_SIGPENDING`), sends a plain SIGIO, as the kernel
 /// does (`fcntl(2)`, `F_SETSIG`). If a filter refuses `rt_sigqueueinfo(2)` or
-/// `rt_tgsigqueueinfo(2)`, sends the signal without a `siginfo_t`: the kernel's own needs no call.
+/// `rt_tgsigqueueinfo(2)`, sends the signal without these fields.
 ///
 /// # Errors
 ///
@@ -50,8 +50,8 @@ pub(crate) fn notify(target: &Target) -> Result<(), Errno> {
     };
     let plain = match sent {
         Err(Errno::EAGAIN) => libc::SIGIO,
-        // A thread of another process, whose id is not known here; or a filter refuses the call.
-        // Any other error is returned again.
+        // The thread belongs to another process, whose id is unknown; or a filter refuses the
+        // call. The plain call returns any other error again.
         Err(_) => target.signal,
         Ok(()) => return Ok(()),
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::common::*;
 
-/// A server that would listen at a free port.
+/// The command of a server that listens at a free port.
 fn server(root: &Path) -> std::process::Command {
     let mut command = cordboard();
     command.args(["serve", "ftp", "--listen", "127.0.0.1:0", "--root"]);

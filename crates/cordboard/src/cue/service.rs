@@ -101,8 +101,9 @@ pub(super) fn existing() -> Option<&'static Arc<Registry>> {
 ///
 /// # Errors
 ///
-/// `EBADF`: the calling thread has its own descriptor table. `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
-/// available; or the errno of a seccomp filter.
+/// * `EBADF`: the calling thread has its own descriptor table.
+/// * `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptor, memory or thread is available.
+/// * The errno of a seccomp filter.
 pub(super) fn registry() -> Result<&'static Arc<Registry>, Errno> {
     let serving = SERVING.get_usable(Serving::is_usable, |_| {
         match Thread::first().shares_descriptors() {

@@ -16,7 +16,7 @@ pub enum CloneAbility {
     Perhaps,
 }
 
-/// Whether the holes are true that a file system reports (`SEEK_DATA`, `SEEK_HOLE`).
+/// Whether the holes that a file system reports (`SEEK_DATA`, `SEEK_HOLE`) are true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoleReports {
     /// They are. Dirty pages are data, or are written back first.
@@ -141,7 +141,7 @@ impl Filesystem {
         matches!(self.name(), Some("xfs" | "btrfs" | "overlayfs"))
     }
 
-    /// Returns whether the holes are true that it reports.
+    /// Returns whether the holes that it reports are true.
     pub(crate) fn hole_reports(self) -> HoleReports {
         match self.name() {
             Some("fuse") => HoleReports::TrueAfterSync,
@@ -189,8 +189,8 @@ impl Filesystem {
         matches!(self.known(), Some((_, _, Nature::Pseudo)))
     }
 
-    /// Returns whether no server is behind its files, and it has pipes, sockets, files such as
-    /// an eventfd, or device nodes: pipefs, sockfs, anon_inodefs, tmpfs and devtmpfs, devpts
+    /// Returns whether it contains pipes, sockets, files such as an eventfd, or device nodes,
+    /// and has no server: pipefs, sockfs, anon_inodefs, tmpfs and devtmpfs, devpts
     /// (linux/magic.h).
     pub(crate) fn is_of_kernel(self) -> bool {
         const KERNEL: &[u64] = &[0x5049_5045, 0x534F_434B, 0x0904_1934, 0x0102_1994, 0x1cd1];

@@ -25,7 +25,7 @@ pub struct Storage {
 impl Storage {
     /// Returns the place of a block device, by its number (`st_rdev`): from sysfs, and by
     /// `LOOP_GET_STATUS64` of a loop device or a partition of one. `None`: it is a whole disk,
-    /// or neither shows it. A device that maps others (device mapper, RAID) counts as a disk,
+    /// or neither sysfs nor the ioctl reports the place. A device that maps others (device mapper, RAID) counts as a disk,
     /// as does a loop device behind another one.
     pub fn of(device: BorrowedFd<'_>, number: u64) -> Option<Storage> {
         let partition = partition(number);

@@ -31,7 +31,7 @@ pub(crate) struct Backing {
 }
 
 /// Returns the backing file of a loop device, or of the loop device of a partition. `None`: it
-/// is another device.
+/// is neither.
 pub(crate) fn backing_file(device: BorrowedFd<'_>) -> Option<Backing> {
     let mut info = MaybeUninit::<Info>::zeroed();
     let (number, request) = (device.as_raw_fd(), LOOP_GET_STATUS64 as _);

@@ -48,7 +48,8 @@ impl SignalGuard {
         if already {
             let now = pending();
             let here = for_this_thread(now.unwrap_or([true; 2]));
-            // If that is unknown, one that was blocked is left alone: it harms nothing.
+            // If that is unknown, a signal that the host has blocked counts as pending before,
+            // and is not taken: it stays blocked.
             waits = here.or(now).unwrap_or(members(&before));
         }
         Some(SignalGuard {

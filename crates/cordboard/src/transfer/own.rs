@@ -82,8 +82,9 @@ impl Transfer<'_> {
     ///
     /// # Errors
     ///
-    /// That of the sink's file system, or of a source that is open for writing, too. Nothing else
-    /// reports it: the close of the caller's own descriptor then succeeds ([`close_and_report`]).
+    /// That of the file system of the sink, or of a source that is open for writing too. No other
+    /// call reports it: the close of the caller's own descriptor then succeeds
+    /// ([`close_and_report`]).
     pub(crate) fn close(self, known: bool) -> Result<(), (Side, Errno)> {
         self.release(known).map_or(Ok(()), Owned::close)
     }

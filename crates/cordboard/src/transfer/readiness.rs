@@ -21,10 +21,10 @@ impl Transfer<'_> {
             // It has bytes, or a writer has closed it: `poll(2)` shows its end from now on.
             self.fifo_check = FifoCheck::Done;
         }
-        // For anything but a socket the next call returns the error; that of a userfaultfd is
-        // none.
-        let is_no_error = kind.is_socket() || self.flow.end(side).facts().polls_error;
-        let mut open = wakeup.open || !is_no_error;
+        // The next call returns the error, except of a socket (its error queue) and of a
+        // userfaultfd, which always polls POLLERR.
+        let may_persist = kind.is_socket() || self.flow.end(side).facts().polls_error;
+        let mut open = wakeup.open || !may_persist;
         if !open {
             self.flow.end_mut(side).ready.error_persists |= !wakeup.unclear;
             // All other calls on sockets have a flag against waiting, and return

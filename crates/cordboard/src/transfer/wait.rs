@@ -44,8 +44,9 @@ impl<'a> Interest<'a> {
         self.ready.filter(|_| !self.always_ready)
     }
 
-    /// After `epoll_ctl(2)` has returned `EPERM`: returns whether `ready` is, without a wait. A
-    /// file without poll always is. For any other descriptor a filter has returned that errno.
+    /// Returns whether the descriptor in `ready` is ready now. Called after `epoll_ctl(2)` has
+    /// returned `EPERM`: a file without poll is always ready, and for any other descriptor a
+    /// filter has returned that errno.
     pub(crate) fn is_ready_now(&self) -> bool {
         self.polled().is_none_or(|(fd, write)| {
             shows_now(fd, if write { PollFlags::OUT } else { PollFlags::IN })

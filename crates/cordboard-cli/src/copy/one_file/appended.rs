@@ -18,14 +18,14 @@ const NAME: &str = "appended";
 /// The ranges that one transfer has written.
 #[derive(Debug, Clone)]
 pub struct AppendedRanges {
-    /// In their order; `None`: the position was unknown after a write.
+    /// The ranges in the order of the writes; `None`: the position was unknown after a write.
     ranges: Arc<Mutex<Option<Vec<Range<u64>>>>>,
     /// A duplicate of the sink. `None`: no descriptor was available.
     sink: Option<Arc<OwnedFd>>,
 }
 
 impl AppendedRanges {
-    /// Of a transfer to this sink that has written nothing yet.
+    /// Creates the ranges of a transfer to this sink that has written nothing yet.
     pub fn new(sink: BorrowedFd<'_>) -> AppendedRanges {
         AppendedRanges {
             ranges: Arc::new(Mutex::new(Some(Vec::new()))),

@@ -152,7 +152,7 @@ impl Job {
         let mut closed = Ok(());
         for fd in duplicate.into_iter().chain([opened.sink.fd]) {
             let one = match close(fd) {
-                // All of it is on the disk.
+                // The contents are on the disk.
                 Err(rustix::io::Errno::INTR) if self.sync => Ok(()),
                 done => done.map_err(|errno| Problem::closing(to.shown(), errno)),
             };

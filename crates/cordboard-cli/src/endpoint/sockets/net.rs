@@ -91,7 +91,7 @@ fn specificity(errno: Errno) -> u8 {
     match errno {
         Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => 0,
         Errno::NETUNREACH => 1,
-        // Also of a host on a network that can be reached.
+        // Also returned for a host on a network that can be reached.
         Errno::HOSTUNREACH => 2,
         _ => 3,
     }

@@ -1,4 +1,4 @@
-//! Preparations for which the first clients would otherwise wait.
+//! Work before the first client, which would otherwise wait for it.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -32,14 +32,14 @@ pub fn descriptors(any: impl AsFd, clients: usize) {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let of_all = (clients as u64).saturating_mul(OF_CLIENT);
     let last = of_all.min(MOST).min(limit).saturating_sub(1);
-    // If no number is left (EINVAL, EMFILE), the table grows when it has to.
+    // If the call fails (EINVAL, EMFILE), the table grows once it is full.
     if let Ok(number) = i32::try_from(last) {
         let _ = fcntl_dupfd_cloexec(any, number);
     }
 }
 
-/// Starts the threads of the library, by a transfer of one byte. If this fails, the first transfer starts
-/// them.
+/// Starts the threads of the library, by a transfer of one byte. If this fails, the first
+/// transfer starts them.
 pub fn threads() {
     let _ = move_a_byte();
 }

@@ -1,4 +1,4 @@
-//! Whether a hole that a file system reports is one.
+//! Checks whether a range that a file system reports as a hole contains only zeros.
 //!
 //! `SEEK_DATA` and `SEEK_HOLE` may report bytes as a hole that are in the page cache only:
 //!
@@ -33,9 +33,9 @@ pub(super) enum Belief {
     Read,
 }
 
-/// Decides it, before the first hole is skipped. `fd`: a description that the caller does not
-/// have, if there is one. A sync reports an error of writeback once for each description, and
-/// the caller's own must get it too.
+/// Returns whether the holes of `source` are believed. Called before the first hole is skipped.
+/// `own`: a description that the caller does not have, if there is one. A sync reports an error
+/// of writeback once for each description, and the caller's own must get it too.
 pub(super) fn belief(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedFd<'_>>) -> Belief {
     let believed_if = |is_so| {
         if is_so {

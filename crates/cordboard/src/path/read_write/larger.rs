@@ -1,4 +1,4 @@
-//! Limits the memory of buffers that are larger than usual: a transfer measures them, or an
+//! Limits the memory of buffers that are larger than usual. A transfer tries them, or an
 //! earlier one has found that they are faster.
 
 use std::convert::Infallible;

@@ -155,7 +155,8 @@ impl<'a> Stepping<'a> {
     /// after a few more.
     pub fn cancel(&mut self) {
         self.is_cancelled = true;
-        // A settlement goes on by itself, and a step cannot end the wait for a thread.
+        // No other stage needs a step for it: a settlement continues, and a step cannot end the
+        // wait for a thread.
         if matches!(self.stage, Stage::Runs(_)) {
             self.step_fd.set_due();
         }
