@@ -1,6 +1,8 @@
 //! A transfer that the caller's event loop drives: no call waits.
 
 mod step_fd;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -42,7 +44,8 @@ use crate::threads;
 /// An event loop with edge-triggered events must take steps until [`Stepping::is_due`] is
 /// false. Neither a child of `fork(2)` nor a thread with another descriptor table
 /// (`unshare(2)` with `CLONE_FILES`) may use it; a drop there uses and closes no descriptor of
-/// the transfer.
+/// the transfer. In a child a drop frees nothing, so the stages and the observer are not
+/// dropped.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -389,17 +392,21 @@ impl AsFd for Stepping<'_> {
 impl Drop for Stepping<'_> {
     fn drop(&mut self) {
         let cancelled = Turn::Done(Ended::Cancelled);
+        let stage = std::mem::replace(&mut self.stage, Stage::Ended);
+        if !self.origin.is_this_process() {
+            // In a child of fork(2) the transfer belongs to the parent. A thread of the parent
+            // may have held a lock of a direct copy, and a stage may wait for its own threads.
+            return std::mem::forget(stage);
+        }
         // The caller's handlers see no signal that the library raises.
         let _guard = SignalGuard::start();
-        let stage = std::mem::replace(&mut self.stage, Stage::Ended);
         let is_here = self.origin.has_descriptors();
-        if !is_here && self.origin.is_this_process() {
+        if !is_here {
             self.step_fd.drop_without_close();
         }
         // A stage may panic. While the caller's thread unwinds, a second panic would abort the
         // process.
         guarded(|| match stage {
-            // In a child of fork(2): the transfer belongs to the parent.
             Stage::Runs(transfer) if !is_here => transfer.drop_without_close(),
             Stage::Settles(settlement) if !is_here => std::mem::forget(settlement),
             Stage::Runs(transfer) => {

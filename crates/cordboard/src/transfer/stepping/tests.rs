@@ -1,0 +1,84 @@
+use std::os::fd::AsFd;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::path::{Flow, Step, Verdict};
+use crate::request::{DataPath, Request};
+use crate::stage::Inspect;
+use crate::{Stage as CallersStage, Transfer};
+use testkit::child;
+
+/// Waits at its drop for the lock, as the threads of a direct copy have one.
+struct Locked(Arc<Mutex<()>>);
+
+impl Step for Locked {
+    fn step(&mut self, _: &mut Flow<'_>) -> Verdict {
+        Verdict::Blocked(Side::Source)
+    }
+
+    fn drop_without_close(self: Box<Self>) {}
+}
+
+impl Inspect for Locked {
+    fn name(&self) -> &'static str {
+        "locked"
+    }
+
+    fn inspect(&mut self, _: &[u8]) {}
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+/// Another thread of the parent holds a lock of the path, or of a stage, at the moment of the
+/// fork. The child does not have that thread.
+#[test]
+fn a_drop_in_a_child_waits_for_no_thread_of_the_parent() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let lock = Arc::<Mutex<()>>::default();
+    let locked = || Locked(Arc::clone(&lock));
+    let new = || Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+    let with_path = || {
+        let mut transfer = new();
+        transfer.current = Some((DataPath::ReadWrite, Box::new(locked())));
+        transfer.stepping().unwrap()
+    };
+    let with_stage = || {
+        let transfer = new().stage(CallersStage::inspecting(locked())).unwrap();
+        transfer.stepping().unwrap()
+    };
+    // In its first step, and while it is settled.
+    let settles = || {
+        let mut stepping = with_stage();
+        stepping.cancel();
+        assert!(stepping.step().is_none());
+        assert!(matches!(stepping.stage, Stage::Settles(_)));
+        stepping
+    };
+    for mut stepping in [with_path(), with_stage(), settles()].map(Some) {
+        let (tell, told) = channel();
+        let (release, hold) = channel::<()>();
+        std::thread::scope(|scope| {
+            // Dropped if an assertion fails, too.
+            let _release = release;
+            let lock = &lock;
+            scope.spawn(move || {
+                let held = lock.lock();
+                tell.send(()).unwrap();
+                hold.recv().unwrap_err();
+                drop(held);
+            });
+            told.recv().unwrap();
+            assert!(child::in_a_child(|| {
+                child::ends_soon();
+                drop(stepping.take());
+                true
+            }));
+        });
+    }
+}
