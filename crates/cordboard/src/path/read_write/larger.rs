@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::sys::PerProcess;
+use crate::sys::{Buffer, PerProcess};
 
 /// Bytes beyond the usual sizes, for all transfers of one process. A buffer stays in use while
 /// the sink is full, and a server has thousands of transfers.
@@ -37,6 +37,24 @@ impl Larger {
         }
         (length.min(usual), None)
     }
+
+    /// Returns a buffer that is larger than this empty one and has `length` bytes at most, or
+    /// this one if there is no memory. `share`: that of the present buffer, or of the new one.
+    pub(super) fn grow(
+        buffer: Buffer,
+        length: usize,
+        usual: usize,
+        share: &mut Option<Larger>,
+    ) -> Buffer {
+        let (length, larger) = Larger::take(length, usual);
+        if length > buffer.len()
+            && let Ok(grown) = Buffer::with_capacity(length)
+        {
+            *share = larger;
+            return grown;
+        }
+        buffer
+    }
 }
 
 impl Drop for Larger {
@@ -47,12 +65,30 @@ impl Drop for Larger {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::fd::AsFd;
 
-    use super::super::{FIRST, ReadWrite};
+    use super::super::{FIRST, FULL_READS, LARGEST, ReadWrite};
     use super::*;
     use crate::path::step::Step;
     use crate::{Request, Transfer};
+
+    fn transfer<'a>(source: &'a impl AsFd, sink: &'a impl AsFd) -> Transfer<'a> {
+        Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap()
+    }
+
+    /// Takes a step, and discards the bytes. Returns the length of the buffer.
+    fn step(path: &mut ReadWrite, transfer: &mut Transfer<'_>) -> Option<usize> {
+        transfer.flow.source.ready.marked = true;
+        path.step(&mut transfer.flow);
+        path.forget();
+        path.buffer.as_ref().map(|buffer| buffer.len())
+    }
+
+    fn used() -> usize {
+        let Ok(used) = USED.get(|_| Ok::<_, Infallible>(AtomicUsize::new(0)));
+        used.load(Ordering::Relaxed)
+    }
 
     /// In a child, whose memory no other test uses.
     #[test]
@@ -69,23 +105,40 @@ mod tests {
             assert!(matches!(take(MIB), (FIRST, None)));
             let source = std::fs::File::open("/dev/zero").unwrap();
             let (sink, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
-            let request = Request::default();
-            let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let mut transfer = transfer(&source, &sink);
             let mut path = ReadWrite::start(&mut transfer.flow).unwrap();
-            let mut length = || {
-                path.set_piece(MIB);
-                transfer.flow.source.ready.marked = true;
-                path.step(&mut transfer.flow);
-                let length = path.buffer.as_ref().map(|buffer| buffer.len());
-                path.forget();
-                length
-            };
-            assert_eq!(length(), Some(FIRST));
-            drop(all);
-            assert_eq!(length(), Some(MIB));
+            path.set_piece(MIB);
+            assert_eq!(step(&mut path, &mut transfer), Some(FIRST));
+            // The size that was wanted is kept.
             path.rest();
-            let used = USED.get(|_| Ok::<_, Infallible>(AtomicUsize::new(0)));
-            used.unwrap().load(Ordering::Relaxed) == 0
+            drop(all);
+            assert_eq!(step(&mut path, &mut transfer), Some(MIB));
+            path.rest();
+            used() == 0
+        }));
+    }
+
+    /// A buffer that grows because reads fill it has a share of the memory, too.
+    #[test]
+    fn a_buffer_that_grows_is_limited_as_well() {
+        assert!(testkit::child::in_a_child(|| {
+            let (source, mut feed) = std::os::unix::net::UnixStream::pair().unwrap();
+            let sink = tempfile::tempfile().unwrap();
+            let mut transfer = transfer(&source, &sink);
+            let mut path = ReadWrite::start(&mut transfer.flow).unwrap();
+            let mut grown = || {
+                feed.write_all(b"data").unwrap();
+                path.full_reads = FULL_READS;
+                step(&mut path, &mut transfer)
+            };
+            let all = Larger::take(PROCESS + FIRST, FIRST);
+            assert_eq!(all.0, PROCESS + FIRST);
+            assert_eq!(grown(), Some(FIRST));
+            drop(all);
+            assert_eq!(grown(), Some(LARGEST));
+            assert_eq!(used(), LARGEST - FIRST);
+            drop(path);
+            used() == 0
         }));
     }
 }

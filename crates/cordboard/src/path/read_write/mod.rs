@@ -262,7 +262,7 @@ impl ReadWrite {
             (self.start, self.end) = (0, 0);
             let files = flow.sink.kind().is_cached();
             if files && self.full_reads >= FULL_READS && buffer.len() < LARGEST {
-                buffer = Buffer::with_capacity(LARGEST).unwrap_or(buffer);
+                buffer = Larger::grow(buffer, LARGEST, self.usual, &mut self.larger);
             }
         } else if self.start > 0 {
             buffer.copy_within(self.start..self.end, 0);
@@ -423,7 +423,8 @@ impl Step for ReadWrite {
 
     fn rest(&mut self) {
         if let Some(buffer) = self.buffer.take() {
-            self.length = buffer.len();
+            // It may be shorter if other transfers use up the memory.
+            self.length = self.length.max(buffer.len());
             buffer.recycle();
         }
         self.larger = None;
