@@ -227,7 +227,7 @@ impl Job {
         let job = *self;
         drop(job.inheritable);
         std::mem::forget(job.wake);
-        guarded(|| job.transfer.drop_without_close());
+        job.transfer.drop_without_close();
         let lost = job.reporter.shared.lost(Errno::EBADF);
         job.reporter.end(lost);
     }

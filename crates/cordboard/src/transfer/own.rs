@@ -7,6 +7,7 @@ use super::reopened::Reopened;
 use super::transfer::{Transfer, lend_own};
 use crate::endpoint::{Facts, Side};
 use crate::errno::Errno;
+use crate::guarded::guarded;
 use crate::path::common::holes;
 use crate::pipe::Channel;
 use crate::sys::{close_and_report, identity};
@@ -102,12 +103,16 @@ impl Transfer<'_> {
         self.reopened.drain(..).for_each(Reopened::close);
         let facts = [self.source(), self.sink()].map(|end| *end.facts());
         let ends = self.owned.take();
-        (ends.is_some() || walked.is_err()).then_some(Owned {
+        let owned = (ends.is_some() || walked.is_err()).then_some(Owned {
             ends,
             facts,
             is_synced: self.request.sync,
             walked,
-        })
+        });
+        // The drop of a stage or of the observer may panic. The caller of this function still
+        // returns the outcome, with the errors of the closes.
+        guarded(|| drop(self));
+        owned
     }
 
     /// Returns whether the close of a socket may wait for its peer (`SO_LINGER`, socket(7)).
@@ -127,10 +132,11 @@ impl Transfer<'_> {
         }
         let reopened = std::mem::take(&mut self.reopened);
         std::mem::forget((self.walk.take(), reopened, self.owned.take()));
-        // Last: it drops the caller's stages, which may panic.
+        // As in `release`. A path that has not ended has the stages that change the bytes.
         if let Some((_, step)) = self.current.take() {
-            step.drop_without_close();
+            guarded(|| step.drop_without_close());
         }
+        guarded(|| drop(self));
     }
 
     /// Reopens terminals for a thread that must not sleep inside a call: for a
@@ -154,5 +160,105 @@ impl Transfer<'_> {
             let id = identity(&fd);
             self.reopened.push(Reopened { fd, id });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Ended, Outcome};
+    use crate::request::Request;
+    use crate::stage::{Fault, Finished, Inspect, Passed, Stage, Transform};
+    use crate::transfer::{Observer, Progress, Turn};
+    use testkit::file::file_with;
+
+    /// Panics at its drop, without the panic hook.
+    struct Panics;
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                std::panic::resume_unwind(Box::new(()));
+            }
+        }
+    }
+
+    impl Inspect for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+
+        fn inspect(&mut self, _: &[u8]) {}
+    }
+
+    impl Transform for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+
+        fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
+            let n = input.len().min(output.len());
+            output[..n].copy_from_slice(&input[..n]);
+            Ok(Passed { taken: n, made: n })
+        }
+
+        fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+            Ok(Finished {
+                made: 0,
+                done: true,
+            })
+        }
+    }
+
+    impl Observer for Panics {
+        fn progress(&mut self, _: &Progress) {}
+    }
+
+    /// The transfers with a stage or an observer that panics at its drop.
+    fn transfers() -> impl Iterator<Item = Transfer<'static>> {
+        (0..3).map(|which| {
+            let (source, sink) = (file_with(b"data"), tempfile::tempfile().unwrap());
+            let transfer = Transfer::owning(source.into(), sink.into(), Request::default());
+            let transfer = transfer.unwrap();
+            match which {
+                0 => transfer.stage(Stage::inspecting(Panics)).unwrap(),
+                1 => transfer.stage(Stage::transforming(Panics)).unwrap(),
+                _ => transfer.observe(Panics),
+            }
+        })
+    }
+
+    fn is_complete(outcome: &Outcome) -> bool {
+        let report = &outcome.report;
+        (report.ended, report.written, report.errno) == (Ended::Eof, 4, None)
+    }
+
+    #[test]
+    fn a_panic_of_a_drop_loses_no_outcome() {
+        for transfer in transfers() {
+            assert!(is_complete(&transfer.run()));
+        }
+        for transfer in transfers() {
+            let mut stepping = transfer.stepping().unwrap();
+            let outcome = std::iter::repeat_with(|| stepping.step()).find_map(|outcome| outcome);
+            assert!(is_complete(&outcome.unwrap()));
+        }
+        let engine = crate::Engine::new(crate::engine::Options::default()).unwrap();
+        for transfer in transfers() {
+            assert!(is_complete(&engine.start(transfer).unwrap().wait()));
+        }
+        engine.shutdown();
+    }
+
+    /// In a child, since the descriptors stay open.
+    #[test]
+    fn a_panic_of_a_drop_is_caught_where_the_descriptors_are_lost() {
+        assert!(testkit::child::in_a_child(|| {
+            for mut transfer in transfers() {
+                assert_eq!(transfer.step(), Turn::Moved(4));
+                transfer.drop_without_close();
+            }
+            true
+        }));
     }
 }
