@@ -38,6 +38,9 @@ impl Waiter for NeverWaits {
 /// Blocks in flight complete in turns, and the runner waits for them.
 #[test]
 fn blocks_complete_between_turns() {
+    if let Some(missing) = testkit::SourceKind::Direct.unavailable() {
+        return testkit::skip::here(missing);
+    }
     let data = noise(48 << 20);
     let mut source = tempfile::tempfile().unwrap();
     source.write_all(&data).unwrap();

@@ -5,14 +5,20 @@ use std::os::fd::AsFd;
 use super::Transfer;
 use crate::request::{DataPath, Request, Switches};
 use testkit::needs::{self, Need};
+use testkit::skip;
 
-/// Returns true if the system call of this path is missing, and reports the skip of
+/// Returns true if the system call of this path, or `O_DIRECT`, is missing, and reports the skip of
 /// this test.
 pub(super) fn is_missing(test: &str, path: DataPath) -> bool {
     let need = match path {
         DataPath::CopyFileRange => Need::CopyFileRange,
         DataPath::Sendfile => Need::Sendfile,
         DataPath::Splice => Need::Splice,
+        DataPath::Direct => {
+            let missing = testkit::SourceKind::Direct.unavailable();
+            (missing.iter()).for_each(|why| skip::report(&format!("{test} of {path}"), why));
+            return missing.is_some();
+        }
         _ => return false,
     };
     needs::missing(&format!("{test} of {path}"), &[need])
