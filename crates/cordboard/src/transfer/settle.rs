@@ -143,6 +143,12 @@ impl<'a> Settlement<'a> {
         (Outcome { report, stranded }, transfer)
     }
 
+    /// As [`Transfer::drop_without_close`].
+    pub(crate) fn drop_without_close(self) {
+        std::mem::forget(self.back);
+        self.transfer.drop_without_close();
+    }
+
     /// Waits until no operation is in flight.
     fn reap(&mut self) -> Phase {
         let (transfer, ending) = (&mut self.transfer, &mut self.ending);

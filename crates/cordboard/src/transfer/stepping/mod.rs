@@ -408,7 +408,9 @@ impl Drop for Stepping<'_> {
         // process.
         guarded(|| match stage {
             Stage::Runs(transfer) if !is_here => transfer.drop_without_close(),
-            Stage::Settles(settlement) if !is_here => std::mem::forget(settlement),
+            Stage::Settles(settlement) if !is_here => settlement.drop_without_close(),
+            // The bytes to hand back may be in a pipe.
+            Stage::Closes(outcome, _) if !is_here => std::mem::forget(outcome.stranded),
             Stage::Runs(transfer) => {
                 let start = self.stepper.start;
                 let settlement = Settlement::new(*transfer, &cancelled, start);

@@ -1,9 +1,11 @@
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::path::{Flow, Step, Verdict};
+use crate::report::Stranded;
 use crate::request::{DataPath, Request};
 use crate::stage::Inspect;
 use crate::{Stage as CallersStage, Transfer};
@@ -80,5 +82,57 @@ fn a_drop_in_a_child_waits_for_no_thread_of_the_parent() {
                 true
             }));
         });
+    }
+}
+
+/// Counts the drops that close no descriptor.
+struct Counted(Arc<AtomicU32>);
+
+impl Step for Counted {
+    fn step(&mut self, _: &mut Flow<'_>) -> Verdict {
+        Verdict::Blocked(Side::Source)
+    }
+
+    fn drop_without_close(self: Box<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The numbers refer to other files in such a thread. What is not a descriptor is released.
+#[test]
+fn a_drop_in_a_thread_with_other_descriptors_releases_the_rest() {
+    let name = "a_drop_in_a_thread_with_other_descriptors_releases_the_rest";
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let drops = Arc::<AtomicU32>::default();
+    let new = || {
+        let (from, to) = (source.as_fd(), sink.as_fd());
+        let mut transfer = Transfer::duplicating(from, to, Request::default()).unwrap();
+        transfer.current = Some((DataPath::ReadWrite, Box::new(Counted(Arc::clone(&drops)))));
+        transfer.stepping().unwrap()
+    };
+    let (runs, mut settles, mut closes) = (new(), new(), new());
+    settles.cancel();
+    assert!(settles.step().is_none());
+    assert!(matches!(settles.stage, Stage::Settles(_)));
+    let (pipe, _) = std::io::pipe().unwrap();
+    let number = pipe.as_raw_fd();
+    let outcome = Outcome {
+        report: Report::nothing(None, None),
+        stranded: Some(Stranded::Pipe(pipe.into())),
+    };
+    closes.stage = Stage::Closes(Box::new(outcome), Closed::default());
+    let origin = Origin::here();
+    let elsewhere = std::thread::spawn(move || {
+        child::own_descriptors();
+        if origin.has_descriptors() {
+            testkit::skip::report(name, "no kcmp(2) here");
+            return None;
+        }
+        drop((runs, settles, closes));
+        Some(crate::sys::at(number).is_some())
+    });
+    if let Some(is_open) = elsewhere.join().unwrap() {
+        assert_eq!((is_open, drops.load(Ordering::Relaxed)), (true, 2));
     }
 }
