@@ -445,6 +445,9 @@ mod tests {
     fn data_that_is_appended_meanwhile_is_no_hole() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();
+        if find(file.as_fd(), 0) == Some((0, 1 << 20)) {
+            return testkit::skip::here("no holes in temporary files");
+        }
         let (mut found, mut appended) = (None, false);
         let calls = testkit::refuse::STAT.concat();
         let search = || found = find(file.as_fd(), 0);
