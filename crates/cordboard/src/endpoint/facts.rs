@@ -52,8 +52,10 @@ pub struct Facts {
     /// A generated file whose `poll(2)` does not report bytes to read, and
     /// whose reads never wait.
     pub polls_for_others: bool,
-    /// A userfaultfd without `O_NONBLOCK`: `poll(2)` always reports an error and nothing else
-    /// (`userfaultfd_poll`, fs/userfaultfd.c), and a read may wait.
+    /// A userfaultfd without `O_NONBLOCK` that can be read by `RWF_NOWAIT` (since Linux 6.10):
+    /// `poll(2)` always reports an error and nothing else (`userfaultfd_poll`,
+    /// fs/userfaultfd.c), and a read without this flag may wait. False if the kernel or a filter
+    /// refuses the flag: it is then read as if it were ready.
     pub polls_error: bool,
     /// A listening socket.
     pub listening: bool,

@@ -117,7 +117,7 @@ pub(super) fn facts(
                 && let Some(kind) = anonymous_kind(&link)
             {
                 facts.kind = kind;
-                facts.polls_error = !facts.nonblocking && is_userfaultfd(&link);
+                facts.polls_error = !facts.nonblocking && polls_error(fd, &link);
                 facts.size = None;
                 facts.id = None;
                 facts.position = None;
@@ -160,7 +160,7 @@ pub(super) fn facts(
         _ => {
             let link = link_name(fd).unwrap_or_default();
             facts.kind = anonymous_kind(&link).unwrap_or(Kind::Other);
-            facts.polls_error = !facts.nonblocking && is_userfaultfd(&link);
+            facts.polls_error = !facts.nonblocking && polls_error(fd, &link);
         }
     }
     if facts.is_direct() {
@@ -301,8 +301,16 @@ fn anonymous_kind(link: &[u8]) -> Option<Kind> {
     }
 }
 
-fn is_userfaultfd(link: &[u8]) -> bool {
+/// Whether it is a userfaultfd that can be read by `RWF_NOWAIT`. A read that is shorter than an
+/// event takes none: it fails with `EINVAL` (`userfaultfd_read_iter`, fs/userfaultfd.c), and
+/// with `EOPNOTSUPP` before Linux 6.10, which lacks that function. A filter may refuse the call.
+fn polls_error(fd: BorrowedFd<'_>, link: &[u8]) -> bool {
+    use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
     link == b"anon_inode:[userfaultfd]"
+        // Offset -1: at the current position.
+        && preadv2(fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) == Err(Errno::INVAL)
 }
 
 #[cfg(test)]

@@ -126,8 +126,7 @@ fn is_hung_up(fd: BorrowedFd<'_>) -> Option<bool> {
 }
 
 /// Reads at the source's cursor and advances it. A source whose readiness `poll(2)` does not
-/// report is read with `RWF_NOWAIT` if the thread must not sleep: a userfaultfd supports it
-/// since Linux 6.10 (`EOPNOTSUPP` before).
+/// report is read with `RWF_NOWAIT` if the thread must not sleep.
 pub(in crate::path) fn read_at_cursor(
     flow: &mut Flow<'_>,
     into: &mut [u8],
