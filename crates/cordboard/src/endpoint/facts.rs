@@ -82,10 +82,11 @@ pub struct Facts {
     /// The file system of the file. `None` for a file whose `fstatfs(2)` fails:
     /// it may be on any file system.
     pub filesystem: Option<Filesystem>,
-    /// A file of overlayfs whose file system below may be FUSE or a network file system:
-    /// the overlay does not show it, the kernel has no extent map of the file, and `statx(2)`
-    /// does not report that the file can have the attribute *nodump*. Its size counts as
-    /// reliable all the same ([`Facts::has_true_size`]).
+    /// A file of overlayfs whose file system below may be FUSE or a network file system: the
+    /// overlay does not show it, `statx(2)` does not report that the file can have the attribute
+    /// *nodump*, and the kernel has no extent map of the file, or the file system may be SMB.
+    /// Also true of some file systems on a disk, such as squashfs, vfat and ntfs3, which costs
+    /// time only. [`Facts::has_true_size`] does not depend on it.
     pub may_be_served: bool,
     /// The alignment that direct I/O requires; set if [`Facts::o_direct`] is set,
     /// or if direct I/O may be chosen.

@@ -15,6 +15,7 @@ mod mounts;
 mod probe;
 mod reopen;
 pub(crate) mod resets;
+mod served;
 mod socket;
 mod storage;
 mod terminal;

@@ -12,6 +12,7 @@ use super::filesystem::Filesystem;
 use super::kind::{Kind, Side};
 use super::mounts;
 use super::reopen::by_name;
+use super::served::may_be_served;
 use super::socket;
 use super::storage::Storage;
 use super::terminal::is_terminal;
@@ -105,7 +106,8 @@ pub(super) fn facts(
             };
             facts.polls_for_others = facts.filesystem.is_some_and(|fs| polls_for_others(fd, fs));
             let is_overlay = facts.filesystem.is_some_and(Filesystem::is_overlay);
-            facts.may_be_served = is_overlay && !sys::maps_extents(fd) && !sys::knows_nodump(fd);
+            facts.may_be_served =
+                is_overlay && may_be_served(sys::known_attributes(fd), || sys::maps_extents(fd));
             facts.unpaged =
                 facts.readable && facts.may_be_on(Filesystem::is_fuse) && is_unpaged(fd);
             if facts.unpaged && facts.filesystem.is_none() && mounts::is_fuse(stat.st_dev) {

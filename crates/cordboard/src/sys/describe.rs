@@ -52,12 +52,18 @@ pub(crate) fn direct_alignment(fd: BorrowedFd<'_>) -> Result<Option<(u32, u32)>,
     }
 }
 
-/// Whether the file can have the attribute not to be dumped: `statx(2)`, since Linux 4.11.
-/// File systems with inodes of their own have it, also below an overlay (`ovl_getattr`,
-/// fs/overlayfs/inode.c): those on a disk, OpenZFS, and tmpfs since Linux 6.0. FUSE and network
-/// file systems do not. Does not ask a server.
-pub(crate) fn knows_nodump(fd: BorrowedFd<'_>) -> bool {
-    const STATX_ATTR_NODUMP: u64 = 0x40;
+/// `linux/stat.h`.
+pub(crate) const STATX_ATTR_COMPRESSED: u64 = 0x4;
+/// `linux/stat.h`.
+pub(crate) const STATX_ATTR_NODUMP: u64 = 0x40;
+/// `linux/stat.h`.
+pub(crate) const STATX_ATTR_ENCRYPTED: u64 = 0x800;
+
+/// Returns the attributes that the file can have (`stx_attributes_mask`): `statx(2)`, since
+/// Linux 4.11. An overlay returns those of the file below (`ovl_getattr`,
+/// fs/overlayfs/inode.c). 0 if the call fails. Does not ask a server, and does not wait for a
+/// writer longer than `fstat(2)`.
+pub(crate) fn known_attributes(fd: BorrowedFd<'_>) -> u64 {
     let mut out = MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     // SAFETY: the path is an empty C string, which AT_EMPTY_PATH allows, and `out` is valid
@@ -65,7 +71,11 @@ pub(crate) fn knows_nodump(fd: BorrowedFd<'_>) -> bool {
     let done = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, 0, out.as_mut_ptr()) };
     // SAFETY: zeroed above, and filled in by the kernel on success; every bit pattern is valid.
     let out = unsafe { out.assume_init() };
-    done == 0 && out.stx_attributes_mask & STATX_ATTR_NODUMP != 0
+    if done == 0 {
+        out.stx_attributes_mask
+    } else {
+        0
+    }
 }
 
 /// Returns how many pages of a range are in the page cache. `cachestat(2)`, since Linux

@@ -3,9 +3,14 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Whether the kernel has an extent map of the file: `FS_IOC_FIEMAP`, since Linux 2.6.28,
-/// for a byte and without a list of the extents. File systems on a disk have it. An overlay
-/// passes the question on to the file system below (`ovl_fiemap`, fs/overlayfs/inode.c). FUSE,
-/// network file systems, tmpfs and OpenZFS have none (`EOPNOTSUPP`). Writes nothing back.
+/// for a byte and without a list of the extents. Most writable file systems on a disk have one;
+/// vfat, exfat, ubifs, jffs2, squashfs and iso9660 do not. An overlay passes the question on to
+/// the file system below (`ovl_fiemap`, fs/overlayfs/inode.c). FUSE, network file systems other
+/// than SMB, tmpfs and OpenZFS have none (`EOPNOTSUPP`).
+///
+/// Writes nothing back, except on SMB, which asks its server (`cifs_fiemap`,
+/// `smb3_fiemap`). May wait for a writer, which holds the lock of the inode
+/// (`btrfs_fiemap`).
 pub(crate) fn maps_extents(fd: BorrowedFd<'_>) -> bool {
     /// `struct fiemap`, linux/fiemap.h.
     #[repr(C)]

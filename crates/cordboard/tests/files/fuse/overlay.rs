@@ -34,7 +34,7 @@ impl Overlay {
         ) {
             Ok(()) => Some(overlay),
             Err(errno) => {
-                testkit::skip::here(format!("no overlay over FUSE here: {errno}"));
+                testkit::skip::here(format!("no overlay here: {errno}"));
                 None
             }
         }
@@ -101,4 +101,39 @@ fn a_file_below_an_overlay_is_read_as_its_server_has_it() {
     if !mounted {
         testkit::skip::here("no FUSE here");
     }
+}
+
+/// Whether `statx(2)` reports that the file can have the attribute *nodump*.
+fn knows_nodump(file: &File) -> bool {
+    use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+    let stat = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
+    stat.is_ok_and(|stat| stat.stx_attributes_mask.contains(StatxAttributes::NODUMP))
+}
+
+/// Its attributes show that it is local. The request for its extents, which may wait for a
+/// writer, is not made.
+#[test]
+fn a_local_file_below_an_overlay_is_probed_without_its_extents() {
+    let _dog = watchdog("a_local_file_below_an_overlay_is_probed_without_its_extents");
+    if !common::is_root() {
+        return testkit::skip::here("mounting needs root");
+    }
+    let lower = tempfile::tempdir().unwrap();
+    std::fs::write(lower.path().join("file"), noise(5)).unwrap();
+    let Some(overlay) = Overlay::over(lower.path()) else {
+        return;
+    };
+    let file = File::open(overlay.at("file")).unwrap();
+    if !knows_nodump(&file) {
+        return testkit::skip::here("the attribute nodump is not known below the overlay");
+    }
+    let mut may_be_served = None;
+    let probe = || {
+        let endpoint = cordboard::Endpoint::probe(file.as_fd()).unwrap();
+        may_be_served = Some(endpoint.facts().may_be_served);
+    };
+    let Some(requests) = testkit::midst::at_each(&[libc::SYS_ioctl], probe, || ()) else {
+        return testkit::skip::here("calls of another thread cannot be held");
+    };
+    assert_eq!((requests, may_be_served), (0, Some(false)));
 }
