@@ -32,6 +32,7 @@ pub use filesystem::{CloneAbility, Filesystem};
 #[doc(hidden)]
 pub use identity::keeps_its_identity;
 pub use kind::{Kind, Side};
+pub(crate) use mounts::keeps_bytes_with_attributes;
 pub(crate) use probe::Unexamined;
 pub(crate) use reopen::reopen;
 pub use storage::Storage;

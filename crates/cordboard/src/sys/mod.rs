@@ -95,7 +95,7 @@ pub(crate) use poll::{Shown, poll_now, shows_now};
 pub use poll::{poll_for, poll_or_select};
 pub use process::PerProcess;
 pub(crate) use process::Stamp;
-pub(crate) use procfs::{hexadecimal, number, position, release};
+pub(crate) use procfs::{hexadecimal, mount_id, number, position, release};
 pub(crate) use ring::{Uring, try_io_uring};
 pub(crate) use select::wait_for;
 pub(crate) use served_by::ServedBy;

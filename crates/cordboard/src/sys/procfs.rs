@@ -39,8 +39,18 @@ pub(crate) fn hexadecimal(file: &str, name: &str) -> Option<u64> {
 /// Returns the position of an open file, without a wait for the lock that a read or write
 /// of another process holds: `proc_pid_fdinfo(5)`, since Linux 2.6.22.
 pub(crate) fn position(fd: BorrowedFd<'_>) -> Option<u64> {
+    of_descriptor(fd, "pos:")
+}
+
+/// Returns the number of the mount of an open file, as mountinfo lists it:
+/// `proc_pid_fdinfo(5)`, since Linux 3.15.
+pub(crate) fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
+    of_descriptor(fd, "mnt_id:")
+}
+
+fn of_descriptor(fd: BorrowedFd<'_>, name: &str) -> Option<u64> {
     let file = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
-    value(&std::fs::read_to_string(file).ok()?, "pos:")?
+    value(&std::fs::read_to_string(file).ok()?, name)?
         .parse()
         .ok()
 }

@@ -9,15 +9,17 @@
 //! * OpenZFS before 2.1.14 and 2.2.2 may take a file for clean that is not
 //!   (`dnode_is_dirty`, openzfs#15526). No sync prevents that;
 //! * an overlay asks the file below (`ovl_llseek`), and does not sync it unless it is in the
-//!   upper layer (`ovl_fsync`).
+//!   upper layer (`ovl_fsync`). Of the file systems with an extent map or with the attribute
+//!   *nodump*, only OpenZFS reports false holes.
 //!
 //! Reading finds the bytes in each case. NFS and CIFS write back first
 //! (`nfs42_proc_llseek`, `smb3_llseek`).
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
-use crate::endpoint::{Facts, HoleReports, Kind};
-use crate::sys::{again, maps_extents, pread};
+use crate::endpoint::{Facts, HoleReports, Kind, keeps_bytes_with_attributes};
+use crate::sys::{STATX_ATTR_NODUMP, again, known_attributes, maps_extents, pread};
 
 /// Bytes of one read.
 const BLOCK: usize = 16 << 10;
@@ -57,11 +59,49 @@ pub(super) fn belief(facts: &Facts, source: BorrowedFd<'_>, own: Option<Borrowed
             _ => Belief::Read,
         },
         HoleReports::TrueOfFixedZfs => {
-            let version = std::fs::read_to_string("/sys/module/zfs/version");
-            believed_if(version.is_ok_and(|version| is_fixed_zfs(&version)))
+            believed_if(loaded_zfs(Path::new(MODULES)) == Some(Zfs::Fixed))
         }
-        HoleReports::Unknown => believed_if(maps_extents(source)),
+        HoleReports::Unknown => {
+            let is_true_below = || filesystem.is_overlay() && is_true_below(source);
+            believed_if(is_true_below() || maps_extents(source))
+        }
     }
+}
+
+/// Whether the attributes of a file of an overlay show that holes are true: the file system
+/// below is neither FUSE nor an OpenZFS without a fix.
+fn is_true_below(overlay: BorrowedFd<'_>) -> bool {
+    let zfs = || matches!(loaded_zfs(Path::new(MODULES)), Some(Zfs::Fixed | Zfs::None));
+    known_attributes(overlay) & STATX_ATTR_NODUMP != 0
+        && zfs()
+        && keeps_bytes_with_attributes(overlay)
+}
+
+/// The modules of the kernel in sysfs.
+const MODULES: &str = "/sys/module";
+
+/// The OpenZFS of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Zfs {
+    None,
+    Old,
+    /// It reports holes truly.
+    Fixed,
+}
+
+/// `None`: sysfs does not show it.
+fn loaded_zfs(modules: &Path) -> Option<Zfs> {
+    let is_there = |name| std::fs::exists(modules.join(name)).ok();
+    if let Ok(version) = std::fs::read_to_string(modules.join("zfs/version")) {
+        return Some(if is_fixed_zfs(&version) {
+            Zfs::Fixed
+        } else {
+            Zfs::Old
+        });
+    }
+    // Each kernel has `kernel`: the parameters of its core.
+    let has_no_zfs = is_there("zfs") == Some(false) && is_there("kernel") == Some(true);
+    has_no_zfs.then_some(Zfs::None)
 }
 
 /// Whether it is the version of an OpenZFS that reports holes truly, such as `2.2.2-1`.
@@ -155,6 +195,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_zfs_that_sysfs_shows() {
+        let modules = tempfile::tempdir().unwrap();
+        let zfs = || loaded_zfs(modules.path());
+        // Something else than sysfs.
+        assert_eq!(zfs(), None);
+        std::fs::create_dir(modules.path().join("kernel")).unwrap();
+        assert_eq!(zfs(), Some(Zfs::None));
+        std::fs::create_dir(modules.path().join("zfs")).unwrap();
+        assert_eq!(zfs(), None);
+        for (version, expected) in [("2.2.2-1\n", Zfs::Fixed), ("2.1.5-1\n", Zfs::Old)] {
+            std::fs::write(modules.path().join("zfs/version"), version).unwrap();
+            assert_eq!(zfs(), Some(expected));
+        }
+    }
+
     /// What is reported as a hole has bytes.
     #[test]
     fn a_false_hole_is_read() {
@@ -200,7 +256,7 @@ mod tests {
         }
         // FUSE, without a description of its own: nothing is synced.
         assert_eq!(on(0x6573_5546), Belief::Read);
-        // overlayfs, and an unknown one, without extents.
+        // overlayfs, whose mount is not known, and an unknown one, without extents.
         assert_eq!(on(0x794c_7630), Belief::Read);
         assert_eq!(on(0xdead_beef), Belief::Read);
     }

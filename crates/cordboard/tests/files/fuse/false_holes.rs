@@ -66,7 +66,7 @@ fn bytes_that_the_server_has_after_a_sync_are_no_hole() {
 }
 
 /// An overlay passes the search for holes on to the server, and syncs no file of a lower
-/// layer.
+/// layer. With `metacopy=on` a file may have the attributes of a file in the upper layer.
 #[test]
 fn a_false_hole_below_an_overlay_is_read() {
     let _dog = watchdog("a_false_hole_below_an_overlay_is_read");
@@ -82,9 +82,16 @@ fn a_false_hole_below_an_overlay_is_read() {
         ..Served::default()
     };
     let mounted = with_file(served, |at| {
-        if let Some(overlay) = Overlay::over(at.parent().unwrap()) {
+        for options in ["", ",metacopy=on"] {
+            let Some(overlay) = Overlay::with(at.parent().unwrap(), options) else {
+                return;
+            };
+            if !options.is_empty() {
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+                std::fs::set_permissions(overlay.at("file"), mode).unwrap();
+            }
             let mut file = File::open(overlay.at("file")).unwrap();
-            is_copied(&mut file, &data, "overlay");
+            is_copied(&mut file, &data, options);
         }
     });
     if !mounted {

@@ -13,6 +13,11 @@ pub struct Overlay {
 
 impl Overlay {
     pub fn over(lower: &Path) -> Option<Overlay> {
+        Overlay::with(lower, "")
+    }
+
+    /// With further options, which begin with a comma.
+    pub fn with(lower: &Path, options: &str) -> Option<Overlay> {
         // An overlay writes to no other overlay.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let overlay = Overlay { dir: dir.unwrap() };
@@ -22,7 +27,7 @@ impl Overlay {
             name
         });
         let [lower, upper, work] = [lower, &upper, &work].map(|path| path.to_str().unwrap());
-        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}{options}");
         let options = std::ffi::CString::new(options).unwrap();
         let none = MountFlags::empty();
         match mount(
@@ -136,4 +141,44 @@ fn a_local_file_below_an_overlay_is_probed_without_its_extents() {
         return testkit::skip::here("calls of another thread cannot be held");
     };
     assert_eq!((requests, may_be_served), (0, Some(false)));
+}
+
+/// The search for data is enough, as on the file system below.
+#[test]
+fn a_true_hole_below_an_overlay_is_not_read() {
+    let _dog = watchdog("a_true_hole_below_an_overlay_is_not_read");
+    if !common::is_root() {
+        return testkit::skip::here("mounting needs root");
+    }
+    if std::fs::exists("/sys/module/zfs").unwrap()
+        || !std::fs::exists("/sys/module/kernel").unwrap()
+    {
+        return testkit::skip::here("OpenZFS may be loaded, which may report false holes");
+    }
+    let lower = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let lower = lower.unwrap();
+    // In memory there is no extent map.
+    const HOLE: u64 = 1 << 20;
+    let below = File::create(lower.path().join("file")).unwrap();
+    below.set_len(HOLE + 5).unwrap();
+    below.write_all_at(b"bytes", HOLE).unwrap();
+    let Some(overlay) = Overlay::with(lower.path(), ",metacopy=off") else {
+        return;
+    };
+    let file = File::open(overlay.at("file")).unwrap();
+    if !knows_nodump(&file) {
+        return testkit::skip::here("the attribute nodump is not known below the overlay");
+    }
+    let sink = tempfile::tempfile().unwrap();
+    let mut report = None;
+    let copy = || report = Some(run(&file, &sink, only(&[ReadWrite])).report);
+    // Holes are read at their offset, and other bytes at the position.
+    let calls = [libc::SYS_pread64];
+    let Some(reads) = testkit::midst::at_each(&calls, copy, || ()) else {
+        return testkit::skip::here("calls of another thread cannot be held");
+    };
+    let report = report.unwrap();
+    assert_eq!((report.written, reads), (HOLE + 5, 0), "{report:?}");
+    let copied = content(&sink);
+    assert!(copied.len() as u64 == HOLE + 5 && copied.ends_with(b"\0bytes"));
 }
