@@ -168,8 +168,8 @@ pub fn is_loop_device_of(source: OpenFile<'_>, sink: OpenFile<'_>) -> bool {
     let is_backed = |(device, its): OpenFile<'_>, (_, file): OpenFile<'_>| {
         kind(its) == FileType::BlockDevice
             && kind(file) == FileType::RegularFile
-            && Storage::of(device, its.st_rdev)
-                .is_some_and(|part| (part.id.device, part.id.inode) == id(file))
+            && Storage::container(device, its.st_rdev)
+                .is_some_and(|whole| (whole.device, whole.inode) == id(file))
     };
     is_backed(source, sink) || is_backed(sink, source)
 }

@@ -260,6 +260,45 @@ fn a_loop_device_is_not_copied_to_the_file_behind_it_or_back() {
     assert!(read(&image) == contents && read(&other) == contents);
 }
 
+/// Its major number is not that of loop devices.
+#[test]
+fn a_partition_of_a_loop_device_is_not_copied_to_the_file_behind_it() {
+    if !can_mount() {
+        return;
+    }
+    let dir = dir();
+    let contents = bytes(1 << 20);
+    let image = file(&dir, "image", &contents);
+    let Some(attached) = mounted::Attached::new(&image) else {
+        return;
+    };
+    let script = r#"mount -t tmpfs none /sys || exit 99
+        "$0" copy "$1" "$2"; "$0" splice --offset 4K --size 4K "$2" "$1"; exit 1"#;
+    let part = format!("{}p1", attached.device());
+    let done = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+    let is_added = done(Command::new("addpart").args([attached.device(), "1", "8", "1024"]));
+    let exists = is_added && std::fs::exists(&part).unwrap();
+    let copy = exists.then(|| {
+        run(Command::new("unshare")
+            .args(["--mount", "sh", "-c", script])
+            .arg(env!("CARGO_BIN_EXE_cordboard"))
+            .args([&part, image.to_str().unwrap()]))
+    });
+    if is_added {
+        done(Command::new("delpart").args([attached.device(), "1"]));
+    }
+    drop(attached);
+    let Some(copy) = copy.filter(|copy| copy.code() != 99) else {
+        return testkit::skip::here("no partition of a loop device here");
+    };
+    let refused = copy
+        .stderr()
+        .matches("is the same file as the source")
+        .count();
+    assert_eq!(refused, 2, "{}", copy.stderr());
+    assert!(read(&image) == contents);
+}
+
 /// With `-p`, the transfer itself does not synchronize a small sink.
 #[test]
 fn what_cannot_be_synchronized_is_refused_before_any_byte() {

@@ -13,8 +13,10 @@ struct Info {
     inode: u64,
     rdevice: u64,
     offset: u64,
+    size_limit: u64,
+    number: u32,
     /// Other fields.
-    rest: [u64; 25],
+    rest: [u32; 47],
 }
 
 /// The backing file of a loop device.
@@ -28,6 +30,8 @@ pub(crate) struct Backing {
     pub(crate) rdevice: u64,
     /// The offset in the file, in bytes, at which the loop device begins.
     pub(crate) offset: u64,
+    /// The number of the loop device, as in its name.
+    pub(crate) number: u32,
 }
 
 /// Returns the backing file of a loop device, or of the loop device of a partition. `None`: it
@@ -45,6 +49,7 @@ pub(crate) fn backing_file(device: BorrowedFd<'_>) -> Option<Backing> {
         inode: info.inode,
         rdevice: decoded(info.rdevice),
         offset: info.offset,
+        number: info.number,
     })
 }
 

@@ -87,7 +87,7 @@ pub(crate) use known::Known;
 pub(crate) use lend::{at, lend};
 pub(crate) use limit::{file_size_limit, page_size};
 pub use lock::Lock;
-pub(crate) use loop_device::backing_file;
+pub(crate) use loop_device::{Backing, backing_file};
 pub(crate) use mapping::map_shared;
 pub(crate) use offset::{pread, pwrite, pwritev};
 pub use origin::Origin;
