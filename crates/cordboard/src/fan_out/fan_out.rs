@@ -51,7 +51,7 @@ impl<'a> FanOut<'a> {
     ///
     /// As [`Transfer::new`](crate::Transfer::new), for each sink. In addition, `EINVAL` if
     /// a sink is also the source, if two sinks are the same file, device, pipe or
-    /// stream socket or are a disk and its partition, or if there is no sink.
+    /// stream socket or are block devices with bytes in common, or if there is no sink.
     pub fn new(
         source: BorrowedFd<'a>,
         sinks: &[BorrowedFd<'a>],

@@ -84,7 +84,10 @@ fn are_one(whole: &str, part: &str, data: &[u8]) {
     assert_eq!(refused(&from, &to), Some(Refusal::Overlap), "{part}");
     let zero = open("/dev/zero");
     let sinks = FanOut::new(zero.as_fd(), &[from.as_fd(), to.as_fd()], any());
-    assert!(sinks.is_err(), "{part}");
+    let refusal = sinks.err().map(|refused| refused.refusal);
+    assert_eq!(refusal, Some(Refusal::SameSinks), "{part}");
+    let text = Refusal::SameSinks.to_string();
+    assert!(text.contains("parts of one device"), "{text}");
     let sink = open("/dev/null");
     let sources = FanIn::new(&[from.as_fd(), to.as_fd()], sink.as_fd(), any());
     assert!(sources.is_ok(), "{part}");
