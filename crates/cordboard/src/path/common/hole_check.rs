@@ -24,46 +24,42 @@ use crate::sys::{STATX_ATTR_NODUMP, again, known_attributes, maps_extents, pread
 /// Bytes of one read.
 const BLOCK: usize = 16 << 10;
 
-/// Whether the holes of a source are believed.
+/// Whether the holes of a source are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Belief {
+pub(super) enum Trust {
     /// They are holes.
-    Believed,
+    Trusted,
     /// Those that are reported from now on are holes.
     FromNowOn,
     /// Each of them is read.
     Read,
 }
 
-/// Returns whether the holes of `source` are believed. Called before the first hole is skipped.
+/// Returns whether the holes of `source` are trusted. Called before the first hole is skipped.
 /// `own`: a description that the caller does not have, if there is one. A sync reports an error
 /// of writeback once for each description, and the caller's own must get it too.
-pub(super) fn belief(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedFd<'_>>) -> Belief {
-    let believed_if = |is_so| {
-        if is_so {
-            Belief::Believed
-        } else {
-            Belief::Read
-        }
+pub(super) fn trust(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedFd<'_>>) -> Trust {
+    let trusted_if = |is_so| {
+        if is_so { Trust::Trusted } else { Trust::Read }
     };
     if facts.kind == Kind::Memfd {
-        return Belief::Believed;
+        return Trust::Trusted;
     }
     let Some(filesystem) = facts.filesystem else {
-        return believed_if(maps_extents(source));
+        return trusted_if(maps_extents(source));
     };
     match filesystem.hole_reports() {
-        HoleReports::True => Belief::Believed,
+        HoleReports::True => Trust::Trusted,
         HoleReports::TrueAfterSync => match own.map(rustix::fs::fdatasync) {
-            Some(Ok(())) => Belief::FromNowOn,
-            _ => Belief::Read,
+            Some(Ok(())) => Trust::FromNowOn,
+            _ => Trust::Read,
         },
         HoleReports::TrueOfFixedZfs => {
-            believed_if(loaded_zfs(Path::new(MODULES)) == Some(Zfs::Fixed))
+            trusted_if(loaded_zfs(Path::new(MODULES)) == Some(Zfs::Fixed))
         }
         HoleReports::Unknown => {
             let is_true_below = || filesystem.is_overlay() && is_true_below(source);
-            believed_if(is_true_below() || maps_extents(source))
+            trusted_if(is_true_below() || maps_extents(source))
         }
     }
 }
@@ -234,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_believed_without_a_call() {
+    fn what_is_trusted_without_a_call() {
         let none = std::fs::File::open("/dev/null").unwrap();
         let on = |magic| {
             let facts = Facts {
                 filesystem: Some(Filesystem(magic)),
                 ..Facts::plain(Kind::File)
             };
-            belief(&facts, none.as_fd(), None)
+            trust(&facts, none.as_fd(), None)
         };
         // ext4, tmpfs, xfs, btrfs, NFS, CIFS.
         for magic in [
@@ -252,12 +248,12 @@ mod tests {
             0x6969,
             0xFF53_4D42,
         ] {
-            assert_eq!(on(magic), Belief::Believed, "{magic:#x}");
+            assert_eq!(on(magic), Trust::Trusted, "{magic:#x}");
         }
         // FUSE, without a description of its own: nothing is synced.
-        assert_eq!(on(0x6573_5546), Belief::Read);
+        assert_eq!(on(0x6573_5546), Trust::Read);
         // overlayfs, whose mount is not known, and an unknown one, without extents.
-        assert_eq!(on(0x794c_7630), Belief::Read);
-        assert_eq!(on(0xdead_beef), Belief::Read);
+        assert_eq!(on(0x794c_7630), Trust::Read);
+        assert_eq!(on(0xdead_beef), Trust::Read);
     }
 }

@@ -6,7 +6,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::endpoint::{Filesystem, Side, reopen};
 use crate::errno::Errno;
-use crate::path::common::hole_check::{Belief, belief, read_hole};
+use crate::path::common::hole_check::{Trust, read_hole, trust};
 use crate::path::common::lengthen::lengthen;
 use crate::path::flow::Flow;
 use crate::path::flow::cursor::Cursor;
@@ -292,11 +292,11 @@ impl Walk {
         let reads = match self.reads {
             Some(reads) => reads,
             None => {
-                let belief = belief(source.facts(), source.fd(), own);
-                if belief == Belief::FromNowOn {
+                let trust = trust(source.facts(), source.fd(), own);
+                if trust == Trust::FromNowOn {
                     found = self.extent(flow, offset)?;
                 }
-                *self.reads.insert(belief == Belief::Read)
+                *self.reads.insert(trust == Trust::Read)
             }
         };
         if !reads || found.0 <= offset {
