@@ -44,7 +44,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
         return Err("the request turns blocks of zeros into holes".into());
     }
     match sink.kind {
-        Kind::Tcp | Kind::UnixStream | Kind::StreamSocket => {
+        Kind::Tcp | Kind::UnixStream => {
             if pair.request.stable {
                 return Err(
                     "the socket would send page cache pages, which may still change".into(),
@@ -52,6 +52,10 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
             }
             Ok("from the page cache to a socket without a copy")
         }
+        // Up to Linux 6.4 all bytes but the last piece have MSG_MORE. SCTP holds them back until
+        // they fill a packet, also while its send buffer has no room for more
+        // (`sctp_packet_can_append_data`, net/sctp/output.c).
+        Kind::StreamSocket => Err("the socket may hold back what is sent with MSG_MORE".into()),
         Kind::File | Kind::Memfd | Kind::BlockDevice => {
             Ok("from the page cache with one copy in the kernel")
         }

@@ -32,7 +32,7 @@ use self::copy_out::CopyOut;
 use self::pipe_lock::waits_with_pipe_locked;
 use self::pipe_to_pipe::PipeToPipe;
 pub(crate) use self::takes::takes;
-use crate::endpoint::Side;
+use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::common::checks::{COULD_WAIT, needs_room};
 use crate::path::flow::Flow;
@@ -267,7 +267,8 @@ impl Splice {
         }
         let length = usize::try_from(pipe.held()).unwrap_or(usize::MAX);
         let mut flags = SpliceFlags::NONBLOCK;
-        if flow.sink.kind().is_stream_socket()
+        // SCTP holds back what has MSG_MORE, also while its send buffer is full; others ignore it.
+        if flow.sink.kind() == Kind::Tcp
             && flow.more_in_hand()
             && may_announce(&mut self.may_announce, flow)
         {

@@ -104,7 +104,7 @@ fn sctp_gets_no_send_that_is_longer_than_its_buffer() {
     };
     let mut requests = vec![(None, each_step), (Some(4096), any())];
     requests.extend(
-        common::any_and_each(&[Splice, Sendfile, ReadWrite])
+        common::any_and_each(&[Splice, ReadWrite])
             .into_iter()
             .map(|r| (None, r)),
     );
