@@ -97,7 +97,7 @@ fn sctp_gets_no_send_that_is_longer_than_its_buffer() {
         return;
     }
     let _dog = watchdog(name);
-    let data = pattern(8 << 20);
+    let whole = pattern(1 << 20);
     let each_step = Request {
         tune: Some(Tune::EachStep),
         ..any()
@@ -113,7 +113,13 @@ fn sctp_gets_no_send_that_is_longer_than_its_buffer() {
         if let Some(bytes) = buffer {
             rustix::net::sockopt::set_socket_send_buffer_size(&sink, bytes).unwrap();
         }
-        let source = file_with(&data);
+        // Linux 5.10 sends a piece of a small buffer only when the one before is acknowledged,
+        // after up to 200 ms.
+        let data = match buffer {
+            Some(_) => &whole[..64 << 10],
+            None => &whole,
+        };
+        let source = file_with(data);
         let reader = std::thread::spawn(move || {
             let mut all = Vec::new();
             File::from(out).read_to_end(&mut all).unwrap();
