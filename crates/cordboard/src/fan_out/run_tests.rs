@@ -251,7 +251,11 @@ fn the_idle_limit_begins_at_the_last_datagram() {
     let outcome = fan.run_with(&mut waiter).unwrap();
     assert_eq!(outcome.ended, Ended::Idle, "{outcome:?}");
     assert_eq!(outcome.sinks[0].written, 8, "{outcome:?}");
-    assert_eq!((waiter.now, waiter.waits), (idle / 2 + idle, 2));
+    // The wakeup may come before the datagram counts. Then the second wait does, whose time
+    // passes at once.
+    let ends = [(idle / 2 + idle, 2), (idle / 2 + 2 * idle, 3)];
+    let end = (waiter.now, waiter.waits);
+    assert!(ends.contains(&end), "{end:?}");
 }
 
 /// The fan-out is paused just after a wait has found bytes in the source. Another process
