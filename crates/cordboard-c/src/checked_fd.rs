@@ -85,8 +85,10 @@ impl CheckedFd {
     /// same, and only the sentinel shows the difference. Queries the file, which may wait for
     /// its server.
     pub(crate) fn of_program(fd: OwnedFd) -> CheckedFd {
+        // Before the query: while it waits, the program may close the descriptors.
+        let sentinel = sentinel();
         let mut made = CheckedFd::of_library(fd);
-        made.sentinel = sentinel();
+        made.sentinel = sentinel;
         made
     }
 

@@ -1,5 +1,6 @@
 //! The types and the options of mounted file systems, as procfs lists them.
 
+use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{major, minor};
@@ -40,7 +41,10 @@ pub(crate) fn keeps_bytes_with_attributes(overlay: BorrowedFd<'_>) -> bool {
     let by_default = || match std::fs::read("/sys/module/overlay/parameters/metacopy") {
         Ok(is_on) => is_on == b"N\n",
         // Before Linux 4.19.
-        Err(_) => std::fs::exists("/sys/module/overlay").is_ok_and(|exists| exists),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            std::fs::exists("/sys/module/overlay").is_ok_and(|exists| exists)
+        }
+        Err(_) => false,
     };
     let list = sys::mount_id(overlay).and_then(|id| Some((id, std::fs::read(LIST).ok()?)));
     list.is_some_and(|(id, list)| lists_as_whole(&list, id).unwrap_or_else(by_default))
