@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
+use std::sync::mpsc::channel;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -88,6 +89,24 @@ pub(crate) fn set_end_with_parent(command: &mut Command) {
 pub fn ends_soon() {
     // SAFETY: takes an integer; the signal has no handler.
     unsafe { libc::alarm(20) };
+}
+
+/// Calls `body` while another thread holds what `take` returns, such as the guard of a lock.
+pub fn while_held<G>(take: impl FnOnce() -> G + Send, body: impl FnOnce()) {
+    let (tell, told) = channel();
+    let (release, hold) = channel::<()>();
+    std::thread::scope(|scope| {
+        // Dropped if an assertion fails, too.
+        let _release = release;
+        scope.spawn(move || {
+            let held = take();
+            tell.send(()).unwrap();
+            hold.recv().unwrap_err();
+            drop(held);
+        });
+        told.recv().unwrap();
+        body();
+    });
 }
 
 /// Sets an alarm in the child of this command before its program starts. execve(2)

@@ -68,7 +68,6 @@ impl<T: Default> Default for Lock<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
 
     use super::*;
     use testkit::child;
@@ -87,22 +86,13 @@ mod tests {
     #[test]
     fn a_child_does_not_wait_for_a_thread_that_it_does_not_have() {
         let lock = &Lock::new(7);
-        let (tell, told) = channel();
-        let (let_go, hold) = channel::<()>();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let held = lock.lock();
-                tell.send(()).unwrap();
-                hold.recv().unwrap_err();
-                drop(held);
-            });
-            told.recv().unwrap();
+        let take = || lock.lock();
+        child::while_held(take, || {
             assert!(lock.try_lock().is_none());
             assert!(child::in_a_child(|| {
                 child::ends_soon();
                 lock.lock().is_none()
             }));
-            drop(let_go);
         });
         assert!(child::in_a_child(|| lock.lock().as_deref() == Some(&7)));
     }

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 use std::sync::PoisonError;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -219,18 +218,8 @@ fn a_child_has_shares_of_its_own() {
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     let _parents = Sharer::new(NonZeroU32::MIN);
-    let (tell, told) = channel();
-    let (release, hold) = channel::<()>();
-    std::thread::scope(|scope| {
-        // Dropped if an assertion fails, too.
-        let _release = release;
-        scope.spawn(move || {
-            let held = shares().lock();
-            tell.send(()).unwrap();
-            hold.recv().unwrap_err();
-            drop(held);
-        });
-        told.recv().unwrap();
+    let take = || shares().lock();
+    child::while_held(take, || {
         assert!(child::in_a_child(|| {
             child::ends_soon();
             let both = [(); 2].map(|()| Sharer::new(NonZeroU32::MIN));

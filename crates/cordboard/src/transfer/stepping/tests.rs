@@ -1,6 +1,5 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -63,19 +62,8 @@ fn a_drop_in_a_child_waits_for_no_thread_of_the_parent() {
         stepping
     };
     for mut stepping in [with_path(), with_stage(), settles()].map(Some) {
-        let (tell, told) = channel();
-        let (release, hold) = channel::<()>();
-        std::thread::scope(|scope| {
-            // Dropped if an assertion fails, too.
-            let _release = release;
-            let lock = &lock;
-            scope.spawn(move || {
-                let held = lock.lock();
-                tell.send(()).unwrap();
-                hold.recv().unwrap_err();
-                drop(held);
-            });
-            told.recv().unwrap();
+        let take = || lock.lock();
+        child::while_held(take, || {
             assert!(child::in_a_child(|| {
                 child::ends_soon();
                 drop(stepping.take());
