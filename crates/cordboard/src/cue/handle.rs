@@ -105,8 +105,9 @@ impl Cue {
             }
             None => (duplicate(sink)?, None),
         };
-        let may_wait = may_wait(source) || may_wait(sink.as_fd());
-        let files = [source, sink.as_fd()].map(is_file);
+        let types = [source, sink.as_fd()].map(file_type);
+        let may_wait = may_wait(source, types[0]) || may_wait(sink.as_fd(), types[1]);
+        let files = types.map(is_file);
         let ends = [duplicate(source)?, sink];
         let (socket, own) = pair()?;
         let id = registry.next_id();
@@ -185,25 +186,28 @@ fn kind_of(source: BorrowedFd<'_>) -> Option<Kind> {
     Endpoint::probe(source).ok().map(|source| source.kind())
 }
 
+fn file_type(fd: BorrowedFd<'_>) -> Option<FileType> {
+    let stat = fstat(fd).ok()?;
+    Some(FileType::from_raw_mode(stat.st_mode))
+}
+
 /// Returns whether a query of this file may wait: for its server, also if it is the node of a
 /// FIFO or a device; or for the lock of its position, which a `read(2)` or `write(2)` of
 /// another process holds (`fdget_pos`, fs/file.c).
-fn may_wait(fd: BorrowedFd<'_>) -> bool {
-    let kind = fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    match kind {
-        Ok(FileType::Socket) | Err(_) => false,
-        Ok(FileType::RegularFile | FileType::Directory) => true,
-        Ok(_) => !fstatfs(fd).is_ok_and(|found| Filesystem::of(&found).is_of_kernel()),
+fn may_wait(fd: BorrowedFd<'_>, file_type: Option<FileType>) -> bool {
+    match file_type {
+        Some(FileType::Socket) | None => false,
+        Some(FileType::RegularFile | FileType::Directory) => true,
+        Some(_) => !fstatfs(fd).is_ok_and(|found| Filesystem::of(&found).is_of_kernel()),
     }
 }
 
 /// Returns whether this is a file, a directory or a block device: the name, the file system or the
 /// device may be in use while it is open.
-fn is_file(fd: BorrowedFd<'_>) -> bool {
-    let kind = fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+fn is_file(file_type: Option<FileType>) -> bool {
     matches!(
-        kind,
-        Ok(FileType::RegularFile | FileType::Directory | FileType::BlockDevice)
+        file_type,
+        Some(FileType::RegularFile | FileType::Directory | FileType::BlockDevice)
     )
 }
 
@@ -237,13 +241,13 @@ mod tests {
     /// Other kinds than a regular file may be on a server too.
     #[test]
     fn what_a_server_may_answer_is_known() {
-        let waits = |fd: &dyn AsFd| may_wait(fd.as_fd());
+        let waits = |fd: &dyn AsFd| may_wait(fd.as_fd(), file_type(fd.as_fd()));
         let open = |path| std::fs::File::open(path).unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(!waits(&reader) && !waits(&writer) && !waits(&socket));
         let event = crate::sys::EventFd::new().unwrap();
-        assert!(!may_wait(event.as_fd()));
+        assert!(!waits(&event));
         assert!(waits(&tempfile::tempfile().unwrap()) && waits(&open("/")));
         // No list has this file system: it is the magic that counts, not the kind.
         let link = rustix::fs::open(
