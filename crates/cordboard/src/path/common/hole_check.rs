@@ -57,10 +57,9 @@ pub(super) fn trust(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedF
         HoleReports::TrueOfFixedZfs => {
             trusted_if(loaded_zfs(Path::new(MODULES)) == Some(Zfs::Fixed))
         }
+        // One call suffices for most file systems.
         HoleReports::Unknown => {
-            let is_true_below = || filesystem.is_overlay() && is_true_below(source);
-            // One call suffices for most file systems.
-            trusted_if(maps_extents(source) || is_true_below())
+            trusted_if(maps_extents(source) || filesystem.is_overlay() && is_true_below(source))
         }
     }
 }
