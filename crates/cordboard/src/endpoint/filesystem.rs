@@ -201,7 +201,7 @@ impl Filesystem {
     /// waits for no server. On an overlay a copy up may change them, and a server assigns them
     /// itself.
     pub(crate) fn keeps_identities(self) -> bool {
-        !self.is_foreign() && !self.is_pseudo() && self.name() != Some("overlayfs")
+        !self.is_foreign() && !self.is_pseudo() && !self.is_overlay()
     }
 
     /// Returns whether its file sizes come from a server or a process and may

@@ -90,6 +90,7 @@ mod tests {
         let others = [(0, 21), (0, 51), (0, 54), (0, 55), (0, 5)];
         assert!(!others.iter().any(|(a, b)| is(*a, *b)));
     }
+
     #[test]
     fn overlays_whose_bytes_may_be_in_another_layer() {
         let list = b"22 28 0:21 / /proc rw shared:12 - proc proc rw\n\

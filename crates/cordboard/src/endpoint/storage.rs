@@ -140,6 +140,7 @@ mod tests {
         }
         assert_eq!(partition(makedev(0, 0)), None);
     }
+
     const FILE: FileId = FileId {
         device: 1,
         inode: 2,
