@@ -1,7 +1,7 @@
 //! A server that runs until its clients have gone, and its processor time.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ use crate::harness::launch::{Job, Running};
 /// The time within which a server must start, and its sessions must end.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// The time for which a server is left alone before its first client.
+const SETTLE: Duration = Duration::from_millis(250);
 
 /// A running server.
 pub struct Server {
@@ -40,14 +42,17 @@ impl Server {
         let job = Job::new(&turn.command_line(&fill))?.directory(directory);
         let running = job.start()?;
         let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        while !is_listening(port) {
             if Instant::now() > deadline || has_ended(running.pid()) {
                 let _ = running.end();
                 bail!("the server does not listen");
             }
             std::thread::sleep(LOOK_AGAIN);
         }
-        let start = of_first_thread(running.pid()).unwrap_or(0.0);
+        // The kernel places the threads by the load of the last moments, which would be that of the
+        // start: one server starts more slowly than another.
+        std::thread::sleep(SETTLE);
+        let start = of_threads(running.pid()).unwrap_or(0.0);
         Ok(Server {
             port,
             running,
@@ -72,12 +77,23 @@ impl Server {
     }
 }
 
-/// Returns the processor time of the first thread in seconds. `proc_pid_schedstat(5)` has
-/// nanoseconds. The servers have one thread when they have started.
-fn of_first_thread(pid: u32) -> Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
-    let nanoseconds = text.split_whitespace().next().context("empty")?;
-    Ok(nanoseconds.parse::<f64>()? / 1e9)
+/// Returns the processor time of the threads of a process in seconds. `proc_pid_schedstat(5)` has
+/// nanoseconds.
+fn of_threads(pid: u32) -> Result<f64> {
+    let mut seconds = 0.0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let nanoseconds = text.split_whitespace().next().context("empty")?;
+        seconds += nanoseconds.parse::<f64>()? / 1e9;
+    }
+    Ok(seconds)
+}
+
+/// Returns whether a process listens at this port. A connection would start a session, whose
+/// processor time would count.
+fn is_listening(port: u16) -> bool {
+    let sockets = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    sockets.contains(&format!(":{port:04X} 00000000:0000 0A"))
 }
 
 fn has_children(pid: u32) -> bool {
