@@ -1,86 +1,145 @@
 //! The first bytes of a download, which the session's thread sends.
 //!
 //! A control descriptor takes several wake-ups of threads until its first byte and after its
-//! last one. On an idle machine these take longer than a small file. So the first bytes are sent
-//! before: a small file is complete then, and the client of a longer one is busy meanwhile.
+//! last one, and a second thread competes with the client for the processors. So a transfer that
+//! ends before a user could see it has none.
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use cordboard::cue::{Done, Status};
 use cordboard::{Ended, Endpoint, Outcome, Request, Stepping, Transfer};
-use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use super::listed;
 use crate::files::kind;
-use crate::polling::poll_or_rest;
 
-/// The number of bytes after which the control descriptor takes over. The client reads the bytes in
-/// the buffers of the connection while it starts. From 8 MiB on, a transfer may try other paths.
-const MOST: u64 = 8 << 20;
+/// The age at which the control descriptor takes over: from then on, the transfer can be steered.
+pub const LONGEST: Duration = listed::AFTER;
+
+/// The number of steps between two looks at the control connection.
+const STEPS: u32 = 4;
 
 /// What was sent.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Head {
+pub struct Sent {
     pub read: u64,
     pub written: u64,
     /// The end, if the control descriptor has nothing left to do.
     pub done: Option<Done>,
 }
 
-impl Head {
-    /// Sends the first bytes of a file that is cached, as far as the socket accepts them at once.
-    pub fn send(source: &OwnedFd, sink: &OwnedFd) -> Head {
-        let Some((start, size)) = range_of(source) else {
-            return Head::default();
-        };
-        // At the end of a file, preadv2(2) returns EAGAIN up to Linux 5.11.
-        let reads_at_once = |n| start + n >= size || reads_at_once(source, start + n);
-        if !reads_at_once(0) {
-            return Head::default();
+/// The transfer of the first bytes of a file that is cached.
+pub struct Head<'a> {
+    stepping: Stepping<'a>,
+    source: &'a OwnedFd,
+    start: u64,
+    size: u64,
+    end: End,
+}
+
+/// How the head ends before the file does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    /// The control descriptor takes over.
+    HandsOver,
+    Cancelled,
+}
+
+impl<'a> Head<'a> {
+    /// Prepares the transfer. `None`: its first read may wait, or it is refused. What is refused
+    /// here is also refused to the control descriptor, which reports it.
+    pub fn new(source: &'a OwnedFd, sink: &'a OwnedFd) -> Option<Head<'a>> {
+        let (start, size) = range_of(source)?;
+        if !reads_at_once(source, start, size) {
+            return None;
         }
-        // What is refused here is also refused to the control descriptor, which reports it.
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default());
-        match transfer.and_then(Transfer::stepping) {
-            Ok(stepping) => Head::steps(stepping, reads_at_once),
-            Err(_) => Head::default(),
-        }
+        let stepping = transfer.and_then(Transfer::stepping).ok()?;
+        Some(Head {
+            stepping,
+            source,
+            start,
+            size,
+            end: End::Open,
+        })
     }
 
-    /// Takes steps while the socket accepts bytes, up to the first one behind [`MOST`], or behind
-    /// which a read may wait.
-    fn steps(mut stepping: Stepping<'_>, reads_at_once: impl Fn(u64) -> bool) -> Head {
-        while stepping.is_due() {
-            if let Some(outcome) = stepping.step() {
-                return Head::of(&outcome, true);
+    /// Takes a few steps, if steps are possible. Hands over where a read may wait. Returns what was
+    /// sent at the end.
+    pub fn advance(&mut self) -> Option<Sent> {
+        for _ in 0..STEPS {
+            if let Some(outcome) = self.stepping.step() {
+                return Some(self.sent(&outcome));
             }
-            let sent = stepping.progress().written;
-            if sent >= MOST || !reads_at_once(sent) {
+            let position = self.start + self.stepping.progress().written;
+            if !reads_at_once(self.source, position, self.size) {
+                self.hand_over();
+            }
+            if !self.is_due() {
                 break;
             }
         }
-        // The file is rewound to the first byte that the socket has not accepted.
-        stepping.cancel();
-        loop {
-            if let Some(outcome) = stepping.step() {
-                let is_cancelled = outcome.report.ended == Ended::Cancelled;
-                return Head::of(&outcome, !is_cancelled || outcome.report.stranded > 0);
-            }
-            if !stepping.is_due() {
-                let _ = poll_or_rest(&mut [PollFd::new(&stepping, PollFlags::IN)], None);
-            }
+        None
+    }
+
+    /// Returns whether steps are possible without an event.
+    pub fn is_due(&self) -> bool {
+        self.stepping.is_due()
+    }
+
+    /// Returns whether the next steps only end the transfer.
+    pub fn is_ending(&self) -> bool {
+        self.end != End::Open
+    }
+
+    /// Ends the transfer. The file is rewound to the first byte that the socket has not accepted.
+    pub fn hand_over(&mut self) {
+        self.end_by(End::HandsOver);
+    }
+
+    /// Ends the transfer. The control descriptor has nothing left to do.
+    pub fn cancel(&mut self) {
+        self.end_by(End::Cancelled);
+    }
+
+    fn end_by(&mut self, end: End) {
+        if self.end != End::Cancelled {
+            self.end = end;
+            self.stepping.cancel();
         }
     }
 
-    fn of(outcome: &Outcome, is_end: bool) -> Head {
-        Head {
-            read: outcome.report.read,
-            written: outcome.report.written,
-            done: is_end.then(|| Done::of(1, &outcome.report)),
-        }
+    /// Returns what was sent so far.
+    pub fn status(&self) -> Status {
+        let progress = self.stepping.progress();
+        let mut status = Status::idle();
+        (status.read, status.written) = (progress.read, progress.written);
+        status
     }
 
+    fn sent(&self, outcome: &Outcome) -> Sent {
+        let report = &outcome.report;
+        let goes_on =
+            self.end == End::HandsOver && report.ended == Ended::Cancelled && report.stranded == 0;
+        Sent {
+            read: report.read,
+            written: report.written,
+            done: (!goes_on).then(|| Done::of(1, report)),
+        }
+    }
+}
+
+impl AsFd for Head<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stepping.as_fd()
+    }
+}
+
+impl Sent {
     /// Adds these bytes to a status of the control descriptor.
     pub fn before_status(&self, mut status: Status) -> Status {
         status.read += self.read;
@@ -105,8 +164,12 @@ fn range_of(file: &OwnedFd) -> Option<(u64, u64)> {
 }
 
 /// Returns whether a read at this position does not wait: the file is in memory, or the page is in
-/// the page cache. A file of a server that does not answer would block the session.
-fn reads_at_once(file: &OwnedFd, position: u64) -> bool {
+/// the page cache. A file of a server that does not answer would block the session. At the end of a
+/// file, preadv2(2) returns `EAGAIN` up to Linux 5.11.
+fn reads_at_once(file: &OwnedFd, position: u64, size: u64) -> bool {
+    if position >= size {
+        return true;
+    }
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
     match preadv2(file, &mut parts, position, ReadWriteFlags::NOWAIT) {
@@ -126,6 +189,8 @@ mod tests {
     use std::io::{Read as _, Seek as _, Write as _};
     use std::os::unix::net::UnixStream;
 
+    use rustix::event::{PollFd, PollFlags, poll};
+
     use super::*;
 
     fn file(bytes: u64) -> OwnedFd {
@@ -143,13 +208,37 @@ mod tests {
         (near.into(), far)
     }
 
+    /// Sends a head to its end, to a client that may read meanwhile.
+    fn to_the_end(mut head: Head<'_>) -> Sent {
+        loop {
+            if let Some(sent) = head.advance() {
+                return sent;
+            }
+            let mut fds = [PollFd::new(&head, PollFlags::IN)];
+            poll(&mut fds, None).unwrap();
+        }
+    }
+
+    fn head_of(source: &OwnedFd, sink: &OwnedFd) -> Sent {
+        to_the_end(Head::new(source, sink).unwrap())
+    }
+
+    /// Takes steps until the socket is full.
+    fn filled<'a>(source: &'a OwnedFd, sink: &'a OwnedFd) -> Head<'a> {
+        let mut head = Head::new(source, sink).unwrap();
+        while head.is_due() {
+            assert!(head.advance().is_none());
+        }
+        head
+    }
+
     #[test]
     fn a_small_file_is_sent_whole() {
         for bytes in [0, 1, 5000] {
             let (sink, mut client) = pair();
-            let head = Head::send(&file(bytes), &sink);
-            assert_eq!((head.read, head.written), (bytes, bytes));
-            let done = head.done.unwrap();
+            let sent = head_of(&file(bytes), &sink);
+            assert_eq!((sent.read, sent.written), (bytes, bytes));
+            let done = sent.done.unwrap();
             assert_eq!((done.ended, done.written), (Ended::Eof, bytes));
             drop(sink);
             let mut got = Vec::new();
@@ -159,17 +248,33 @@ mod tests {
     }
 
     #[test]
+    fn a_long_file_is_sent_whole_to_a_client_that_reads() {
+        const BYTES: u64 = 40 << 20;
+        let (sink, mut client) = pair();
+        let reader = std::thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+        let sent = head_of(&file(BYTES), &sink);
+        drop(sink);
+        assert_eq!(sent.done.unwrap().ended, Ended::Eof);
+        assert_eq!(
+            (sent.written, reader.join().unwrap().unwrap()),
+            (BYTES, BYTES)
+        );
+    }
+
+    #[test]
     fn the_rest_of_a_long_file_begins_where_the_head_ends() {
         let (sink, mut client) = pair();
         let source = file(4 << 20);
-        let head = Head::send(&source, &sink);
-        assert!(head.done.is_none());
-        assert_eq!(head.read, head.written);
-        assert_eq!(rustix::fs::tell(&source).unwrap(), head.written);
+        let mut head = filled(&source, &sink);
+        head.hand_over();
+        let sent = to_the_end(head);
+        assert!(sent.done.is_none());
+        assert_eq!(sent.read, sent.written);
+        assert_eq!(rustix::fs::tell(&source).unwrap(), sent.written);
         drop(sink);
         let mut got = Vec::new();
         client.read_to_end(&mut got).unwrap();
-        assert_eq!(got.len() as u64, head.written);
+        assert_eq!(got.len() as u64, sent.written);
         assert!(
             (0_u64..)
                 .zip(&got)
@@ -177,26 +282,37 @@ mod tests {
         );
     }
 
-    /// Sends the head of a file to a client that reads until the end.
-    fn head_of(bytes: u64, reads_at_once: impl Fn(u64) -> bool) -> Head {
-        let (sink, mut client) = pair();
-        let reader = std::thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
-        let source = file(bytes);
-        let request = Request::default();
-        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
-        let head = Head::steps(transfer.stepping().unwrap(), reads_at_once);
-        drop(sink);
-        assert_eq!(reader.join().unwrap().unwrap(), head.written);
-        head
+    #[test]
+    fn a_cancelled_head_hands_nothing_over() {
+        let (sink, _client) = pair();
+        let source = file(4 << 20);
+        let mut head = filled(&source, &sink);
+        head.cancel();
+        head.hand_over();
+        let done = to_the_end(head).done.unwrap();
+        assert_eq!(done.ended, Ended::Cancelled);
     }
 
     #[test]
-    fn it_ends_where_a_read_may_wait_and_at_the_bound() {
-        const PIECE: u64 = 2 << 20;
-        let head = head_of(64 << 20, |_| false);
-        assert!(head.done.is_none() && head.written <= PIECE);
-        let head = head_of(64 << 20, |_| true);
-        assert!(head.done.is_none() && head.written < MOST + PIECE);
+    fn it_hands_over_where_a_read_may_wait() {
+        use std::os::unix::fs::FileExt as _;
+        const BYTES: u64 = 32 << 20;
+        let source = tempfile::tempfile_in(".").unwrap();
+        source.write_all_at(&[1], BYTES - 1).unwrap();
+        // The first pages only are in the page cache: the rest is a hole that was never read.
+        let mut first = [0; 1 << 16];
+        source.read_exact_at(&mut first, 0).unwrap();
+        let source = OwnedFd::from(source);
+        let is_cached = |position| reads_at_once(&source, position, BYTES);
+        if !is_cached(0) || is_cached(BYTES / 2) {
+            return testkit::skip::here("the file system reads all pages at once");
+        }
+        let (sink, mut client) = pair();
+        let reader = std::thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+        let sent = head_of(&source, &sink);
+        drop(sink);
+        assert!(sent.done.is_none() && sent.written < BYTES, "{sent:?}");
+        assert_eq!(reader.join().unwrap().unwrap(), sent.written);
     }
 
     #[test]
@@ -206,7 +322,7 @@ mod tests {
             source.write_all(&vec![1; pages * 4096]).unwrap();
             source.rewind().unwrap();
             let (sink, client) = pair();
-            let done = Head::send(&source.into(), &sink).done.unwrap();
+            let done = head_of(&source.into(), &sink).done.unwrap();
             assert_eq!(
                 (done.ended, done.written),
                 (Ended::Eof, pages as u64 * 4096)
@@ -219,7 +335,7 @@ mod tests {
     fn a_client_that_has_left_ends_it() {
         let (sink, client) = pair();
         drop(client);
-        let done = Head::send(&file(5000), &sink).done.unwrap();
+        let done = head_of(&file(5000), &sink).done.unwrap();
         assert_eq!(done.ended, Ended::Error);
         assert_eq!(done.errno, Some(cordboard::Errno::EPIPE));
     }
@@ -228,18 +344,18 @@ mod tests {
     fn what_may_wait_is_left_to_the_control_descriptor() {
         let (reader, writer) = std::io::pipe().unwrap();
         let (sink, _client) = pair();
-        assert_eq!(Head::send(&reader.into(), &sink).written, 0);
+        assert!(Head::new(&reader.into(), &sink).is_none());
         drop(writer);
     }
 
     #[test]
     fn counts_are_those_of_both_parts() {
-        let head = Head {
+        let sent = Sent {
             read: 5,
             written: 4,
             done: None,
         };
-        let status = head.before_status(Status::idle());
+        let status = sent.before_status(Status::idle());
         assert_eq!((status.read, status.written), (5, 4));
     }
 }

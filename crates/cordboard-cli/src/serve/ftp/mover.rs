@@ -1,7 +1,7 @@
 //! What moves the bytes of a data connection: a control descriptor, or a transfer with a stage.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use cordboard::cue::{Command, Record, Records};
@@ -79,6 +79,14 @@ impl Mover {
         }
         control.resume();
         Ok(Mover::Staged(running, control))
+    }
+
+    /// Returns the descriptor to poll for reports.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Mover::Cue(cue, _) => Some(cue.as_fd()),
+            Mover::Staged(running, _) => running.fd().ok(),
+        }
     }
 
     /// Requests a report. Returns whether one will arrive: the count of a transfer with a stage
