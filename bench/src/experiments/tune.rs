@@ -4,6 +4,8 @@
 //! The grid is of fixed settings: `--route PATH --block SIZE`. The controller has to find
 //! the best of them.
 
+use std::fmt::Write as _;
+
 use anyhow::Result;
 use serde_json::Value;
 
@@ -16,6 +18,7 @@ use crate::harness::cores;
 use crate::harness::digest::Content;
 use crate::harness::interleave::{Pass, Setting};
 use crate::harness::load::Load;
+use crate::harness::series::{Series, SettingResult};
 use crate::harness::target::{Against, Measure, Target};
 use crate::harness::{files, tools::Tools};
 
@@ -93,6 +96,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         }
     }
     files::remove(&source);
+    bench.notes.extend(later(&bench.results));
     bench.notes.push(format!(
         "{} to /dev/null and to streams, {} from a cold file and to a file. The time is from \
          the start of the command until the sink has reached the end of file. The grid has each \
@@ -218,6 +222,36 @@ fn pair(
     Ok(())
 }
 
+/// The table of the rates of the controller after its first bytes, relative to the fastest fixed
+/// setting. `None`: no pair was measured in both lengths.
+fn later(results: &[SettingResult]) -> Option<String> {
+    const FIRST: u64 = SHORTER[1];
+    let first = files::size_text(FIRST);
+    let mut out = format!(
+        "## After the first {first}\n\nThe controller needs the time of the whole transfer less that \
+         of one of {first}.\n\n| setting | × rate of the fastest fixed setting |\n|---|--:|\n"
+    );
+    let before = out.len();
+    let find = |name: &str| results.iter().find(|result| result.name == name);
+    let time = |result: &SettingResult| result.of(CONTROLLER).and_then(Series::median);
+    for whole in results {
+        let Some(pair) = whole.name.strip_suffix(QUIET) else {
+            continue;
+        };
+        let short = find(&format!("{pair} ({first})")).and_then(time);
+        // Slower ones may have run in the first round only.
+        let rounds = whole.series.iter().map(|series| series.samples.len()).max();
+        let fastest =
+            whole.best(|series| series.role != Role::Ours && Some(series.samples.len()) == rounds);
+        let fixed = fastest.and_then(Series::median);
+        if let (Some(all), Some(short), Some(fixed)) = (time(whole), short, fixed) {
+            let share = (whole.bytes - FIRST) as f64 / whole.bytes as f64;
+            let _ = writeln!(out, "| {pair} | {:.3} |", share * fixed / (all - short));
+        }
+    }
+    (out.len() > before).then_some(out)
+}
+
 /// Describes the paths of a report, with the bytes of each.
 fn used(report: &str) -> Option<String> {
     let report: Value = serde_json::from_str(report).ok()?;
@@ -311,6 +345,36 @@ fn never_slower(bench: &mut Bench, setting: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::series::Sample;
+
+    #[test]
+    fn the_rate_after_the_first_bytes_is_that_of_the_rest() {
+        let result = |name: &str, bytes, walls: [f64; 2]| SettingResult {
+            name: name.to_owned(),
+            bytes,
+            series: [(CONTROLLER, Role::Ours), ("splice 1M", Role::Baseline)]
+                .into_iter()
+                .zip(walls)
+                .map(|((name, role), wall)| {
+                    let sample = Sample {
+                        wall,
+                        ..Sample::default()
+                    };
+                    Series {
+                        name: name.to_owned(),
+                        role,
+                        samples: vec![(0, sample)],
+                        instructions: None,
+                    }
+                })
+                .collect(),
+        };
+        let whole = result("tcp to pipe (quiet)", 2 << 30, [5.0, 4.0]);
+        assert_eq!(later(std::slice::from_ref(&whole)), None);
+        let short = result("tcp to pipe (512 MiB)", 512 << 20, [2.0, 1.0]);
+        let table = later(&[short, whole]).unwrap();
+        assert!(table.ends_with("| tcp to pipe | 1.000 |\n"), "{table}");
+    }
 
     #[test]
     fn the_paths_of_a_report_are_described() {
