@@ -52,15 +52,20 @@ impl Server {
         // The kernel places the threads by the load of the last moments, which would be that of the
         // start: one server starts more slowly than another.
         std::thread::sleep(SETTLE);
-        let start = of_threads(running.pid()).unwrap_or(0.0);
-        Ok(Server {
-            port,
-            running,
-            start,
-        })
+        match of_threads(running.pid()) {
+            Ok(start) => Ok(Server {
+                port,
+                running,
+                start,
+            }),
+            Err(error) => {
+                let _ = running.end();
+                Err(error)
+            }
+        }
     }
 
-    /// Ends the server after its sessions. Returns the processor time since it listens.
+    /// Ends the server after its sessions. Returns the processor time since it was left alone.
     pub fn end(self) -> Result<Cpu> {
         // The time of a session that is a process counts once the server has waited
         // for it.
@@ -82,7 +87,10 @@ impl Server {
 fn of_threads(pid: u32) -> Result<f64> {
     let mut seconds = 0.0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        // A thread that has ended meanwhile.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else {
+            continue;
+        };
         let nanoseconds = text.split_whitespace().next().context("empty")?;
         seconds += nanoseconds.parse::<f64>()? / 1e9;
     }

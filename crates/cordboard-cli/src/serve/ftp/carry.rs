@@ -92,6 +92,8 @@ pub fn carry(
         Ok(mover) => go_on(server, lines, client, mover, carried, watch),
         Err(errno) => {
             carried.errno = Some(errno);
+            // Replies may wait since the head.
+            watch.answer(lines, true);
             carried
         }
     }

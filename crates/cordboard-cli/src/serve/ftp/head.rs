@@ -2,7 +2,7 @@
 //!
 //! A control descriptor takes several wake-ups of threads until its first byte and after its
 //! last one, and a second thread competes with the client for the processors. So a transfer that
-//! ends before a user could see it has none.
+//! ends before it could be listed has none.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,17 +16,20 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use super::listed;
 use crate::files::kind;
 
-/// The age at which the control descriptor takes over: from then on, the transfer can be steered.
+/// The age at which the control descriptor takes over: a transfer of this age is listed.
 pub const LONGEST: Duration = listed::AFTER;
 
 /// The number of steps between two looks at the control connection.
 const STEPS: u32 = 4;
+/// The most bytes that a step reads.
+const STEP: u64 = 2 << 20;
 
 /// What was sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sent {
     pub read: u64,
     pub written: u64,
+    pub elapsed: Duration,
     /// The end, if the control descriptor has nothing left to do.
     pub done: Option<Done>,
 }
@@ -34,9 +37,9 @@ pub struct Sent {
 /// The transfer of the first bytes of a file that is cached.
 pub struct Head<'a> {
     stepping: Stepping<'a>,
-    source: &'a OwnedFd,
-    start: u64,
-    size: u64,
+    /// Returns whether the reads of the next step do not wait. The argument is the number of bytes
+    /// that were read.
+    reads_at_once: Box<dyn Fn(u64) -> bool + 'a>,
     end: End,
 }
 
@@ -50,20 +53,35 @@ enum End {
 }
 
 impl<'a> Head<'a> {
-    /// Prepares the transfer. `None`: its first read may wait, or it is refused. What is refused
-    /// here is also refused to the control descriptor, which reports it.
+    /// Prepares the transfer. `None`: a read may wait, or the transfer is refused. It is left to
+    /// the control descriptor, which reports a refusal.
     pub fn new(source: &'a OwnedFd, sink: &'a OwnedFd) -> Option<Head<'a>> {
         let (start, size) = range_of(source)?;
-        if !reads_at_once(source, start, size) {
+        if is_in_memory(source) {
+            return Head::checked(source, sink, |_| true);
+        }
+        // Pages that the socket did not accept were read just now, so the last page of the next
+        // step tells more than its first one.
+        Head::checked(source, sink, move |read| {
+            let first = start + read;
+            let last = (first + STEP).min(size).saturating_sub(1).max(first);
+            reads_at_once(source, first, size) && reads_at_once(source, last, size)
+        })
+    }
+
+    fn checked(
+        source: &'a OwnedFd,
+        sink: &'a OwnedFd,
+        reads_at_once: impl Fn(u64) -> bool + 'a,
+    ) -> Option<Head<'a>> {
+        if !reads_at_once(0) {
             return None;
         }
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default());
         let stepping = transfer.and_then(Transfer::stepping).ok()?;
         Some(Head {
             stepping,
-            source,
-            start,
-            size,
+            reads_at_once: Box::new(reads_at_once),
             end: End::Open,
         })
     }
@@ -75,8 +93,7 @@ impl<'a> Head<'a> {
             if let Some(outcome) = self.stepping.step() {
                 return Some(self.sent(&outcome));
             }
-            let position = self.start + self.stepping.progress().written;
-            if !reads_at_once(self.source, position, self.size) {
+            if self.end == End::Open && !(self.reads_at_once)(self.stepping.progress().read) {
                 self.hand_over();
             }
             if !self.is_due() {
@@ -118,6 +135,7 @@ impl<'a> Head<'a> {
         let progress = self.stepping.progress();
         let mut status = Status::idle();
         (status.read, status.written) = (progress.read, progress.written);
+        status.elapsed = progress.elapsed;
         status
     }
 
@@ -128,6 +146,7 @@ impl<'a> Head<'a> {
         Sent {
             read: report.read,
             written: report.written,
+            elapsed: report.elapsed,
             done: (!goes_on).then(|| Done::of(1, report)),
         }
     }
@@ -140,17 +159,19 @@ impl AsFd for Head<'_> {
 }
 
 impl Sent {
-    /// Adds these bytes to a status of the control descriptor.
+    /// Adds these bytes and their time to a status of the control descriptor.
     pub fn before_status(&self, mut status: Status) -> Status {
         status.read += self.read;
         status.written += self.written;
+        status.elapsed += self.elapsed;
         status
     }
 
-    /// Adds these bytes to the end of the control descriptor's transfer.
+    /// Adds these bytes and their time to the end of the control descriptor's transfer.
     pub fn before_done(&self, mut done: Done) -> Done {
         done.read += self.read;
         done.written += self.written;
+        done.elapsed += self.elapsed;
         done
     }
 }
@@ -163,22 +184,23 @@ fn range_of(file: &OwnedFd) -> Option<(u64, u64)> {
     is_file.then_some((start, about.st_size as u64))
 }
 
-/// Returns whether a read at this position does not wait: the file is in memory, or the page is in
-/// the page cache. A file of a server that does not answer would block the session. At the end of a
-/// file, preadv2(2) returns `EAGAIN` up to Linux 5.11.
+/// Returns whether a file is in memory, where no read waits. `RWF_NOWAIT` is not supported there.
+fn is_in_memory(file: &OwnedFd) -> bool {
+    let source = Endpoint::probe(file.as_fd()).ok();
+    let filesystem = source.and_then(|source| source.facts().filesystem);
+    filesystem.is_some_and(|filesystem| filesystem.is_in_memory())
+}
+
+/// Returns whether a read at this position does not wait: the page is in the page cache. A file
+/// of a server that does not answer would block the session. A pseudo file, whose bytes cannot be
+/// handed back, does not support the call.
 fn reads_at_once(file: &OwnedFd, position: u64, size: u64) -> bool {
-    if position >= size {
-        return true;
-    }
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
     match preadv2(file, &mut parts, position, ReadWriteFlags::NOWAIT) {
         Ok(_) => true,
-        Err(Errno::OPNOTSUPP) => {
-            let source = Endpoint::probe(file.as_fd()).ok();
-            let filesystem = source.and_then(|source| source.facts().filesystem);
-            filesystem.is_some_and(|filesystem| filesystem.is_in_memory())
-        }
+        // At the end of a file, up to Linux 5.11.
+        Err(Errno::AGAIN) => position >= size,
         Err(_) => false,
     }
 }
@@ -295,24 +317,25 @@ mod tests {
 
     #[test]
     fn it_hands_over_where_a_read_may_wait() {
-        use std::os::unix::fs::FileExt as _;
-        const BYTES: u64 = 32 << 20;
-        let source = tempfile::tempfile_in(".").unwrap();
-        source.write_all_at(&[1], BYTES - 1).unwrap();
-        // The first pages only are in the page cache: the rest is a hole that was never read.
-        let mut first = [0; 1 << 16];
-        source.read_exact_at(&mut first, 0).unwrap();
-        let source = OwnedFd::from(source);
-        let is_cached = |position| reads_at_once(&source, position, BYTES);
-        if !is_cached(0) || is_cached(BYTES / 2) {
-            return testkit::skip::here("the file system reads all pages at once");
-        }
+        const CACHED: u64 = 8 << 20;
+        let source = file(CACHED + (32 << 20));
         let (sink, mut client) = pair();
         let reader = std::thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
-        let sent = head_of(&source, &sink);
+        let head = Head::checked(&source, &sink, |read| read < CACHED).unwrap();
+        let sent = to_the_end(head);
         drop(sink);
-        assert!(sent.done.is_none() && sent.written < BYTES, "{sent:?}");
+        assert!(sent.done.is_none());
+        assert!((CACHED..=CACHED + STEP).contains(&sent.written), "{sent:?}");
         assert_eq!(reader.join().unwrap().unwrap(), sent.written);
+        assert!(Head::checked(&source, &pair().0, |_| false).is_none());
+    }
+
+    /// The bytes that were read cannot be handed back.
+    #[test]
+    fn a_pseudo_file_is_left_to_the_control_descriptor() {
+        let source = OwnedFd::from(File::open("/proc/self/status").unwrap());
+        let (sink, _client) = pair();
+        assert!(Head::new(&source, &sink).is_none());
     }
 
     #[test]
@@ -353,9 +376,13 @@ mod tests {
         let sent = Sent {
             read: 5,
             written: 4,
+            elapsed: Duration::from_millis(3),
             done: None,
         };
-        let status = sent.before_status(Status::idle());
+        let mut status = Status::idle();
+        status.elapsed = Duration::from_millis(1);
+        let status = sent.before_status(status);
         assert_eq!((status.read, status.written), (5, 4));
+        assert_eq!(status.elapsed, Duration::from_millis(4));
     }
 }

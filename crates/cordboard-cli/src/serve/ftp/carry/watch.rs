@@ -32,29 +32,29 @@ pub enum Why {
 /// The state of the control connection and of the progress while bytes move.
 pub struct Watch {
     /// The client has closed the control connection.
-    pub closed: bool,
+    closed: bool,
     /// The server is shutting down: the transfer is cancelled at this time.
-    pub until: Option<Instant>,
-    pub is_cancelled: bool,
-    pub progress: Progress,
+    until: Option<Instant>,
+    is_cancelled: bool,
+    progress: Progress,
     /// The interval at which the progress is checked.
-    pub interval: Duration,
+    interval: Duration,
     /// `seen` has been updated since the last command was read.
     is_fresh: bool,
     /// The commands without a reply.
-    pub asked: Asked,
+    asked: Asked,
     pub seen: Seen,
     /// What the steering clients have commanded.
-    pub commanded: Cell<Commanded>,
-    pub total: Option<u64>,
+    commanded: Cell<Commanded>,
+    total: Option<u64>,
     /// What was sent before the control descriptor. It is part of all counts.
     pub sent: Sent,
     /// The file of a download.
     pub extent: Option<Extent>,
     /// The name for `cordboard top`, until the transfer is listed.
-    pub label: Option<String>,
+    label: Option<String>,
     pub start: Instant,
-    pub listed: Option<Listed>,
+    listed: Option<Listed>,
 }
 
 impl Watch {
@@ -128,7 +128,7 @@ impl Watch {
 
     /// Returns the time after which a transfer that does not move is cancelled. In the rest of a
     /// schedule, the server is silent, not the client.
-    pub fn idle_time(&self, idle: Duration) -> Duration {
+    fn idle_time(&self, idle: Duration) -> Duration {
         let schedule = self.commanded.get().applied_to(self.seen.last).schedule;
         let limit = (self.listed.as_ref()).map_or(Schedule::Unlimited, Listed::blocks_limit);
         let rests = [schedule, limit].map(|schedule| match schedule {
@@ -139,12 +139,7 @@ impl Watch {
     }
 
     /// Returns the time until the first time at which something is due, at most the interval.
-    pub fn longest_wait(
-        &self,
-        now: Instant,
-        idle: Duration,
-        others: [Option<Instant>; 3],
-    ) -> Duration {
+    fn longest_wait(&self, now: Instant, idle: Duration, others: [Option<Instant>; 3]) -> Duration {
         let cancelled_at = [self.until, self.progress.idle_at(idle)];
         let times = others.into_iter().chain(
             cancelled_at
@@ -182,7 +177,7 @@ impl Watch {
     }
 
     /// Returns the time at which the transfer is to be listed.
-    pub fn list_at(&self, server: &Server) -> Option<Instant> {
+    fn list_at(&self, server: &Server) -> Option<Instant> {
         let waits = server.list.is_some() && self.label.is_some();
         waits.then_some(self.start + listed::AFTER)
     }
@@ -231,13 +226,13 @@ impl Watch {
     }
 
     /// Reads what has arrived together with the end of the data.
-    pub fn look(&mut self, lines: &mut Lines) {
+    fn look(&mut self, lines: &mut Lines) {
         self.closed |= lines.has_ended();
         self.asked.take(lines);
     }
 
     /// Returns why the client does not want the transfer any more, if it does not.
-    pub fn given_up(&mut self, lines: &mut Lines) -> Option<Why> {
+    fn given_up(&mut self, lines: &mut Lines) -> Option<Why> {
         match self.asked.take_abort(lines) {
             true => Some(Why::Abort),
             false => self.closed.then_some(Why::Closed),
