@@ -196,8 +196,9 @@ impl<'a> Transfer<'a> {
             _ => None,
         };
         let preallocation = match known {
-            // Holes must not be filled.
-            Some(known) if !keeps_holes && !flow.options.seek_zeros => {
+            // Holes must not be filled. With writeback during the transfer, the conversion of
+            // reserved blocks costs more than the reservation saves.
+            Some(known) if !keeps_holes && !flow.options.seek_zeros && writeback.is_none() => {
                 Preallocation::new(&flow, known).map(Box::new)
             }
             _ => None,
