@@ -230,6 +230,17 @@ impl<'a> Intake<'a> {
         matches!(&self.next, Next::Wait(wait) if wait.target == WaitFor::Resume)
     }
 
+    /// Ends a transfer that waits for its schedule, or for the end of a pause, if its source has
+    /// ended.
+    pub(crate) fn look_for_the_end(&mut self) {
+        let waits = self.awaits_grant() || self.awaits_resume();
+        let transfer = self.transfer.as_mut().filter(|_| waits);
+        if let Some(end) = transfer.and_then(Transfer::end_of_source) {
+            self.next = Next::End(end);
+            self.settle_at_end();
+        }
+    }
+
     fn settle_at_end(&mut self) {
         if let Next::End(turn) = self.next.clone() {
             self.settle(&turn);

@@ -300,6 +300,30 @@ fn the_idle_limit_does_not_run_during_a_rest_of_the_schedule() {
     assert!(script.waits > 0);
 }
 
+/// The read that finds the end would need a grant, which comes after an hour.
+#[test]
+fn sinks_that_have_all_bytes_may_be_closed_before_the_next_grant() {
+    let _dog = testkit::watchdog::watch("sinks_that_have_all_bytes");
+    let source = file_with(&[7; 4096]);
+    let (reader, a) = std::io::pipe().unwrap();
+    let b = file_with(b"");
+    let request = Request {
+        block: std::num::NonZeroUsize::new(4096),
+        ..Request::default()
+    };
+    let control = Control::new().unwrap();
+    control.set_schedule(Schedule::blocks(1, HOUR));
+    let mut reader = Some(reader);
+    let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+        drop(reader.take_if(|reader| rustix::io::ioctl_fionread(reader) == Ok(4096)));
+        Poll::new().wait(fds, Some(Duration::ZERO)).unwrap();
+    });
+    let fan = FanOut::new(source.as_fd(), &[a.as_fd(), b.as_fd()], request).unwrap();
+    let outcome = fan.control(&control).run_with(&mut script).unwrap();
+    assert_eq!((outcome.ended, outcome.read), (Ended::Eof, 4096));
+    assert!(outcome.is_complete(), "{outcome:?}");
+}
+
 /// Another transfer that shares the handle may consume the wakeup.
 #[test]
 fn a_paused_fan_out_checks_whether_it_was_resumed() {

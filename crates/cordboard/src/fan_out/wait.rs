@@ -116,6 +116,9 @@ impl Running<'_> {
                 .map(|outlet| is_watched(outlet) && shown.next() == Some(true))
                 .collect()
         };
+        if closed.contains(&true) {
+            self.intake.look_for_the_end();
+        }
         for (outlet, closed) in self.outlets.iter_mut().zip(closed) {
             // A pipe's POLLERR: there is no reader (`pipe_poll`, fs/pipe.c). A sink that has
             // every byte needs none.

@@ -36,6 +36,8 @@ mod queue_tests;
 mod readiness;
 mod reopened;
 #[cfg(test)]
+mod schedule_end_tests;
+#[cfg(test)]
 mod schedule_tests;
 mod settle;
 #[cfg(test)]

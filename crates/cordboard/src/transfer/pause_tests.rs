@@ -315,25 +315,29 @@ impl Waiter for FullSink {
 /// that it holds, and starts again when it is resumed.
 #[test]
 fn a_full_sink_is_not_idle_during_a_pause() {
-    let source = file_with(&noise(4 << 20));
-    let (_reader, sink) = std::io::pipe().unwrap();
-    let control = Control::new().unwrap();
-    let request = Request {
-        idle: Some(Duration::from_secs(7)),
-        switches: Some(Switches::only(&[DataPath::ReadWrite])),
-        ..Request::default()
-    };
-    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
-    let mut waiter = FullSink {
-        control: control.clone(),
-        poll: Poll::new(),
-        now: Duration::ZERO,
-        waits: 0,
-    };
-    let report = drive::run(transfer.control(&control), &mut waiter).report;
-    assert_eq!(report.ended, Ended::Idle, "{report:?}");
-    // The wait after the pause lasts longer than the limit.
-    assert_eq!(waiter.waits, 4, "{report:?}");
+    // With a size, all bytes are read at the time of the pause.
+    for size in [Size::Eof, Size::Bytes(100_000)] {
+        let source = file_with(&noise(4 << 20));
+        let (_reader, sink) = std::io::pipe().unwrap();
+        let control = Control::new().unwrap();
+        let request = Request {
+            size,
+            idle: Some(Duration::from_secs(7)),
+            switches: Some(Switches::only(&[DataPath::ReadWrite])),
+            ..Request::default()
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let mut waiter = FullSink {
+            control: control.clone(),
+            poll: Poll::new(),
+            now: Duration::ZERO,
+            waits: 0,
+        };
+        let report = drive::run(transfer.control(&control), &mut waiter).report;
+        assert_eq!(report.ended, Ended::Idle, "{report:?}");
+        // The wait after the pause lasts longer than the limit.
+        assert_eq!(waiter.waits, 4, "{report:?}");
+    }
 }
 
 /// On an engine, several transfers that share one control.

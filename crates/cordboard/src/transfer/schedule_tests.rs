@@ -296,21 +296,6 @@ fn a_schedule_changes_while_it_runs() {
     }
 }
 
-/// A transfer that waits for its schedule notices that its sink's reader has gone.
-#[test]
-fn a_dead_sink_ends_a_wait_for_the_schedule() {
-    let source = file_with(&noise(1 << 20));
-    let (end, sink) = std::io::pipe().unwrap();
-    let control = paced(Schedule::rate(1000));
-    let mut end = Some(end);
-    let rests = Box::new(move |_| drop(end.take()));
-    let what = (DataPath::ReadWrite, Size::Eof);
-    let (report, _, took) = run(&source, &sink, what, &control, rests);
-    assert_eq!(report.errno, Some(Errno::EPIPE), "{report:?}");
-    assert_eq!(report.read, 0);
-    assert!(took <= Duration::from_millis(20), "{took:?}");
-}
-
 /// A paused transfer takes a step at each wakeup. The others do not wait for it.
 #[test]
 fn a_paused_share_delays_no_other() {

@@ -145,6 +145,28 @@ impl Transfer<'_> {
         Turn::Done(Ended::Eof)
     }
 
+    /// Returns the end of a transfer that waits for its schedule, or for the end of a pause, if the
+    /// source has ended and nothing is left to write. No call of the path has found that yet: it
+    /// would need a grant. `None`: the source goes on, or only a call of the path can tell.
+    pub(crate) fn end_of_source(&mut self) -> Option<Turn> {
+        let is_between = !self.holds() && self.pending() == (0, 0);
+        if !is_between || self.flow.stages.transforms() {
+            return None;
+        }
+        // A byte before the end would be read from the device before it is granted.
+        if self.flow.before_its_size().is_some_and(|left| left > 0) {
+            return None;
+        }
+        // A child of fork(2) may keep the source from its end.
+        let is_complete = self.source_is_complete && self.source_is_empty();
+        match self.flow.source_has_ended() {
+            _ if is_complete => Some(self.end(self.path())).filter(Turn::is_end),
+            Ok(Some(true)) => Some(self.end(self.path())).filter(Turn::is_end),
+            Ok(_) => None,
+            Err(errno) => Some(Turn::Failed(Some(Side::Source), Some(errno))),
+        }
+    }
+
     /// Ends the reading: the source has ended, though no call has reported it.
     pub(super) fn end_here(&mut self) {
         self.flow.allowance.close();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::readiness::{hides_shutdown, sink_error};
 use super::thread_kind::ThreadKind;
 use super::threshold::Threshold;
-use super::turn::{Next, Turn, Wait, WaitFor};
+use super::turn::{Next, SHORT, Turn, Wait, WaitFor};
 use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup};
 use super::{Control, Progress, Transfer};
 use crate::endpoint::Side;
@@ -65,7 +65,9 @@ impl Stepper {
 
     /// Stops the idle limit while the transfer is paused; it starts again afterwards.
     fn note_pause(&mut self, transfer: &Transfer<'_>, clock: &mut dyn Clock) {
-        let was_paused = std::mem::replace(&mut self.paused, transfer.is_paused());
+        let control = transfer.control.as_ref();
+        let paused = control.is_some_and(Control::is_paused);
+        let was_paused = std::mem::replace(&mut self.paused, paused);
         if was_paused && !self.paused {
             self.last_progress = clock.now();
         }
@@ -142,8 +144,13 @@ impl Stepper {
             Turn::HeldBack if transfer.is_paused() => {
                 Next::Wait(self.new_wait(transfer, WaitFor::Resume, waiter))
             }
-            Turn::HeldBack if self.next_grant.is_some() => {
-                Next::Wait(self.new_wait(transfer, WaitFor::Grant, waiter))
+            Turn::HeldBack if let Some(rest) = self.next_grant => {
+                // The rest would only come before the end. Without a turn, others are next.
+                let is_long = rest > SHORT && transfer.turn != Some(0);
+                match is_long.then(|| transfer.end_of_source()).flatten() {
+                    Some(end) => Next::End(end),
+                    None => Next::Wait(self.new_wait(transfer, WaitFor::Grant, waiter)),
+                }
             }
             // The grant is used up: the next step requests another one.
             Turn::HeldBack => Next::Step,
@@ -212,7 +219,7 @@ impl Stepper {
     ) -> Next {
         self.note_pause(transfer, waiter);
         if target == WaitFor::Side(Side::Source) {
-            if self.paused {
+            if transfer.is_paused() {
                 return Next::Step;
             }
             let rested = std::mem::replace(&mut self.source_rested, transfer.source_rests);
@@ -261,7 +268,17 @@ impl Stepper {
         };
         let pending = target == WaitFor::Side(Side::Source) && transfer.fifo_check.is_pending();
         let check = pending.then_some(FIFO_CHECK);
-        let times = [idle, transfer.interval(Control::interval), retry, check];
+        // Another transfer may take the wakeup of a control that they share, and the idle limit
+        // begins again at the resume.
+        let pause = transfer.interval(Control::pause_interval);
+        let pause = pause.filter(|_| self.paused && transfer.is_timed());
+        let times = [
+            idle,
+            transfer.interval(Control::interval),
+            retry,
+            check,
+            pause,
+        ];
         Wait {
             target,
             timeout: times.into_iter().flatten().min(),
@@ -318,7 +335,10 @@ impl Stepper {
             WaitFor::Backoff(_) | WaitFor::Completions => {}
             WaitFor::Resume | WaitFor::Grant => {
                 if let Some(errno) = self.check_sink(transfer, wakeup) {
-                    return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
+                    // If the source has ended there is nothing to write, and no reader is needed.
+                    let end = transfer.end_of_source();
+                    let failed = Turn::Failed(Some(Side::Sink), Some(errno));
+                    return Next::End(end.unwrap_or(failed));
                 }
                 self.spurious = 0;
                 self.pass_over(wait.target, clock.now());

@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::report::Ended;
 
 /// A failure of the sink may go unnoticed for this time.
-const SHORT: Duration = Duration::from_millis(20);
+pub(super) const SHORT: Duration = Duration::from_millis(20);
 
 /// The result of a step, for the transfer's runner. The step has already
 /// performed any hand-over between paths.
@@ -27,6 +27,13 @@ pub(crate) enum Turn {
     Elsewhere,
     Done(Ended),
     Failed(Option<Side>, Option<Errno>),
+}
+
+impl Turn {
+    /// Returns whether the transfer ends.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self, Turn::Done(_) | Turn::Failed(..))
+    }
 }
 
 /// The next action of the runner.
