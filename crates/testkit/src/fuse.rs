@@ -11,6 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
+mod other;
+mod permissions;
+
+pub use permissions::Permissions;
+
 const LOOKUP: u32 = 1;
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
@@ -96,6 +101,8 @@ pub struct Served<'a> {
     /// The content of another file in the directory ([`Served::inside`]), `other`, which
     /// can be read and written.
     pub other: Option<&'a Mutex<Vec<u8>>>,
+    /// Its mode and its access control list.
+    pub permissions: Option<&'a Mutex<Permissions>>,
     /// Receives the bytes that are written.
     pub gets: Option<&'a Mutex<Vec<u8>>>,
     /// Counts the reads, writes and `fsync(2)` that have failed.
@@ -223,37 +230,6 @@ fn keep(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
     file[from..to].copy_from_slice(bytes);
 }
 
-/// Answers for [`Served::other`].
-fn answer_other(opcode: u32, body: &[u8], file: &mut Vec<u8>) -> Result<Vec<u8>, i32> {
-    // Its number is not that of the file.
-    let numbered = |mut out: Vec<u8>, at: usize| {
-        out[at..][..8].copy_from_slice(&OTHER.to_ne_bytes());
-        out
-    };
-    match opcode {
-        LOOKUP => Ok(numbered(entry(OTHER, file.len() as u64), 40)),
-        SETATTR | GETATTR => {
-            if opcode == SETATTR && word(body, 0) & SIZE != 0 {
-                file.resize(double(body, 16) as usize, 0);
-            }
-            Ok(numbered(attributes(file.len() as u64, FILE), 16))
-        }
-        OPEN => Ok(words(&[0; 4])),
-        READ => {
-            let from = file.len().min(double(body, 8) as usize);
-            let to = file.len().min(from + word(body, 16) as usize);
-            Ok(file[from..to].to_vec())
-        }
-        WRITE => {
-            let length = word(body, 16);
-            keep(file, double(body, 8), &body[40..][..length as usize]);
-            Ok(words(&[length, 0]))
-        }
-        FSYNC | RELEASE | FLUSH => Ok(Vec::new()),
-        _ => Err(-libc::ENOSYS),
-    }
-}
-
 /// Answers until the file system is unmounted.
 fn serve(mut device: &File, served: Served<'_>) {
     let data = served.holds;
@@ -264,10 +240,12 @@ fn serve(mut device: &File, served: Served<'_>) {
         served.short
     };
     let moved = |body: &[u8]| word(body, 16).min(most);
+    let permissions = || served.permissions.map(|shared| shared.lock().unwrap());
     let shown_or_claimed = || {
+        let mode = permissions().map_or(FILE, |known| known.mode);
         let claimed = || match served.sparse {
-            true => without_blocks(attributes(served.claims, FILE), 16),
-            false => attributes(served.claims, FILE),
+            true => without_blocks(attributes(served.claims, mode), 16),
+            false => attributes(served.claims, mode),
         };
         served.shows.map_or_else(claimed, attributes_of)
     };
@@ -292,13 +270,15 @@ fn serve(mut device: &File, served: Served<'_>) {
         let node = double(&request, 16);
         let is_other = node == OTHER || opcode == LOOKUP && body == b"other\0";
         let other = served.other.filter(|_| is_other);
+        let permitted = permissions().and_then(|mut known| known.answer(opcode, body));
         let answer = match opcode {
             FORGET | INTERRUPT => continue,
+            _ if let Some(answer) = permitted => answer,
             POLL if let Some(polls) = served.polls => {
                 polls.fetch_add(1, Ordering::Relaxed);
                 Err(-libc::ENOSYS)
             }
-            _ if let Some(file) = other => answer_other(opcode, body, &mut file.lock().unwrap()),
+            _ if let Some(file) = other => other::answer(opcode, body, &mut file.lock().unwrap()),
             // struct fuse_init_out of protocol 7.31.
             INIT => Ok({
                 let flags = u32::from(served.writeback) * WRITEBACK_CACHE

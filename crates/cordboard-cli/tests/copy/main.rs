@@ -17,6 +17,7 @@ mod files;
 mod filtered_calls;
 mod memory;
 mod mounts;
+mod nfs4_acl;
 mod no_positions;
 mod paths;
 mod permissions;

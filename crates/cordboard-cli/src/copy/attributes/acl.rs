@@ -17,6 +17,17 @@ use crate::signals::retry;
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
+/// An NFSv4 list (RFC 7530, 6.2): that of a server of NFS, since Linux 5.18 also in two parts
+/// (fs/nfs/nfs4proc.c), that of ZFS on TrueNAS, and those of kernels with patches
+/// (`/etc/xattr.conf` of libattr).
+const NFS4: [&CStr; 6] = [
+    c"system.nfs4_acl",
+    c"system.nfs4_dacl",
+    c"system.nfs4_sacl",
+    c"system.nfs4_acl_xdr",
+    c"system.nfs4acl",
+    c"system.richacl",
+];
 
 /// The result; of a failure, the attribute that could not be set or read, the
 /// side and the errno.
@@ -25,10 +36,17 @@ pub type ListResult = Result<(), (What, Side, Errno)>;
 /// The name of an attribute, for messages.
 pub type What = &'static str;
 
-const LIST: What = "access control list";
+pub(super) const LIST: What = "access control list";
 const MODE: What = "mode";
 
-/// Whether this attribute is one of the lists: by its name, or by the name
+/// Whether this attribute is an NFSv4 list. The list alone has the permissions, and a server
+/// derives the mode from it. A change of the mode, even to the same mode, may discard the list
+/// (`aclmode=discard` of ZFS) or restrict its entries (RFC 7530, 6.4.1.1).
+pub fn is_nfs4_list(name: &CStr) -> bool {
+    NFS4.contains(&name)
+}
+
+/// Whether this attribute is one of the POSIX lists: by its name, or by the name
 /// under which xfs stores it and shows it a second time
 /// (`__xfs_xattr_put_listent`, fs/xfs/xfs_xattr.c).
 pub fn is_list(name: &CStr) -> bool {

@@ -15,7 +15,7 @@ use cordboard::Side;
 use rustix::fs::{Mode, XattrFlags};
 use rustix::io::Errno;
 
-use super::acl::is_list;
+use super::acl::is_nfs4_list;
 use super::problems::refused;
 use super::value::read_value;
 use crate::copy::outcome::{Message, Outcome};
@@ -65,34 +65,48 @@ impl Node<'_> {
 /// The result of copying attributes; of a failure, the side and the errno.
 pub type CopyResult = Result<(), (Side, Errno)>;
 
-/// Gives `sink` the attributes of `source`, except the access control lists. Of
-/// several failures that are not refusals, returns the first.
-pub fn copy_extended(
-    source: Node<'_>,
-    sink: Node<'_>,
+/// The names of the extended attributes of a file, each with a NUL behind it.
+#[derive(Debug, Default)]
+pub struct Names(Vec<u8>);
+
+impl Names {
+    /// Those of `source`. A refusal is reported: they count as none.
+    pub fn of(
+        source: Node<'_>,
+        to: &Place<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<Names, (Side, Errno)> {
+        match source.list() {
+            // The file system has no attributes, or a filter refuses the call
+            // (`ENOSYS`).
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Names::default()),
+            // Refused by a filter or a security module.
+            Err(errno @ (Errno::PERM | Errno::ACCESS)) => {
+                outcome.messages.push(none_copied(to, errno));
+                Ok(Names::default())
+            }
+            names => names.map(Names).map_err(|errno| (Side::Source, errno)),
+        }
+    }
+
+    /// Those that `which` selects.
+    pub fn only(&self, which: impl Fn(&CStr) -> bool) -> impl Iterator<Item = &CStr> {
+        let names = self.0.split_inclusive(|b| *b == 0);
+        let names = names.filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+        names.filter(move |name| which(name))
+    }
+}
+
+/// Gives `sink` these attributes of `source`. Of several failures that are not refusals,
+/// returns the first.
+pub fn copy_extended<'a>(
+    names: impl Iterator<Item = &'a CStr>,
+    (source, sink): (Node<'_>, Node<'_>),
     to: &Place<'_>,
     outcome: &mut Outcome,
 ) -> CopyResult {
-    let reading = |errno| (Side::Source, errno);
-    let names = match source.list() {
-        // The file system has no attributes, or a filter refuses the call
-        // (`ENOSYS`).
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-        // Refused by a filter or a security module.
-        Err(errno @ (Errno::PERM | Errno::ACCESS)) => {
-            outcome.messages.push(none_copied(to, errno));
-            return Ok(());
-        }
-        names => names.map_err(reading)?,
-    };
     let mut done = Ok(());
-    for name in names.split_inclusive(|b| *b == 0) {
-        let Ok(name) = CStr::from_bytes_with_nul(name) else {
-            continue;
-        };
-        if is_list(name) {
-            continue;
-        }
+    for name in names {
         let mut side = Side::Sink;
         let copied = match source.get(name) {
             Ok(value) if is_bound_to_inode(name, &value) => Ok(()),
@@ -125,10 +139,8 @@ pub fn copy_extended(
 /// Reports the attributes of a symlink, none of which can be copied.
 pub fn report_missing(link: &Path, to: &Place<'_>, errno: Errno, outcome: &mut Outcome) {
     let names = read_value(|buffer| rustix::fs::llistxattr(link, buffer)).unwrap_or_default();
-    for name in names.split_inclusive(|b| *b == 0) {
-        if let Ok(name) = CStr::from_bytes_with_nul(name) {
-            outcome.messages.push(not_copied(to, name, errno));
-        }
+    for name in Names(names).only(|_| true) {
+        outcome.messages.push(not_copied(to, name, errno));
     }
 }
 
@@ -183,11 +195,12 @@ fn not_copied(to: &Place<'_>, name: &CStr, errno: Errno) -> Message {
 }
 
 /// Sets one attribute. That needs write permission on the file, not only on the
-/// descriptor (xattr(7)): a read-only file gets it until its final mode is set.
+/// descriptor (xattr(7)): a read-only file gets it until its final mode is set. A list comes
+/// after that mode.
 fn set(sink: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno> {
     let set = || retry(|| rustix::fs::fsetxattr(sink, name, value, XattrFlags::empty()));
     match set() {
-        Err(Errno::ACCESS) => {
+        Err(Errno::ACCESS) if !is_nfs4_list(name) => {
             let now = retry(|| cordboard::fstat(sink))?.st_mode & 0o777;
             // If the process may not do this, the attribute is refused.
             retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(now | 0o200)))

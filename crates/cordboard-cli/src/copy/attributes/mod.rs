@@ -8,7 +8,8 @@ mod problems;
 mod restrict;
 mod value;
 
-pub use extended::{CopyResult, Node, copy_extended, report_missing};
+pub use acl::is_list;
+pub use extended::{CopyResult, Names, Node, copy_extended, report_missing};
 pub use owner::owner;
 pub use problems::{owner_not_kept, refused, unread};
 pub use restrict::restrict_before_contents;

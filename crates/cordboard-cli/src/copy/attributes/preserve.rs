@@ -1,6 +1,7 @@
 //! `-p`: owner, extended attributes, access control lists, mode and times, in
 //! an order in which none undoes another: a change of owner removes
-//! `security.capability`, and a change of mode alters the access control list.
+//! `security.capability`, and a change of mode alters the access control list. A POSIX list has
+//! the mode as its mask, and comes before the mode. An NFSv4 list comes after the mode.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,7 +10,7 @@ use rustix::fs::{FileType, Mode, Stat};
 use rustix::io::Errno;
 
 use super::acl;
-use super::extended::{CopyResult, Node, copy_extended};
+use super::extended::{CopyResult, Names, Node, copy_extended};
 use super::owner::owner;
 use super::problems::{owner_not_kept, refused, unread};
 use super::restrict::restrict_before_owner;
@@ -20,6 +21,9 @@ use crate::files::kind;
 use crate::files::times;
 use crate::problem::Problem;
 use crate::signals::retry;
+
+/// The attributes, for messages.
+const EXTENDED: &str = "extended attributes";
 
 impl Job {
     /// Gives `sink` the attributes of `source`. `stat` was taken before the
@@ -78,17 +82,35 @@ impl Job {
             }
         }
         // `user` attributes before the final mode, which may forbid writing.
-        let (read, set) = (Node::Open(source), Node::Open(sink));
-        done("extended attributes", copy_extended(read, set, to, outcome));
+        let both = (Node::Open(source), Node::Open(sink));
+        let names = Names::of(both.0, to, outcome).unwrap_or_else(|failed| {
+            done(EXTENDED, Err(failed));
+            Names::default()
+        });
+        let others = names.only(|name| !acl::is_list(name) && !acl::is_nfs4_list(name));
+        done(EXTENDED, copy_extended(others, both, to, outcome));
         let (mode, listed) = acl::preserve(source, sink, mode, directory);
         match listed {
             Ok(()) => {}
             Err((what, side, errno)) => done(what, Err((side, errno))),
         }
-        let changed = retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
+        let mut changed = retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
+        let mut lists = names.only(acl::is_nfs4_list).peekable();
+        if lists.peek().is_some() {
+            done(acl::LIST, copy_extended(lists, both, to, outcome));
+            // An inherited list may forbid a change of the mode (`aclmode=restricted` of ZFS).
+            // This list may have set it.
+            if changed.is_err() && has_mode(sink, mode) {
+                changed = Ok(());
+            }
+        }
         done("mode", changed.map_err(setting));
         let touched = retry(|| rustix::fs::futimens(sink, &times(stat)));
         done("times", touched.map_err(setting));
         problem.map_or(Ok(()), Err)
     }
+}
+
+fn has_mode(file: BorrowedFd<'_>, mode: u32) -> bool {
+    retry(|| cordboard::fstat(file)).is_ok_and(|now| now.st_mode & 0o7777 == mode)
 }

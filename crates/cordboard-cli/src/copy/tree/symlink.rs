@@ -8,7 +8,7 @@ use cordboard::Side;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::copy::attributes::{CopyResult, Node, copy_extended, report_missing};
+use crate::copy::attributes::{CopyResult, Names, Node, copy_extended, is_list, report_missing};
 use crate::copy::attributes::{owner, owner_not_kept, refused, unread};
 use crate::copy::job::Job;
 use crate::copy::outcome::Outcome;
@@ -129,7 +129,12 @@ impl Job {
     ) -> CopyResult {
         let source = self.by_name(from, release);
         let source = source.map_err(|e| (Side::Source, e))?;
-        let copied = copy_extended(Node::Link(source.as_fd()), Node::Link(link), to, outcome);
+        let both = (Node::Link(source.as_fd()), Node::Link(link));
+        let names = Names::of(both.0, to, outcome);
+        let copied = names.and_then(|names| {
+            let names = names.only(|name| !is_list(name));
+            copy_extended(names, both, to, outcome)
+        });
         match copied {
             // No procfs.
             Err((_, errno @ Errno::NOENT)) => {
