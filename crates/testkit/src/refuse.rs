@@ -121,6 +121,18 @@ pub fn refuse_where(call: libc::c_long, index: usize, value: u32, errno: i32) {
     filter(&[call], Some((index, value)), errno, 0);
 }
 
+/// Refuses to this thread files in memory that can be executed, as `vm.memfd_noexec=2` does.
+/// Returns `false`, and refuses nothing, before Linux 6.3, which has no others.
+pub fn refuse_executable_memory() -> bool {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    let old = MemfdFlags::CLOEXEC;
+    let known = memfd_create(c"m", old | MemfdFlags::NOEXEC_SEAL).is_ok();
+    if known {
+        refuse_where(libc::SYS_memfd_create, 1, old.bits(), libc::EACCES);
+    }
+    known
+}
+
 fn filter(calls: &[libc::c_long], only: Option<(usize, u32)>, errno: i32, flags: libc::c_ulong) {
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

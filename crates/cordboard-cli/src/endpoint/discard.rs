@@ -2,8 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, Stat, major, minor};
+use rustix::fs::{FileType, Mode, OFlags, Stat, major, minor};
 use rustix::io::Errno;
+
+use crate::files::memory_file;
 
 /// Opens `/dev/null`. If that is another file, as in a `chroot` without
 /// devices: a file in memory, which is freed when it is closed.
@@ -23,7 +25,7 @@ pub fn discard_sink() -> Result<OwnedFd, Errno> {
             return Ok(null);
         }
     }
-    rustix::fs::memfd_create(c"nowhere", MemfdFlags::CLOEXEC)
+    memory_file(c"nowhere")
 }
 
 /// The character device 1:3 (Documentation/admin-guide/devices.txt).

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use testkit::refuse::{ACCEPT, POLL, PPOLL, refuse};
+use testkit::refuse::{ACCEPT, POLL, PPOLL, refuse, refuse_executable_memory};
 
 use super::client::{Client, connect_from};
 use super::common::{Start, apart, bytes, call, cordboard, dir, end, signal, until};
@@ -243,6 +243,19 @@ fn a_session_needs_neither_recvfrom_nor_sendto() {
     let data = bytes(3 << 20);
     server.write("f", &data);
     assert!(server.anonymous().fetch("RETR f") == data);
+}
+
+#[test]
+fn a_listing_needs_no_executable_memory() {
+    let server = apart(|| refuse_executable_memory().then(|| Server::start(&[])));
+    let Some(server) = server else {
+        return testkit::skip::here("all files in memory are executable here");
+    };
+    server.write("f", b"f");
+    let mut client = server.anonymous();
+    for verb in ["LIST", "NLST", "MLSD"] {
+        assert!(client.fetch(verb).ends_with(b"f\r\n"), "{verb}");
+    }
 }
 
 #[test]

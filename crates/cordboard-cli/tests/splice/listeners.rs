@@ -9,6 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Stdio;
 
+use testkit::refuse::refuse_executable_memory;
 use testkit::stall::{Call, Stall};
 
 use super::common::*;
@@ -439,7 +440,10 @@ fn a_program_that_watches_a_sink_is_not_woken_before_the_transfer() {
         add_watch(&events, watched.path(), WatchFlags::ALL_EVENTS).unwrap();
         let mut args = vec![&*name];
         args.extend(sinks.iter().map(|sink| &**sink));
-        let child = start(&args);
+        let child = apart(|| {
+            refuse_executable_memory();
+            start(&args)
+        });
         until("a listener", || is_up(&socket, "unix-listen").then_some(()));
         let woken = rustix::io::read(&events, &mut [0; 4096]);
         assert_eq!(woken, Err(rustix::io::Errno::AGAIN), "{names:?}");

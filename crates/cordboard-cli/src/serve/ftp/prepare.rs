@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream;
 
 use cordboard::cue::{Command, Record};
 use cordboard::{Cue, Errno};
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::files::memory_file;
 
 /// The most descriptors of a client: a transfer with TLS uses about as many.
 const OF_CLIENT: u64 = 16;
@@ -46,7 +47,7 @@ pub fn threads() {
 
 fn move_a_byte() -> Result<(), Errno> {
     let io = |error: std::io::Error| crate::output::errno_of(&error);
-    let mut source = File::from(memfd_create("cordboard", MemfdFlags::CLOEXEC)?);
+    let mut source = File::from(memory_file(c"cordboard")?);
     source.write_all(&[0]).map_err(io)?;
     rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0))?;
     let (near, _far) = UnixStream::pair().map_err(io)?;
