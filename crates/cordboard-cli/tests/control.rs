@@ -8,7 +8,7 @@ mod reports;
 
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -303,10 +303,21 @@ fn wrong_sockets_are_reported() {
     let none = folder.path().join("none");
     cue(&none, &["status"]).fails(1, &["ENOENT", "--control"]);
     let file = common::file(&folder, "file", b"");
-    let listening = run(cordboard()
-        .args(["splice", "/dev/null", "/dev/null", "--control"])
-        .arg(&file));
-    listening.fails(1, &["exists and is not a socket"]);
+    let listening = |name: &Path| {
+        let args = ["splice", "/dev/null", "/dev/null", "--control"];
+        run(cordboard().args(args).arg(name))
+    };
+    listening(&file).fails(1, &["exists and is not a socket"]);
+    for (name, errno, hint) in [
+        (folder.path().join("d".repeat(120)), "ENAMETOOLONG", "108"),
+        (none.join("s"), "ENOENT", "mkdir -p"),
+    ] {
+        let problem = &format!("({errno}) listening as the control socket; ");
+        listening(&name).fails(1, &[problem, hint]);
+    }
+    let datagrams = folder.path().join("datagrams");
+    let _bound = UnixDatagram::bind(&datagrams).unwrap();
+    cue(&datagrams, &["status"]).fails(1, &["EPROTOTYPE", "another type"]);
     for name in ["", "@"] {
         cue(Path::new(name), &["status"]).fails(2, &["empty", "@NAME"]);
         let shown = run(cordboard().args(["top", "--once", name]));
@@ -324,16 +335,11 @@ fn wrong_sockets_are_reported() {
     assert!(wrong.stderr().contains("for example 4,70"));
     // That of a command that is killed is replaced.
     let (mut child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
-    let second = run(cordboard()
-        .args(["splice", "/dev/null", "/dev/null", "--control"])
-        .arg(&socket));
-    second.fails(1, &["EADDRINUSE", "control socket"]);
+    let used = ["EADDRINUSE", "control socket", "choose another address"];
+    listening(&socket).fails(1, &used);
     child.kill().unwrap();
     child.wait().unwrap();
-    let again = run(cordboard()
-        .args(["splice", "/dev/null", "/dev/null", "--control"])
-        .arg(&socket));
-    assert_eq!(again.code(), 0, "{}", again.stderr());
+    listening(&socket).ok();
 }
 
 /// The status after a command shows that it was carried out. A limit may forbid it.

@@ -11,7 +11,7 @@ use rustix::net::{SocketType, sockopt};
 
 use super::sockets::Operand;
 use super::sockets::unix::{self, SocketFile};
-use crate::problem::Problem;
+use crate::problem::{Action, Problem};
 
 /// The longest wait for an answer of a command.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,16 +37,8 @@ pub fn control_socket(path: &Path) -> Result<(OwnedFd, Option<SocketFile>), Prob
         shown: &shown,
         side: Side::Source,
     };
-    let doing = "listening as the control socket";
-    let bound = unix::bind(path, SocketType::STREAM, operand);
-    let (listener, file) = bound.map_err(|problem| unsided(problem, doing))?;
-    match rustix::net::listen(&listener, 16) {
-        Ok(()) => Ok((listener, file)),
-        Err(errno) => Err(unsided(
-            operand.problem(errno, crate::problem::Action::Listen),
-            doing,
-        )),
-    }
+    unix::listen(path, SocketType::STREAM, 16, operand)
+        .map_err(|problem| unsided(problem, Action::Listen))
 }
 
 /// Connects to the control socket of a command. This and each call on the connection wait for
@@ -64,11 +56,12 @@ fn connection_within(name: &OsStr, most: Duration) -> Result<OwnedFd, Problem> {
     };
     let connected = unix::connect_within(Path::new(name), SocketType::STREAM, operand, most);
     let socket = connected.map_err(|problem| {
-        let problem = unsided(problem, "connecting to the control socket");
+        let problem = unsided(problem, Action::Connect);
         match problem.errno {
             Some(Errno::ENOENT | Errno::ECONNREFUSED) => {
                 problem.help("no command has it open: see --control of splice, copy and cat")
             }
+            Some(Errno::EPROTOTYPE) => problem.help("it has another type: it is no control socket"),
             Some(Errno::EAGAIN) => {
                 let text = format!("no answer for {} seconds", most.as_secs());
                 Problem::unsided(problem.operand, Errno::ETIMEDOUT, text)
@@ -96,17 +89,14 @@ pub fn connect_at_once(name: &OsStr) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// The same problem, of neither side.
-fn unsided(problem: Problem, doing: &str) -> Problem {
-    match problem.errno {
-        // With a text of its own.
-        _ if problem.hint.is_some() && problem.text.starts_with("exists") => Problem {
-            side: None,
-            ..problem
-        },
-        Some(errno) => Problem::unsided(problem.operand, errno, format!("{errno} {doing}")),
-        None => problem,
+/// The same problem, of neither side. Only the text of a failed call names a side.
+fn unsided(mut problem: Problem, action: Action) -> Problem {
+    if let Some(side) = problem.side.take()
+        && let Some(errno) = problem.text.strip_suffix(&format!(" {action} the {side}"))
+    {
+        problem.text = format!("{errno} {action} the control socket");
     }
+    problem
 }
 
 #[cfg(test)]
@@ -131,6 +121,18 @@ mod tests {
         assert_eq!(problem.errno, Some(Errno::ETIMEDOUT));
         assert!(problem.to_string().contains("no answer"), "{problem}");
         drop(listener);
+    }
+
+    #[test]
+    fn a_problem_with_a_text_of_its_own_keeps_it() {
+        let refused = Problem::refused("s", Side::Source, Errno::EADDRINUSE, "was replaced");
+        let problem = unsided(refused.help("look there"), Action::Listen);
+        assert_eq!((&*problem.text, problem.side), ("was replaced", None));
+        assert_eq!(problem.hint.as_deref(), Some("look there"));
+        let failed = Problem::call("s", Side::Source, Errno::EROFS, Action::Listen);
+        let problem = unsided(failed, Action::Listen);
+        let text = format!("{} listening as the control socket", Errno::EROFS);
+        assert_eq!((problem.text, problem.side), (text, None));
     }
 
     #[test]
