@@ -15,8 +15,9 @@ use std::process::{Command, Stdio};
 use cordboard::Report;
 use cordboard::cue::{Cue, Done, Record};
 use rustix::process::Signal;
+use testkit::refuse::refuse;
 
-use common::{Owned, Run, Start, cordboard, dir, end, run, signal, until};
+use common::{Owned, Run, Start, apart, cordboard, dir, end, run, signal, until};
 
 /// A command that is steered by the socket in this directory.
 fn steered(folder: &Path, args: &[&str]) -> (Owned, PathBuf) {
@@ -120,6 +121,23 @@ fn a_transfer_that_ignores_sigterm_is_cancelled() {
     let run = end(child);
     assert_eq!(run.code(), 143, "{}", run.stderr());
     assert!(run.stderr().contains("\"cancelled\""), "{}", run.stderr());
+}
+
+/// A filter refuses to send it.
+#[test]
+fn a_transfer_is_cancelled_without_kill() {
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let folder = dir();
+        let (child, socket) = apart(|| {
+            refuse(&[libc::SYS_kill], errno);
+            let args = ["splice", "--json", "/dev/zero", "/dev/null"];
+            steered(folder.path(), &args)
+        });
+        assert_eq!(cue(&socket, &["cancel"]).code(), 0);
+        let run = end(child);
+        assert_eq!(run.code(), 143, "{errno}: {}", run.stderr());
+        assert_eq!(run.json()["ended"], "cancelled");
+    }
 }
 
 /// The slowest of several sinks counts: a pipe from which nothing is read.

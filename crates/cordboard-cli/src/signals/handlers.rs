@@ -160,18 +160,17 @@ fn begin_stop(signal: libc::c_int) {
     }
 }
 
-/// Stops the command as SIGTERM does, also if that signal is ignored. Does nothing if the
-/// command stops already: a second signal would end it without its report. Called by threads
-/// that block signals.
+/// Stops the command as SIGTERM does, also if that signal is ignored or cannot be sent. Does
+/// nothing if the command stops already: a second signal would end it without its report. Called
+/// by threads that block signals.
 pub fn cancel() {
     if state::stop().is_some() {
         return;
     }
-    if !sys::ignores(libc::SIGTERM) {
-        // The main thread runs the handler, unless it is blocked: if the handler ends the
-        // process, the caller can reply to its client before.
-        let _ = kill_process(getpid(), Signal::TERM);
-    } else if state::record_stop(libc::SIGTERM).is_ok() {
+    // The main thread runs the handler, unless it is blocked: if the handler ends the process,
+    // the caller can reply to its client before. A filter may refuse kill(2).
+    let is_sent = !sys::ignores(libc::SIGTERM) && kill_process(getpid(), Signal::TERM).is_ok();
+    if !is_sent && state::record_stop(libc::SIGTERM).is_ok() {
         begin_stop(libc::SIGTERM);
     }
 }
