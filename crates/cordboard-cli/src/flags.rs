@@ -70,6 +70,13 @@ CORDBOARD_TUNE=processor prefers the path that takes the least processor time.
 CORDBOARD_ENGINE=epoll makes background transfers do without io_uring(7).
 CORDBOARD_ENGINE=io_uring makes them require it.";
 
+const STEERING: &str = "\
+Exit status: 0 success, also if the steered command has just ended, 1 the action
+was refused or not answered within ten seconds, 2 wrong usage, 141 the reader of
+standard output has closed it (SIGPIPE ends the command).
+A rate may have a unit: K, M, G, T (powers of 1024) or kB, MB, GB, TB (powers of
+1000), as in 1.5M or 10MB/s.";
+
 const SERVING: &str = "\
 Exit status: 0 after the first SIGTERM, SIGINT, SIGHUP or SIGALRM, 1 failure, 2
 wrong usage, 128 + the number of the second signal, which ends the server.
@@ -157,7 +164,7 @@ pub enum Command {
     ///
     /// Prints the status of that command after the action has taken effect. A
     /// cancellation takes effect later: the command then ends as after SIGTERM.
-    #[command(after_help = EXIT)]
+    #[command(after_help = STEERING)]
     Cue(CueFlags),
     /// Show running transfers live, and steer them by keys
     ///

@@ -64,6 +64,14 @@ fn help_man_pages_and_completions() {
         );
     }
     assert!(text(&call(["top", "--help"])).contains("CORDBOARD_RUNTIME_DIR"));
+    // It handles no signals, and moves no bytes.
+    for page in [&["man", "cue"][..], &["cue", "--help"], &["cue", "-h"]] {
+        let page = text(&call(page));
+        assert!(page.contains("Exit status: 0 success, also"), "{page}");
+        for words in ["SIGUSR1", "second signal", "CORDBOARD_"] {
+            assert!(!page.contains(words), "{words}: {page}");
+        }
+    }
     let dir = dir();
     call(["man".as_ref(), dir.path().as_os_str()]).ok();
     // The same pages, printed or written, and no others.
@@ -159,7 +167,7 @@ fn man_pages_that_cannot_be_written_are_told_of() {
 /// roff joins a line to the one before, unless it begins with a blank.
 #[test]
 fn no_line_of_a_man_page_runs_into_a_list() {
-    for page in ["", "splice", "copy", "cat", "play", "explain"] {
+    for page in ["", "splice", "copy", "cat", "play", "cue", "explain"] {
         let words = ["man", page];
         let words = words.iter().filter(|word| !word.is_empty());
         let text = text(&call(words));
