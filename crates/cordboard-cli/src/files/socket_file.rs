@@ -1,4 +1,4 @@
-//! The file of a UNIX socket.
+//! The file of a UNIX socket, and files to remove at exit.
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -56,5 +56,27 @@ impl SocketFileId {
         let known = self.file.0;
         let path: &CStr = &self.path;
         let _ = remove_by_path(path, &self.private, known);
+    }
+}
+
+/// A file that the signal handler which ends the process removes.
+#[derive(Debug)]
+pub enum ToRemove {
+    /// That of a socket.
+    Socket(SocketFileId),
+    /// One whose name no other process uses.
+    Own(CString),
+}
+
+impl ToRemove {
+    /// Removes the file. Async-signal-safe.
+    pub fn remove(&self) {
+        match self {
+            ToRemove::Socket(file) => file.remove(),
+            ToRemove::Own(path) => {
+                let path: &CStr = path;
+                let _ = rustix::fs::unlink(path);
+            }
+        }
     }
 }

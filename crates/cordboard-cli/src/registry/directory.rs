@@ -93,7 +93,7 @@ impl Directory {
             let _ = rustix::fs::unlinkat(&self.fd, &partial, AtFlags::empty());
             return Err(errno);
         }
-        Ok(Registered::new(directory, name))
+        Ok(Registered::new(directory, self.path.clone(), name))
     }
 
     /// As [`Directory::register`], with the error as a problem.

@@ -1,12 +1,17 @@
 //! An entry: one running command, or one transfer of a server.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, stat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
+
+use crate::files::ToRemove;
+use crate::signals;
 
 /// The content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,12 +73,27 @@ fn namespace() -> Option<u64> {
 #[derive(Debug)]
 pub struct Registered {
     directory: OwnedFd,
+    path: PathBuf,
     name: String,
 }
 
 impl Registered {
-    pub(super) fn new(directory: OwnedFd, name: String) -> Registered {
-        Registered { directory, name }
+    /// `path`: that of the directory.
+    pub(super) fn new(directory: OwnedFd, path: PathBuf, name: String) -> Registered {
+        Registered {
+            directory,
+            path,
+            name,
+        }
+    }
+
+    /// Lets a signal that ends the process at once remove the entry too. No other file gets its
+    /// name after a removal.
+    pub fn remove_at_exit(&self) {
+        let path = self.path.join(&self.name).into_os_string();
+        if let Ok(path) = CString::new(path.into_vec()) {
+            let _ = signals::remove_at_exit(ToRemove::Own(path));
+        }
     }
 }
 

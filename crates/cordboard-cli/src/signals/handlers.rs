@@ -10,7 +10,7 @@ use super::state::{self, Interrupted, check_stop, stop};
 use super::timer::{RETRY, tick};
 use super::{alarm, blocked, terminal};
 use crate::bounded_write::{GRACE, write_within};
-use crate::files::SocketFileId;
+use crate::files::ToRemove;
 use crate::sys;
 
 static CONTROL: OnceLock<Control> = OnceLock::new();
@@ -20,15 +20,15 @@ static POLLED: OnceLock<Control> = OnceLock::new();
 static LAST_REPORT: OnceLock<Vec<u8>> = OnceLock::new();
 static UNINTERRUPTIBLE: AtomicBool = AtomicBool::new(false);
 
-/// The files of sockets to remove at exit. A place is used once.
-static SOCKET_FILES: [Place; 16] = [const { Place::new() }; 16];
+/// The files to remove at exit. A place is used once.
+static FILES: [Place; 16] = [const { Place::new() }; 16];
 /// The number of places that were used, or requested.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// The place of a file to remove at exit.
 #[derive(Debug)]
 pub struct Place {
-    file: OnceLock<SocketFileId>,
+    file: OnceLock<ToRemove>,
     exists: AtomicBool,
 }
 
@@ -110,8 +110,8 @@ impl Place {
 
 /// Registers a file that the handler that ends the process removes, until its place is
 /// [cleared](Place::clear). `None`: no place is left.
-pub fn remove_at_exit(file: SocketFileId) -> Option<&'static Place> {
-    let place = SOCKET_FILES.get(USED.fetch_add(1, Ordering::SeqCst))?;
+pub fn remove_at_exit(file: ToRemove) -> Option<&'static Place> {
+    let place = FILES.get(USED.fetch_add(1, Ordering::SeqCst))?;
     place.file.set(file).ok()?;
     place.exists.store(true, Ordering::SeqCst);
     Some(place)
@@ -119,7 +119,7 @@ pub fn remove_at_exit(file: SocketFileId) -> Option<&'static Place> {
 
 /// Ends the process from a handler, without running destructors.
 fn leave(signal: libc::c_int) -> ! {
-    for place in &SOCKET_FILES {
+    for place in &FILES {
         if place.exists.load(Ordering::SeqCst)
             && let Some(file) = place.file.get()
         {
@@ -202,6 +202,8 @@ mod tests {
     use std::sync::atomic::AtomicI64;
 
     use super::*;
+    use crate::files::{FileId, SocketFileId};
+    use crate::registry::{Directory, Entry};
 
     /// A handler that opens a file to read the clock also allocates, and hangs
     /// if the signal interrupted an allocation: before Linux 6.4, the first call
@@ -245,8 +247,8 @@ mod tests {
 
     /// The handler ends the process, without destructors.
     #[test]
-    fn all_socket_files_are_removed() {
-        const NAME: &str = "signals::handlers::tests::all_socket_files_are_removed";
+    fn socket_files_and_the_entry_are_removed() {
+        const NAME: &str = "signals::handlers::tests::socket_files_and_the_entry_are_removed";
         const FOLDER: &str = "CORDBOARD_TEST_FOLDER";
         let Some(folder) = std::env::var_os(FOLDER) else {
             let dir = tempfile::tempdir().unwrap();
@@ -263,10 +265,15 @@ mod tests {
         let sockets = ["first", "kept", "second"].map(|name| {
             let path = std::path::Path::new(&folder).join(name);
             let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
-            let file = SocketFileId::new(&path, crate::files::FileId::of(&path).unwrap());
-            (socket, remove_at_exit(file.unwrap()).unwrap())
+            let file = SocketFileId::new(&path, FileId::of(&path).unwrap());
+            let file = ToRemove::Socket(file.unwrap());
+            (socket, remove_at_exit(file).unwrap())
         });
         sockets[1].1.clear();
+        let directory = Directory::at(folder.into()).unwrap();
+        let entry = Entry::new("splice", "a -> b".to_owned(), "@s".into());
+        let entry = directory.register(&entry).unwrap();
+        entry.remove_at_exit();
         install(Vec::new());
         let _ = uninterruptible(|| testkit::child::raise(libc::SIGINT));
         unreachable!("the handler has ended the process");

@@ -112,7 +112,10 @@ fn list(path: &OsStr, label: &Label) -> Option<Registered> {
         Places::of_user().register(&entry)
     });
     match added {
-        Ok(entry) => Some(entry),
+        Ok(entry) => {
+            entry.remove_at_exit();
+            Some(entry)
+        }
         Err(problem) => {
             let line = format!("cordboard: warning: `cordboard top` shows no entry: {problem}");
             print_line(one_line(&line));

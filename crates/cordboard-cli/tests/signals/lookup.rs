@@ -41,7 +41,7 @@ fn looking_up(dir: &TempDir, server: &UdpSocket, args: &[&str], stderr: Stdio) -
         .args(["--mount", "sh", "-c", script])
         .arg(env!("CARGO_BIN_EXE_cordboard"))
         .args(args)
-        .env("CORDBOARD_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
+        .env("CORDBOARD_RUNTIME_DIR", dir.path())
         .current_dir(dir.path());
     let child = command.stdout(Stdio::piped()).stderr(stderr).start();
     server.recv(&mut [0; 512]).unwrap();
@@ -73,6 +73,8 @@ fn an_interrupt_while_a_name_is_looked_up_leaves_no_socket_file() {
         assert_eq!(run.code(), 130, "{}", run.stderr());
         assert!(!read || run.json()["ended"] == "cancelled");
         assert!(!socket.exists() && !control.exists());
+        let entries = std::fs::read_dir(dir.path().join("cordboard")).unwrap();
+        assert_eq!(entries.count(), 0, "the entry for top");
     }
 }
 

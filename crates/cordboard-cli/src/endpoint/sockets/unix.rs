@@ -12,7 +12,7 @@ use rustix::net::{SocketAddrUnix, SocketType};
 use super::operand::Operand;
 use super::stale;
 use super::unix_socket::socket;
-use crate::files::{FileId, SocketFileId};
+use crate::files::{FileId, SocketFileId, ToRemove};
 use crate::interruptible::pause;
 use crate::problem::Action;
 use crate::problem::Problem;
@@ -83,7 +83,7 @@ impl SocketFile {
     fn new(path: &Path) -> Option<SocketFile> {
         let file = SocketFileId::new(path, FileId::of(path)?)?;
         Some(SocketFile {
-            place: signals::remove_at_exit(file.clone()),
+            place: signals::remove_at_exit(ToRemove::Socket(file.clone())),
             file,
         })
     }
