@@ -56,7 +56,7 @@ fn a_list_is_set_after_the_mode() {
             return;
         };
         assert_eq!(run.ok().stderr(), "");
-        assert_eq!(sink, source);
+        assert_eq!((sink.mode, &sink.list), (source.mode, &source.list));
     }
 }
 
@@ -83,5 +83,24 @@ fn a_list_that_forbids_a_change_of_the_mode_is_replaced() {
             1,
             &["(EPERM) setting the mode", "the contents are complete"],
         );
+    }
+}
+
+/// The mode does not show the users in a list.
+#[test]
+fn p_restricts_an_existing_file_if_either_has_a_list() {
+    if !can_mount() {
+        return;
+    }
+    for (from, to) in [
+        (with(0o600, ""), with(0o600, "600 and bob")),
+        (with(0o644, "644 and not bob"), with(0o644, "")),
+    ] {
+        let Some((run, sink)) = copied(&from, &to) else {
+            return;
+        };
+        run.ok();
+        assert_eq!(sink.at_write, Some((0o600, false)));
+        assert_eq!((sink.mode, sink.list), (from.mode, from.list));
     }
 }

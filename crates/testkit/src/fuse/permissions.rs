@@ -1,6 +1,6 @@
 //! A mode and an access control list that depend on each other.
 
-use super::{SETATTR, word, words};
+use super::{SETATTR, WRITE, word, words};
 
 const SETXATTR: u32 = 21;
 const GETXATTR: u32 = 22;
@@ -21,6 +21,8 @@ pub struct Permissions {
     pub list: Option<Vec<u8>>,
     /// With a list, the mode cannot be changed (`aclmode=restricted`).
     pub restricted: bool,
+    /// The mode at the last write, and whether there was a list.
+    pub at_write: Option<(u32, bool)>,
 }
 
 impl Permissions {
@@ -56,6 +58,10 @@ impl Permissions {
             }),
             LISTXATTR => Some(given(body, if self.list.is_some() { LIST } else { b"" })),
             REMOVEXATTR => Some(Err(-libc::ENODATA)),
+            WRITE => {
+                self.at_write = Some((self.mode & 0o7777, self.list.is_some()));
+                None
+            }
             _ => None,
         }
     }

@@ -113,9 +113,32 @@ fn remove_list(sink: BorrowedFd<'_>) -> Result<(), (What, Errno)> {
     remove_attribute(sink, ACCESS).map_err(|errno| (LIST, errno))
 }
 
-/// Whether a file has a list.
+/// Whether a file has a POSIX list.
 pub fn has_list(file: BorrowedFd<'_>) -> bool {
     probe(file, ACCESS).is_ok()
+}
+
+/// Whether a file has an NFSv4 list with other users or groups than its owner and its group. The
+/// mode does not show their permissions (RFC 7530, 6.3.2).
+pub fn has_nfs4_names(file: BorrowedFd<'_>) -> bool {
+    matches!(read(file, NFS4[0]), Ok(Some(list)) if names_others(&list))
+}
+
+/// Whether an entry of this list, which is `nfsace4<>` in XDR, names another user or group, or the
+/// list is of another form.
+fn names_others(list: &[u8]) -> bool {
+    let known: [&[u8]; 3] = [b"OWNER@", b"GROUP@", b"EVERYONE@"];
+    // The number of entries, then of each: type, flags, mask, the length of the name, the name.
+    let mut rest = list.get(4..).unwrap_or_default();
+    while let Some(([.., a, b, c, d], names)) = rest.split_first_chunk::<16>() {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        let padded = length.checked_next_multiple_of(4);
+        match padded.and_then(|padded| names.split_at_checked(padded)) {
+            Some((name, next)) if known.contains(&&name[..length]) => rest = next,
+            _ => return true,
+        }
+    }
+    !rest.is_empty()
 }
 
 fn probe(sink: BorrowedFd<'_>, name: &CStr) -> Result<usize, Errno> {
@@ -187,5 +210,25 @@ mod tests {
         let named = |group, mask| list(&[[1, 6], [2, 6], [4, group], [0x10, mask], [0x20, 4]]);
         assert_eq!(mode_without_list(0o4664, &named(0, 6)), Some(0o4604));
         assert_eq!(mode_without_list(0o644, &named(6, 4)), Some(0o644));
+    }
+
+    #[test]
+    fn a_list_with_the_permissions_of_the_mode_names_no_others() {
+        let list = |names: &[&str]| {
+            let mut bytes = (names.len() as u32).to_be_bytes().to_vec();
+            for name in names {
+                let numbers = [0, 0, 0x16_0081, name.len() as u32];
+                bytes.extend(numbers.map(u32::to_be_bytes).concat());
+                bytes.extend(name.as_bytes());
+                bytes.resize(bytes.len().next_multiple_of(4), 0);
+            }
+            bytes
+        };
+        let mode = list(&["OWNER@", "GROUP@", "EVERYONE@"]);
+        assert!(!names_others(&mode) && !names_others(&list(&[])));
+        assert!(names_others(&list(&["OWNER@", "bob@here", "EVERYONE@"])));
+        // Of another form.
+        assert!(names_others(&mode[..mode.len() - 1]));
+        assert!(names_others(&[0xff; 20]));
     }
 }

@@ -16,9 +16,10 @@ pub type Opened<'a> = (BorrowedFd<'a>, &'a Stat);
 /// it permits more to other users than the source. Ignores an error: only the owner
 /// may change the mode, and the final change of the mode reports the same.
 pub fn restrict_before_contents(sink: Opened<'_>, source: Opened<'_>) {
-    // The bits of the group limit the users that a list names, and do not name
-    // them.
-    let listed = || sink.1.st_mode & 0o077 != 0 && acl::has_list(sink.0);
+    // The bits of the group limit the users that a POSIX list names, and do not name
+    // them. Those of an NFSv4 list need no bits.
+    let has_list = || sink.1.st_mode & 0o077 != 0 && acl::has_list(sink.0);
+    let listed = || has_list() || acl::has_nfs4_names(sink.0);
     if permits_more_than(sink.1, source) || listed() {
         let _ = restrict(sink);
     }
@@ -44,7 +45,8 @@ fn restrict((sink, now): Opened<'_>) -> Result<(), Errno> {
 
 fn permits_more_than(now: &Stat, (source, stat): Opened<'_>) -> bool {
     // Without bits for other users no list matters: the calls are saved.
-    let listed = now.st_mode & 0o077 != 0 && acl::has_list(source);
+    let has_list = || acl::has_list(source) || acl::has_nfs4_names(source);
+    let listed = now.st_mode & 0o077 != 0 && has_list();
     permits_more(now, stat, listed)
 }
 
