@@ -235,11 +235,15 @@ impl Control {
         self.shared.paced.load(Ordering::Acquire)
     }
 
-    /// Takes bytes from the schedule: [`Pacers::grant`]. Returns also [`Pacers::changes`].
+    /// Takes bytes from the schedule for a step: [`Pacers::grant`]. Returns also
+    /// [`Pacers::changes`]. The step ends with [`Control::give_back`].
     pub(super) fn grant(&self, now: Duration, need: Need) -> Result<(u64, u64), Duration> {
         match self.shared.pacers.lock() {
             Some(mut pacers) => {
                 let granted = pacers.grant(now, need)?;
+                if granted > 0 {
+                    pacers.begin_step();
+                }
                 Ok((granted, pacers.changes()))
             }
             // A child of fork(2), in which no transfer of this handle runs.

@@ -47,6 +47,7 @@ impl Transfer<'_> {
         match control.grant(now, self.need()) {
             Ok((bytes, changes)) => {
                 self.grant_changes = changes;
+                self.has_grant = bytes > 0;
                 self.flow.allowance.add_grant(bytes);
                 None
             }
@@ -122,10 +123,12 @@ impl Transfer<'_> {
         facts.id.filter(|_| is_on_disk).map(|id| id.device)
     }
 
-    /// Returns what the last step has not used, except for bytes in flight.
+    /// Returns what the last step has not used, except for bytes in flight. If it had a grant, the
+    /// schedule is also told that nothing is left of it.
     pub(super) fn return_grant(&mut self) {
         let (surplus, overdrawn) = self.flow.allowance.take_surplus(self.in_flight());
-        if (surplus > 0 || overdrawn > 0)
+        let had_grant = std::mem::take(&mut self.has_grant);
+        if (had_grant || surplus > 0 || overdrawn > 0)
             && let Some(control) = self.control.as_ref().filter(|its| its.is_paced())
         {
             // Only bytes in flight are left of earlier grants, and they are not returned.

@@ -3,6 +3,8 @@
 
 mod arrivals;
 mod auto;
+#[cfg(test)]
+mod burst_tests;
 mod call;
 mod control;
 mod credit;

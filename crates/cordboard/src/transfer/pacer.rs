@@ -23,8 +23,8 @@ const SHORTEST_REST: Duration = Duration::from_millis(1);
 pub(crate) struct Pacers {
     own: Pacer,
     limits: Vec<Pacer>,
-    /// The number of times that a pacer has begun: its count has nothing to do with what was
-    /// granted before.
+    /// The number of times that a pacer, or a burst of blocks, has begun: its count has nothing to
+    /// do with what was granted before.
     changes: u64,
 }
 
@@ -45,11 +45,7 @@ impl Pacers {
         self.own.set(schedule);
         if !self.is_limited() {
             self.changes += 1;
-            self.own = Pacer {
-                schedule,
-                since: self.changes,
-                ..Pacer::default()
-            };
+            self.own = Pacer::new(schedule, self.changes);
         }
     }
 
@@ -85,10 +81,8 @@ impl Pacers {
         }
         self.changes += 1;
         self.limits.push(Pacer {
-            schedule,
             block: Some(block),
-            since: self.changes,
-            ..Pacer::default()
+            ..Pacer::new(schedule, self.changes)
         });
     }
 
@@ -128,7 +122,7 @@ impl Pacers {
         }
     }
 
-    /// Returns a number that tells apart grants before and after a pacer has begun.
+    /// Returns a number that tells apart grants before and after a pacer, or a burst, has begun.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -141,22 +135,22 @@ impl Pacers {
         {
             self.changes += 1;
             self.own.since = self.changes;
+            self.own.begin_burst(self.changes);
         }
-        let changes = self.changes;
         let mut all: Vec<&mut Pacer> = std::iter::once(&mut self.own)
             .chain(&mut self.limits)
             .collect();
         let mut granted = u64::MAX;
         for index in 0..all.len() {
             let most = need.most.min(granted);
-            let answer = all[index].grant(now, Need { most, ..need });
+            let answer = all[index].grant(now, Need { most, ..need }, &mut self.changes);
             let less = answer.map_or(0, |bytes| bytes.min(granted));
             // Bytes that a later pacer has not granted go back to the earlier ones.
             for before in &mut all[..index] {
                 before.give_back(Returned {
                     unused: granted - less,
                     overdrawn: 0,
-                    changes,
+                    changes: self.changes,
                 });
             }
             if let (Err(_), 1.., Some(auto)) = (answer, index, &mut all[0].auto) {
@@ -168,10 +162,21 @@ impl Pacers {
         Ok(granted)
     }
 
+    /// Records that a step begins with the bytes of the last grant. It ends with
+    /// [`Pacers::give_back`].
+    pub(crate) fn begin_step(&mut self) {
+        for pacer in std::iter::once(&mut self.own).chain(&mut self.limits) {
+            pacer.holders = pacer.holders.saturating_add(1);
+        }
+    }
+
     /// Takes back the unused bytes of a step.
     pub(crate) fn give_back(&mut self, returned: Returned) {
         for pacer in std::iter::once(&mut self.own).chain(&mut self.limits) {
             pacer.give_back(returned);
+            if pacer.is_of_burst(returned) {
+                pacer.holders = pacer.holders.saturating_sub(1);
+            }
         }
     }
 }
@@ -186,6 +191,13 @@ struct Pacer {
     block: Option<u64>,
     /// [`Pacers::changes`] when it began. It has granted nothing before.
     since: u64,
+    /// [`Pacers::changes`] when its present burst began.
+    burst_since: u64,
+    /// The number of steps in progress that may return bytes of the present burst.
+    holders: u32,
+    /// A request was refused because such a step has all of it: in the burst before, and in the
+    /// present one.
+    is_contended: [bool; 2],
     /// `None`: nothing was requested under a schedule.
     counts: Option<Counts>,
     /// Requests that its rate has refused.
@@ -194,6 +206,26 @@ struct Pacer {
 }
 
 impl Pacer {
+    fn new(schedule: Schedule, changes: u64) -> Pacer {
+        Pacer {
+            schedule,
+            since: changes,
+            burst_since: changes,
+            ..Pacer::default()
+        }
+    }
+
+    /// Begins a burst, to which no earlier grant belongs.
+    fn begin_burst(&mut self, changes: u64) {
+        (self.burst_since, self.holders) = (changes, 0);
+        self.is_contended = [self.is_contended[1], false];
+    }
+
+    /// Returns whether these bytes were granted in the present burst.
+    fn is_of_burst(&self, returned: Returned) -> bool {
+        returned.changes >= self.burst_since
+    }
+
     fn set(&mut self, schedule: Schedule) {
         self.next = Some(schedule);
         // A step may be in progress, at whose end the schedule is another one: the others would
@@ -265,7 +297,8 @@ impl Pacer {
         }
     }
 
-    fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
+    /// `changes`: [`Pacers::changes`].
+    fn grant(&mut self, now: Duration, need: Need, changes: &mut u64) -> Result<u64, Duration> {
         match self.schedule {
             Schedule::Unlimited => Ok(u64::MAX),
             Schedule::Auto(_) => self.grant_of_auto(now, need),
@@ -273,7 +306,12 @@ impl Pacer {
             Schedule::Blocks { count, .. } => {
                 let block = self.block.unwrap_or(need.block).max(1);
                 let burst = i128::from(count.get()) * i128::from(block);
-                self.grant_of_burst(burst, now, need)
+                let granted = self.grant_of_burst(burst, block, now, need);
+                if let Ok((_, true)) = granted {
+                    *changes += 1;
+                    self.begin_burst(*changes);
+                }
+                granted.map(|(bytes, _)| bytes)
             }
         }
     }
@@ -331,8 +369,22 @@ impl Pacer {
         Ok(granted)
     }
 
-    fn grant_of_burst(&mut self, burst: i128, now: Duration, need: Need) -> Result<u64, Duration> {
+    /// Returns also whether a burst begins with the grant.
+    fn grant_of_burst(
+        &mut self,
+        burst: i128,
+        block: u64,
+        now: Duration,
+        need: Need,
+    ) -> Result<(u64, bool), Duration> {
         let rest = self.rest();
+        // A step in progress may return bytes of the burst, which are granted again. It may also
+        // last longer than the rest, so the time between two requests doubles.
+        let is_held = self.holders > 0;
+        let wait = |left: Duration, passed: Duration| match is_held {
+            true => left.min(passed.max(SHORTEST_REST)),
+            false => left,
+        };
         let counts = self.counts.get_or_insert_with(|| Counts {
             burst: Burst::Left(burst),
             ..Counts::new(now)
@@ -344,30 +396,38 @@ impl Pacer {
             let missing = unit.saturating_sub(debt);
             u32::try_from((missing + burst - 1) / burst).unwrap_or(u32::MAX)
         };
-        let left = match counts.burst {
-            Burst::Left(left) => left.min(burst),
+        let (left, begins) = match counts.burst {
+            Burst::Left(left) => (left.min(burst), false),
             Burst::Rest { since, debt } => {
                 let until = since.saturating_add(rest.saturating_mul(rests(debt)));
                 if now < until {
-                    return Err(until - now);
+                    return Err(wait(until - now, now.saturating_sub(since)));
                 }
                 let all = burst.saturating_mul(i128::from(rests(debt)));
-                debt.saturating_add(all).min(burst)
+                (debt.saturating_add(all).min(burst), true)
             }
         };
         // Less than the path can move, unless more comes back from other transfers,
         // counts as used up.
         if left < unit && need.in_flight == 0 {
+            self.is_contended[1] |= is_held;
             let debt = left.min(0);
             counts.burst = Burst::Rest { since: now, debt };
-            return Err(rest.saturating_mul(rests(debt)));
+            return Err(wait(rest.saturating_mul(rests(debt)), Duration::ZERO));
         }
-        let granted = left.clamp(0, i128::from(need.most)) as u64;
+        // Otherwise a transfer would take all that is left again, at once after each step.
+        // At the end of a rest, several threads request a grant at once.
+        let is_contended = self.is_contended[1] || self.is_contended[0] && !begins;
+        let part = match is_contended {
+            true => left.min((left / 2).max(i128::from(block)).max(unit)),
+            false => left,
+        };
+        let granted = part.clamp(0, i128::from(need.most)) as u64;
         counts.burst = Burst::Left(left - i128::from(granted));
         if granted > 0 {
             (counts.credit, counts.remainder) = (0, 0);
         }
-        Ok(granted)
+        Ok((granted, begins))
     }
 
     fn rest(&self) -> Duration {
@@ -387,19 +447,27 @@ impl Pacer {
             auto.give_back(unused, overdrawn);
         }
         let has_rate = self.rate().is_some();
+        let is_of_burst = self.is_of_burst(returned);
         let Some(counts) = &mut self.counts else {
             return;
         };
+        if has_rate {
+            let bytes = i128::from(unused) - i128::from(overdrawn);
+            counts.credit += bytes * SECOND as i128;
+            counts.remainder = (counts.remainder + credit_of(unused)).min(counts.credit);
+            return;
+        }
+        // Blocks that were not taken from an earlier burst are lost: they would come in addition
+        // to those of the present one.
+        let unused = if is_of_burst { unused } else { 0 };
         let bytes = i128::from(unused) - i128::from(overdrawn);
         match &mut counts.burst {
-            _ if has_rate => {
-                counts.credit += bytes * SECOND as i128;
-                counts.remainder = (counts.remainder + credit_of(unused)).min(counts.credit);
-            }
             Burst::Left(left) => *left += bytes,
-            // The burst was used up by another transfer, and its rest has begun. What is
-            // unused is not granted again.
-            Burst::Rest { debt, .. } => *debt = debt.saturating_sub_unsigned(overdrawn.into()),
+            // Another transfer has found nothing left, but the burst is not used up.
+            Burst::Rest { debt, .. } if unused > 0 => {
+                counts.burst = Burst::Left(debt.saturating_add(bytes));
+            }
+            Burst::Rest { debt, .. } => *debt = debt.saturating_add(bytes),
         }
     }
 }

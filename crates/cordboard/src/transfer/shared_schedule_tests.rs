@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::need::Need;
+use super::pacer::Returned;
 use super::poll::Poll;
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Transfer, drive};
@@ -117,8 +118,39 @@ fn a_limit_gets_no_bytes_of_a_grant_before_it() {
     control.limit_schedule(Schedule::blocks(1, rest), 128 << 10);
     let now = 80 * MS;
     let bytes = |grant: Result<(u64, u64), _>| grant.map(|(bytes, _)| bytes);
-    assert_eq!(bytes(control.grant(now, other())), Ok(128 << 10));
+    let (granted, changes) = control.grant(now, other()).unwrap();
+    assert_eq!(granted, 128 << 10);
+    // The other one takes all of it.
+    control.give_back(Returned {
+        unused: 0,
+        overdrawn: 0,
+        changes,
+    });
     transfer.return_grant();
     assert_eq!(bytes(control.grant(now, other())), Err(rest));
     assert_eq!(bytes(control.grant(now + rest, other())), Ok(128 << 10));
+}
+
+/// Only a step in progress can return bytes of a burst, so a request after it waits for the rest.
+#[test]
+fn a_step_that_has_used_its_grant_returns_nothing() {
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let null = std::fs::File::options().write(true).open("/dev/null");
+    let null = null.unwrap();
+    let control = Control::without_descriptor();
+    let rest = Duration::from_secs(1);
+    control.limit_schedule(Schedule::blocks(1, rest), 128 << 10);
+    let transfer = Transfer::new(zero.as_fd(), null.as_fd(), Request::default()).unwrap();
+    let mut transfer = transfer.control(&control);
+    let mut time = BesideBusy {
+        now: Duration::ZERO,
+        poll: Poll::new(),
+        control: control.clone(),
+        grants: 0,
+    };
+    assert_eq!(transfer.take_grant(&mut time), None);
+    assert_eq!(control.grant(Duration::ZERO, other()), Err(MS));
+    transfer.flow.took(128 << 10);
+    transfer.return_grant();
+    assert_eq!(control.grant(Duration::ZERO, other()), Err(rest));
 }

@@ -78,6 +78,8 @@ pub struct Transfer<'a> {
     /// The changes of the schedule before its last grant: see
     /// [`Returned`](super::pacer::Returned).
     pub(super) grant_changes: u64,
+    /// The schedule has granted bytes for the present step.
+    pub(super) has_grant: bool,
     /// It measures other paths and sizes once it has moved enough bytes.
     pub(super) tunes: bool,
     /// The path that an earlier transfer has found, which is then the first of the route.
@@ -225,6 +227,7 @@ impl<'a> Transfer<'a> {
             control: None,
             turn: None,
             grant_changes: 0,
+            has_grant: false,
             tunes: false,
             recalled: None,
             tuning: None,
