@@ -13,17 +13,27 @@ use crate::sys;
 #[derive(Default)]
 pub(crate) struct Poll {
     edges: Option<Edges>,
+    is_cancelled: bool,
 }
 
 impl Poll {
     pub(crate) fn new() -> Poll {
         Poll::default()
     }
+
+    /// Cancels the transfer, as far as its settlement checks that.
+    pub(super) fn cancel(&mut self) {
+        self.is_cancelled = true;
+    }
 }
 
 impl Clock for Poll {
     fn now(&mut self) -> Duration {
         sys::monotonic()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled
     }
 }
 

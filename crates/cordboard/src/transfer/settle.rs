@@ -149,6 +149,14 @@ impl<'a> Settlement<'a> {
         self.transfer.drop_without_close();
     }
 
+    /// Omits `fsync(2)`, or its repetition: it may take long, and nothing reports its result.
+    pub(crate) fn omit_sync(&mut self) {
+        self.transfer.request.sync = false;
+        if matches!(self.phase, Phase::Sync { .. }) {
+            self.phase = Phase::Report;
+        }
+    }
+
     /// Waits until no operation is in flight.
     fn reap(&mut self) -> Phase {
         let (transfer, ending) = (&mut self.transfer, &mut self.ending);

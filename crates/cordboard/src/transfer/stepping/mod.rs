@@ -39,7 +39,8 @@ use crate::threads;
 ///
 /// Dropping it cancels the transfer. Bytes that were read and not written go to the sink as
 /// far as it accepts them at once, then back to a source that can seek, and are lost
-/// otherwise. A drop waits for blocks of direct I/O that are in flight.
+/// otherwise. A drop waits for blocks of direct I/O that are in flight. It does not sync the sink,
+/// also if the transfer has found its end and the sync was to follow.
 ///
 /// An event loop with edge-triggered events must take steps until [`Stepping::is_due`] is
 /// false. Neither a child of `fork(2)` nor a thread with another descriptor table
@@ -77,7 +78,6 @@ pub struct Stepping<'a> {
     wait: Option<(Wait, Option<Duration>)>,
     /// A wait has found the source ready.
     source_polled: bool,
-    is_cancelled: bool,
     progress: Progress,
     step_fd: StepFd,
     origin: Origin,
@@ -118,7 +118,6 @@ impl<'a> Transfer<'a> {
             poll,
             wait: None,
             source_polled: false,
-            is_cancelled: false,
             step_fd,
             origin: Origin::here(),
         })
@@ -155,9 +154,10 @@ impl<'a> Stepping<'a> {
     }
 
     /// Cancels the transfer: the next step begins to settle it, and the outcome follows
-    /// after a few more.
+    /// after a few more. A transfer that has already found its end keeps that result, unless its
+    /// `fsync(2)` is interrupted (`EINTR`).
     pub fn cancel(&mut self) {
-        self.is_cancelled = true;
+        self.poll.cancel();
         // No other stage needs a step for it: a settlement continues, and a step cannot end the
         // wait for a thread.
         if matches!(self.stage, Stage::Runs(_)) {
@@ -209,7 +209,7 @@ impl<'a> Stepping<'a> {
 
     /// Continues after a wait, and takes one step. `None`: the wait is not over.
     fn advance(&mut self, transfer: &mut Transfer<'_>) -> Option<Next> {
-        if self.is_cancelled {
+        if self.poll.is_cancelled() {
             return Some(Next::End(Turn::Done(Ended::Cancelled)));
         }
         if let Some((wait, end)) = self.wait.take() {
@@ -416,7 +416,10 @@ impl Drop for Stepping<'_> {
                 let settlement = Settlement::new(*transfer, &cancelled, start);
                 drop_closing(settlement.finish(&mut self.poll).1);
             }
-            Stage::Settles(settlement) => drop_closing(settlement.finish(&mut self.poll).1),
+            Stage::Settles(mut settlement) => {
+                settlement.omit_sync();
+                drop_closing(settlement.finish(&mut self.poll).1);
+            }
             // A thread closes the descriptors.
             Stage::Closes(..) | Stage::Ended => {}
         });

@@ -124,3 +124,70 @@ fn a_drop_in_a_thread_with_other_descriptors_releases_the_rest() {
         assert_eq!((is_open, drops.load(Ordering::Relaxed)), (true, 2));
     }
 }
+
+/// Runs `body` on a thread whose first syncs return `EINTR`, as many as the first number says. The
+/// second one counts the syncs. Returns false if system calls cannot be intercepted.
+fn with_interrupted_syncs(body: impl FnOnce(&AtomicU32, &AtomicU32) + Send) -> bool {
+    let (interruptions, syncs) = (AtomicU32::new(0), AtomicU32::new(0));
+    let thread = || body(&interruptions, &syncs);
+    let intercepted = testkit::midst::refusing(&[libc::SYS_fsync], thread, |_| {
+        syncs.fetch_add(1, Ordering::SeqCst);
+        let left = interruptions.load(Ordering::SeqCst);
+        interruptions.store(left.saturating_sub(1), Ordering::SeqCst);
+        (left > 0).then_some(libc::EINTR)
+    });
+    if intercepted.is_none() {
+        testkit::skip::here("no seccomp_unotify(2) here");
+    }
+    intercepted.is_some()
+}
+
+/// A transfer of an empty file that is synced.
+fn synced<'a>(source: &'a std::fs::File, sink: &'a std::fs::File) -> Stepping<'a> {
+    let request = Request {
+        sync: true,
+        switches: Some(crate::Switches::all()),
+        ..Request::default()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    transfer.stepping().unwrap()
+}
+
+/// After any number of steps: before the sync, or after a sync that was interrupted.
+#[test]
+fn a_drop_does_not_sync() {
+    let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    with_interrupted_syncs(|interruptions, syncs| {
+        let has_ended = (0..100).any(|steps| {
+            interruptions.store(3, Ordering::SeqCst);
+            let mut stepping = synced(&source, &sink);
+            let outcome = (0..steps).find_map(|_| stepping.step());
+            let before = syncs.load(Ordering::SeqCst);
+            drop(stepping);
+            let during = syncs.load(Ordering::SeqCst) - before;
+            assert_eq!(during, 0, "after {steps} steps");
+            outcome.is_some_and(|outcome| {
+                assert_eq!(outcome.report.ended, Ended::Eof);
+                assert_eq!(interruptions.load(Ordering::SeqCst), 0);
+                true
+            })
+        });
+        assert!(has_ended);
+    });
+}
+
+#[test]
+fn a_sync_that_is_interrupted_can_be_cancelled() {
+    let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    with_interrupted_syncs(|interruptions, syncs| {
+        interruptions.store(100, Ordering::SeqCst);
+        let mut stepping = synced(&source, &sink);
+        while syncs.load(Ordering::SeqCst) == 0 {
+            assert!(stepping.step().is_none());
+        }
+        stepping.cancel();
+        let outcome = stepping.step().expect("the sync is repeated");
+        assert_eq!(outcome.report.ended, Ended::Cancelled);
+        assert_eq!(syncs.load(Ordering::SeqCst), 2);
+    });
+}
