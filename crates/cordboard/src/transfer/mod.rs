@@ -63,6 +63,8 @@ mod threshold;
 mod transfer;
 mod tuning;
 #[cfg(test)]
+mod tuning_goal_tests;
+#[cfg(test)]
 mod tuning_tests;
 mod turn;
 mod used;

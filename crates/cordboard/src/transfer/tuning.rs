@@ -162,12 +162,11 @@ impl Transfer<'_> {
             return;
         }
         if tuning.key.goal != goal {
-            // A command has changed the schedule.
-            tuning.key.goal = goal;
-            let best = tuning.controller.best();
-            tuning.controller = Controller::new(&tuning.ways, best, goal);
-            tuning.compared = now;
-            tuning.changes = best != arm;
+            // A command has changed the schedule. Earlier transfers may have measured for the new
+            // goal, and later ones continue the search for the former.
+            self.remember_search();
+            self.tuning = self.start_tuning(now).map(Box::new);
+            self.tunes = self.tuning.is_some();
             return;
         }
         // Under a schedule the rate does not depend on the path, but the processor time does.
@@ -207,21 +206,30 @@ impl Transfer<'_> {
             && self.request.tune != Some(Tune::EachStep)
         {
             let best = tuning.controller.best();
-            let (path, piece) = (tuning.ways.path(best), Ways::piece(best));
-            self.used.found_best(path, PIECES[piece]);
-            let (key, then) = (tuning.key, tuning.compared);
-            let possible = tuning.ways.paths.iter().filter(|(_, possible)| *possible);
-            let paths: Vec<DataPath> = possible.map(|(path, _)| *path).collect();
-            // A path may have declined for a reason of these descriptors.
-            if Switches::only(&paths) == key.paths {
-                if tuning.controller.is_settled() {
-                    Found { path, piece }.remember(key, then);
-                }
-                let controller = tuning.controller.continued(&tuning.ways);
-                Search { paths, controller }.remember(key, then);
-            }
+            (self.used).found_best(tuning.ways.path(best), PIECES[Ways::piece(best)]);
+            self.remember_search();
         }
         self.used.take(self.flow.read())
+    }
+
+    /// Stores what was measured for later transfers.
+    fn remember_search(&self) {
+        let Some(tuning) = &self.tuning else {
+            return;
+        };
+        let best = tuning.controller.best();
+        let (path, piece) = (tuning.ways.path(best), Ways::piece(best));
+        let (key, then) = (tuning.key, tuning.compared);
+        let possible = tuning.ways.paths.iter().filter(|(_, possible)| *possible);
+        let paths: Vec<DataPath> = possible.map(|(path, _)| *path).collect();
+        // A path may have declined for a reason of these descriptors.
+        if Switches::only(&paths) == key.paths {
+            if tuning.controller.is_settled() {
+                Found { path, piece }.remember(key, then);
+            }
+            let controller = tuning.controller.continued(&tuning.ways);
+            Search { paths, controller }.remember(key, then);
+        }
     }
 
     /// Returns whether the current path takes no more bytes, because a change is due.

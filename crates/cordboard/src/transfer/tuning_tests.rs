@@ -13,6 +13,7 @@ use testkit::refuse::{SENDFILE, apart, refuse};
 use super::stepper::Stepper;
 use super::tuning::LONG;
 use super::turn::{Next, Turn};
+use super::ways::Tuning;
 use super::{Poll, ThreadKind, Transfer};
 use crate::request::{Backend, DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
@@ -21,7 +22,7 @@ use crate::{Chosen, Ended, Outcome};
 
 const MIB: usize = 1 << 20;
 
-fn request() -> Request {
+pub(super) fn request() -> Request {
     Request {
         switches: Some(Switches::all()),
         tune: Some(Tune::On),
@@ -147,8 +148,8 @@ fn a_search_is_left_to_the_next_transfer() {
     }
 }
 
-/// Lets a transfer measure its settings, which are equally fast, and store what it has found.
-fn settle(transfer: &mut Transfer<'_>) {
+/// Lets a transfer measure its settings, which are equally fast.
+pub(super) fn measured(transfer: &Transfer<'_>) -> Tuning {
     let mut now = Duration::from_secs(1000);
     let mut tuning = transfer.start_tuning(now).unwrap();
     while !tuning.controller.is_settled() {
@@ -158,12 +159,17 @@ fn settle(transfer: &mut Transfer<'_>) {
         controller.learn(ways, now, &mut || now, 32 << 20, u64::MAX);
     }
     tuning.compared = crate::sys::monotonic();
-    transfer.tuning = Some(Box::new(tuning));
+    tuning
+}
+
+/// Lets a transfer measure, and store what it has found.
+pub(super) fn settle(transfer: &mut Transfer<'_>) {
+    transfer.tuning = Some(Box::new(measured(transfer)));
     store(transfer);
 }
 
 /// Stores what the transfer has found. A transfer of another test may hold the lock for a moment.
-fn store(transfer: &mut Transfer<'_>) {
+pub(super) fn store(transfer: &mut Transfer<'_>) {
     for _ in 0..1000 {
         std::thread::yield_now();
         transfer.by_path();
