@@ -90,7 +90,7 @@ impl Transfer<'_> {
         (control.is_paced() && control.is_metered()).then_some(control)
     }
 
-    fn need(&self) -> Need {
+    pub(super) fn need(&self) -> Need {
         let path = self.current.as_ref().map(|(_, path)| path);
         let left = self.flow.before_its_size();
         let turn = self.turn.unwrap_or(u64::MAX);
@@ -107,6 +107,9 @@ impl Transfer<'_> {
             },
             block: block.unwrap_or(Schedule::BLOCK),
             in_flight: self.in_flight(),
+            may_sleep: [&self.flow.source.ready, &self.flow.sink.ready]
+                .iter()
+                .any(|ready| ready.may_sleep && !ready.never_waits),
         }
     }
 

@@ -11,4 +11,6 @@ pub(crate) struct Need {
     pub(crate) block: u64,
     /// The number of granted bytes that are in flight.
     pub(crate) in_flight: u64,
+    /// A step may wait for its source or its sink inside a system call, other than one on a file.
+    pub(crate) may_sleep: bool,
 }

@@ -19,6 +19,7 @@ pub(super) fn any() -> Need {
         unit: 1,
         block: 4096,
         in_flight: 0,
+        may_sleep: false,
     }
 }
 

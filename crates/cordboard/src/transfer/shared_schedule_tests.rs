@@ -23,6 +23,7 @@ fn other() -> Need {
         unit: 1,
         block: 4096,
         in_flight: 0,
+        may_sleep: false,
     }
 }
 
@@ -153,4 +154,25 @@ fn a_step_that_has_used_its_grant_returns_nothing() {
     transfer.flow.took(128 << 10);
     transfer.return_grant();
     assert_eq!(control.grant(Duration::ZERO, other()), Err(rest));
+}
+
+/// A schedule that divides the throughput distinguishes such a step from work.
+#[test]
+fn a_step_between_blocking_descriptors_may_sleep() {
+    let (source, _feed) = UnixStream::pair().unwrap();
+    let (_reader, sink) = UnixStream::pair().unwrap();
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let may_sleep = |source: &dyn AsFd, sink: &dyn AsFd, in_calls| {
+        let request = Request::default();
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        transfer.flow.set_may_sleep(in_calls);
+        transfer.need().may_sleep
+    };
+    assert!(may_sleep(&source, &file, true));
+    assert!(may_sleep(&zero, &sink, true));
+    assert!(!may_sleep(&source, &file, false));
+    assert!(!may_sleep(&zero, &file, true));
+    sink.set_nonblocking(true).unwrap();
+    assert!(!may_sleep(&zero, &sink, true));
 }

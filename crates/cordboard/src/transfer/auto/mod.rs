@@ -90,7 +90,7 @@ impl Auto {
     pub(super) fn grant(&mut self, now: Duration, need: Need) -> Result<u64, Duration> {
         match self {
             Auto::Background(_) => Ok(u64::MAX),
-            Auto::Share(sharer) => sharer.grant(now, need.most, need.unit),
+            Auto::Share(sharer) => sharer.grant(now, need),
         }
     }
 

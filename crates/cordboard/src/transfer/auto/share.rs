@@ -12,6 +12,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::sys::{Lock, PerProcess};
+use crate::transfer::need::Need;
 
 /// The number of bytes, at weight 1, by which a transfer may be ahead.
 const QUANTUM: u64 = 256 << 10;
@@ -21,6 +22,8 @@ const ALONE: u64 = 4 << 20;
 const FORGOTTEN: Duration = Duration::from_millis(20);
 /// A transfer whose step takes longer is not active.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
+/// The same if the step may wait for its source or its sink inside a system call.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// The time after which a transfer that is ahead requests a grant again.
 const RETRY: Duration = Duration::from_millis(1);
 /// The number of fraction bits of virtual time.
@@ -41,6 +44,10 @@ struct Entry {
     weight: NonZeroU32,
     virtual_time: u128,
     state: State,
+    /// Its steps may wait for its source or its sink inside a system call.
+    may_sleep: bool,
+    /// The last step has probably done so.
+    has_slept: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +73,8 @@ impl Shares {
             weight,
             virtual_time: 0,
             state: State::Waiting,
+            may_sleep: false,
+            has_slept: false,
         });
         self.next
     }
@@ -74,6 +83,14 @@ impl Shares {
     pub(super) fn set_weight(&mut self, name: u64, weight: NonZeroU32) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
             entry.weight = weight;
+        }
+    }
+
+    /// Sets whether further steps may wait for their source or their sink inside a system call.
+    pub(super) fn set_may_sleep(&mut self, name: u64, may_sleep: bool) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
+            entry.may_sleep = may_sleep;
+            entry.has_slept &= may_sleep;
         }
     }
 
@@ -124,7 +141,10 @@ impl Shares {
     /// Records the end of a step. `waits`: it waits for its source or its sink.
     pub(super) fn stepped(&mut self, name: u64, now: Duration, waits: bool) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
-            entry.state = match waits {
+            let is_long = entry.exceeds_a_step(now);
+            entry.has_slept = is_long && entry.may_sleep;
+            // Others were not held back by it in the meantime.
+            entry.state = match waits || is_long {
                 true => State::Waiting,
                 false => State::Asking(now),
             };
@@ -152,9 +172,18 @@ impl Entry {
     fn is_active(&self, now: Duration) -> bool {
         match self.state {
             State::Waiting => false,
-            State::Stepping(since) => now.saturating_sub(since) < LONGEST_STEP,
+            State::Stepping(_) => !self.has_slept && !self.exceeds_a_step(now),
             State::Asking(at) => now.saturating_sub(at) < FORGOTTEN,
         }
+    }
+
+    /// Returns whether its present step takes so long that it probably waits.
+    fn exceeds_a_step(&self, now: Duration) -> bool {
+        let longest = match self.may_sleep {
+            true => LONGEST_SLEEP,
+            false => LONGEST_STEP,
+        };
+        matches!(self.state, State::Stepping(since) if now.saturating_sub(since) >= longest)
     }
 
     fn virtual_of(&self, bytes: u64) -> u128 {
@@ -197,10 +226,13 @@ impl Sharer {
         }
     }
 
-    pub(super) fn grant(&self, now: Duration, most: u64, unit: u64) -> Result<u64, Duration> {
+    pub(super) fn grant(&self, now: Duration, need: Need) -> Result<u64, Duration> {
         match self.shares.lock() {
-            Some(mut shares) => shares.grant(self.name, now, most, unit),
-            None => Ok(most),
+            Some(mut shares) => {
+                shares.set_may_sleep(self.name, need.may_sleep);
+                shares.grant(self.name, now, need.most, need.unit)
+            }
+            None => Ok(need.most),
         }
     }
 

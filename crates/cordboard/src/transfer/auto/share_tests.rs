@@ -148,6 +148,48 @@ fn a_transfer_that_returns_each_grant_delays_no_other() {
     assert_eq!(taken_beside_a_fast_one(1, 0, 5 * MS), 0);
 }
 
+/// Returns the bytes of a transfer in a second, in which another one takes steps of this length.
+/// Then both run for a second without such steps, and get the same.
+fn taken_beside_long_steps(may_sleep: bool, length: Duration) -> u64 {
+    let mut shares = Shares::default();
+    let long = member(&mut shares, 1, 128 << 10, None);
+    shares.set_may_sleep(long.name, may_sleep);
+    let mut members = vec![member(&mut shares, 1, 128 << 10, None)];
+    let mut now = Duration::ZERO;
+    let mut taken = 0;
+    while now < 1000 * MS {
+        let granted = shares.grant(long.name, now, 4096, 1).unwrap();
+        compete(&mut shares, &mut members, 1 << 30, now, now + length);
+        now += length;
+        shares.give_back(long.name, granted - 1, 0);
+        shares.stepped(long.name, now, false);
+        taken = members[0].taken;
+    }
+    members.push(long);
+    compete(&mut shares, &mut members, 1 << 30, now, now + 1000 * MS);
+    let (one, other) = (members[0].taken - taken, members[1].taken);
+    let ratio = one as f64 / other as f64;
+    assert!((0.95..1.05).contains(&ratio), "{one} and {other}");
+    taken
+}
+
+/// Its source is a socket, and its calls sleep. A step on a file may use the same disk.
+#[test]
+fn a_transfer_that_sleeps_in_its_calls_delays_no_other() {
+    for length in [30 * MS, 50 * MS, 900 * MS] {
+        let beside_sleep = taken_beside_long_steps(true, length);
+        assert!(beside_sleep > (1 << 30) * 9 / 10, "{beside_sleep}");
+    }
+    let beside_work = taken_beside_long_steps(false, 50 * MS);
+    assert!(beside_work < 10 << 20, "{beside_work}");
+}
+
+/// Not even after a step during which the others have stopped to wait for it.
+#[test]
+fn a_transfer_saves_no_credit_in_a_long_step() {
+    taken_beside_long_steps(false, 5000 * MS);
+}
+
 #[test]
 fn a_later_transfer_gets_its_share_and_no_more() {
     let (mut shares, mut members) = alone_for_a_second();
