@@ -76,10 +76,8 @@ impl Room {
             done => done,
         };
         let made = match made {
-            // NFS before 4.2 has neither.
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                lengthen(sink, end, closed).is_ok()
-            }
+            // NFS before 4.2 has neither, and a filter may refuse both.
+            Err(errno) if is_refused(errno) => lengthen(sink, end, closed).is_ok(),
             done => done.is_ok(),
         };
         if made {
@@ -87,7 +85,7 @@ impl Room {
             return Ok(end);
         }
         // A call that runs out of space may have reserved a part.
-        self.surplus |= reserved != Err(rustix::io::Errno::OPNOTSUPP);
+        self.surplus |= !reserved.is_err_and(is_refused);
         Ok(size)
     }
 
@@ -136,6 +134,13 @@ impl Room {
             let _ = again(|| ftruncate(sink, length));
         }
     }
+}
+
+/// Returns whether `fallocate(2)` is not available, as opposed to space. An errno that a filter
+/// returns may also be the file's: [`lengthen`] then fails too.
+fn is_refused(errno: rustix::io::Errno) -> bool {
+    let errno = Errno::from(errno);
+    errno.is_refusal_or_invalid() || matches!(errno, Errno::EOPNOTSUPP | Errno::ENODEV)
 }
 
 #[cfg(test)]
@@ -230,13 +235,23 @@ mod tests {
 
     #[test]
     fn room_without_fallocate_is_made_by_nothing_that_could_shorten_the_file() {
-        let file = tempfile::tempfile().unwrap();
-        let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
-        testkit::refuse::apart(|| {
-            testkit::refuse::refuse(&[libc::SYS_fallocate], libc::EOPNOTSUPP);
-            testkit::refuse::refuse(&[libc::SYS_ftruncate], libc::EIO);
-            room.grow(file.as_fd(), 0, 1 << 20, &mut None).unwrap();
-        });
-        assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+        for errno in [
+            libc::EOPNOTSUPP,
+            libc::ENODEV,
+            libc::ENOSYS,
+            libc::EPERM,
+            libc::EACCES,
+            libc::EINVAL,
+        ] {
+            let file = tempfile::tempfile().unwrap();
+            let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
+            testkit::refuse::apart(|| {
+                testkit::refuse::refuse(&[libc::SYS_fallocate], errno);
+                testkit::refuse::refuse(&[libc::SYS_ftruncate], libc::EIO);
+                let reached = room.grow(file.as_fd(), 0, 1 << 20, &mut None);
+                assert_eq!(reached, Ok(1 << 20), "{errno}");
+            });
+            assert_eq!(file.metadata().unwrap().len(), 1 << 20, "{errno}");
+        }
     }
 }
