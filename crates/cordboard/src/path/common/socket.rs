@@ -160,16 +160,57 @@ impl Sender {
         bytes: &[u8],
         wait: bool,
     ) -> Result<usize, Errno> {
+        self.divide(flow, bytes.len(), |n| send(flow, &bytes[..n], wait))
+    }
+
+    /// Sends the parts to a stream by one call. If a filter refuses `sendmsg(2)`, sends the
+    /// first part only.
+    pub(in crate::path) fn send_parts(
+        &mut self,
+        flow: &Flow<'_>,
+        parts: &[IoSlice<'_>],
+        wait: bool,
+    ) -> Result<usize, Errno> {
+        let (sink, flags) = (flow.sink.fd(), sending(flow.sink.facts(), wait));
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        self.divide(flow, bytes, |n| {
+            let shorter = (n < bytes).then(|| first_bytes(parts, n));
+            let parts = shorter.as_deref().unwrap_or(parts);
+            match sys::send_parts(sink, parts, flags) {
+                Err(error) if error.refused => send(flow, &parts[0], wait),
+                done => Ok(done?),
+            }
+        })
+    }
+
+    /// Sends `bytes` bytes by `send`, or fewer if the socket refuses that many.
+    fn divide(
+        &mut self,
+        flow: &Flow<'_>,
+        bytes: usize,
+        mut send: impl FnMut(usize) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
         loop {
-            let piece = &bytes[..bytes.len().min(self.most.unwrap_or(usize::MAX))];
-            let done = flow.write_by(Some(piece.len()), || send(flow, piece, wait));
-            let may_cut = flow.sink.kind().is_stream_socket() && piece.len() > 1;
+            let length = bytes.min(self.most.unwrap_or(usize::MAX));
+            let done = flow.write_by(Some(length), || send(length));
+            let may_cut = flow.sink.kind().is_stream_socket() && length > 1;
             if done != Err(Errno::EMSGSIZE) || !may_cut {
                 return done;
             }
-            self.most = Some(piece.len() / 2);
+            self.most = Some(length / 2);
         }
     }
+}
+
+/// Returns the parts that have the first `bytes` bytes of these, the last one perhaps shorter.
+fn first_bytes<'a>(parts: &'a [IoSlice<'_>], bytes: usize) -> Vec<IoSlice<'a>> {
+    let mut left = bytes;
+    let shortened = parts.iter().map_while(|part| {
+        let piece = &part[..part.len().min(left)];
+        left -= piece.len();
+        (!piece.is_empty()).then(|| IoSlice::new(piece))
+    });
+    shortened.collect()
 }
 
 /// `write(2)`, which has no flag against blocking; `RWF_NOWAIT` is one, if the

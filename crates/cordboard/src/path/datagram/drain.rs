@@ -6,10 +6,8 @@ use super::Datagram;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::common::socket;
-use crate::path::common::terminal::Terminal;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
-use crate::pipe::NoWait;
 use crate::sys::{self, Batch};
 
 impl Datagram {
@@ -132,7 +130,7 @@ impl Datagram {
             self.next += whole;
             return Ok(0);
         }
-        match write_stream(flow, &parts, (&mut self.nowait, &mut self.terminal)) {
+        match self.write_stream(flow, &parts) {
             Ok(0) => Err(Verdict::Failed(Side::Sink, Errno::EIO)),
             Ok(n) => {
                 self.advance(n);
@@ -161,32 +159,25 @@ impl Datagram {
             }
         }
     }
-}
 
-fn write_stream(
-    flow: &mut Flow<'_>,
-    parts: &[IoSlice<'_>],
-    (nowait, terminal): (&mut NoWait, &mut Terminal),
-) -> Result<usize, Errno> {
-    let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
-    if facts.kind.is_socket() {
-        let flags = socket::sending(&facts, flow.mode.may_sleep());
-        let bytes = parts.iter().map(|part| part.len()).sum();
-        return flow.write_by(Some(bytes), || match sys::send_parts(fd, parts, flags) {
-            Err(error) if error.refused => socket::send(flow, &parts[0], flow.mode.may_sleep()),
-            done => Ok(done?),
-        });
+    /// Writes the parts to a sink that is not a datagram socket.
+    fn write_stream(&mut self, flow: &mut Flow<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let (fd, facts) = (flow.sink.fd(), *flow.sink.facts());
+        if facts.kind.is_socket() {
+            return (self.sender).send_parts(flow, parts, flow.mode.may_sleep());
+        }
+        if flow.sink_is_a_pipe_that_waits() {
+            return self.nowait.write(fd, parts, facts.is_packet_pipe());
+        }
+        if facts.can_block() && !facts.nonblocking && !flow.mode.may_sleep() {
+            let piece = self.terminal.piece(flow, &parts[0]);
+            return Ok(rustix::io::write(fd, piece)?);
+        }
+        Ok(match flow.sink.cursor.place() {
+            Some(offset) => sys::pwritev(fd, parts, offset)?,
+            None => rustix::io::writev(fd, parts)?,
+        })
     }
-    if flow.sink_is_a_pipe_that_waits() {
-        return nowait.write(fd, parts, facts.is_packet_pipe());
-    }
-    if facts.can_block() && !facts.nonblocking && !flow.mode.may_sleep() {
-        return Ok(rustix::io::write(fd, terminal.piece(flow, &parts[0]))?);
-    }
-    Ok(match flow.sink.cursor.place() {
-        Some(offset) => sys::pwritev(fd, parts, offset)?,
-        None => rustix::io::writev(fd, parts)?,
-    })
 }
 
 #[cfg(test)]

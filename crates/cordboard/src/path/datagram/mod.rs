@@ -24,6 +24,7 @@ use size::{JOINED, LOCAL};
 use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::pair::Pair;
+use crate::path::common::socket::Sender;
 use crate::path::common::terminal::Terminal;
 use crate::path::flow::Flow;
 use crate::path::step::Step;
@@ -67,7 +68,8 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `ENOBUFS` on sending | blocked on the sink: a device's queue is temporarily full | `send(2)` |
 /// | `ENOSYS`, `EPERM`, `EACCES`, `EINVAL` | declined on receiving; sent one at a time | no such call, or a seccomp filter that does not know it; a protocol refuses a flag |
 /// | `EACCES` on receiving that is not returned again | failed: an error of the source | `sys/attempt.rs` |
-/// | `EMSGSIZE` on sending | sent again; then dropped and counted, or failed if the datagram was cut from a stream | `ip(7)`, `unix(7)`: the datagram is too long |
+/// | `EMSGSIZE` of a datagram socket | sent again; then dropped and counted, or failed if the datagram was cut from a stream | `ip(7)`, `unix(7)`: the datagram is too long |
+/// | `EMSGSIZE` of a stream socket | sent in shorter pieces | [`Sender`] |
 /// | `EMSGSIZE` on the source | failed: a truncated datagram | |
 /// | `ECONNREFUSED` | failed on its side: no listener (any more) | `udp(7)` |
 pub(crate) struct Datagram {
@@ -98,6 +100,8 @@ pub(crate) struct Datagram {
     nowait: NoWait,
     /// For a blocking terminal.
     terminal: Terminal,
+    /// For a stream socket.
+    sender: Sender,
     ended: bool,
     /// The error of receiving, reported after the datagrams before it.
     failed: Option<Errno>,
@@ -155,6 +159,7 @@ impl Datagram {
             packet_reader: PacketReader::default(),
             nowait: NoWait::default(),
             terminal: Terminal::default(),
+            sender: Sender::default(),
             ended: false,
             failed: None,
             credentials: Credentials::default(),
