@@ -224,8 +224,8 @@ impl Facts {
         self.kind == Kind::CharDevice && !self.memory
     }
 
-    /// Returns whether each read returns one message, or may: it becomes a datagram of its
-    /// own, unless the caller chooses a length.
+    /// Returns whether each read returns one message, or may, or whole records: datagrams keep
+    /// them whole, unless the caller chooses a length.
     pub(crate) fn reads_are_messages(&self) -> bool {
         self.kind.is_record() || self.kind == Kind::Tty || self.may_be_messages()
     }

@@ -6,6 +6,7 @@ mod aligned;
 mod counter;
 mod larger;
 mod numbers;
+mod records;
 mod sink_writer;
 mod source_reader;
 mod zeros;
@@ -339,7 +340,7 @@ impl ReadWrite {
                 // A pipe may have taken part of one.
                 Some(each) => each - self.start % each,
                 None if self.messages || flow.reads_stay() => usize::MAX,
-                None => self.message - self.begun,
+                None => records::first_message(flow, bytes, self.message - self.begun),
             };
             bytes = &bytes[..bytes.len().min(most)];
         }

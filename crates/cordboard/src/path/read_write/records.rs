@@ -1,0 +1,165 @@
+//! Messages of sources that have boundaries and are not datagram sockets.
+
+use super::numbers::NUMBER;
+use crate::endpoint::Kind;
+use crate::path::flow::Flow;
+
+/// The longest line of a terminal (`N_TTY_BUF_SIZE`, drivers/tty/n_tty.c).
+const LINE: usize = 4096;
+/// The length of a `struct signalfd_siginfo`.
+const SIGNAL: usize = 128;
+/// The length of a `struct inotify_event` without its name, and the place of the name's length.
+const EVENT: usize = 16;
+const NAME_LENGTH: std::ops::Range<usize> = 12..16;
+
+/// Returns how many of the bytes of one read become a message, if a stream is cut into messages
+/// of `size` bytes. A line of a terminal and a record are not cut, unless the caller has chosen
+/// the size.
+pub(super) fn first_message(flow: &Flow<'_>, bytes: &[u8], size: usize) -> usize {
+    match flow.source.kind() {
+        _ if flow.options.block.is_some() => size,
+        Kind::Tty => size.max(LINE),
+        kind if kind.is_record() => whole_records(kind, bytes, size),
+        _ => size,
+    }
+}
+
+/// Returns the length of the records at the start of `bytes` that `size` bytes have room for, and
+/// at least that of the first one.
+fn whole_records(kind: Kind, bytes: &[u8], size: usize) -> usize {
+    let mut whole = 0;
+    while whole < bytes.len() {
+        let rest = &bytes[whole..];
+        let next = length_of_first(kind, rest).min(rest.len());
+        if whole > 0 && whole + next > size {
+            break;
+        }
+        whole += next;
+    }
+    whole
+}
+
+/// Returns the length of the record at the start of `bytes`.
+fn length_of_first(kind: Kind, bytes: &[u8]) -> usize {
+    match kind {
+        Kind::Signalfd => SIGNAL,
+        Kind::Inotify => {
+            let name = bytes.get(NAME_LENGTH).and_then(|name| name.try_into().ok());
+            let name = name.map_or(0, |name| u32::from_ne_bytes(name) as usize);
+            name.saturating_add(EVENT)
+        }
+        _ => NUMBER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::num::NonZeroUsize;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::net::UnixDatagram;
+
+    use rustix::fs::inotify;
+    use testkit::{Source, SourceKind, Spec};
+
+    use super::*;
+    use crate::endpoint::Facts;
+    use crate::report::Ended;
+    use crate::{DataPath, Request, Switches, Transfer};
+
+    #[test]
+    fn no_record_is_cut() {
+        let event = |name: u32| {
+            let mut event = vec![7; EVENT + name as usize];
+            event[NAME_LENGTH].copy_from_slice(&name.to_ne_bytes());
+            event
+        };
+        let events = [event(0), event(32), event(16), event(256)].concat();
+        let ends = |size| {
+            let mut ends = vec![0];
+            while let Some(end) = ends.last().filter(|end| **end < events.len()) {
+                ends.push(end + whole_records(Kind::Inotify, &events[*end..], size));
+            }
+            ends
+        };
+        assert_eq!(ends(usize::MAX), [0, 368]);
+        assert_eq!(ends(367), [0, 96, 368]);
+        assert_eq!(ends(95), [0, 64, 96, 368]);
+        // One that is longer than the size goes alone.
+        assert_eq!(ends(1), [0, 16, 64, 96, 368]);
+        for (kind, size, whole) in [
+            (Kind::Signalfd, 1472, 1408),
+            (Kind::Signalfd, 100, 128),
+            (Kind::Timerfd, 20, 16),
+        ] {
+            assert_eq!(whole_records(kind, &[0; 12_800], size), whole);
+        }
+        // The sink has taken a part of the first event.
+        assert_eq!(whole_records(Kind::Inotify, &[255; 40], 1472), 40);
+        assert_eq!(whole_records(Kind::Inotify, &[255; 3], 1472), 3);
+    }
+
+    /// Moves `size` bytes to a socket whose datagrams have up to 1472 bytes. Returns their lengths.
+    fn datagrams(source: &OwnedFd, size: u64, block: Option<NonZeroUsize>) -> Vec<usize> {
+        let (sink, reader) = UnixDatagram::pair().unwrap();
+        let request = Request {
+            size: size.into(),
+            block,
+            switches: Some(Switches::only(&[DataPath::ReadWrite])),
+            ..Request::default()
+        };
+        let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let sink = &mut transfer.flow.sink;
+        sink.set_endpoint(sink.endpoint().with_facts(Facts {
+            kind: Kind::DatagramSocket,
+            ..*sink.facts()
+        }));
+        let report = transfer.run().report;
+        assert_eq!((report.ended, report.written), (Ended::Size, size));
+        reader.set_nonblocking(true).unwrap();
+        let mut into = vec![0; 1 << 16];
+        std::iter::from_fn(|| reader.recv(&mut into).ok()).collect()
+    }
+
+    #[test]
+    fn records_and_lines_are_datagrams() {
+        let dir = tempfile::tempdir().unwrap();
+        // Each event has 16 bytes and a name that is padded to 32.
+        let events = |round: u8| {
+            let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+            inotify::add_watch(&events, dir.path(), inotify::WatchFlags::CREATE).unwrap();
+            for number in 10..50 {
+                let name = format!("{round} name of 21 bytes {number}");
+                File::create(dir.path().join(name)).unwrap();
+            }
+            events
+        };
+        assert_eq!(datagrams(&events(1), 40 * 48, None), [1440, 480]);
+        let block = NonZeroUsize::new(1000);
+        assert_eq!(datagrams(&events(2), 40 * 48, block), [1000, 920]);
+
+        let signals = Source::make(SourceKind::Signalfd, &Spec::verify(12 * 128)).unwrap();
+        assert_eq!(datagrams(&signals.fd, 12 * 128, None), [11 * 128, 128]);
+
+        let line = [&[b'x'; 1999][..], b"\n"].concat();
+        let (master, terminal) = pty();
+        assert_eq!(rustix::io::write(&master, &line), Ok(2000));
+        assert_eq!(datagrams(&terminal, 2000, None), [2000]);
+        assert_eq!(rustix::io::write(&master, &line), Ok(2000));
+        assert_eq!(datagrams(&terminal, 2000, block), [1000, 1000]);
+    }
+
+    /// Opens a pseudoterminal that is read by lines: (master, slave).
+    fn pty() -> (OwnedFd, OwnedFd) {
+        use rustix::fs::{Mode, OFlags};
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let terminal = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+        (master, terminal)
+    }
+}
