@@ -101,6 +101,16 @@ mod tests {
 
     /// Moves `size` bytes to a socket whose datagrams have up to 1472 bytes. Returns their lengths.
     fn datagrams(source: &OwnedFd, size: u64, block: Option<NonZeroUsize>) -> Vec<usize> {
+        datagrams_of(source, None, size, block)
+    }
+
+    /// As [`datagrams`], of a source that stands for one of another kind.
+    fn datagrams_of(
+        source: &OwnedFd,
+        kind: Option<Kind>,
+        size: u64,
+        block: Option<NonZeroUsize>,
+    ) -> Vec<usize> {
         let (sink, reader) = UnixDatagram::pair().unwrap();
         let request = Request {
             size: size.into(),
@@ -109,6 +119,11 @@ mod tests {
             ..Request::default()
         };
         let mut transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let source = &mut transfer.flow.source;
+        source.set_endpoint(source.endpoint().with_facts(Facts {
+            kind: kind.unwrap_or(source.kind()),
+            ..*source.facts()
+        }));
         let sink = &mut transfer.flow.sink;
         sink.set_endpoint(sink.endpoint().with_facts(Facts {
             kind: Kind::DatagramSocket,
@@ -137,6 +152,11 @@ mod tests {
         assert_eq!(datagrams(&events(1), 40 * 48, None), [1440, 480]);
         let block = NonZeroUsize::new(1000);
         assert_eq!(datagrams(&events(2), 40 * 48, block), [1000, 920]);
+        // A device, two reads of which are longer than the block.
+        let device = Some(Kind::CharDevice);
+        let joined = datagrams_of(&events(3), device, 40 * 48, block);
+        assert_eq!(joined, [1000, 920]);
+        assert_eq!(datagrams_of(&events(4), device, 40 * 48, None), [40 * 48]);
 
         let signals = Source::make(SourceKind::Signalfd, &Spec::verify(12 * 128)).unwrap();
         assert_eq!(datagrams(&signals.fd, 12 * 128, None), [11 * 128, 128]);
