@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 
 pub(super) use ends::{Credentials, has_ended, is_end};
 pub(super) use one::{One, receive_one};
-pub(super) use size::{largest, longest, of_block, size_for};
+pub(super) use size::{UDP_PAYLOAD, largest, longest, of_block, size_for};
 
 use size::{JOINED, LOCAL};
 

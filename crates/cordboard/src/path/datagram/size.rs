@@ -15,7 +15,7 @@ pub(super) const LOCAL: usize = 128 << 10;
 /// Memory limit for a block given by the caller that a UNIX socket refuses.
 const LARGEST_BLOCK: usize = 16 << 20;
 /// The payload of an Ethernet frame, if the path MTU is unknown.
-const UDP_PAYLOAD: usize = 1472;
+pub(in crate::path) const UDP_PAYLOAD: usize = 1472;
 
 /// The longest message of a UNIX socket: the most that `kmalloc` returns in one
 /// piece, 4 MiB with pages of 4 KiB, and as many pages as a packet has fragments:

@@ -339,8 +339,7 @@ impl ReadWrite {
             let most = match self.segment {
                 // A pipe may have taken part of one.
                 Some(each) => each - self.start % each,
-                None if self.messages || flow.reads_stay() && !self.blocks => usize::MAX,
-                None => records::first_message(flow, bytes, self.message - self.begun),
+                None => records::first_message(flow, bytes, self.message - self.begun, self.blocks),
             };
             bytes = &bytes[..bytes.len().min(most)];
         }

@@ -1,7 +1,9 @@
-//! Messages of sources that have boundaries and are not datagram sockets.
+//! How bytes that were read become messages.
 
 use super::numbers::NUMBER;
 use crate::endpoint::Kind;
+use crate::path::Joins;
+use crate::path::datagram::UDP_PAYLOAD;
 use crate::path::flow::Flow;
 
 /// The longest line of a terminal (`N_TTY_BUF_SIZE`, drivers/tty/n_tty.c).
@@ -13,13 +15,18 @@ const EVENT: usize = 16;
 const NAME_LENGTH: std::ops::Range<usize> = 12..16;
 
 /// Returns how many of the bytes of one read become a message, if a stream is cut into messages
-/// of `size` bytes. A line of a terminal and a record are not cut, unless the caller has chosen
-/// the size.
-pub(super) fn first_message(flow: &Flow<'_>, bytes: &[u8], size: usize) -> usize {
+/// of `size` bytes. Unless the caller has chosen the size (`blocks`), a record and a line of a
+/// terminal are not cut. For several sinks, the messages are no longer than a network carries.
+pub(super) fn first_message(flow: &Flow<'_>, bytes: &[u8], size: usize, blocks: bool) -> usize {
+    let size = match flow.options.joins {
+        Joins::Nothing => UDP_PAYLOAD,
+        _ => size,
+    };
     match flow.source.kind() {
-        _ if flow.options.block.is_some() => size,
+        _ if blocks => size,
         Kind::Tty => size.max(LINE),
         kind if kind.is_record() => whole_records(kind, bytes, size),
+        kind if kind.is_datagram() || flow.reads_stay() => usize::MAX,
         _ => size,
     }
 }

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{RecvFlags, recv};
+use rustix::fs::inotify;
+use rustix::net::{RecvFlags, recv, sockopt};
 use testkit::needs::Need;
 use testkit::tun::Tun;
 
@@ -214,6 +215,51 @@ fn each_read_of_a_terminal_or_a_counter_is_a_datagram() {
     let counter = eventfd(5, flags).unwrap();
     for got in to_two_sockets(&counter, 5 * 8) {
         assert_eq!(got, [1u64.to_ne_bytes(); 5]);
+    }
+}
+
+/// A read returns all events, which are longer together than the send buffer of a sink.
+#[test]
+fn many_events_are_divided_between_events() {
+    const EVENT: usize = 16 + 208;
+    const COUNT: usize = 100;
+    let _dog = watchdog("many_events_are_divided_between_events");
+    let dir = tempfile::tempdir().unwrap();
+    let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&events, dir.path(), inotify::WatchFlags::CREATE).unwrap();
+    for number in 0..COUNT {
+        std::fs::File::create(dir.path().join(format!("{number:0200}"))).unwrap();
+    }
+    let (sinks, ends): (Vec<_>, Vec<_>) = [pair(Sort::Seqpacket), pair(Sort::Seqpacket)]
+        .into_iter()
+        .unzip();
+    let takers = ends.into_iter().map(|end| {
+        std::thread::spawn(move || {
+            let (mut got, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+            // 0 once the sink is closed.
+            while let Ok((length @ 1.., _)) = recv(&end, &mut buffer[..], RecvFlags::empty()) {
+                got.push(length);
+            }
+            got
+        })
+    });
+    let takers: Vec<_> = takers.collect();
+    for sink in &sinks {
+        sockopt::set_socket_send_buffer_size(sink, 8192).unwrap();
+    }
+    let limited = Request {
+        size: ((COUNT * EVENT) as u64).into(),
+        ..Request::default()
+    };
+    let outcome = request(&events, &sinks, limited).run().unwrap();
+    drop(sinks);
+    let got: Vec<Vec<usize>> = takers.into_iter().map(|t| t.join().unwrap()).collect();
+    assert!(outcome.is_complete(), "{outcome:?}");
+    audit(outcome);
+    for lengths in got {
+        assert_eq!(lengths.iter().sum::<usize>(), COUNT * EVENT);
+        let whole = |length: &usize| length.is_multiple_of(EVENT) && *length <= 1472;
+        assert!(lengths.iter().all(whole), "{lengths:?}");
     }
 }
 
