@@ -230,12 +230,9 @@ impl<'a> Intake<'a> {
         matches!(&self.next, Next::Wait(wait) if wait.target == WaitFor::Resume)
     }
 
-    /// Ends a transfer that waits for its schedule, or for the end of a pause, if its source has
-    /// ended.
+    /// Ends a transfer whose source has ended, although no call has found that yet.
     pub(crate) fn look_for_the_end(&mut self) {
-        let waits = self.awaits_grant() || self.awaits_resume();
-        let transfer = self.transfer.as_mut().filter(|_| waits);
-        if let Some(end) = transfer.and_then(Transfer::end_of_source) {
+        if let Some(end) = self.transfer.as_mut().and_then(Transfer::end_of_source) {
             self.next = Next::End(end);
             self.settle_at_end();
         }

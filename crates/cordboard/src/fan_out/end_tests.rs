@@ -324,6 +324,33 @@ fn sinks_that_have_all_bytes_may_be_closed_before_the_next_grant() {
     assert!(outcome.is_complete(), "{outcome:?}");
 }
 
+/// The reader leaves while the source waits for its next grant, or for the end of a pause.
+#[test]
+fn a_sink_that_is_closed_before_the_end_is_found_is_complete() {
+    for pauses in [false, true] {
+        let _dog = testkit::watchdog::watch("a_sink_that_is_closed");
+        let source = file_with(b"hello");
+        let (reader, a) = std::io::pipe().unwrap();
+        let b = file_with(b"");
+        let control = Control::new().unwrap();
+        control.set_schedule(Schedule::rate(100));
+        let mut reader = Some(reader);
+        let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], timeout| {
+            let has_all =
+                |reader: &mut std::io::PipeReader| rustix::io::ioctl_fionread(reader) == Ok(5);
+            if reader.take_if(has_all).is_some() && pauses {
+                control.pause();
+            }
+            Poll::new().wait(fds, timeout).unwrap();
+        });
+        let fan = FanOut::new(source.as_fd(), &[a.as_fd(), b.as_fd()], Request::default());
+        let fan = fan.unwrap().control(&control);
+        let outcome = fan.run_with(&mut script).unwrap();
+        assert_eq!((outcome.ended, outcome.read), (Ended::Eof, 5));
+        assert!(outcome.is_complete(), "{outcome:?}");
+    }
+}
+
 /// Another transfer that shares the handle may consume the wakeup.
 #[test]
 fn a_paused_fan_out_checks_whether_it_was_resumed() {

@@ -58,6 +58,8 @@ impl Drop for Listening {
 struct Shared {
     cancelled: AtomicBool,
     paused: AtomicBool,
+    /// The number of pauses.
+    pauses: AtomicU32,
     /// There is a schedule or a limit.
     paced: AtomicBool,
     /// The schedule depends on the cost of steps.
@@ -111,6 +113,7 @@ impl Control {
             shared: Arc::new(Shared {
                 cancelled: AtomicBool::new(false),
                 paused: AtomicBool::new(false),
+                pauses: AtomicU32::new(0),
                 paced: AtomicBool::new(false),
                 metered: AtomicBool::new(false),
                 pacers: Lock::default(),
@@ -166,8 +169,9 @@ impl Control {
     /// progress ends first. The idle limit does not run while the transfer is
     /// paused, and restarts when it is resumed. A paused transfer can be cancelled.
     ///
-    /// Async-signal-safe: one atomic store and one `write(2)`.
+    /// Async-signal-safe: two atomic operations and one `write(2)`.
     pub fn pause(&self) {
+        self.shared.pauses.fetch_add(1, Ordering::Relaxed);
         self.shared.paused.store(true, Ordering::Release);
         self.wake();
     }
@@ -312,6 +316,12 @@ impl Control {
     pub(crate) fn interval(&self) -> Option<Duration> {
         let can_wake = self.shared.wake.is_some() && !self.cannot_wake;
         (!can_wake && !self.interrupting).then_some(POLL_INTERVAL)
+    }
+
+    /// Returns the number of pauses so far. Another transfer that shares the handle may take the
+    /// wakeups of a whole pause.
+    pub(super) fn pauses(&self) -> u32 {
+        self.shared.pauses.load(Ordering::Relaxed)
     }
 
     /// Returns the interval at which a paused transfer checks whether it was

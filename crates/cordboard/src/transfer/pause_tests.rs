@@ -276,6 +276,23 @@ struct FullSink {
     poll: Poll,
     now: Duration,
     waits: u32,
+    /// Another transfer takes the wakeups of the pause, which ends in the same wait.
+    is_short: bool,
+    /// The timeout of the last wait during the pause.
+    paused: Option<Duration>,
+}
+
+impl FullSink {
+    fn with(control: &Control) -> FullSink {
+        FullSink {
+            control: control.clone(),
+            poll: Poll::new(),
+            now: Duration::ZERO,
+            waits: 0,
+            is_short: false,
+            paused: None,
+        }
+    }
 }
 
 impl Clock for FullSink {
@@ -302,10 +319,16 @@ impl Waiter for FullSink {
         }
         self.waits += 1;
         self.now += Duration::from_secs(60);
+        if self.control.is_paused() {
+            self.paused = timeout;
+        }
         match self.waits {
             1 => self.control.pause(),
             3 => self.control.resume(),
             _ => {}
+        }
+        if self.is_short {
+            self.control.resume();
         }
         Ok(Wakeup::default())
     }
@@ -327,16 +350,40 @@ fn a_full_sink_is_not_idle_during_a_pause() {
             ..Request::default()
         };
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
-        let mut waiter = FullSink {
-            control: control.clone(),
-            poll: Poll::new(),
-            now: Duration::ZERO,
-            waits: 0,
-        };
+        let mut waiter = FullSink::with(&control);
         let report = drive::run(transfer.control(&control), &mut waiter).report;
         assert_eq!(report.ended, Ended::Idle, "{report:?}");
         // The wait after the pause lasts longer than the limit.
         assert_eq!(waiter.waits, 4, "{report:?}");
+    }
+}
+
+/// Another transfer that shares the control takes the wakeups.
+#[test]
+fn a_pause_that_another_transfer_notices_restarts_the_idle_limit() {
+    for is_short in [false, true] {
+        let source = file_with(&noise(4 << 20));
+        let (_reader, sink) = std::io::pipe().unwrap();
+        let control = Control::new().unwrap();
+        let mut other = control.clone();
+        other.listen();
+        let request = Request {
+            idle: Some(Duration::from_secs(7)),
+            switches: Some(Switches::only(&[DataPath::ReadWrite])),
+            ..Request::default()
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let mut waiter = FullSink {
+            is_short,
+            ..FullSink::with(&control)
+        };
+        let report = drive::run(transfer.control(&control), &mut waiter).report;
+        assert_eq!(report.ended, Ended::Idle, "{report:?}");
+        if is_short {
+            assert_eq!(waiter.waits, 2);
+        } else {
+            assert_eq!(waiter.paused, Some(Duration::from_millis(20)));
+        }
     }
 }
 

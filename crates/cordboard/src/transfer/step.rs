@@ -153,8 +153,13 @@ impl Transfer<'_> {
         if !is_between || self.flow.stages.transforms() {
             return None;
         }
-        // A byte before the end would be read from the device before it is granted.
-        if self.flow.before_its_size().is_some_and(|left| left > 0) {
+        // A byte before the end would be read from the device before it is granted. The size 0 of a
+        // file server may be an unknown one.
+        let facts = self.flow.source.facts();
+        let is_behind = self.flow.before_its_size() == Some(0)
+            && (facts.size > Some(0) || facts.has_true_size())
+            && !facts.reading_waits();
+        if facts.kind.is_cached() && !is_behind {
             return None;
         }
         // A child of fork(2) may keep the source from its end.

@@ -39,6 +39,8 @@ pub(crate) struct Stepper {
     source_ended: bool,
     /// It is paused, or was at the last step: the idle limit does not run.
     paused: bool,
+    /// The number of pauses at the last step.
+    pauses: u32,
     /// The source was at rest at the last wait for it.
     source_rested: bool,
     /// The time from the last step to the next grant of the schedule.
@@ -57,6 +59,7 @@ impl Stepper {
             silent_since: None,
             source_ended: false,
             paused: false,
+            pauses: 0,
             source_rested: false,
             next_grant: None,
             held_since: now,
@@ -65,10 +68,12 @@ impl Stepper {
 
     /// Stops the idle limit while the transfer is paused; it starts again afterwards.
     fn note_pause(&mut self, transfer: &Transfer<'_>, clock: &mut dyn Clock) {
-        let control = transfer.control.as_ref();
-        let paused = control.is_some_and(Control::is_paused);
-        let was_paused = std::mem::replace(&mut self.paused, paused);
-        if was_paused && !self.paused {
+        let Some(control) = &transfer.control else {
+            return;
+        };
+        let pauses = std::mem::replace(&mut self.pauses, control.pauses());
+        let was_paused = std::mem::replace(&mut self.paused, control.is_paused());
+        if (was_paused || pauses != self.pauses) && !self.paused {
             self.last_progress = clock.now();
         }
     }
