@@ -109,7 +109,7 @@ fn has_sent_all(
 ) -> bool {
     let until = watch.start + head::LONGEST;
     loop {
-        let end = head.advance();
+        let end = head.advance(until);
         watch.see(head.status());
         if let Some(sent) = end {
             (watch.sent, carried.written) = (sent, sent.written);

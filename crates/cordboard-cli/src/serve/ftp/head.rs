@@ -6,7 +6,7 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cordboard::cue::{Done, Status};
 use cordboard::{Ended, Endpoint, Outcome, Request, Stepping, Transfer};
@@ -57,15 +57,23 @@ impl<'a> Head<'a> {
     /// the control descriptor, which reports a refusal.
     pub fn new(source: &'a OwnedFd, sink: &'a OwnedFd) -> Option<Head<'a>> {
         let (start, size) = range_of(source)?;
-        if is_in_memory(source) {
-            return Head::checked(source, sink, |_| true);
-        }
+        let in_memory = match read_at_once(source, start) {
+            Ok(()) => false,
+            // At the end of a file, up to Linux 5.11.
+            Err(Errno::AGAIN) if start >= size => false,
+            // A pseudo file, whose bytes cannot be handed back, does not support it either.
+            Err(Errno::OPNOTSUPP) if is_in_memory(source) => true,
+            Err(_) => return None,
+        };
         // Pages that the socket did not accept were read just now, so the last page of the next
         // step tells more than its first one.
         Head::checked(source, sink, move |read| {
             let first = start + read;
-            let last = (first + STEP).min(size).saturating_sub(1).max(first);
-            reads_at_once(source, first, size) && reads_at_once(source, last, size)
+            let last = (first + STEP).min(size).saturating_sub(1);
+            in_memory || first >= size || {
+                read_at_once(source, first).is_ok()
+                    && (last == first || read_at_once(source, last).is_ok())
+            }
         })
     }
 
@@ -74,9 +82,6 @@ impl<'a> Head<'a> {
         sink: &'a OwnedFd,
         reads_at_once: impl Fn(u64) -> bool + 'a,
     ) -> Option<Head<'a>> {
-        if !reads_at_once(0) {
-            return None;
-        }
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default());
         let stepping = transfer.and_then(Transfer::stepping).ok()?;
         Some(Head {
@@ -86,9 +91,9 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// Takes a few steps, if steps are possible. Hands over where a read may wait. Returns what was
-    /// sent at the end.
-    pub fn advance(&mut self) -> Option<Sent> {
+    /// Takes a few steps until this time, if steps are possible. Hands over where a read may wait.
+    /// Returns what was sent at the end.
+    pub fn advance(&mut self, until: Instant) -> Option<Sent> {
         for _ in 0..STEPS {
             if let Some(outcome) = self.stepping.step() {
                 return Some(self.sent(&outcome));
@@ -96,7 +101,7 @@ impl<'a> Head<'a> {
             if self.end == End::Open && !(self.reads_at_once)(self.stepping.progress().read) {
                 self.hand_over();
             }
-            if !self.is_due() {
+            if !self.is_due() || Instant::now() >= until {
                 break;
             }
         }
@@ -191,18 +196,12 @@ fn is_in_memory(file: &OwnedFd) -> bool {
     filesystem.is_some_and(|filesystem| filesystem.is_in_memory())
 }
 
-/// Returns whether a read at this position does not wait: the page is in the page cache. A file
-/// of a server that does not answer would block the session. A pseudo file, whose bytes cannot be
-/// handed back, does not support the call.
-fn reads_at_once(file: &OwnedFd, position: u64, size: u64) -> bool {
+/// Reads a byte at this position if that does not wait: the page is in the page cache. A file of a
+/// server that does not answer would block the session.
+fn read_at_once(file: &OwnedFd, position: u64) -> Result<(), Errno> {
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
-    match preadv2(file, &mut parts, position, ReadWriteFlags::NOWAIT) {
-        Ok(_) => true,
-        // At the end of a file, up to Linux 5.11.
-        Err(Errno::AGAIN) => position >= size,
-        Err(_) => false,
-    }
+    preadv2(file, &mut parts, position, ReadWriteFlags::NOWAIT).map(|_| ())
 }
 
 #[cfg(test)]
@@ -230,10 +229,14 @@ mod tests {
         (near.into(), far)
     }
 
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
     /// Sends a head to its end, to a client that may read meanwhile.
     fn to_the_end(mut head: Head<'_>) -> Sent {
         loop {
-            if let Some(sent) = head.advance() {
+            if let Some(sent) = head.advance(later()) {
                 return sent;
             }
             let mut fds = [PollFd::new(&head, PollFlags::IN)];
@@ -249,7 +252,7 @@ mod tests {
     fn filled<'a>(source: &'a OwnedFd, sink: &'a OwnedFd) -> Head<'a> {
         let mut head = Head::new(source, sink).unwrap();
         while head.is_due() {
-            assert!(head.advance().is_none());
+            assert!(head.advance(later()).is_none());
         }
         head
     }
@@ -327,7 +330,6 @@ mod tests {
         assert!(sent.done.is_none());
         assert!((CACHED..=CACHED + STEP).contains(&sent.written), "{sent:?}");
         assert_eq!(reader.join().unwrap().unwrap(), sent.written);
-        assert!(Head::checked(&source, &pair().0, |_| false).is_none());
     }
 
     /// The bytes that were read cannot be handed back.
