@@ -13,7 +13,7 @@
 //! |---|---|
 //! | every kind of descriptor | [`source`], [`sink`], [`spec`], [`expect`], [`pattern`], [`matrix`], [`table`] |
 //! | special files, devices and sockets | [`fuse`], [`loopdev`], [`tun`], [`sockets`] |
-//! | descriptors that make a call wait | [`obstacle`], [`locked`] (pipes), [`stalled`] (TCP), [`full`] (UNIX) |
+//! | descriptors that make a call wait | [`obstacle`], [`locked`] (pipes), [`locked_file`] (files), [`stalled`] (TCP), [`full`] (UNIX) |
 //! | system calls | [`refuse`]: fail; [`midst`]: held in a thread; [`stall`]: held in a child; [`calls`]: counted |
 //! | processes and threads | [`owned`], [`child`], [`thread_start`], [`ends`] |
 //! | memory | [`allocated`] |
@@ -29,6 +29,7 @@ pub mod filesystem;
 pub mod full;
 pub mod fuse;
 pub mod locked;
+pub mod locked_file;
 pub mod loopdev;
 pub mod matrix;
 pub mod midst;

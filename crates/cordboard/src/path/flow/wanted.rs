@@ -60,6 +60,11 @@ impl Flow<'_> {
         self.source.facts().may_be_messages() || self.options.joins == Joins::Nothing
     }
 
+    /// Returns whether the source is a private channel, which another thread fills.
+    pub(in crate::path) fn is_out_of_a_channel(&self) -> bool {
+        self.options.joins == Joins::Records
+    }
+
     /// Returns whether reads are joined to blocks of the request, the length of each write. A
     /// message that was received whole is sent whole.
     pub(in crate::path) fn joins_blocks(&self) -> bool {

@@ -8,6 +8,7 @@ use crate::path::common::stream;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::pipe;
+use crate::request::Why;
 
 /// A sink pipe without free slots that holds less than this part of its capacity is
 /// written to instead.
@@ -78,6 +79,22 @@ impl Splice {
     pub(super) fn copy_rest(&mut self, errno: Errno) -> Verdict {
         self.refused = Some(errno);
         Verdict::Moved(0)
+    }
+
+    /// Acquires the private pipe between a channel and a sink. If none is available and no
+    /// other path follows, one call moves the bytes, with the channel locked.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: the next path holds no lock while it writes.
+    pub(super) fn keep_apart(&mut self, flow: &Flow<'_>) -> Result<(), Why> {
+        match pipe::acquire(self.step) {
+            Ok(pipe) => self.private = Some(pipe),
+            Err(errno) if flow.has_next() => return Err(errno.into()),
+            Err(_) => {}
+        }
+        self.via_private_pipe = self.private.is_some();
+        Ok(())
     }
 
     /// Fills a private pipe first from now on, so that the sink is claimed only for

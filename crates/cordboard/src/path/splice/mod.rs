@@ -5,7 +5,8 @@
 //! and shows which side failed. If the source is a file and the sink is the
 //! caller's pipe, a private pipe is the faster way too: filling it holds no
 //! lock that the reader needs, and moving whole pages holds the lock briefly.
-//! If a call on the other end may block, it is the only way (`pipe_lock`).
+//! If a call on the other end may block, it is the only way (`pipe_lock`). The same
+//! holds for a file behind a channel of the library.
 //!
 //! `SPLICE_F_NONBLOCK` is always set: without it the call hangs before Linux
 //! 5.1 if data and end come together (go#63795), and splice ignores a pipe's
@@ -29,7 +30,7 @@ mod takes;
 pub(crate) use self::ask::could_wait;
 use self::ask::{probe, refuses_pages};
 use self::copy_out::CopyOut;
-use self::pipe_lock::waits_with_pipe_locked;
+use self::pipe_lock::{waits_with_channel_locked, waits_with_pipe_locked};
 use self::pipe_to_pipe::PipeToPipe;
 pub(crate) use self::takes::takes;
 use crate::endpoint::{Kind, Side};
@@ -133,6 +134,9 @@ impl Splice {
             flow.enlarge_pipes(source.size.is_some());
         }
         if source.kind.is_pipe() && !separate {
+            if waits_with_channel_locked(flow) {
+                splice.keep_apart(flow)?;
+            }
             return Ok(splice);
         }
         let from_file = source.kind.is_cached();
@@ -174,6 +178,12 @@ impl Splice {
         let polled = flow.source.ready.marked;
         if !flow.source.may_use(self.needs_no_poll(flow)) {
             self.waits_for_poll(flow)?;
+        }
+        if self.private.is_none() && waits_with_channel_locked(flow) {
+            self.keep_apart(flow).map_err(Verdict::Declined)?;
+            if !self.via_private_pipe {
+                return Err(self.one_call(flow));
+            }
         }
         if self.private.is_none() {
             // EMFILE: another path may do without one.

@@ -9,6 +9,7 @@
 //! pipe nothing blocks with a lock held (`ipipe_prep`, `opipe_prep`).
 
 use crate::endpoint::{Facts, Filesystem};
+use crate::path::flow::Flow;
 
 /// Whether one end is the caller's pipe, and a call on the other may block.
 pub(super) fn waits_with_pipe_locked(source: &Facts, sink: &Facts) -> bool {
@@ -18,6 +19,14 @@ pub(super) fn waits_with_pipe_locked(source: &Facts, sink: &Facts) -> bool {
         (false, true) => waits(source) && !source.kind.is_stream_socket(),
         _ => false,
     }
+}
+
+/// Whether the source is a channel of the library, and a write to the sink may wait for its
+/// device, or for the lock of its inode (`generic_file_write_iter`, mm/filemap.c). The
+/// thread at the other end of the channel also serves other sinks, or the source.
+pub(super) fn waits_with_channel_locked(flow: &Flow<'_>) -> bool {
+    let is_channel = flow.is_out_of_a_channel() && flow.source.kind().is_pipe();
+    is_channel && flow.sink.kind().is_cached()
 }
 
 /// Whether a call on this end may block. `O_NONBLOCK` prevents it for a socket
@@ -32,8 +41,14 @@ fn waits(end: &Facts) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
     use super::*;
     use crate::endpoint::Kind;
+    use crate::request::{DataPath, Request, Switches};
+    use crate::sys;
+    use crate::transfer::Transfer;
 
     #[test]
     fn what_may_wait_is_kept_apart_from_the_callers_pipe() {
@@ -85,6 +100,45 @@ mod tests {
                 assert!(!waits_with_pipe_locked(&end, &end));
             }
             assert!(!waits_with_pipe_locked(&pipe, &pipe));
+        }
+    }
+
+    /// The thread at the other end of a channel must not wait for a file.
+    #[test]
+    fn a_channel_is_empty_before_its_bytes_are_written_to_a_file() {
+        const NAME: &str = "a_channel_is_empty_before_its_bytes_are_written_to_a_file";
+        if testkit::needs::missing(NAME, &[testkit::needs::Need::Splice]) {
+            return;
+        }
+        let data = [7; 40_000];
+        for is_channel in [true, false] {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            writer.write_all(&data).unwrap();
+            drop(writer);
+            let sink = testkit::file::file_with(b"");
+            let request = Request {
+                switches: Some(Switches::only(&[DataPath::Splice])),
+                ..Request::default()
+            };
+            let transfer = Transfer::new(reader.as_fd(), sink.as_fd(), request).unwrap();
+            let transfer = match is_channel {
+                true => transfer.out_of_a_channel(),
+                false => transfer,
+            };
+            let (mut outcome, mut apart) = (None, false);
+            let calls = testkit::midst::at_each(
+                &[libc::SYS_splice],
+                || outcome = Some(transfer.run()),
+                || {
+                    let is_empty = sys::unsent(reader.as_fd()) == Ok(0);
+                    apart |= is_empty && sink.metadata().unwrap().len() == 0;
+                },
+            );
+            if calls.is_none() {
+                return testkit::skip::report(NAME, "no seccomp_unotify(2) here");
+            }
+            assert_eq!(outcome.unwrap().report.written, data.len() as u64);
+            assert_eq!(apart, is_channel);
         }
     }
 }

@@ -56,6 +56,33 @@ fn a_burst_is_taken_while_the_sink_waits() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
+/// The buffer takes a burst while a write to the sink does not return.
+#[test]
+fn a_burst_is_taken_while_the_lock_of_the_file_is_held() {
+    let _dog = watchdog("a_burst_is_taken_while_the_lock_of_the_file_is_held");
+    let size = 8 * MIB;
+    let locked = match testkit::locked_file::LockedFile::new(size as u64) {
+        Ok(locked) => locked,
+        Err(error) => return testkit::skip::here(format!("no file can be locked: {error}")),
+    };
+    let data = pattern(size);
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let sink = locked.file.try_clone().unwrap();
+    let (mut outcome, file) = std::thread::scope(|scope| {
+        let running = buffered(&source, &sink, size as u64);
+        let outcome = scope.spawn(|| running.run().unwrap());
+        // Returns although no byte is written.
+        feed.write_all(&data).unwrap();
+        drop(feed);
+        let file = locked.release();
+        (outcome.join().unwrap(), file)
+    });
+    assert_eq!((outcome.ended, outcome.errno), (Ended::Eof, None));
+    assert_eq!(outcome.written, size as u64);
+    assert!(content(&file)[..size] == data);
+    audit(&mut outcome);
+}
+
 /// Stores all progress that was reported to an observer.
 struct Levels<'a>(&'a Mutex<Vec<Progress>>);
 

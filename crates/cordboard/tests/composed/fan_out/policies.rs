@@ -9,7 +9,7 @@ use cordboard::fan_out::SinkEnded;
 use cordboard::{Control, Ended, OnSlow, Request, Schedule};
 
 use super::readers::{audit, fan, joined, pipes, read_all, request};
-use crate::common::{MIB, content_of, file_with, pattern, watchdog};
+use crate::common::{MIB, content, content_of, file_with, pattern, watchdog};
 
 /// Returns the words, which are their own numbers, and how many ranges of them are missing.
 fn words(bytes: &[u8], total: usize) -> (HashSet<usize>, u64) {
@@ -227,5 +227,45 @@ fn a_pipe_whose_lock_is_held_delays_no_other_sink() {
         assert_eq!(sinks[1].0.written, data.len() as u64);
         let (slow, _) = &sinks[0];
         assert_eq!(slow.dropped > 0, policy == OnSlow::Drop, "{slow:?}");
+    }
+}
+
+/// As of a file on a slow disk. Nothing ends a write to it.
+#[test]
+fn a_file_whose_lock_is_held_delays_no_other_sink() {
+    let _dog = watchdog("a_file_whose_lock_is_held_delays_no_other_sink");
+    let data = pattern(9 * MIB);
+    for policy in [OnSlow::Detach, OnSlow::Drop] {
+        let locked = match testkit::locked_file::LockedFile::new(data.len() as u64) {
+            Ok(locked) => locked,
+            Err(error) => return testkit::skip::here(format!("no file can be locked: {error}")),
+        };
+        let source = file_with(&data);
+        let (mut readers, mut writers) = pipes(2);
+        writers[0] = OwnedFd::from(locked.file.try_clone().unwrap());
+        let mut fast = std::fs::File::from(readers.remove(1));
+        let control = Control::new().unwrap();
+        let running = fan(&source, &writers)
+            .sink_on_slow(0, policy)
+            .patience(Duration::from_millis(5))
+            .control(&control);
+        let (outcome, file) = std::thread::scope(|scope| {
+            let running = scope.spawn(|| running.run().unwrap());
+            let mut got = vec![0; data.len()];
+            fast.read_exact(&mut got).unwrap();
+            assert!(got == data);
+            // The end waits for a sink that drops blocks.
+            control.cancel();
+            let file = locked.release();
+            (running.join().unwrap(), file)
+        });
+        assert_eq!(outcome.read, data.len() as u64);
+        let sinks = audit(outcome);
+        assert_eq!(sinks[1].0.written, data.len() as u64);
+        let (slow, _) = &sinks[0];
+        assert_eq!(slow.dropped > 0, policy == OnSlow::Drop, "{slow:?}");
+        // The first bytes precede each gap.
+        let first = slow.written.min(4096) as usize;
+        assert!(content(&file)[..first] == data[..first]);
     }
 }
