@@ -57,6 +57,25 @@ impl Tun {
         Ok(Tun { fd: device.into() })
     }
 
+    /// Sets the length of the longest packet. Call it on the thread that has made the interface.
+    ///
+    /// # Errors
+    ///
+    /// Those of `SIOCSIFMTU` (netdevice(7)).
+    pub fn carrying(&self, length: usize) -> io::Result<()> {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        let mut request = named();
+        request.ifr_ifru.ifru_mtu = length as libc::c_int;
+        // SAFETY: the request is live, and of the type that the call takes.
+        check(unsafe {
+            libc::ioctl(
+                socket.as_raw_fd(),
+                libc::SIOCSIFMTU as _,
+                &raw const request,
+            )
+        })
+    }
+
     /// Has the kernel send these packets by the interface, whose descriptor reads them. Call it
     /// on the thread that has made the interface.
     ///

@@ -9,7 +9,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::read_write::{SinkWriter, SourceReader};
+use super::read_write::{LARGEST_BLOCK, SinkWriter, SourceReader};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::path::flow::Flow;
@@ -27,7 +27,7 @@ const READ_AHEAD: usize = 4096;
 /// The most bytes that are handed back if a stage expands them. Behind another stage it may
 /// have far more input than [`READ_AHEAD`].
 const MOST_STRANDED: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
-/// Bytes for the sink.
+/// Bytes for the sink, unless a write has more.
 const WRITE: usize = 256 << 10;
 
 /// Errnos mean the same as for read/write. An error in the data is reported
@@ -44,8 +44,12 @@ pub(crate) struct Staged {
     /// Output for the sink.
     made: Held,
     writer: SinkWriter,
-    /// The sink's write unit.
+    /// The sink's write unit: for a device, a block of the request, which may be a record.
     unit: usize,
+    /// The longest write, a multiple of the unit.
+    longest: usize,
+    /// The bytes of the current block that a device has accepted.
+    begun: usize,
     ended: bool,
     /// No byte was requested: an empty input is not an error of the source.
     nothing: bool,
@@ -57,11 +61,21 @@ pub(crate) struct Staged {
 
 impl Staged {
     pub(crate) fn start(flow: &mut Flow<'_>, mut chain: Chain) -> Result<Staged, Why> {
-        let unit = SinkWriter::unit(flow.sink.facts());
+        let (source, sink) = (flow.source.facts(), flow.sink.facts());
+        let block = flow.options.block.map(|block| block.min(LARGEST_BLOCK));
+        let (unit, longest) = match (SinkWriter::unit(sink), block) {
+            (_, Some(block)) if sink.has_pieces() => (block, block),
+            (unit, Some(block)) => (unit, (block / unit).max(1) * unit),
+            (unit, None) => (unit, usize::MAX),
+        };
         // A device's block, for direct I/O, which must read whole ones.
-        let least = SinkWriter::unit(flow.source.facts());
-        let rewinds = flow.source.kind().is_cached();
-        let most = match chain.expands() && !rewinds {
+        let mut least = SinkWriter::unit(source);
+        if source.has_pieces() {
+            least = least.max(block.unwrap_or(0));
+        }
+        let rewinds = source.kind.is_cached();
+        // A device refuses a read that is shorter than its next record, or drops the rest.
+        let most = match chain.expands() && !rewinds && !source.has_pieces() {
             true => READ_AHEAD,
             false => READ.max(least),
         };
@@ -86,6 +100,8 @@ impl Staged {
             made,
             writer: SinkWriter::new(),
             unit,
+            longest,
+            begun: 0,
             ended: false,
             nothing: flow.allowance.is_over() && flow.read() == 0,
             failed: None,
@@ -135,15 +151,23 @@ impl Staged {
     /// Whether there is less output than the sink's write unit, and more is to
     /// come.
     fn is_short(&self) -> bool {
-        self.made.len() < self.unit && !self.chain.done()
+        // The device has accepted a part of a block: the rest follows at once.
+        let unit = if self.begun == 0 { self.unit } else { 1 };
+        self.made.len() < unit && !self.chain.done()
     }
 
     fn write(&mut self, flow: &mut Flow<'_>) -> Verdict {
         if !self.writer.is_open(flow) {
             return Verdict::Blocked(Side::Sink);
         }
-        match self.writer.write(flow, self.made.bytes()) {
+        let bytes = self.made.bytes();
+        let bytes = &bytes[..bytes.len().min(self.longest - self.begun)];
+        let length = bytes.len();
+        match self.writer.write(flow, bytes) {
             Ok(n) => {
+                if flow.sink.facts().has_pieces() {
+                    self.begun = if n < length { self.begun + n } else { 0 };
+                }
                 // Last: a stage may panic, and the counts must be right then too.
                 flow.stages.inspect(self.made.take(n));
                 Verdict::Moved(n as u64)
@@ -256,5 +280,66 @@ impl Step for Staged {
     fn finish(&mut self, flow: &mut Flow<'_>) {
         self.writer.finish(flow);
         flow.stages.give_back(std::mem::take(&mut self.chain));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::num::NonZeroUsize;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use super::*;
+    use crate::request::Request;
+    use crate::stage::{Fault, Finished, Passed, Stage, Transform};
+    use crate::transfer::Transfer;
+
+    struct Expanding;
+
+    impl Transform for Expanding {
+        fn name(&self) -> &'static str {
+            "expanding"
+        }
+
+        fn transform(&mut self, _: &[u8], _: &mut [u8]) -> Result<Passed, Fault> {
+            Ok(Passed::default())
+        }
+
+        fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
+            Ok(Finished::default())
+        }
+
+        fn expands(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_read_that_may_be_a_record_has_the_room_of_a_block() {
+        const LONG: usize = 3 * READ;
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let stream = OwnedFd::from(reader);
+        let Ok(pieces) = File::open("/proc/self/status").map(OwnedFd::from) else {
+            return testkit::skip::here("no procfs");
+        };
+        for (source, block, most) in [
+            (&stream, 0, READ_AHEAD),
+            (&stream, LONG, READ_AHEAD),
+            (&pieces, 0, READ),
+            (&pieces, 1, READ),
+            (&pieces, LONG, LONG),
+        ] {
+            let sink = testkit::file::file_with(b"");
+            let request = Request {
+                block: NonZeroUsize::new(block),
+                ..Request::default()
+            };
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let mut transfer = transfer.stage(Stage::transforming(Expanding)).unwrap();
+            let chain = transfer.flow.stages.lend().unwrap();
+            let mut staged = Staged::start(&mut transfer.flow, chain).ok().unwrap();
+            assert_eq!(staged.most, most);
+            assert!(staged.raw.room().len() >= most);
+        }
     }
 }

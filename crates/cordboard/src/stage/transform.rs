@@ -31,10 +31,11 @@ pub trait Transform: Send {
     fn finish(&mut self, output: &mut [u8]) -> Result<Finished, Fault>;
 
     /// Returns whether a few input bytes can become very many output bytes. The
-    /// transfer then reads little ahead from a source that is not seekable, which
-    /// bounds the bytes to return if the sink fails: for zstd, by the 128 MiB of its
-    /// largest window. At most 256 MiB are returned; if there are more, as behind
-    /// another stage that expands, the report has `ENOMEM`.
+    /// transfer then reads little ahead from a source that is not seekable, unless it is
+    /// a device, whose records are read whole. This bounds the bytes to return if the
+    /// sink fails: for zstd, by the 128 MiB of its largest window. At most 256 MiB are
+    /// returned; if there are more, as behind another stage that expands, the report
+    /// has `ENOMEM`.
     fn expands(&self) -> bool {
         false
     }

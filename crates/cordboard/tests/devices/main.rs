@@ -8,6 +8,7 @@ mod hung_up;
 mod packets;
 mod parts;
 mod records;
+mod staged;
 mod thresholds;
 
 use std::fs::File;

@@ -41,7 +41,7 @@ const DIRECT: usize = 1 << 20;
 /// records are 8 bytes.
 const ROUNDS: usize = 16;
 /// The largest buffer for a block size given by the caller.
-const LARGEST_BLOCK: usize = 64 << 20;
+pub(super) const LARGEST_BLOCK: usize = 64 << 20;
 /// Bytes after which a step ends.
 const ENOUGH: u64 = 64 << 10;
 /// Reads that filled the buffer before it grows.
