@@ -62,7 +62,7 @@ impl<'a> Buffered<'a> {
     /// # Errors
     ///
     /// As [`Transfer::new`](crate::Transfer::new). In addition, `EINVAL` if source and
-    /// sink are the same file, device or pipe, or if both have message boundaries.
+    /// sink are the same file, block device or pipe, or if both have message boundaries.
     pub fn new(
         source: BorrowedFd<'a>,
         sink: BorrowedFd<'a>,

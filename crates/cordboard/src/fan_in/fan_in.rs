@@ -52,8 +52,9 @@ impl<'a> FanIn<'a> {
     /// # Errors
     ///
     /// As [`Transfer::new`](crate::Transfer::new), for each source. In addition,
-    /// `EINVAL` if a source is also the sink, if two sources are the same file, device,
-    /// pipe or stream socket, or if there is no source.
+    /// `EINVAL` if a source is also the sink, if two sources are the same file, block
+    /// device, terminal, pipe or stream socket, or one open file description of another
+    /// device other than `/dev/zero` and similar devices, or if there is no source.
     pub fn new(
         sources: &[BorrowedFd<'a>],
         sink: BorrowedFd<'a>,

@@ -50,8 +50,10 @@ impl<'a> FanOut<'a> {
     /// # Errors
     ///
     /// As [`Transfer::new`](crate::Transfer::new), for each sink. In addition, `EINVAL` if
-    /// a sink is also the source, if two sinks are the same file, device, pipe or
-    /// stream socket or are block devices with bytes in common, or if there is no sink.
+    /// a sink is also the source, if two sinks are the same file, block device, terminal,
+    /// pipe or stream socket, one open file description of another device other than
+    /// `/dev/null` and similar devices, or block devices with bytes in common, or if there
+    /// is no sink.
     pub fn new(
         source: BorrowedFd<'a>,
         sinks: &[BorrowedFd<'a>],

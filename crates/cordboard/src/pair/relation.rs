@@ -2,7 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use crate::endpoint::{Endpoint, Facts};
+use rustix::fs::major;
+
+use crate::endpoint::{Endpoint, Facts, Kind};
 use crate::sys;
 
 /// How the two sides of a transfer are related.
@@ -61,20 +63,52 @@ fn share_bytes(a: &Facts, b: &Facts) -> bool {
 }
 
 /// Returns whether two sinks are the same file, device, pipe or stream socket, or have bytes in
-/// common. Two transfers would mix their bytes.
+/// common. Two transfers would mix their bytes. Memory devices are never the same.
 pub(crate) fn are_same_sink(one: &Endpoint<'_>, other: &Endpoint<'_>) -> bool {
     is_same(one, other) || share_bytes(one.facts(), other.facts())
 }
 
 /// Returns whether two sources are the same file, device, pipe or stream socket. Two transfers
-/// would divide its bytes.
+/// would divide its bytes. Memory devices are never the same.
 pub(crate) fn is_same(one: &Endpoint<'_>, other: &Endpoint<'_>) -> bool {
     let (a, b) = (one.facts(), other.facts());
     let comparable = |facts: &Facts| {
         let kind = facts.kind;
         kind.is_stream_socket() || kind.is_cached() || kind.is_pipe()
     };
-    comparable(a) && comparable(b) && a.id.is_some() && a.id == b.id
+    comparable(a) && comparable(b) && a.id.is_some() && a.id == b.id || are_one_device(one, other)
+}
+
+/// Returns whether both are one terminal, or one open file description of another character
+/// device. Two opens of such a device may be independent: those of `/dev/net/tun` are two
+/// interfaces, and those of `/dev/kmsg` have a position each.
+fn are_one_device(one: &Endpoint<'_>, other: &Endpoint<'_>) -> bool {
+    let may_mix = |end: &Endpoint<'_>| {
+        let is_device = matches!(end.kind(), Kind::Tty | Kind::CharDevice);
+        is_device && !end.facts().memory
+    };
+    if !may_mix(one) || !may_mix(other) {
+        return false;
+    }
+    let number = terminal(one);
+    number.is_some() && number == terminal(other)
+        || sys::same_description(one.as_fd(), other.as_fd()) == Some(true)
+}
+
+/// Identifies a terminal: its device number, and for a pseudoterminal the instance of devpts,
+/// which has numbers of its own. `None` for `/dev/tty`, which is another one in each session, and
+/// for `/dev/ptmx`, each open of which makes another one
+/// (Documentation/admin-guide/devices.txt).
+fn terminal(end: &Endpoint<'_>) -> Option<(u64, u64)> {
+    if end.kind() != Kind::Tty {
+        return None;
+    }
+    let stat = sys::fstat(end.as_fd()).ok()?;
+    match major(stat.st_rdev) {
+        5 => None,
+        136..=143 => Some((stat.st_rdev, stat.st_dev)),
+        _ => Some((stat.st_rdev, 0)),
+    }
 }
 
 #[cfg(test)]

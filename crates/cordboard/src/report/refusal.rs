@@ -88,14 +88,16 @@ pub enum Refusal {
         "source and sink are overlapping ranges of the same file or device: copy to another file first"
     )]
     Overlap,
-    /// Two sinks of a fan-out are one file, device, pipe or stream socket, or two block devices
-    /// with bytes in common, such as a disk and its partition. Their bytes would mix.
+    /// Two sinks of a fan-out are one file, block device, terminal, pipe or stream socket, one
+    /// open file description of another device, or two block devices with bytes in common, such
+    /// as a disk and its partition. Their bytes would mix.
     #[error(
         "two sinks are the same file, device, pipe or connection, or parts of one device: remove one"
     )]
     SameSinks,
-    /// Two sources of a fan-in are the same file, device, pipe or stream socket: the division
-    /// of its bytes among the two would be undefined.
+    /// Two sources of a fan-in are the same file, block device, terminal, pipe or stream socket,
+    /// or one open file description of another device: the division of its bytes among the two
+    /// would be undefined.
     #[error("two sources are the same file, device, pipe or connection: name it once")]
     SameSources,
     /// A fan-in by datagram has a source without message boundaries.

@@ -10,6 +10,7 @@ mod parts;
 mod records;
 mod staged;
 mod thresholds;
+mod twice;
 
 use std::fs::File;
 use std::io::Write;
