@@ -211,18 +211,43 @@ pub(super) fn lacks_operation(fd: BorrowedFd<'_>, facts: &Facts, side: Side) -> 
 ///   ipc/mqueue.c), while a read returns its attributes (`mqueue_read_file`);
 /// * the list of input devices, and since Linux 6.14 a trace event's histogram, poll
 ///   readable if they have changed since the last poll (`input_proc_devices_poll`,
-///   drivers/input/input.c; `event_hist_poll`, kernel/trace/trace_events_hist.c).
+///   drivers/input/input.c; `event_hist_poll`, kernel/trace/trace_events_hist.c);
+/// * a relay file polls readable if it has a whole sub-buffer (`relay_file_poll`,
+///   kernel/relay.c), while a read also returns a part of one, and 0 if there is none;
+/// * a channel of an RPC cache polls readable if it has a request, while a read returns 0
+///   if there is none (`cache_poll`, `cache_read`, net/sunrpc/cache.c).
 ///
 /// No other file found in procfs, sysfs, debugfs and tracefs of Linux 6.18 polls so,
-/// except those whose reads wait: /proc/kmsg, `trace_pipe`, `trace_pipe_raw`.
+/// except those whose reads wait: /proc/kmsg, `trace_pipe`, `trace_pipe_raw`. A relay file of
+/// another driver has any name in debugfs.
 fn polls_for_others(fd: BorrowedFd<'_>, filesystem: Filesystem) -> bool {
-    let name: &[u8] = match filesystem.name() {
-        Some("mqueue") => return true,
-        Some("proc") => b"/bus/input/devices",
-        Some("tracefs" | "debugfs") => b"/hist",
-        _ => return false,
-    };
-    link_name(fd).is_some_and(|link| link.ends_with(name))
+    match filesystem.name() {
+        Some("mqueue") => true,
+        Some("proc") => link_name(fd).is_some_and(|link| names_one_of_procfs(&link)),
+        Some("tracefs" | "debugfs") => {
+            link_name(fd).is_some_and(|link| link.ends_with(b"/hist") || is_relay(&link))
+        }
+        _ => false,
+    }
+}
+
+fn names_one_of_procfs(link: &[u8]) -> bool {
+    let is_channel = link.ends_with(b"/channel") && is_below(link, b"/net/rpc/");
+    is_channel || link.ends_with(b"/bus/input/devices")
+}
+
+/// Whether this is the name of a relay file: of an ath9k to ath12k device, of an i915 device, or
+/// of blktrace. The number of a processor follows each of these names (`relay_create_buf_file`,
+/// kernel/relay.c).
+fn is_relay(link: &[u8]) -> bool {
+    let digits = link.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let name = &link[..link.len() - digits];
+    let is_trace = name.ends_with(b"/trace") && is_below(name, b"/block/");
+    digits > 0 && (is_trace || name.ends_with(b"/spectral_scan") || name.ends_with(b"/guc_log"))
+}
+
+fn is_below(link: &[u8], folder: &[u8]) -> bool {
+    link.windows(folder.len()).any(|part| part == folder)
 }
 
 fn same_device(other: &Facts, id: FileId) -> bool {
@@ -370,6 +395,27 @@ mod tests {
         let facts = facts(listener.as_fd(), None, None).unwrap();
         assert_eq!(facts.kind, Kind::Tcp);
         assert!(facts.listening);
+    }
+
+    #[test]
+    fn files_that_poll_for_others_have_these_names() {
+        for (name, expected) in [
+            ("ieee80211/phy0/ath9k/spectral_scan0", true),
+            ("ieee80211/phy0/ath9k/spectral_scan_ctl", false),
+            ("dri/0/gt0/uc/guc_log12", true),
+            ("block/sda/trace3", true),
+            ("block/sda/trace", false),
+            ("tracing/trace3", false),
+            ("3", false),
+        ] {
+            let link = format!("/sys/kernel/debug/{name}");
+            assert_eq!(is_relay(link.as_bytes()), expected, "{name}");
+        }
+        assert!(!is_relay(b""));
+        // /proc/net is a symlink.
+        assert!(names_one_of_procfs(b"/proc/7/net/rpc/nfsd.fh/channel"));
+        assert!(!names_one_of_procfs(b"/proc/7/net/rpc/nfsd.fh/content"));
+        assert!(names_one_of_procfs(b"/proc/bus/input/devices"));
     }
 
     #[test]
