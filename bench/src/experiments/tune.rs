@@ -228,8 +228,8 @@ fn later(results: &[SettingResult]) -> Option<String> {
     const FIRST: u64 = SHORTER[1];
     let first = files::size_text(FIRST);
     let mut out = format!(
-        "## After the first {first}\n\nThe controller needs the time of the whole transfer less that \
-         of one of {first}.\n\n| setting | × rate of the fastest fixed setting |\n|---|--:|\n"
+        "## After the first {first}\n\nThe time of the controller for the rest is that of the whole \
+         transfer less that of one of {first}.\n\n| setting | × rate of the fastest fixed setting |\n|---|--:|\n"
     );
     let before = out.len();
     let find = |name: &str| results.iter().find(|result| result.name == name);
@@ -244,7 +244,10 @@ fn later(results: &[SettingResult]) -> Option<String> {
         let fastest =
             whole.best(|series| series.role != Role::Ours && Some(series.samples.len()) == rounds);
         let fixed = fastest.and_then(Series::median);
-        if let (Some(all), Some(short), Some(fixed)) = (time(whole), short, fixed) {
+        if let (Some(all), Some(short), Some(fixed)) = (time(whole), short, fixed)
+            && whole.bytes > FIRST
+            && all > short
+        {
             let share = (whole.bytes - FIRST) as f64 / whole.bytes as f64;
             let _ = writeln!(out, "| {pair} | {:.3} |", share * fixed / (all - short));
         }
@@ -371,6 +374,9 @@ mod tests {
         };
         let whole = result("tcp to pipe (quiet)", 2 << 30, [5.0, 4.0]);
         assert_eq!(later(std::slice::from_ref(&whole)), None);
+        let short = result("tcp to pipe (512 MiB)", 512 << 20, [2.0, 1.0]);
+        let quick = result("tcp to pipe (quiet)", 64 << 20, [5.0, 4.0]);
+        assert_eq!(later(&[short, quick]), None);
         let short = result("tcp to pipe (512 MiB)", 512 << 20, [2.0, 1.0]);
         let table = later(&[short, whole]).unwrap();
         assert!(table.ends_with("| tcp to pipe | 1.000 |\n"), "{table}");

@@ -85,16 +85,16 @@ impl Server {
 /// Returns the processor time of the threads of a process in seconds. `proc_pid_schedstat(5)` has
 /// nanoseconds.
 fn of_threads(pid: u32) -> Result<f64> {
-    let mut seconds = 0.0;
+    let mut seconds = None;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread that has ended meanwhile.
+        // A thread may have ended meanwhile.
         let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else {
             continue;
         };
         let nanoseconds = text.split_whitespace().next().context("empty")?;
-        seconds += nanoseconds.parse::<f64>()? / 1e9;
+        *seconds.get_or_insert(0.0) += nanoseconds.parse::<f64>()? / 1e9;
     }
-    Ok(seconds)
+    seconds.context("the kernel does not report the time of threads")
 }
 
 /// Returns whether a process listens at this port. A connection would start a session, whose
