@@ -1,6 +1,6 @@
 //! Preallocates blocks in the sink ahead of the writes.
 //!
-//! On ext4 a write into reserved blocks costs a third less than one that
+//! On ext4 a write into reserved blocks costs a fifth less than one that
 //! reserves them page by page (`bench run copy-file`). `fallocate(2)` with
 //! `FALLOC_FL_KEEP_SIZE` reserves a window at a time and changes neither length
 //! nor contents, so a transfer that is killed leaves a file of the right length.
