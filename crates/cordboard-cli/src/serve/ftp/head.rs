@@ -57,7 +57,7 @@ impl<'a> Head<'a> {
     /// the control descriptor, which reports a refusal.
     pub fn new(source: &'a OwnedFd, sink: &'a OwnedFd) -> Option<Head<'a>> {
         let (start, size) = range_of(source)?;
-        let in_memory = match read_at_once(source, start) {
+        let in_memory = match piece_at_once(source, start, size) {
             Ok(()) => false,
             // At the end of a file, up to Linux 5.11.
             Err(Errno::AGAIN) if start >= size => false,
@@ -65,15 +65,9 @@ impl<'a> Head<'a> {
             Err(Errno::OPNOTSUPP) if is_in_memory(source) => true,
             Err(_) => return None,
         };
-        // Pages that the socket did not accept were read just now, so the last page of the next
-        // step tells more than its first one.
         Head::checked(source, sink, move |read| {
             let first = start + read;
-            let last = (first + STEP).min(size).saturating_sub(1);
-            in_memory || first >= size || {
-                read_at_once(source, first).is_ok()
-                    && (last == first || read_at_once(source, last).is_ok())
-            }
+            in_memory || first >= size || piece_at_once(source, first, size).is_ok()
         })
     }
 
@@ -196,6 +190,19 @@ fn is_in_memory(file: &OwnedFd) -> bool {
     filesystem.is_some_and(|filesystem| filesystem.is_in_memory())
 }
 
+/// Returns whether the first and the last page of the next step can be read without a wait. Pages
+/// that a full socket did not accept were read just now, so the last one tells more.
+fn piece_at_once(file: &OwnedFd, first: u64, size: u64) -> Result<(), Errno> {
+    /// The smallest page.
+    const PAGE: u64 = 4096;
+    read_at_once(file, first)?;
+    let last = (first + STEP).min(size).saturating_sub(1);
+    match last / PAGE > first / PAGE {
+        true => read_at_once(file, last),
+        false => Ok(()),
+    }
+}
+
 /// Reads a byte at this position if that does not wait: the page is in the page cache. A file of a
 /// server that does not answer would block the session.
 fn read_at_once(file: &OwnedFd, position: u64) -> Result<(), Errno> {
@@ -211,6 +218,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::fs::Advice;
 
     use super::*;
 
@@ -330,6 +338,26 @@ mod tests {
         assert!(sent.done.is_none());
         assert!((CACHED..=CACHED + STEP).contains(&sent.written), "{sent:?}");
         assert_eq!(reader.join().unwrap().unwrap(), sent.written);
+    }
+
+    /// A preview has read its first pages.
+    #[test]
+    fn a_file_of_which_only_the_beginning_is_cached_has_no_head() {
+        use std::os::unix::fs::FileExt as _;
+        const BYTES: u64 = 1 << 20;
+        let file = tempfile::tempfile_in(".").unwrap();
+        file.write_all_at(&vec![1; BYTES as usize], 0).unwrap();
+        file.sync_all().unwrap();
+        for advice in [Advice::DontNeed, Advice::Random] {
+            rustix::fs::fadvise(&file, 0, None, advice).unwrap();
+        }
+        file.read_exact_at(&mut [0], 0).unwrap();
+        let file = OwnedFd::from(file);
+        // The look itself starts a read of that page.
+        if read_at_once(&file, 0).is_err() || read_at_once(&file, BYTES / 2).is_ok() {
+            return testkit::skip::here("the pages of a file are cached together");
+        }
+        assert!(Head::new(&file, &pair().0).is_none());
     }
 
     /// The bytes that were read cannot be handed back.
