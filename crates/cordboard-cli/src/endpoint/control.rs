@@ -37,8 +37,19 @@ pub fn control_socket(path: &Path) -> Result<(OwnedFd, Option<SocketFile>), Prob
         shown: &shown,
         side: Side::Source,
     };
-    unix::listen(path, SocketType::STREAM, 16, operand)
-        .map_err(|problem| unsided(problem, Action::Listen))
+    unix::listen(path, SocketType::STREAM, 16, operand).map_err(not_listening)
+}
+
+fn not_listening(problem: Problem) -> Problem {
+    let problem = unsided(problem, Action::Listen);
+    match problem.errno {
+        Some(Errno::EACCES) => problem.help("write permission is required for its directory"),
+        // mknod(2): a file system without sockets. unlink(2): a sticky directory.
+        Some(Errno::EPERM) => {
+            problem.help("its directory, its file system or a security policy does not permit it")
+        }
+        _ => problem,
+    }
 }
 
 /// Connects to the control socket of a command. This and each call on the connection wait for
@@ -55,21 +66,7 @@ fn connection_within(name: &OsStr, most: Duration) -> Result<OwnedFd, Problem> {
         side: Side::Sink,
     };
     let connected = unix::connect_within(Path::new(name), SocketType::STREAM, operand, most);
-    let socket = connected.map_err(|problem| {
-        let problem = unsided(problem, Action::Connect);
-        match problem.errno {
-            Some(Errno::ENOENT | Errno::ECONNREFUSED) => {
-                problem.help("no command has it open: see --control of splice, copy and cat")
-            }
-            Some(Errno::EPROTOTYPE) => problem.help("it has another type: it is no control socket"),
-            Some(Errno::EAGAIN) => {
-                let text = format!("no answer for {} seconds", most.as_secs());
-                Problem::unsided(problem.operand, Errno::ETIMEDOUT, text)
-                    .help("check that the command is not stopped: too many connections wait")
-            }
-            _ => problem,
-        }
-    })?;
+    let socket = connected.map_err(|problem| not_connected(problem, most))?;
     let failed = |errno: rustix::io::Errno| {
         let errno = Errno::from(errno);
         Problem::unsided(name.to_string_lossy(), errno, format!("{errno} steering"))
@@ -79,6 +76,24 @@ fn connection_within(name: &OsStr, most: Duration) -> Result<OwnedFd, Problem> {
         sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE)).map_err(failed)?;
     }
     Ok(socket)
+}
+
+fn not_connected(problem: Problem, most: Duration) -> Problem {
+    let problem = unsided(problem, Action::Connect);
+    match problem.errno {
+        Some(Errno::ENOENT | Errno::ECONNREFUSED) => {
+            problem.help("no command has it open: see --control of splice, copy and cat")
+        }
+        Some(Errno::EACCES) => problem.help("only its user and root can steer the command"),
+        Some(Errno::EPERM) => problem.help("a security policy forbids it"),
+        Some(Errno::EPROTOTYPE) => problem.help("it has another type: it is no control socket"),
+        Some(Errno::EAGAIN) => {
+            let text = format!("no answer for {} seconds", most.as_secs());
+            Problem::unsided(problem.operand, Errno::ETIMEDOUT, text)
+                .help("check that the command is not stopped: too many connections wait")
+        }
+        _ => problem,
+    }
 }
 
 /// Connects to the control socket of a command without waiting. `EAGAIN`: too many
@@ -133,6 +148,31 @@ mod tests {
         let problem = unsided(failed, Action::Listen);
         let text = format!("{} listening as the control socket", Errno::EROFS);
         assert_eq!((problem.text, problem.side), (text, None));
+    }
+
+    /// A control socket has no port, no broadcast address and no firewall.
+    #[test]
+    fn the_hints_are_those_of_a_control_socket() {
+        let hint = |action, errno| {
+            let problem = Problem::call("s", Side::Source, errno, action);
+            let problem = match action {
+                Action::Listen => not_listening(problem),
+                _ => not_connected(problem, PATIENCE),
+            };
+            problem.hint.unwrap_or_default()
+        };
+        for errno in [Errno::EACCES, Errno::EPERM] {
+            for action in [Action::Listen, Action::Connect] {
+                let hint = hint(action, errno);
+                assert!(!hint.is_empty() && hint.len() < 90, "{hint}");
+                for other in ["port", "broadcast", "firewall"] {
+                    assert!(!hint.contains(other), "{hint}");
+                }
+            }
+        }
+        for errno in [Errno::EROFS, Errno::ENOSPC, Errno::EDQUOT] {
+            assert!(!hint(Action::Listen, errno).is_empty(), "{errno}");
+        }
     }
 
     #[test]

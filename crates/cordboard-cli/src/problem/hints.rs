@@ -58,12 +58,17 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::ENOSPC, Sink, TransferBlockDevice) => {
             "the end of the device is reached, or its thin pool is full"
         }
-        (Errno::ENOSPC, Sink, _) => "free some space (df) or inodes (df -i), or write elsewhere",
-        (Errno::EDQUOT, Sink, _) => "the disk quota is used up",
+        // bind(2) creates the file of a socket, also of a source.
+        (Errno::ENOSPC, Sink, _) | (Errno::ENOSPC, _, Listen) => {
+            "free some space (df) or inodes (df -i), or write elsewhere"
+        }
+        (Errno::EDQUOT, Sink, _) | (Errno::EDQUOT, _, Listen) => "the disk quota is used up",
         (Errno::EFBIG, Sink, _) => {
             "the file size limit is reached (ulimit -f, or that of the file system)"
         }
-        (Errno::EROFS, Sink, _) => "the file system is mounted read-only",
+        (Errno::EROFS, Sink, _) | (Errno::EROFS, _, Listen) => {
+            "the file system is mounted read-only"
+        }
         // deny_write_access; IS_SWAPFILE in generic_write_checks, mm/filemap.c.
         (Errno::ETXTBSY, Sink, _) => {
             "it is a running program (copy to a new name, then mv), or an active swap file"
