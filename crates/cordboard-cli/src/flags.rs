@@ -71,8 +71,9 @@ CORDBOARD_ENGINE=epoll makes background transfers do without io_uring(7).
 CORDBOARD_ENGINE=io_uring makes them require it.";
 
 const STEERING: &str = "\
-Exit status: 0 success, also if the steered command has just ended, 1 the action
-was refused or not answered within ten seconds, 2 wrong usage, 141 the reader of
+Exit status: 0 success, also if the answer is that the command has ended, 1
+failure: no command has the socket open, the action was refused, there was no
+answer within ten seconds, or another error, 2 wrong usage, 141 the reader of
 standard output has closed it (SIGPIPE ends the command).
 A rate may have a unit: K, M, G, T (powers of 1024) or kB, MB, GB, TB (powers of
 1000), as in 1.5M or 10MB/s.";
