@@ -129,7 +129,9 @@ pub fn has_nfs4_names(file: BorrowedFd<'_>) -> bool {
 fn names_others(list: &[u8]) -> bool {
     let known: [&[u8]; 3] = [b"OWNER@", b"GROUP@", b"EVERYONE@"];
     // The number of entries, then of each: type, flags, mask, the length of the name, the name.
-    let mut rest = list.get(4..).unwrap_or_default();
+    let Some(mut rest) = list.get(4..) else {
+        return true;
+    };
     while let Some(([.., a, b, c, d], names)) = rest.split_first_chunk::<16>() {
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
         let padded = length.checked_next_multiple_of(4);
@@ -230,5 +232,6 @@ mod tests {
         // Of another form.
         assert!(names_others(&mode[..mode.len() - 1]));
         assert!(names_others(&[0xff; 20]));
+        assert!(names_others(&[]) && names_others(&[0; 3]));
     }
 }
