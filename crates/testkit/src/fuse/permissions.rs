@@ -21,11 +21,25 @@ pub struct Permissions {
     pub list: Option<Vec<u8>>,
     /// With a list, the mode cannot be changed (`aclmode=restricted`).
     pub restricted: bool,
+    /// The errno of each change of the list; 0: none.
+    pub refuses: i32,
+    /// The mode does not depend on the list: a FUSE file system that stores any attribute.
+    pub apart: bool,
+    /// The mode after each change of the mode or the list, and whether there was a list.
+    pub seen: Vec<(u32, bool)>,
     /// The mode at the last write, and whether there was a list.
     pub at_write: Option<(u32, bool)>,
 }
 
 impl Permissions {
+    fn state(&self) -> (u32, bool) {
+        (self.mode & 0o7777, self.list.is_some())
+    }
+
+    fn see(&mut self) {
+        self.seen.push(self.state());
+    }
+
     /// Answers a request; `None`: it is another one.
     pub(super) fn answer(&mut self, opcode: u32, body: &[u8]) -> Option<Result<Vec<u8>, i32>> {
         match opcode {
@@ -35,18 +49,26 @@ impl Permissions {
                 }
                 // struct fuse_setattr_in: behind six numbers of 64 bits and six of 32 bits.
                 self.mode = self.mode & libc::S_IFMT | word(body, 68) & 0o7777;
-                self.list = None;
+                if !self.apart {
+                    self.list = None;
+                }
+                self.see();
                 None
             }
             // struct fuse_setxattr_in, then the name and the value.
             SETXATTR => Some(match body[8..].strip_prefix(LIST) {
+                Some(_) if self.refuses != 0 => Err(-self.refuses),
                 Some(value) => {
                     let digits = value
                         .first_chunk()
                         .and_then(|d: &[u8; 3]| str::from_utf8(d).ok());
                     let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
-                    self.mode = self.mode & !0o777 | mode.expect("a list of the tests");
+                    let mode = mode.expect("a list of the tests");
+                    if !self.apart {
+                        self.mode = self.mode & !0o777 | mode;
+                    }
                     self.list = Some(value[..word(body, 0) as usize].to_vec());
+                    self.see();
                     Ok(Vec::new())
                 }
                 None => Err(-libc::EOPNOTSUPP),
@@ -59,7 +81,7 @@ impl Permissions {
             LISTXATTR => Some(given(body, if self.list.is_some() { LIST } else { b"" })),
             REMOVEXATTR => Some(Err(-libc::ENODATA)),
             WRITE => {
-                self.at_write = Some((self.mode & 0o7777, self.list.is_some()));
+                self.at_write = Some(self.state());
                 None
             }
             _ => None,

@@ -17,13 +17,14 @@ use crate::signals::retry;
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
+const SACL: &CStr = c"system.nfs4_sacl";
 /// An NFSv4 list (RFC 7530, 6.2): that of a server of NFS, since Linux 5.18 also in two parts
 /// (fs/nfs/nfs4proc.c), that of ZFS on TrueNAS, and those of kernels with patches
 /// (`/etc/xattr.conf` of libattr).
 const NFS4: [&CStr; 6] = [
     c"system.nfs4_acl",
     c"system.nfs4_dacl",
-    c"system.nfs4_sacl",
+    SACL,
     c"system.nfs4_acl_xdr",
     c"system.nfs4acl",
     c"system.richacl",
@@ -44,6 +45,11 @@ const MODE: What = "mode";
 /// (`aclmode=discard` of ZFS) or restrict its entries (RFC 7530, 6.4.1.1).
 pub fn is_nfs4_list(name: &CStr) -> bool {
     NFS4.contains(&name)
+}
+
+/// Whether this NFSv4 list determines permissions: a `sacl` has entries for audits and alarms.
+pub fn permits(name: &CStr) -> bool {
+    name != SACL
 }
 
 /// Whether this attribute is one of the POSIX lists: by its name, or by the name
@@ -122,6 +128,15 @@ pub fn has_list(file: BorrowedFd<'_>) -> bool {
 /// mode does not show their permissions (RFC 7530, 6.3.2).
 pub fn has_nfs4_names(file: BorrowedFd<'_>) -> bool {
     matches!(read(file, NFS4[0]), Ok(Some(list)) if names_others(&list))
+}
+
+/// Whether one of these lists of a file names others, as in [`has_nfs4_names`]. Those of another
+/// form do.
+pub fn names_others_in(file: BorrowedFd<'_>, lists: &[&CStr]) -> bool {
+    match lists.contains(&NFS4[0]) {
+        true => has_nfs4_names(file),
+        false => lists.iter().any(|name| permits(name)),
+    }
 }
 
 /// Whether an entry of this list, which is `nfsace4<>` in XDR, names another user or group, or the

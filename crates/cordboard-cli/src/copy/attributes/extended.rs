@@ -107,33 +107,46 @@ pub fn copy_extended<'a>(
 ) -> CopyResult {
     let mut done = Ok(());
     for name in names {
-        let mut side = Side::Sink;
-        let copied = match source.get(name) {
-            Ok(value) if is_bound_to_inode(name, &value) => Ok(()),
-            Ok(value) => match sink.set(name, &value) {
-                // A security policy has set the same value already.
-                Err(_) if sink.get(name).as_ref() == Ok(&value) => Ok(()),
-                copied => copied,
-            },
-            // It was removed meanwhile.
-            Err(Errno::NODATA) => Ok(()),
-            Err(errno) => {
-                side = Side::Source;
-                Err(errno)
-            }
-        };
-        match copied {
-            Ok(()) => {}
-            Err(errno) if is_refusal(errno) => outcome.messages.push(not_copied(to, name, errno)),
-            // Other files may have fewer attributes.
-            Err(errno) if side == Side::Sink && is_lack_of_room(errno) => {
-                let what = format!("attribute {}", name.to_string_lossy());
-                outcome.add(Message::Problem(refused(to, &what, errno)));
-            }
-            Err(errno) => done = done.and(Err((side, errno))),
+        if let Err(failure) = copy_one(name, (source, sink)) {
+            done = done.and(report(name, failure, to, outcome));
         }
     }
     done
+}
+
+/// Copies one attribute. `false`: the source has it no more, or it stays with its inode.
+pub fn copy_one(name: &CStr, (source, sink): (Node<'_>, Node<'_>)) -> Result<bool, (Side, Errno)> {
+    let value = match source.get(name) {
+        Ok(value) if is_bound_to_inode(name, &value) => return Ok(false),
+        Ok(value) => value,
+        // It was removed meanwhile.
+        Err(Errno::NODATA) => return Ok(false),
+        Err(errno) => return Err((Side::Source, errno)),
+    };
+    match sink.set(name, &value) {
+        // A security policy has set the same value already.
+        Err(_) if sink.get(name).as_ref() == Ok(&value) => Ok(true),
+        copied => copied.map(|()| true).map_err(|errno| (Side::Sink, errno)),
+    }
+}
+
+/// Reports an attribute that was not copied; returns a failure that is no refusal.
+pub fn report(
+    name: &CStr,
+    (side, errno): (Side, Errno),
+    to: &Place<'_>,
+    outcome: &mut Outcome,
+) -> CopyResult {
+    match errno {
+        errno if is_refusal(errno) => outcome.messages.push(not_copied(to, name, errno)),
+        // Other files may have fewer attributes.
+        errno if side == Side::Sink && is_lack_of_room(errno) => {
+            let what = format!("attribute {}", name.to_string_lossy());
+            outcome.add(Message::Problem(refused(to, &what, errno)));
+        }
+        errno => return Err((side, errno)),
+    }
+    Ok(())
 }
 
 /// Reports the attributes of a symlink, none of which can be copied.
@@ -156,7 +169,7 @@ fn is_bound_to_inode(name: &CStr, value: &[u8]) -> bool {
 /// filter refuses the call (`ENOSYS`); the process may not set them (`EPERM`,
 /// `EACCES`: `user` attributes need write permission); the security module
 /// rejects the value (`EINVAL`).
-fn is_refusal(errno: Errno) -> bool {
+pub fn is_refusal(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::INVAL

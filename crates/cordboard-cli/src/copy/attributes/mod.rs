@@ -2,6 +2,7 @@
 
 mod acl;
 mod extended;
+mod nfs4;
 mod owner;
 mod preserve;
 mod problems;

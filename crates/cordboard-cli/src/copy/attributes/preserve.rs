@@ -1,16 +1,17 @@
 //! `-p`: owner, extended attributes, access control lists, mode and times, in
 //! an order in which none undoes another: a change of owner removes
 //! `security.capability`, and a change of mode alters the access control list. A POSIX list has
-//! the mode as its mask, and comes before the mode. An NFSv4 list comes after the mode.
+//! the mode as its mask, and comes before the mode. An NFSv4 list comes after it (`nfs4.rs`).
 
 use std::os::fd::BorrowedFd;
 
 use cordboard::Side;
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::acl;
 use super::extended::{CopyResult, Names, Node, copy_extended};
+use super::nfs4::set_mode_and_lists;
 use super::owner::owner;
 use super::problems::{owner_not_kept, refused, unread};
 use super::restrict::restrict_before_owner;
@@ -94,23 +95,11 @@ impl Job {
             Ok(()) => {}
             Err((what, side, errno)) => done(what, Err((side, errno))),
         }
-        let mut changed = retry(|| rustix::fs::fchmod(sink, Mode::from_raw_mode(mode)));
-        let mut lists = names.only(acl::is_nfs4_list).peekable();
-        if lists.peek().is_some() {
-            done(acl::LIST, copy_extended(lists, both, to, outcome));
-            // An inherited list may forbid a change of the mode (`aclmode=restricted` of ZFS).
-            // This list may have set it.
-            if changed.is_err() && has_mode(sink, mode) {
-                changed = Ok(());
-            }
-        }
-        done("mode", changed.map_err(setting));
+        let (listed, changed) = set_mode_and_lists(&names, mode, (source, sink), to, outcome);
+        done(acl::LIST, listed);
+        done("mode", changed);
         let touched = retry(|| rustix::fs::futimens(sink, &times(stat)));
         done("times", touched.map_err(setting));
         problem.map_or(Ok(()), Err)
     }
-}
-
-fn has_mode(file: BorrowedFd<'_>, mode: u32) -> bool {
-    retry(|| cordboard::fstat(file)).is_ok_and(|now| now.st_mode & 0o7777 == mode)
 }
