@@ -124,6 +124,27 @@ fn the_limit_does_not_run_during_a_pause() {
     drop(feed);
 }
 
+/// The handle wakes only the transfer to the sink.
+#[test]
+fn a_pause_within_one_wait_restarts_the_limit() {
+    let _dog = testkit::watchdog::watch("a_pause_within_one_wait_restarts_the_limit");
+    let (source, feed) = std::io::pipe().unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let control = Control::new().unwrap();
+    let mut is_first = true;
+    let (outcome, now) = run(&source, &sink, &control, |timeout| {
+        if std::mem::take(&mut is_first) {
+            control.pause();
+            control.resume();
+            return LIMIT;
+        }
+        timeout
+    });
+    assert_eq!((outcome.ended, outcome.written), (Ended::Idle, 0));
+    assert!(now >= 2 * LIMIT, "{now:?}");
+    drop(feed);
+}
+
 /// The process is stopped (SIGSTOP) in its first wait, and bytes arrive meanwhile.
 #[test]
 fn bytes_that_are_ready_after_a_stop_are_moved_first() {

@@ -10,6 +10,7 @@ use rustix::event::PollFd;
 
 use crate::compose::{Drain, RETRY, Wake};
 use crate::engine::Awaits;
+use crate::transfer::Control;
 
 /// The interval at which the end of a pause is looked for, which wakes only the transfer to the
 /// sink.
@@ -27,6 +28,8 @@ pub(super) struct Limit {
     since: Duration,
     /// The transfer to the sink is paused, or waits for its schedule.
     is_held_back: bool,
+    /// The number of its pauses at the last check.
+    pauses: u32,
 }
 
 impl Limit {
@@ -38,6 +41,7 @@ impl Limit {
             moved: 0,
             since: now,
             is_held_back: false,
+            pauses: 0,
         }
     }
 
@@ -47,21 +51,25 @@ impl Limit {
     }
 
     /// Returns whether no byte has moved for the limit, and the transfer to the sink waits for
-    /// the channel. `read`: the bytes read from all sources.
+    /// the channel. `read`: the bytes read from all sources. `control`: its handle.
     pub(super) fn is_reached(
         &mut self,
         now: Duration,
         read: u64,
-        is_paused: bool,
+        control: Option<&Control>,
         drain: &Drain<'_>,
     ) -> bool {
         // Before the bytes written, which then are all that it has moved.
         let awaits = drain.awaits();
         self.written = drain.written();
         let moved = read.wrapping_add(self.written);
+        // Before the state: a pause that begins in between counts at the next check.
+        let pauses = control.map_or(0, Control::pauses);
+        let has_paused = std::mem::replace(&mut self.pauses, pauses) != pauses;
+        let is_paused = control.is_some_and(Control::is_paused);
         let is_held_back = is_paused || awaits == Awaits::Permission;
         let was_held_back = std::mem::replace(&mut self.is_held_back, is_held_back);
-        if moved != self.moved || is_held_back || was_held_back {
+        if moved != self.moved || is_held_back || was_held_back || has_paused {
             (self.moved, self.since) = (moved, now);
         }
         let is_due = now.saturating_sub(self.since) >= self.idle;

@@ -164,9 +164,9 @@ impl<'o> Rounds<'_, 'o> {
 
     fn is_idle(&mut self, now: Duration) -> bool {
         let read = self.read();
-        let is_paused = self.control.as_ref().is_some_and(Control::is_paused);
+        let control = self.control.as_ref();
         let limit = self.limit.as_mut();
-        limit.is_some_and(|limit| limit.is_reached(now, read, is_paused, &self.drain))
+        limit.is_some_and(|limit| limit.is_reached(now, read, control, &self.drain))
     }
 
     /// Takes nothing more from the sources. The sink gets all bytes that were read, for which

@@ -49,6 +49,35 @@ fn bytes_that_are_ready_after_a_stop_are_moved_first() {
     assert_eq!(script.now, 3 * HOUR);
 }
 
+/// Another transfer that shares the handle takes the wakeups of the pause.
+#[test]
+fn a_pause_within_one_wait_restarts_the_limit() {
+    let _dog = testkit::watchdog::watch("a_pause_within_one_wait_restarts_the_limit");
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_reader, sink) = std::io::pipe().unwrap();
+    let control = Control::new().unwrap();
+    let mut other = control.clone();
+    other.listen();
+    let mut script = Script::new(
+        |wait, now: &mut Duration, fds: &mut [PollFd<'_>], timeout: Option<Duration>| {
+            if wait == 1 {
+                control.pause();
+                control.resume();
+                other.clear_wake();
+                *now = HOUR;
+            } else {
+                *now += timeout.expect("the wait would never end");
+            }
+            poll(fds);
+        },
+    );
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], limited()).unwrap();
+    let outcome = fan.control(&control).run_with(&mut script).unwrap();
+    assert_eq!((outcome.ended, outcome.read), (Ended::Idle, 0));
+    // The limit began again at the end of the wait.
+    assert_eq!(script.now, 2 * HOUR);
+}
+
 /// A clock that advances each time it is read.
 struct Advances(Duration);
 

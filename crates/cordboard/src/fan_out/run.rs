@@ -77,6 +77,7 @@ pub(super) fn run(fan: Parts<'_>, waiter: &mut dyn Waiter) -> Result<FanOutOutco
         patience: fan.patience,
         last_progress: now,
         progress: 0,
+        pauses: 0,
         wake,
         accepted: 0,
         ending: Ending::default(),
@@ -116,6 +117,8 @@ pub(super) struct Running<'a> {
     pub(super) patience: Duration,
     pub(super) last_progress: Duration,
     pub(super) progress: u64,
+    /// The number of pauses at the last check.
+    pub(super) pauses: u32,
     /// Requests wakeups by the transfers to the sinks. `None`: there is no idle limit.
     pub(super) wake: Option<Arc<Wake>>,
     /// Bytes that these transfers had written at the last check.
@@ -347,7 +350,9 @@ impl Running<'_> {
         let delivered = self.outlets.iter().map(|outlet| outlet.delivered);
         let sum = delivered.sum::<u64>().wrapping_add(self.accepted);
         let sum = sum.wrapping_add(self.intake.read());
-        if sum != self.progress || self.is_held_back() {
+        let pauses = self.control.as_ref().map_or(0, Control::pauses);
+        let has_paused = std::mem::replace(&mut self.pauses, pauses) != pauses;
+        if sum != self.progress || has_paused || self.is_held_back() {
             (self.progress, self.last_progress) = (sum, now);
         }
     }

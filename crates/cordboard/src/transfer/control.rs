@@ -318,9 +318,9 @@ impl Control {
         (!can_wake && !self.interrupting).then_some(POLL_INTERVAL)
     }
 
-    /// Returns the number of pauses so far. Another transfer that shares the handle may take the
-    /// wakeups of a whole pause.
-    pub(super) fn pauses(&self) -> u32 {
+    /// Returns the number of pauses so far. A whole pause may pass in one wait, because another
+    /// transfer that shares the handle takes the wakeups, or the wait has none.
+    pub(crate) fn pauses(&self) -> u32 {
         self.shared.pauses.load(Ordering::Relaxed)
     }
 
