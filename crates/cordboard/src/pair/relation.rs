@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::major;
+use rustix::fs::{major, minor};
 
 use crate::endpoint::{Endpoint, Facts, Kind};
 use crate::sys;
@@ -95,26 +95,51 @@ fn are_one_device(one: &Endpoint<'_>, other: &Endpoint<'_>) -> bool {
         || sys::same_description(one.as_fd(), other.as_fd()) == Some(true)
 }
 
-/// Identifies a terminal: its device number, and for a pseudoterminal the instance of devpts,
-/// which has numbers of its own. `None` for `/dev/tty`, which is another one in each session, and
-/// for `/dev/ptmx`, each open of which makes another one
-/// (Documentation/admin-guide/devices.txt).
+/// Identifies a terminal: [`terminal_of`].
 fn terminal(end: &Endpoint<'_>) -> Option<(u64, u64)> {
     if end.kind() != Kind::Tty {
         return None;
     }
     let stat = sys::fstat(end.as_fd()).ok()?;
-    match major(stat.st_rdev) {
-        5 => None,
-        136..=143 => Some((stat.st_rdev, stat.st_dev)),
-        _ => Some((stat.st_rdev, 0)),
+    terminal_of(stat.st_rdev, stat.st_dev)
+}
+
+/// Returns the device number of a terminal, and for a pseudoterminal the instance of devpts,
+/// which has numbers of its own. `None` for `/dev/tty`, which is another one in each session, and
+/// for `/dev/ptmx`, each open of which makes another one
+/// (Documentation/admin-guide/devices.txt).
+fn terminal_of(number: u64, filesystem: u64) -> Option<(u64, u64)> {
+    match (major(number), minor(number)) {
+        (5, 0 | 2) => None,
+        (136..=143, _) => Some((number, filesystem)),
+        _ => Some((number, 0)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::makedev;
+
     use super::*;
     use crate::endpoint::{FileId, Kind, Storage};
+
+    #[test]
+    fn a_terminal_has_one_number_unless_opens_are_independent() {
+        let of = |major, minor, filesystem| terminal_of(makedev(major, minor), filesystem);
+        // /dev/tty and /dev/ptmx.
+        assert_eq!([of(5, 0, 6), of(5, 2, 6)], [None; 2]);
+        // /dev/console, /dev/ttyprintk, a call-out device, /dev/tty1, /dev/ttyS0: each node of it.
+        for (major, minor) in [(5, 1), (5, 3), (5, 64), (4, 1), (4, 64)] {
+            let one = of(major, minor, 6);
+            assert!(
+                one.is_some() && one == of(major, minor, 7),
+                "{major}:{minor}"
+            );
+        }
+        // Pseudoterminals.
+        assert_eq!(of(136, 1, 20), of(136, 1, 20));
+        assert_ne!(of(136, 1, 20), of(136, 1, 21));
+    }
 
     #[test]
     fn parts_of_one_disk_have_bytes_in_common() {
