@@ -74,7 +74,8 @@ impl Staged {
             least = least.max(block.unwrap_or(0));
         }
         let rewinds = source.kind.is_cached();
-        // A device refuses a read that is shorter than its next record, or drops the rest.
+        // A device refuses a read that is shorter than its next record, or drops the rest. Except
+        // from a pseudo-file, a read requests no more than a block (`Flow::want`).
         let most = match chain.expands() && !rewinds && !source.has_pieces() {
             true => READ_AHEAD,
             false => READ.max(least),
@@ -290,6 +291,7 @@ mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
     use super::*;
+    use crate::endpoint::{Facts, Kind};
     use crate::request::Request;
     use crate::stage::{Fault, Finished, Passed, Stage, Transform};
     use crate::transfer::Transfer;
@@ -322,12 +324,17 @@ mod tests {
         let Ok(pieces) = File::open("/proc/self/status").map(OwnedFd::from) else {
             return testkit::skip::here("no procfs");
         };
-        for (source, block, most) in [
-            (&stream, 0, READ_AHEAD),
-            (&stream, LONG, READ_AHEAD),
-            (&pieces, 0, READ),
-            (&pieces, 1, READ),
-            (&pieces, LONG, LONG),
+        let device = Some(Kind::CharDevice);
+        for (source, kind, block, most) in [
+            (&stream, None, 0, READ_AHEAD),
+            (&stream, None, LONG, READ_AHEAD),
+            (&pieces, None, 0, READ),
+            (&pieces, None, 1, READ),
+            (&pieces, None, LONG, LONG),
+            // Stands for a device.
+            (&stream, device, 0, READ),
+            (&stream, device, 1, 1),
+            (&stream, device, LONG, LONG),
         ] {
             let sink = testkit::file::file_with(b"");
             let request = Request {
@@ -337,8 +344,13 @@ mod tests {
             let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
             let mut transfer = transfer.stage(Stage::transforming(Expanding)).unwrap();
             let chain = transfer.flow.stages.lend().unwrap();
+            let source = &mut transfer.flow.source;
+            source.set_endpoint(source.endpoint().with_facts(Facts {
+                kind: kind.unwrap_or(source.kind()),
+                ..*source.facts()
+            }));
             let mut staged = Staged::start(&mut transfer.flow, chain).ok().unwrap();
-            assert_eq!(staged.most, most);
+            assert_eq!(transfer.flow.want(staged.most), most);
             assert!(staged.raw.room().len() >= most);
         }
     }
