@@ -343,7 +343,7 @@ impl ReadWrite {
             };
             bytes = &bytes[..bytes.len().min(most)];
         }
-        let n = match flow.send_or_drop(bytes.len(), |flow| self.writer.write(flow, bytes)) {
+        let n = match records::send(flow, &mut self.writer, bytes, self.message) {
             Ok(Some(n)) => n,
             Ok(None) => {
                 self.empty_message = false;

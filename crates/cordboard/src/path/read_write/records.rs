@@ -1,10 +1,13 @@
 //! How bytes that were read become messages.
 
+use super::SinkWriter;
 use super::numbers::NUMBER;
-use crate::endpoint::Kind;
+use crate::endpoint::{Kind, Side};
+use crate::errno::Errno;
 use crate::path::Joins;
 use crate::path::datagram::UDP_PAYLOAD;
 use crate::path::flow::Flow;
+use crate::path::verdict::Verdict;
 
 /// The longest line of a terminal (`N_TTY_BUF_SIZE`, drivers/tty/n_tty.c).
 const LINE: usize = 4096;
@@ -16,7 +19,8 @@ const NAME_LENGTH: std::ops::Range<usize> = 12..16;
 
 /// Returns how many of the bytes of one read become a message, if a stream is cut into messages
 /// of `size` bytes. Unless the caller has chosen the size (`blocks`), a record and a line of a
-/// terminal are not cut. For several sinks, the messages are no longer than a network carries.
+/// terminal are not cut. For several sinks, records make messages no longer than a network
+/// carries.
 pub(super) fn first_message(flow: &Flow<'_>, bytes: &[u8], size: usize, blocks: bool) -> usize {
     let size = match flow.options.joins {
         Joins::Nothing => UDP_PAYLOAD,
@@ -24,10 +28,37 @@ pub(super) fn first_message(flow: &Flow<'_>, bytes: &[u8], size: usize, blocks: 
     };
     match flow.source.kind() {
         _ if blocks => size,
-        Kind::Tty => size.max(LINE),
         kind if kind.is_record() => whole_records(kind, bytes, size),
         kind if kind.is_datagram() || flow.reads_stay() => usize::MAX,
+        Kind::Tty if is_line(bytes) => size.max(LINE),
         _ => size,
+    }
+}
+
+/// Whether this read of a terminal is one whole line. In non-canonical mode (`termios(3)`) a read
+/// returns a part of a stream: several lines, or a part of one.
+fn is_line(bytes: &[u8]) -> bool {
+    let end = bytes.iter().position(|byte| *byte == b'\n');
+    end.is_some_and(|end| end + 1 == bytes.len())
+}
+
+/// Sends a message. A line that is too long for the sink is cut like a stream, into messages of
+/// `size` bytes.
+pub(super) fn send(
+    flow: &mut Flow<'_>,
+    writer: &mut SinkWriter,
+    bytes: &[u8],
+    size: usize,
+) -> Result<Option<usize>, Verdict> {
+    let mut send = |flow: &mut Flow<'_>, bytes: &[u8]| {
+        flow.send_or_drop(bytes.len(), |flow| writer.write(flow, bytes))
+    };
+    let is_long_line = flow.source.kind() == Kind::Tty && bytes.len() > size;
+    match send(flow, bytes) {
+        Err(Verdict::Failed(Side::Sink, Errno::EMSGSIZE)) if is_long_line => {
+            send(flow, &bytes[..size])
+        }
+        sent => sent,
     }
 }
 
@@ -67,6 +98,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     use rustix::fs::inotify;
+    use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
     use testkit::{Source, SourceKind, Spec};
 
     use super::*;
@@ -174,6 +206,42 @@ mod tests {
         assert_eq!(datagrams(&terminal, 2000, None), [2000]);
         assert_eq!(rustix::io::write(&master, &line), Ok(2000));
         assert_eq!(datagrams(&terminal, 2000, block), [1000, 1000]);
+    }
+
+    /// A read of several lines, or of a part of one.
+    #[test]
+    fn a_terminal_that_is_not_read_by_lines_is_a_stream() {
+        let line = [&[b'x'; 499][..], b"\n"].concat();
+        for bytes in [line.repeat(4), vec![b'x'; 2000]] {
+            let (master, terminal) = pty();
+            let mut modes = tcgetattr(&terminal).unwrap();
+            modes.make_raw();
+            tcsetattr(&terminal, OptionalActions::Now, &modes).unwrap();
+            assert_eq!(rustix::io::write(&master, &bytes), Ok(2000));
+            // A thread of the kernel passes them on.
+            while crate::sys::unsent(terminal.as_fd()) != Ok(2000) {
+                std::thread::yield_now();
+            }
+            assert_eq!(datagrams(&terminal, 2000, None), [1472, 528]);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_for_the_sink_is_cut() {
+        const NAME: &str = "a_line_that_is_too_long_for_the_sink_is_cut";
+        if cfg!(target_arch = "x86") {
+            return testkit::skip::report(NAME, "all calls on sockets are one here, socketcall(2)");
+        }
+        let line = [&[b'x'; 3999][..], b"\n"].concat();
+        let (master, terminal) = pty();
+        assert_eq!(rustix::io::write(&master, &line), Ok(4000));
+        let datagrams = testkit::refuse::apart(|| {
+            for length in [4000, 4000 - 1472] {
+                testkit::refuse::refuse_where(libc::SYS_sendto, 2, length, libc::EMSGSIZE);
+            }
+            datagrams(&terminal, 4000, None)
+        });
+        assert_eq!(datagrams, [1472, 1472, 1056]);
     }
 
     /// Opens a pseudoterminal that is read by lines: (master, slave).
