@@ -27,7 +27,8 @@ const READ_AHEAD: usize = 4096;
 /// The most bytes that are handed back if a stage expands them. Behind another stage it may
 /// have far more input than [`READ_AHEAD`].
 const MOST_STRANDED: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
-/// Bytes for the sink, unless a write has more.
+/// The room that the chain has for its output at least: all of a read that doubles, so that a
+/// stage that makes several bytes at a time has room for them.
 const WRITE: usize = 256 << 10;
 
 /// Errnos mean the same as for read/write. An error in the data is reported
@@ -80,12 +81,11 @@ impl Staged {
             true => READ_AHEAD,
             false => READ.max(least),
         };
-        let room = chain.prepare().and_then(|()| {
-            Ok((
-                Held::with_capacity(most)?,
-                Held::with_capacity(WRITE.max(unit))?,
-            ))
-        });
+        // The chain is called while less than a unit is held.
+        let output = WRITE + unit - 1;
+        let room = chain
+            .prepare()
+            .and_then(|()| Ok((Held::with_capacity(most)?, Held::with_capacity(output)?)));
         let (raw, made) = match room {
             Ok(room) => room,
             Err(errno) => {

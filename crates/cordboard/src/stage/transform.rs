@@ -9,8 +9,8 @@ pub trait Transform: Send {
     /// Returns its name in the report.
     fn name(&self) -> &'static str;
 
-    /// Takes some of `input` and fills some of `output`, which is never empty. While
-    /// there is input, each call must take input, make output, or both.
+    /// Takes some of `input` and fills some of `output`, which is never empty, but may be a
+    /// single byte. While there is input, each call must take input, make output, or both.
     ///
     /// If the last call filled its output, the next call may have no input, since
     /// earlier input may yield more output.

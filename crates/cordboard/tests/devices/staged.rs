@@ -70,6 +70,35 @@ fn a_block_of_output_is_one_write_to_a_pseudo_file() {
     thread.join().unwrap();
 }
 
+/// The room for its output is not reduced to an odd number of bytes by the part of a block that
+/// waits for more.
+#[test]
+fn a_stage_has_the_same_room_behind_a_part_of_a_block() {
+    let name = "a_stage_has_the_same_room_behind_a_part_of_a_block";
+    let _dog = watchdog(name);
+    let thread = std::thread::spawn(move || {
+        let Ok(sink) = File::options().write(true).open("/proc/thread-self/comm") else {
+            return testkit::skip::report(name, "no procfs");
+        };
+        let source = file_with(&[b'a'; 256 << 10]);
+        let blocks = Request {
+            // Longer than a read, and odd.
+            block: NonZeroUsize::new((128 << 10) + 1),
+            ..any()
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), blocks).unwrap();
+        let stage = Stage::transforming(Repeat { taken: 1, made: 2 });
+        let report = transfer.stage(stage).unwrap().run().report;
+        assert_eq!(
+            (report.ended, report.errno),
+            (Ended::Eof, None),
+            "{report:?}"
+        );
+        assert_eq!(report.written, 512 << 10);
+    });
+    thread.join().unwrap();
+}
+
 /// A read that is shorter than a packet loses the rest of it.
 #[test]
 fn a_packet_of_a_device_is_read_whole() {
