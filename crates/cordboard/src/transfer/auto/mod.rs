@@ -116,7 +116,7 @@ impl Auto {
             Auto::Background(background) => background.spent(step.spent),
             Auto::Share(sharer) => {
                 if let Some(waits) = step.waits {
-                    sharer.stepped(now, waits);
+                    sharer.stepped(now, step.spent, waits);
                 }
             }
         }
@@ -126,7 +126,7 @@ impl Auto {
     /// Others do not wait for a transfer that is slow by its own limit.
     pub(super) fn held_back(&self, now: Duration) {
         if let Auto::Share(sharer) = self {
-            sharer.stepped(now, true);
+            sharer.stepped(now, Duration::ZERO, true);
         }
     }
 }

@@ -48,6 +48,8 @@ struct Entry {
     may_sleep: bool,
     /// The last step has probably done so.
     has_slept: bool,
+    /// The number of long steps that have used the processor, since one has slept.
+    works: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +77,7 @@ impl Shares {
             state: State::Waiting,
             may_sleep: false,
             has_slept: false,
+            works: 0,
         });
         self.next
     }
@@ -138,13 +141,14 @@ impl Shares {
         }
     }
 
-    /// Records the end of a step. `waits`: it waits for its source or its sink.
-    pub(super) fn stepped(&mut self, name: u64, now: Duration, waits: bool) {
+    /// Records the end of a step. `spent`: its processor time. `waits`: the transfer waits for its
+    /// source or its sink.
+    pub(super) fn stepped(&mut self, name: u64, now: Duration, spent: Duration, waits: bool) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
             let is_long = entry.exceeds_a_step(now);
-            entry.has_slept = is_long && entry.may_sleep;
+            entry.note_sleep(now, spent);
             // Others were not held back by it in the meantime.
-            entry.state = match waits || is_long {
+            entry.state = match waits || is_long || entry.has_slept {
                 true => State::Waiting,
                 false => State::Asking(now),
             };
@@ -177,13 +181,34 @@ impl Entry {
         }
     }
 
-    /// Returns whether its present step takes so long that it probably waits.
+    /// Returns whether its present step takes so long that it probably waits. The processor time
+    /// of a step is known only at its end, so those before it decide. After a sleep, two have to:
+    /// the steps of a stage may sleep and work in turn.
     fn exceeds_a_step(&self, now: Duration) -> bool {
-        let longest = match self.may_sleep {
+        let longest = match self.may_sleep && self.works < 2 {
             true => LONGEST_SLEEP,
             false => LONGEST_STEP,
         };
-        matches!(self.state, State::Stepping(since) if now.saturating_sub(since) >= longest)
+        self.elapsed(now) >= longest
+    }
+
+    /// Returns the time since its present step has begun.
+    fn elapsed(&self, now: Duration) -> Duration {
+        match self.state {
+            State::Stepping(since) => now.saturating_sub(since),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Records at the end of a step whether it has slept, or has worked for as long.
+    fn note_sleep(&mut self, now: Duration, spent: Duration) {
+        let elapsed = self.elapsed(now);
+        self.has_slept = self.may_sleep && elapsed.saturating_sub(spent) >= LONGEST_SLEEP;
+        if self.has_slept {
+            self.works = 0;
+        } else if self.may_sleep && elapsed >= LONGEST_SLEEP {
+            self.works = self.works.saturating_add(1);
+        }
     }
 
     fn virtual_of(&self, bytes: u64) -> u128 {
@@ -242,9 +267,9 @@ impl Sharer {
         }
     }
 
-    pub(super) fn stepped(&self, now: Duration, waits: bool) {
+    pub(super) fn stepped(&self, now: Duration, spent: Duration, waits: bool) {
         if let Some(mut shares) = self.shares.lock() {
-            shares.stepped(self.name, now, waits);
+            shares.stepped(self.name, now, spent, waits);
         }
     }
 }

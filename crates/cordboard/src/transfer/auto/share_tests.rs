@@ -50,7 +50,7 @@ fn compete(shares: &mut Shares, members: &mut [Member], speed: u64, from: Durati
                 shares.give_back(one.name, granted - bytes, 0);
                 one.taken += bytes;
                 now += Duration::from_nanos(bytes * 1_000_000_000 / speed);
-                shares.stepped(one.name, now, one.every.is_some());
+                shares.stepped(one.name, now, Duration::ZERO, one.every.is_some());
                 one.next = now + one.every.unwrap_or_default();
             }
             Err(wait) => {
@@ -105,7 +105,7 @@ fn alone_for_a_second() -> (Shares, Vec<Member>) {
 #[test]
 fn a_transfer_that_waits_meanwhile_keeps_its_share_beside_a_new_one() {
     let (mut shares, mut members) = alone_for_a_second();
-    shares.stepped(members[0].name, 1000 * MS, true);
+    shares.stepped(members[0].name, 1000 * MS, Duration::ZERO, true);
     members.insert(0, member(&mut shares, 1, 128 << 10, None));
     let before = members[1].taken;
     compete(&mut shares, &mut members, 1 << 30, 1000 * MS, 2000 * MS);
@@ -149,20 +149,28 @@ fn a_transfer_that_returns_each_grant_delays_no_other() {
 }
 
 /// Returns the bytes of a transfer in a second, in which another one takes steps of this length.
-/// Then both run for a second without such steps, and get the same.
-fn taken_beside_long_steps(may_sleep: bool, length: Duration) -> u64 {
+/// `spent`: the processor time of each step, by its number. Then both run for a second without such
+/// steps, and get the same.
+fn taken_beside_long_steps(
+    may_sleep: bool,
+    length: Duration,
+    spent: impl Fn(u32) -> Duration,
+) -> u64 {
     let mut shares = Shares::default();
     let long = member(&mut shares, 1, 128 << 10, None);
     shares.set_may_sleep(long.name, may_sleep);
     let mut members = vec![member(&mut shares, 1, 128 << 10, None)];
     let mut now = Duration::ZERO;
     let mut taken = 0;
-    while now < 1000 * MS {
+    for step in 0.. {
+        if now >= 1000 * MS {
+            break;
+        }
         let granted = shares.grant(long.name, now, 4096, 1).unwrap();
         compete(&mut shares, &mut members, 1 << 30, now, now + length);
         now += length;
         shares.give_back(long.name, granted - 1, 0);
-        shares.stepped(long.name, now, false);
+        shares.stepped(long.name, now, spent(step), false);
         taken = members[0].taken;
     }
     members.push(long);
@@ -177,17 +185,27 @@ fn taken_beside_long_steps(may_sleep: bool, length: Duration) -> u64 {
 #[test]
 fn a_transfer_that_sleeps_in_its_calls_delays_no_other() {
     for length in [30 * MS, 50 * MS, 900 * MS] {
-        let beside_sleep = taken_beside_long_steps(true, length);
+        let beside_sleep = taken_beside_long_steps(true, length, |_| MS);
         assert!(beside_sleep > (1 << 30) * 9 / 10, "{beside_sleep}");
     }
-    let beside_work = taken_beside_long_steps(false, 50 * MS);
+    let beside_work = taken_beside_long_steps(false, 50 * MS, |_| MS);
     assert!(beside_work < 10 << 20, "{beside_work}");
+}
+
+/// Its stage needs 50 ms for each step. The first two of them could be sleep.
+#[test]
+fn a_transfer_that_works_in_long_steps_keeps_its_share() {
+    let beside_work = taken_beside_long_steps(true, 50 * MS, |_| 50 * MS);
+    assert!(beside_work < 128 << 20, "{beside_work}");
+    // It works and sleeps in turn.
+    let beside_both = taken_beside_long_steps(true, 50 * MS, |step| step % 2 * 50 * MS);
+    assert!(beside_both > (1 << 30) * 7 / 10, "{beside_both}");
 }
 
 /// Not even after a step during which the others have stopped to wait for it.
 #[test]
 fn a_transfer_saves_no_credit_in_a_long_step() {
-    taken_beside_long_steps(false, 5000 * MS);
+    taken_beside_long_steps(false, 5000 * MS, |_| MS);
 }
 
 #[test]
@@ -245,7 +263,7 @@ fn a_grant_is_no_shorter_than_a_unit() {
         now += Duration::from_micros(1);
     }
     // Less than a unit is left of it.
-    shares.stepped(ahead, now, false);
+    shares.stepped(ahead, now, Duration::ZERO, false);
     assert!(shares.grant(ahead, now, 5000, UNIT).is_err());
     // The rest of a file may be shorter, and a unit longer than all that is ever granted.
     assert_eq!(shares.grant(ahead, now, 10, UNIT), Ok(10));
