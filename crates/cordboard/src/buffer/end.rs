@@ -63,8 +63,16 @@ pub(super) fn outcome(
     if stranded > 0 && rewind(from, request, read, stranded) {
         (read, stranded) = (written, 0);
     }
+    // A sink that has every byte needs no reader, although its transfer has noticed that first.
+    let has_all = read == written
+        && matches!(source.ended, Ended::Eof | Ended::Size)
+        && (sink.failed, sink.errno) == (Some(Side::Sink), Some(Errno::EPIPE));
+    let sink_ended = match has_all {
+        true => Ended::Eof,
+        false => sink.ended,
+    };
     let unwritten = (stranded > 0).then(|| Unwritten::new(parts));
-    let (ended, failed, errno) = match (sink.ended, taken.failed, source.ended) {
+    let (ended, failed, errno) = match (sink_ended, taken.failed, source.ended) {
         (Ended::Eof, Some(errno), _) => (Ended::Error, None, Some(errno)),
         (Ended::Eof, None, Ended::Error) => (Ended::Error, Some(Side::Source), source.errno),
         (Ended::Eof, None, ended) => (ended, None, None),

@@ -265,6 +265,8 @@ impl<'o> Pump<'_, 'o> {
 
     /// Stops reading the source.
     fn stop(&mut self) {
+        // The sink may have failed before a call has found the end of the source.
+        self.intake.look_for_the_end();
         if !self.intake.has_ended() {
             self.intake.stop(Ended::Cancelled);
         }

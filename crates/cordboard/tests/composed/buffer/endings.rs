@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cordboard::buffer::{BufferedOutcome, Place};
 use cordboard::{
-    Buffered, Control, DataPath, Ended, Errno, Observer, Progress, Request, Side, Switches,
+    Buffered, Control, DataPath, Ended, Errno, Observer, Progress, Request, Schedule, Side,
+    Switches,
 };
 
 use super::runs::{audit, buffered, request, until};
@@ -44,6 +45,32 @@ fn a_closed_sink_strands_or_rewinds() {
         // A file is rewound.
         assert!(back.is_empty() || kind != From::File);
         assert!(source.rest() == data[read..], "{kind:?}");
+    }
+}
+
+/// The call that finds the end of the source needs a grant.
+#[test]
+fn a_reader_that_has_all_bytes_may_leave() {
+    let _dog = watchdog("a_reader_that_has_all_bytes_may_leave");
+    for kind in [From::File, From::Pipe] {
+        let source = Source::new(kind, b"hello");
+        let (reader, sink) = std::io::pipe().unwrap();
+        let mut outcome = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    assert_eq!(rustix::io::read(&reader, &mut [0]), Ok(1));
+                }
+            });
+            let paced = buffered(&source.fd, &sink, 1 << 20);
+            (paced.intake_schedule(Schedule::rate(100))).run().unwrap()
+        });
+        assert_eq!(
+            (outcome.ended, outcome.failed),
+            (Ended::Eof, None),
+            "{outcome:?}"
+        );
+        assert_eq!((outcome.read, outcome.written), (5, 5));
+        audit(&mut outcome);
     }
 }
 
