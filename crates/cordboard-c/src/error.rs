@@ -2,6 +2,9 @@
 
 use cordboard::{Errno, Failure, Refusal};
 
+/// The message for a child of `fork(2)` that uses a handle of its parent.
+pub(crate) const OF_ANOTHER_PROCESS: &str = "the transfer belongs to another process";
+
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) struct Error {

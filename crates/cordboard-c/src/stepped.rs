@@ -10,9 +10,8 @@ use cordboard::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::error::Error;
+use crate::error::{Error, OF_ANOTHER_PROCESS};
 use crate::sys;
-use crate::table::OF_ANOTHER_PROCESS;
 
 /// How long a thread sleeps before it first checks that it is not in a child of `fork(2)`.
 const SOON: Duration = Duration::from_millis(20);

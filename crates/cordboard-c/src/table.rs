@@ -14,15 +14,12 @@ use std::sync::{Arc, OnceLock};
 use cordboard::{Errno, Lock, Outcome, PerProcess, Report, Running, sleep_a_moment};
 
 use crate::convert;
-use crate::error::Error;
+use crate::error::{Error, OF_ANOTHER_PROCESS};
 use crate::fasync;
 use crate::outcome::Finished;
 use crate::process::{self, lock};
 use crate::stepped::Stepped;
 use crate::types::{CORD_LAST, cord_status, cord_transfer};
-
-/// The message for a child of `fork(2)`.
-pub(crate) const OF_ANOTHER_PROCESS: &str = "the transfer belongs to another process";
 
 /// The transfer of a handle, and what takes its steps.
 enum Work {

@@ -422,7 +422,7 @@ pub struct Common {
     /// bytes, the share of all, the files, the rate, the time that has elapsed and that
     /// is left, the path. What does not fit into the width is omitted. Of several sinks
     /// it shows the slowest that is attached. Several files are counted meanwhile: a
-    /// number with + is the least there can be. auto draws only if standard error is a
+    /// number with + is a lower bound. auto draws only if standard error is a
     /// terminal that is neither the source nor the sink, and TERM is not "dumb". always
     /// also draws into other files and pipes, in 79 columns, with a carriage return before
     /// each line. Nothing is drawn on a terminal while another job is in its foreground.

@@ -60,7 +60,6 @@ impl Drawing {
     }
 }
 
-/// The first line comes after a second, whatever the machine is busy with.
 /// With `TERM=dumb`, a line that is drawn again would be one long line with escape sequences.
 #[test]
 fn a_terminal_without_escape_sequences_gets_no_line() {

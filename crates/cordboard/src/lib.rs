@@ -117,6 +117,8 @@ pub mod fan_in;
 pub mod fan_out;
 mod guarded;
 mod map;
+#[cfg(test)]
+mod module_order;
 mod named;
 pub mod pair;
 mod path;
@@ -125,8 +127,6 @@ pub mod plan;
 mod quantity;
 pub mod report;
 pub mod request;
-#[cfg(test)]
-mod room_order;
 pub mod stage;
 #[allow(unsafe_code)]
 mod sys;

@@ -11,7 +11,7 @@ use cordboard::{Control, Request};
 use super::directories::Spares;
 use super::overwrite::{Sources, Written};
 use super::place::Place;
-use crate::files::FileId;
+use crate::files::SocketId;
 use crate::stages::Staging;
 
 /// What all files of one command have in common.
@@ -38,7 +38,7 @@ pub struct Job {
     /// The operands.
     pub sources: Sources,
     /// The control socket of this command, which is omitted.
-    pub own_socket: Option<FileId>,
+    pub own_socket: Option<SocketId>,
     /// Directories that are closed if no descriptor is left.
     pub spares: Arc<Spares>,
     /// What a test does at these moments of a file.

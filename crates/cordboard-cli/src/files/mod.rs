@@ -13,7 +13,7 @@ pub use exists::{if_exists, if_reachable};
 pub use memory_file::memory_file;
 pub use removal::{Id, Removal, id, leftover, remove, remove_unused};
 pub use replacement::{Replacement, replace_symlink};
-pub use socket_file::{FileId, SocketFileId, ToRemove};
+pub use socket_file::{RemovableSocket, SocketId, ToRemove};
 pub use stat::{filesystem_of, is_pseudo, is_standard_output, kind, times};
 
 /// Returns the directory in which this name is looked up.

@@ -11,14 +11,14 @@ use super::removal::{Id, id, private_beside, remove_by_path};
 
 /// The file of a socket, by device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileId(Id);
+pub struct SocketId(Id);
 
-impl FileId {
+impl SocketId {
     /// The socket of this name; `None` if there is none.
-    pub fn of(path: impl Arg) -> Option<FileId> {
+    pub fn of(path: impl Arg) -> Option<SocketId> {
         let stat = lstat(path).ok()?;
         let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
-        socket.then_some(FileId(id(&stat)))
+        socket.then_some(SocketId(id(&stat)))
     }
 
     /// Whether this is the status of the same file.
@@ -29,17 +29,17 @@ impl FileId {
 
 /// What a signal handler needs to remove the file of a socket.
 #[derive(Debug, Clone)]
-pub struct SocketFileId {
+pub struct RemovableSocket {
     path: CString,
     /// See [`removal`](super::removal).
     private: CString,
-    file: FileId,
+    file: SocketId,
 }
 
-impl SocketFileId {
+impl RemovableSocket {
     /// The file that has this name now.
-    pub fn new(path: &Path, file: FileId) -> Option<SocketFileId> {
-        Some(SocketFileId {
+    pub fn new(path: &Path, file: SocketId) -> Option<RemovableSocket> {
+        Some(RemovableSocket {
             path: CString::new(path.as_os_str().as_bytes()).ok()?,
             private: private_beside(path)?,
             file,
@@ -47,7 +47,7 @@ impl SocketFileId {
     }
 
     /// The file.
-    pub fn file(&self) -> FileId {
+    pub fn file(&self) -> SocketId {
         self.file
     }
 
@@ -63,7 +63,7 @@ impl SocketFileId {
 #[derive(Debug)]
 pub enum ToRemove {
     /// That of a socket.
-    Socket(SocketFileId),
+    Socket(RemovableSocket),
     /// One whose name no other process uses.
     Own(CString),
 }

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
 use super::known::Known;
-use crate::files::{FileId, kind};
+use crate::files::{SocketId, kind};
 use crate::sys;
 
 /// The stack of the thread in bytes.
@@ -37,7 +37,7 @@ pub struct Operands {
     /// The bytes are counted too, because the bytes written are those of the files.
     pub bytes: bool,
     /// The control socket of this command, which the copy omits.
-    pub own_socket: Option<FileId>,
+    pub own_socket: Option<SocketId>,
 }
 
 /// A scan. The drop ends it.
@@ -153,11 +153,11 @@ struct Walk<'a> {
     /// The subdirectories to enter, of each directory above and of this one.
     levels: Vec<Vec<CString>>,
     buffer: Vec<MaybeUninit<u8>>,
-    own_socket: Option<FileId>,
+    own_socket: Option<SocketId>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(counts: &'a Counts, own_socket: Option<FileId>) -> Walk<'a> {
+    fn new(counts: &'a Counts, own_socket: Option<SocketId>) -> Walk<'a> {
         Walk {
             counts,
             path: PathBuf::new(),

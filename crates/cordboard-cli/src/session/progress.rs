@@ -6,7 +6,7 @@ use std::time::Duration;
 use cordboard::DataPath;
 
 use super::Session;
-use crate::files::FileId;
+use crate::files::SocketId;
 use crate::progress::{Operands, Watch};
 use crate::steering::Steering;
 
@@ -29,7 +29,7 @@ impl Session {
     }
 
     /// The file of the control socket.
-    pub fn own_socket(&self) -> Option<FileId> {
+    pub fn own_socket(&self) -> Option<SocketId> {
         self.steering.as_ref().and_then(Steering::socket)
     }
 

@@ -202,7 +202,7 @@ mod tests {
     use std::sync::atomic::AtomicI64;
 
     use super::*;
-    use crate::files::{FileId, SocketFileId};
+    use crate::files::{SocketId, RemovableSocket};
     use crate::registry::{Directory, Entry};
 
     /// A handler that opens a file to read the clock also allocates, and hangs
@@ -265,7 +265,7 @@ mod tests {
         let sockets = ["first", "kept", "second"].map(|name| {
             let path = std::path::Path::new(&folder).join(name);
             let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
-            let file = SocketFileId::new(&path, FileId::of(&path).unwrap());
+            let file = RemovableSocket::new(&path, SocketId::of(&path).unwrap());
             let file = ToRemove::Socket(file.unwrap());
             (socket, remove_at_exit(file).unwrap())
         });

@@ -15,7 +15,7 @@ use super::clients::Clients;
 use super::live::Live;
 use crate::bounded_write::GRACE;
 use crate::endpoint::{self, SocketFile};
-use crate::files::FileId;
+use crate::files::SocketId;
 use crate::flags::Label;
 use crate::output::{one_line, print_line};
 use crate::polling::poll_or_rest;
@@ -77,7 +77,7 @@ impl Steering {
     }
 
     /// Returns the file of the socket; `None` if its name is abstract.
-    pub fn socket(&self) -> Option<FileId> {
+    pub fn socket(&self) -> Option<SocketId> {
         self.file.as_ref().map(SocketFile::id)
     }
 

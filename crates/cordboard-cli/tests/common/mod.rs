@@ -204,8 +204,7 @@ pub fn feed(child: &mut Child, bytes: &[u8]) {
     child.stdin.take().unwrap().write_all(bytes).unwrap();
 }
 
-/// The number of the system call in which the process sleeps (`proc(5)`,
-/// `syscall`).
+/// Whether the first thread of the process sleeps (state S of `proc(5)`, `stat`).
 pub fn sleeping(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ")

@@ -237,7 +237,7 @@ fn an_upload_that_its_client_gives_up_is_not_complete() {
     assert!(!server.log().contains("complete"), "{}", server.log());
 }
 
-/// With a rate of one byte a second, a file of ten bytes does not arrive at once; the
+/// With a rate of one byte a second, a file of 4,000 bytes does not arrive at once; the
 /// abort still takes effect.
 #[test]
 fn a_rate_paces_each_transfer() {

@@ -22,13 +22,11 @@ use rustix::io::{Errno as Refused, ReadWriteFlags, preadv2, pwritev2};
 
 use crate::endpoint::reopen;
 use crate::errno::Errno;
-use crate::sys::poll_now;
+use crate::sys::{HERE, poll_now};
 
 /// The number of bytes that a pipe accepts if it polls writable (`PIPE_BUF` in
 /// `pipe(7)`).
 const PIECE: usize = 4096;
-/// An offset of -1, the current position: pipes have no offsets.
-const HERE: u64 = u64::MAX;
 
 /// The method that keeps a call from blocking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -89,7 +89,7 @@ pub(crate) use limit::{file_size_limit, page_size};
 pub use lock::Lock;
 pub(crate) use loop_device::{Backing, backing_file};
 pub(crate) use mapping::map_shared;
-pub(crate) use offset::{pread, pwrite, pwritev};
+pub(crate) use offset::{HERE, pread, pwrite, pwritev};
 pub use origin::Origin;
 pub(crate) use poll::{Shown, poll_now, shows_now};
 pub use poll::{poll_for, poll_or_select};

@@ -8,6 +8,10 @@ use rustix::io::{Errno, Result};
 
 use crate::errno::Errno as Named;
 
+/// The current position of a file in `preadv2(2)` and `pwritev2(2)`: an offset of -1. Pipes and
+/// sockets have no other.
+pub(crate) const HERE: u64 = u64::MAX;
+
 /// `pread(2)`.
 pub(crate) fn pread(fd: BorrowedFd<'_>, into: &mut [u8], offset: u64) -> Result<usize> {
     match rustix::io::pread(fd, &mut *into, offset) {

@@ -234,7 +234,7 @@ fn an_observer_hears_of_what_moved_before_the_next_wait() {
         let (tell, told) = std::sync::mpsc::channel();
         let heard = std::thread::spawn(move || {
             feed.write_all(b"hello").unwrap();
-            while let Ok(written) = told.recv_timeout(Duration::from_secs(5)) {
+            while let Ok(written) = told.recv_timeout(testkit::watchdog::patience()) {
                 if written == 5 {
                     return true;
                 }

@@ -12,7 +12,7 @@ use rustix::net::{SocketAddrUnix, SocketType};
 use super::operand::Operand;
 use super::stale;
 use super::unix_socket::socket;
-use crate::files::{FileId, SocketFileId, ToRemove};
+use crate::files::{SocketId, RemovableSocket, ToRemove};
 use crate::interruptible::pause;
 use crate::problem::Action;
 use crate::problem::Problem;
@@ -73,7 +73,7 @@ pub fn connect_within(
 /// open, no other file gets its inode number.
 #[derive(Debug)]
 pub struct SocketFile {
-    file: SocketFileId,
+    file: RemovableSocket,
     /// A signal that ends the process at once removes it too.
     place: Option<&'static Place>,
 }
@@ -81,7 +81,7 @@ pub struct SocketFile {
 impl SocketFile {
     /// Of a socket that was just bound; `None`: the file was removed already.
     fn new(path: &Path) -> Option<SocketFile> {
-        let file = SocketFileId::new(path, FileId::of(path)?)?;
+        let file = RemovableSocket::new(path, SocketId::of(path)?)?;
         Some(SocketFile {
             place: signals::remove_at_exit(ToRemove::Socket(file.clone())),
             file,
@@ -91,7 +91,7 @@ impl SocketFile {
 
 impl SocketFile {
     /// The file by device and inode.
-    pub fn id(&self) -> FileId {
+    pub fn id(&self) -> SocketId {
         self.file.file()
     }
 }

@@ -5,7 +5,7 @@ fn scanned(paths: &[&Path], recursive: bool, most: Option<u64>) -> Scan {
 }
 
 fn scanned_beside(
-    own_socket: Option<FileId>,
+    own_socket: Option<SocketId>,
     paths: &[&Path],
     recursive: bool,
     most: Option<u64>,
@@ -62,7 +62,7 @@ fn the_control_socket_is_not_counted() {
     let [own, other] = ["own", "other"].map(|name| dir.path().join(name));
     let _bound = [&own, &other].map(|at| std::os::unix::net::UnixListener::bind(at).unwrap());
     std::fs::write(dir.path().join("file"), [7; 10]).unwrap();
-    let own = FileId::of(&own);
+    let own = SocketId::of(&own);
     assert!(own.is_some());
     let scan = scanned_beside(own, &[dir.path()], true, None);
     assert_eq!(scan.files(), Some(Known::all(2)));

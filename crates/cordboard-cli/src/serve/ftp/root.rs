@@ -15,9 +15,11 @@ use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
+use crate::files::Id;
+
 pub use about::About;
 pub use uploads::Running;
-use uploads::{FileId, Uploads};
+use uploads::Uploads;
 
 mod about;
 mod entries;
@@ -238,7 +240,7 @@ impl Root {
     /// Removes the file with this identity, if it is empty. The name is looked up twice, so
     /// the caller holds a `Removal`: another upload that creates a file of this name in between
     /// opens it again.
-    fn remove_empty(&self, place: &Place, id: FileId) {
+    fn remove_empty(&self, place: &Place, id: Id) {
         if let Some((name, folder)) = place.0.split_last()
             && let Ok(folder) = self.dir.open_dir(Place(folder.to_vec()).path())
         {
@@ -373,7 +375,7 @@ impl Root {
 
 /// Removes the file of this name and identity, if it is empty. The directory is open: a path could
 /// lead to another directory at the second look-up.
-fn remove_empty(folder: &Dir, name: &OsStr, id: FileId) {
+fn remove_empty(folder: &Dir, name: &OsStr, id: Id) {
     let is_it = |about: About| about.is_file() && about.length == 0 && about.id == id;
     if About::entry(folder, name).is_ok_and(is_it) {
         let _ = folder.remove_file(name);

@@ -11,8 +11,6 @@ use super::lengthen::{NO_APPEND, lengthen};
 use crate::path::flow::Flow;
 use crate::sys;
 
-/// The file position, which moves along: -1 in `pwritev2(2)`.
-const HERE: u64 = u64::MAX;
 
 /// Writes at the sink's cursor and advances it.
 pub(in crate::path) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
@@ -37,7 +35,7 @@ pub(in crate::path) fn write_by(
     bytes: &[u8],
     offset: Option<u64>,
 ) -> rustix::io::Result<usize> {
-    if let Some(done) = call(sink, bytes, offset.unwrap_or(HERE)) {
+    if let Some(done) = call(sink, bytes, offset.unwrap_or(sys::HERE)) {
         return done;
     }
     if let Some(place) = flow.sink.offset()

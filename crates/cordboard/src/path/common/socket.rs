@@ -15,8 +15,6 @@ use crate::sys::{self, CallError};
 
 /// Bytes written to a blocking stream socket that polls writable.
 const PIECE: usize = 4096;
-/// The current position: sockets have no offsets.
-const HERE: u64 = u64::MAX;
 
 /// Flags of a receive that may block if `wait` is set.
 fn receiving(wait: bool) -> RecvFlags {
@@ -220,7 +218,7 @@ fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     if wait || flow.sink.facts().nonblocking {
         return Ok(rustix::io::write(sink, bytes)?);
     }
-    let done = pwritev2(sink, &[IoSlice::new(bytes)], HERE, ReadWriteFlags::NOWAIT);
+    let done = pwritev2(sink, &[IoSlice::new(bytes)], sys::HERE, ReadWriteFlags::NOWAIT);
     if !lacks_nowait(&done) {
         return Ok(done?);
     }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::uploads::FileId;
+use crate::files::Id;
 
 /// The metadata of a file. The type of `cap-std` converts the times, and panics at a time of
 /// `i64::MIN` seconds, which some file systems store.
@@ -23,7 +23,7 @@ pub struct About {
     pub length: u64,
     /// The time of the last modification, in seconds since 1970 and nanoseconds.
     pub modified: (i64, u32),
-    pub id: FileId,
+    pub id: Id,
 }
 
 impl About {

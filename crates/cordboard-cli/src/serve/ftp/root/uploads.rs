@@ -4,8 +4,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Device and inode.
-pub type FileId = (u64, u64);
+use crate::files::Id;
 
 #[derive(Default)]
 pub struct Uploads {
@@ -18,9 +17,9 @@ pub struct Uploads {
 struct State {
     /// The running uploads, and whether another upload to the same file is complete. All uploads
     /// to a file have the same value.
-    running: Vec<(FileId, bool)>,
+    running: Vec<(Id, bool)>,
     /// The files that are being removed.
-    removing: Vec<FileId>,
+    removing: Vec<Id>,
     /// The number of removals that have ended.
     removals: u64,
 }
@@ -28,7 +27,7 @@ struct State {
 /// An upload that writes to a file.
 pub struct Running {
     all: Arc<Uploads>,
-    pub(super) id: FileId,
+    pub(super) id: Id,
     /// The upload has created the file.
     pub(super) is_new: bool,
 }
@@ -77,7 +76,7 @@ impl Uploads {
     /// Adds an upload to an open file, and waits until no removal on its device runs. If
     /// `removals` has changed since before the file was opened, its name may have been removed.
     /// Later removals do not remove this file.
-    pub fn begin(self: &Arc<Self>, id: FileId, is_new: bool) -> Running {
+    pub fn begin(self: &Arc<Self>, id: Id, is_new: bool) -> Running {
         let mut state = self.lock();
         let is_kept = state.running.contains(&(id, true));
         state.running.push((id, is_kept));
@@ -108,7 +107,7 @@ impl Running {
     /// and none is complete.
     pub fn begin_removal(&self) -> Option<Removal<'_>> {
         let mut state = self.all.lock();
-        let same = |(id, _): &&(FileId, bool)| *id == self.id;
+        let same = |(id, _): &&(Id, bool)| *id == self.id;
         let mut uploads = state.running.iter().filter(same);
         let is_only = matches!((uploads.next(), uploads.next()), (Some((_, false)), None));
         if !self.is_new || !is_only {
