@@ -202,7 +202,7 @@ mod tests {
     use std::sync::atomic::AtomicI64;
 
     use super::*;
-    use crate::files::{SocketId, RemovableSocket};
+    use crate::files::{RemovableSocket, SocketId};
     use crate::registry::{Directory, Entry};
 
     /// A handler that opens a file to read the clock also allocates, and hangs

@@ -23,6 +23,8 @@ pub(crate) enum HoleReports {
     True,
     /// They are after `fdatasync(2)`.
     TrueAfterSync,
+    /// They are where its extent map has no bytes.
+    TrueIfUnmapped,
     /// They are if the version of OpenZFS has a fix.
     TrueOfFixedZfs,
     /// It is unknown: of an overlay, they are those of the file system below.
@@ -145,6 +147,7 @@ impl Filesystem {
     pub(crate) fn hole_reports(self) -> HoleReports {
         match self.name() {
             Some("fuse") => HoleReports::TrueAfterSync,
+            Some("xfs") => HoleReports::TrueIfUnmapped,
             Some("zfs") => HoleReports::TrueOfFixedZfs,
             Some("overlayfs") | None => HoleReports::Unknown,
             Some(_) => HoleReports::True,

@@ -78,7 +78,7 @@ pub(crate) use discard::discard;
 pub(crate) use epoll::epoll_delete;
 pub(crate) use event::Event;
 pub(crate) use eventfd::EventFd;
-pub(crate) use extents::maps_extents;
+pub(crate) use extents::{has_written_extent, maps_extents};
 pub(crate) use high::beyond;
 pub use high::duplicate;
 pub(crate) use identity::{Identity, identity};

@@ -202,6 +202,61 @@ fn a_source_that_changes_its_length_at_a_clone() {
     }
 }
 
+/// A hole that `SEEK_DATA` reports is read if the extent map of xfs has bytes there.
+#[test]
+fn a_hole_of_xfs_with_bytes_in_the_extent_map_is_read() {
+    let _dog = watchdog("a_hole_of_xfs_with_bytes_in_the_extent_map_is_read");
+    let Some(mount) = Mount::new("xfs", 320 << 20) else {
+        return;
+    };
+    let (source, sink) = (mount.file("source"), mount.file("sink"));
+    source.write_all_at(&pattern(MIB), 8 * MIB as u64).unwrap();
+    let mut report = None;
+    let body = || report = Some(run(&source, &sink, only(&[ReadWrite])).report);
+    // Between SEEK_DATA and the query of the map.
+    let meanwhile = || {
+        source.write_all_at(&pattern(4096), 4 * MIB as u64).unwrap();
+        source.sync_data().unwrap();
+    };
+    let Some(queries) = testkit::midst::at_each(&[libc::SYS_ioctl], body, meanwhile) else {
+        return testkit::skip::here("no seccomp_unotify(2) here");
+    };
+    assert!(queries > 0);
+    assert_eq!(report.unwrap().written, 9 * MIB as u64);
+    assert!(content(&sink) == content(&source));
+    assert!(sink.metadata().unwrap().blocks() * 512 < 4 * MIB as u64);
+}
+
+/// xfs of Linux 5.1 to 6.8 reports bytes as a hole, behind a block that was changed after a
+/// reflink.
+#[test]
+fn bytes_beside_a_changed_block_of_a_reflink_are_copied() {
+    let _dog = watchdog("bytes_beside_a_changed_block_of_a_reflink_are_copied");
+    const BLOCK: usize = 4096;
+    let Some(mount) = Mount::new("xfs", 320 << 20) else {
+        return;
+    };
+    let (first, source, sink) = (
+        mount.file("first"),
+        mount.file("source"),
+        mount.file("sink"),
+    );
+    for at in [0, 16 * BLOCK, 2 * MIB] {
+        first.write_all_at(&pattern(BLOCK), at as u64).unwrap();
+    }
+    first.sync_all().unwrap();
+    rustix::fs::ioctl_ficlone(&source, &first).unwrap();
+    // Preallocates 128 KiB for the copy, over the hole and the second block.
+    source.write_all_at(&[7; BLOCK], 0).unwrap();
+    source.sync_all().unwrap();
+    // SEEK_DATA finds bytes that are in the page cache.
+    rustix::fs::fadvise(&source, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let report = run(&source, &sink, only(&[ReadWrite])).report;
+    assert_eq!(report.written, (2 * MIB + BLOCK) as u64);
+    assert!(content(&sink) == content(&source));
+    assert!(sink.metadata().unwrap().blocks() * 512 < MIB as u64);
+}
+
 /// Fills a file system except for about this many bytes.
 fn fill(mount: &Mount, but: usize) {
     let ballast = mount.file("ballast");

@@ -12,7 +12,7 @@ use rustix::net::{SocketAddrUnix, SocketType};
 use super::operand::Operand;
 use super::stale;
 use super::unix_socket::socket;
-use crate::files::{SocketId, RemovableSocket, ToRemove};
+use crate::files::{RemovableSocket, SocketId, ToRemove};
 use crate::interruptible::pause;
 use crate::problem::Action;
 use crate::problem::Problem;

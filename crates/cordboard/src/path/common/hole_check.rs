@@ -1,6 +1,10 @@
 //! Checks whether a range that a file system reports as a hole contains only zeros.
 //!
-//! `SEEK_DATA` and `SEEK_HOLE` may report bytes as a hole that are in the page cache only:
+//! xfs of Linux 5.1 to 6.8 may skip bytes of a reflinked file in front of which space is
+//! preallocated for a copy on write (`xfs_seek_iomap_begin`; fixed by "xfs: fix SEEK_HOLE/DATA for
+//! regions with active COW extents"). Its extent map has them.
+//!
+//! Others report bytes as a hole that are in the page cache only:
 //!
 //! * FUSE passes them to its server without a writeback (`fuse_lseek`, fs/fuse/file.c), and
 //!   the server does not have the bytes of a mapping, or of a write with
@@ -9,8 +13,8 @@
 //! * OpenZFS before 2.1.14 and 2.2.2 may take a file for clean that is not
 //!   (`dnode_is_dirty`, openzfs#15526). No sync prevents that;
 //! * an overlay asks the file below (`ovl_llseek`), and does not sync it unless it is in the
-//!   upper layer (`ovl_fsync`). Of the file systems with an extent map or with the attribute
-//!   *nodump*, only OpenZFS reports false holes.
+//!   upper layer (`ovl_fsync`). Of the file systems with the attribute *nodump*, only OpenZFS
+//!   reports false holes.
 //!
 //! Reading finds the bytes in each case. NFS and CIFS write back first
 //! (`nfs42_proc_llseek`, `smb3_llseek`).
@@ -31,6 +35,8 @@ pub(super) enum Trust {
     Trusted,
     /// Those that are reported from now on are holes.
     FromNowOn,
+    /// Those are holes where the extent map has no bytes; others are read.
+    Unmapped,
     /// Each of them is read.
     Read,
 }
@@ -42,11 +48,16 @@ pub(super) fn trust(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedF
     let trusted_if = |is_so| {
         if is_so { Trust::Trusted } else { Trust::Read }
     };
+    // One call suffices for most file systems.
+    let unmapped_or = |other| match maps_extents(source) {
+        true => Trust::Unmapped,
+        false => other,
+    };
     if facts.kind == Kind::Memfd {
         return Trust::Trusted;
     }
     let Some(filesystem) = facts.filesystem else {
-        return trusted_if(maps_extents(source));
+        return unmapped_or(Trust::Read);
     };
     match filesystem.hole_reports() {
         HoleReports::True => Trust::Trusted,
@@ -54,13 +65,14 @@ pub(super) fn trust(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedF
             Some(Ok(())) => Trust::FromNowOn,
             _ => Trust::Read,
         },
+        HoleReports::TrueIfUnmapped => Trust::Unmapped,
         HoleReports::TrueOfFixedZfs => {
             trusted_if(loaded_zfs(Path::new(MODULES)) == Some(Zfs::Fixed))
         }
-        // One call suffices for most file systems.
-        HoleReports::Unknown => {
-            trusted_if(maps_extents(source) || filesystem.is_overlay() && is_true_below(source))
-        }
+        HoleReports::Unknown => match unmapped_or(Trust::Read) {
+            Trust::Read => trusted_if(filesystem.is_overlay() && is_true_below(source)),
+            trust => trust,
+        },
     }
 }
 
@@ -239,17 +251,12 @@ mod tests {
             };
             trust(&facts, none.as_fd(), None)
         };
-        // ext4, tmpfs, xfs, btrfs, NFS, CIFS.
-        for magic in [
-            0xEF53,
-            0x0102_1994,
-            0x5846_5342,
-            0x9123_683E,
-            0x6969,
-            0xFF53_4D42,
-        ] {
+        // ext4, tmpfs, btrfs, NFS, CIFS.
+        for magic in [0xEF53, 0x0102_1994, 0x9123_683E, 0x6969, 0xFF53_4D42] {
             assert_eq!(on(magic), Trust::Trusted, "{magic:#x}");
         }
+        // xfs.
+        assert_eq!(on(0x5846_5342), Trust::Unmapped);
         // FUSE, without a description of its own: nothing is synced.
         assert_eq!(on(0x6573_5546), Trust::Read);
         // overlayfs, whose mount is not known, and an unknown one, without extents.

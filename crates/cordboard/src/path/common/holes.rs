@@ -10,7 +10,7 @@ use crate::path::common::hole_check::{Trust, read_hole, trust};
 use crate::path::common::lengthen::lengthen;
 use crate::path::flow::Flow;
 use crate::path::flow::cursor::Cursor;
-use crate::sys::{again, fstat};
+use crate::sys::{again, fstat, has_written_extent};
 
 /// Bytes of a hole per step if a stage inspects its zeros, or if it is read: few enough that
 /// a cancellation takes effect soon.
@@ -117,8 +117,8 @@ pub(crate) struct Walk {
     /// A descriptor for `SEEK_DATA` and `SEEK_HOLE`, which move the file
     /// position: other processes may use that of the source meanwhile.
     own: Option<OwnedFd>,
-    /// Whether the reported holes are read before they are skipped; `None` before the first.
-    reads: Option<bool>,
+    /// Whether the reported holes are trusted; `None` before the first.
+    trust: Option<Trust>,
 }
 
 impl Walk {
@@ -131,7 +131,7 @@ impl Walk {
             pending_at: 0,
             pending_end: 0,
             own: None,
-            reads: None,
+            trust: None,
         }
     }
 
@@ -289,20 +289,28 @@ impl Walk {
             return Some(found);
         }
         let (source, own) = (&flow.source, self.own.as_ref().map(AsFd::as_fd));
-        let reads = match self.reads {
-            Some(reads) => reads,
+        let trust = match self.trust {
+            Some(trust) => trust,
             None => {
                 let trust = trust(source.facts(), source.fd(), own);
                 if trust == Trust::FromNowOn {
                     found = self.extent(flow, offset)?;
                 }
-                *self.reads.insert(trust == Trust::Read)
+                *self.trust.insert(trust)
             }
         };
-        if !reads || found.0 <= offset {
+        if found.0 <= offset {
             return Some(found);
         }
         let fd = self.own.as_ref().map_or(flow.source.fd(), AsFd::as_fd);
+        let is_hole = match trust {
+            Trust::Trusted | Trust::FromNowOn => true,
+            Trust::Unmapped => has_written_extent(fd, offset, found.0 - offset) == Ok(false),
+            Trust::Read => false,
+        };
+        if is_hole {
+            return Some(found);
+        }
         let most = flow.allowance.remaining().min(INSPECTED);
         read_hole(fd, offset, found, most)
     }

@@ -11,7 +11,6 @@ use super::lengthen::{NO_APPEND, lengthen};
 use crate::path::flow::Flow;
 use crate::sys;
 
-
 /// Writes at the sink's cursor and advances it.
 pub(in crate::path) fn write(flow: &mut Flow<'_>, bytes: &[u8]) -> rustix::io::Result<usize> {
     let (sink, place) = (flow.sink.fd(), flow.sink.cursor.place());

@@ -218,7 +218,12 @@ fn write(flow: &Flow<'_>, bytes: &[u8], wait: bool) -> Result<usize, Errno> {
     if wait || flow.sink.facts().nonblocking {
         return Ok(rustix::io::write(sink, bytes)?);
     }
-    let done = pwritev2(sink, &[IoSlice::new(bytes)], sys::HERE, ReadWriteFlags::NOWAIT);
+    let done = pwritev2(
+        sink,
+        &[IoSlice::new(bytes)],
+        sys::HERE,
+        ReadWriteFlags::NOWAIT,
+    );
     if !lacks_nowait(&done) {
         return Ok(done?);
     }
