@@ -1,5 +1,7 @@
 //! The exit status of the command.
 
+use std::io::Write;
+
 use crate::{output, signals, sys};
 
 /// The status of a command whose standard output has no reader: 128 + SIGPIPE.
@@ -33,9 +35,17 @@ impl Ending {
 /// Returns the exit status, or ends the process by SIGPIPE if standard output has no
 /// reader, as a shell expects of a command in a pipeline.
 ///
-/// A signal to stop takes precedence if it kept a result from being written.
+/// A signal to stop takes precedence if it kept a result from being written. If the terminal
+/// has generated it (Ctrl-C), it ends the process: a shell ends its loop only then
+/// (`wait_sigint_handler` in jobs.c of bash).
 pub fn leave(status: u8) -> u8 {
-    if let Some(signal) = output::abandoned_by() {
+    let of_status = || signals::stop().filter(|signal| signals::status_of(*signal) == status);
+    if let Some(signal) = output::abandoned_by().or_else(of_status) {
+        if signals::is_of_terminal() {
+            let _ = std::io::stdout().flush();
+            // Returns in the init process of a container, which no signal ends by default.
+            sys::raise_by_default(signal);
+        }
         return signals::status_of(signal);
     }
     if status == READER_LEFT {

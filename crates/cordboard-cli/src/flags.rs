@@ -54,7 +54,9 @@ of the first datagram that arrives, which is discarded.";
 const EXIT: &str = "\
 Exit status: 0 success, 1 failure, 2 wrong usage, 128 + the number of the signal
 that ended the command (130 SIGINT, 143 SIGTERM), 141 the reader of standard
-output has closed it (SIGPIPE ends the command).
+output has closed it (SIGPIPE ends the command). After the report, a signal of
+the terminal (Ctrl-C, a hangup) ends the command by its default action: a shell
+shows the same status, and ends a loop.
 SIGINT, SIGTERM, SIGHUP and SIGALRM end the command, which prints its report.
 SIGUSR1 prints a line of progress. Signals that are ignored at the start stay
 ignored. After a signal that arrives before the report is made, the exit status

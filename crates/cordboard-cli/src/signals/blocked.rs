@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cordboard::poll_for;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::state::Stop;
 use crate::sys;
 
 /// The thread has taken a signal that is not yet recorded.
@@ -30,11 +31,11 @@ const FEW: u64 = 64;
 
 /// The descriptor that shows pending signals, and the function to call.
 static PENDING: OnceLock<OwnedFd> = OnceLock::new();
-static TAKE: OnceLock<sys::Handler> = OnceLock::new();
+static TAKE: OnceLock<fn(Stop)> = OnceLock::new();
 
 /// Starts the thread, which calls `take` with each signal that it takes. Does
 /// nothing if no thread or descriptor is available.
-pub fn watch(signals: &[libc::c_int], take: sys::Handler) {
+pub fn watch(signals: &[libc::c_int], take: fn(Stop)) {
     if sys::most_descriptors().is_some_and(|most| most < FEW) {
         return;
     }
@@ -64,12 +65,13 @@ extern "C" fn serve(_: *mut libc::c_void) -> *mut libc::c_void {
         }
         let _ = poll_for(&mut [], Some(&GRACE));
         TAKING.store(true, Ordering::SeqCst);
-        // `struct signalfd_siginfo` begins with the number.
+        // `struct signalfd_siginfo` begins with the number, the errno and the code.
         let mut info = [0u8; 128];
         if let Ok(128) = rustix::io::read(pending, &mut info)
-            && let Some(number) = info.first_chunk()
+            && let ([number, _, code, ..], _) = info.as_chunks::<4>()
         {
-            take(libc::c_int::from_ne_bytes(*number));
+            let [signal, code] = [*number, *code].map(libc::c_int::from_ne_bytes);
+            take(Stop::of_code(signal, code));
         }
         TAKING.store(false, Ordering::SeqCst);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use cordboard::Control;
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::state::{self, Interrupted, check_stop, stop};
+use super::state::{self, Interrupted, Stop, check_stop, stop};
 use super::timer::{RETRY, tick};
 use super::{alarm, blocked, terminal};
 use crate::bounded_write::{GRACE, write_within};
@@ -60,8 +60,8 @@ pub fn install(last_report: Vec<u8>) -> &'static Control {
         // A handler starts the timer, whose signal needs a handler too: no signal
         // is delivered before all handlers are in place.
         sys::without_signals(|| {
-            for signal in STOPPING {
-                sys::handle_unless_ignored(signal, on_stop);
+            for signal in STOPPING.into_iter().filter(|signal| !sys::ignores(*signal)) {
+                sys::handle_with_origin(signal, on_stop);
             }
             sys::handle_unless_ignored(libc::SIGUSR1, on_progress_request);
             alarm::adopt();
@@ -73,7 +73,7 @@ pub fn install(last_report: Vec<u8>) -> &'static Control {
         sys::unblock(&STOPPING);
         let mut handled = STOPPING.to_vec();
         handled.retain(|signal| !sys::ignores(*signal));
-        blocked::watch(&handled, on_stop);
+        blocked::watch(&handled, take_stop);
     }
     CONTROL.get().expect("set above")
 }
@@ -118,7 +118,7 @@ pub fn remove_at_exit(file: ToRemove) -> Option<&'static Place> {
 }
 
 /// Ends the process from a handler, without running destructors.
-fn leave(signal: libc::c_int) -> ! {
+fn leave(stop: Stop) -> ! {
     for place in &FILES {
         if place.exists.load(Ordering::SeqCst)
             && let Some(file) = place.file.get()
@@ -127,23 +127,30 @@ fn leave(signal: libc::c_int) -> ! {
         }
     }
     terminal::leave();
-    sys::exit_at_once(128 + signal);
+    if stop.of_terminal {
+        sys::raise_by_default(stop.signal);
+    }
+    sys::exit_at_once(128 + stop.signal);
 }
 
-extern "C" fn on_stop(signal: libc::c_int) {
-    sys::keeping_errno(|| {
-        if let Err(since_first) = state::record_stop(signal) {
-            if since_first < SAME_MILLIS {
-                return;
-            }
-            leave(signal);
+extern "C" fn on_stop(signal: libc::c_int, info: &libc::siginfo_t, _: *mut libc::c_void) {
+    sys::keeping_errno(|| take_stop(Stop::of_code(signal, info.si_code)));
+}
+
+/// Records a signal to stop and stops the transfers; at the second one, ends the process.
+/// Async-signal-safe.
+fn take_stop(stop: Stop) {
+    if let Err(since_first) = state::record_stop(stop) {
+        if since_first < SAME_MILLIS {
+            return;
         }
-        begin_stop(signal);
-    });
+        leave(stop);
+    }
+    begin_stop(stop);
 }
 
 /// Stops the transfers after a stop was recorded. Async-signal-safe.
-fn begin_stop(signal: libc::c_int) {
+fn begin_stop(stop: Stop) {
     // The report of a background job does not stop it (`stty tostop`).
     sys::ignore(libc::SIGTTOU);
     tick(RETRY);
@@ -153,7 +160,7 @@ fn begin_stop(signal: libc::c_int) {
             sys::unblock(&[libc::SIGALRM]);
             let _ = write_within(rustix::stdio::stderr(), report, GRACE);
         }
-        leave(signal);
+        leave(stop);
     }
     if let Some(control) = CONTROL.get() {
         control.cancel();
@@ -170,8 +177,9 @@ pub fn cancel() {
     // The main thread runs the handler, unless it is blocked: if the handler ends the process,
     // the caller can reply to its client before. A filter may refuse kill(2).
     let is_sent = !sys::ignores(libc::SIGTERM) && kill_process(getpid(), Signal::TERM).is_ok();
-    if !is_sent && state::record_stop(libc::SIGTERM).is_ok() {
-        begin_stop(libc::SIGTERM);
+    let stop = Stop::sent(libc::SIGTERM);
+    if !is_sent && state::record_stop(stop).is_ok() {
+        begin_stop(stop);
     }
 }
 
@@ -189,7 +197,7 @@ extern "C" fn on_alarm(signal: libc::c_int, info: &libc::siginfo_t, _: *mut libc
     sys::keeping_errno(|| {
         // sigaction(2): `si_code` is not positive if a process has sent it.
         if alarm::is_to_stop(info.si_code <= 0) {
-            on_stop(signal);
+            take_stop(Stop::sent(signal));
         }
         if let Some(control) = CONTROL.get() {
             control.wake();

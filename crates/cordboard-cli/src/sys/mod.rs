@@ -17,8 +17,8 @@ pub use limits::{addresses_left, most_descriptors, share_one_heap};
 pub use peer::{Peer, peer};
 pub use process::{be_nice, exit_at_once, is_foreground, start_plain_thread};
 pub use signals::{
-    Handler, blocks, handle, handle_unless_ignored, handle_with_origin, ignore, ignores,
-    is_by_default, keeping_errno, pending_signals, raise_by_default, unblock, without_signals,
+    blocks, handle, handle_unless_ignored, handle_with_origin, ignore, ignores, is_by_default,
+    keeping_errno, pending_signals, raise_by_default, unblock, without_signals,
 };
 pub use time::{now, set_timer, timer_left};
 

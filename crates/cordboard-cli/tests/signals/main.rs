@@ -1,6 +1,7 @@
 //! Signals end a transfer with its report, and request progress.
 #![allow(missing_docs)]
 
+mod at_terminal;
 #[path = "../common/mod.rs"]
 mod common;
 mod inherited;
