@@ -425,10 +425,12 @@ pub struct Common {
     /// is left, the path. What does not fit into the width is omitted. Of several sinks
     /// it shows the slowest that is attached. Several files are counted meanwhile: a
     /// number with + is a lower bound. auto draws only if standard error is a
-    /// terminal that is neither the source nor the sink, and TERM is not "dumb". always
-    /// also draws into other files and pipes, in 79 columns, with a carriage return before
-    /// each line. Nothing is drawn on a terminal while another job is in its foreground.
-    /// lines prints the same line each second instead, with a line feed behind
+    /// terminal that is neither the source nor the sink, and TERM is not "dumb"; cat also
+    /// needs a file or a device as standard output. always also draws into other files
+    /// and pipes, in 79 columns, with a carriage return before each line. Nothing is drawn
+    /// on a terminal while another job is in its foreground, or while another program
+    /// reads its keys or has switched its echo off (a pager, a password prompt). lines
+    /// prints the same line each second instead, with a line feed behind
     /// it and without control characters, and the totals as the last line: for logs. A
     /// system call that moves nothing for long delays the lines, by a minute at most.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = ProgressMode::Auto)]

@@ -21,6 +21,7 @@ use rustix::termios::{LocalModes, isatty, tcgetattr};
 
 use crate::bounded_write::{GRACE, has_room, pause, write_within};
 use crate::inherited::was_closed;
+use crate::signals::terminal;
 use crate::{signals, sys};
 
 /// How often a write is tried without room: only `EPIPE` reports that a full UNIX
@@ -76,13 +77,13 @@ impl LastLine {
         self.0.store(LastLine::ENDED, Ordering::Relaxed);
     }
 
-    /// Returns the bytes that end it on this output. In the background, the last line of the
-    /// terminal is one of another process. A file or a pipe keeps what is drawn, and its reader
+    /// Returns the bytes that end it on this output. Nothing is removed from a terminal that
+    /// shows the line of another process. A file or a pipe keeps what is drawn, and its reader
     /// may expect the next line to be JSON.
     pub fn end(&self, out: BorrowedFd<'_>) -> &'static str {
         match self.0.load(Ordering::Relaxed) {
             LastLine::DRAWN if !isatty(out) => "\n",
-            LastLine::DRAWN if sys::is_foreground(out) => "\r\x1b[K",
+            LastLine::DRAWN if is_to_draw_on(out) => "\r\x1b[K",
             LastLine::PARTIAL => "\n",
             _ => "",
         }
@@ -148,6 +149,17 @@ pub fn errno_of(error: &io::Error) -> Named {
 /// Returns whether the terminal interprets no escape sequences (`TERM=dumb`, term(7)).
 pub fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|name| name == "dumb")
+}
+
+/// Returns whether a line can be drawn on this output. The last line of a terminal is one of
+/// another process if this one is in the background, and while another program of the job has
+/// set its modes: a pager or an editor reads each key (`ICANON`), the prompt of a password
+/// switches the echo off (`ECHO`).
+pub fn is_to_draw_on(out: BorrowedFd<'_>) -> bool {
+    const LINES: LocalModes = LocalModes::ICANON.union(LocalModes::ECHO);
+    // A file has no modes.
+    let is_read_by_line = || tcgetattr(out).map_or(true, |modes| modes.local_modes.contains(LINES));
+    sys::is_foreground(out) && (terminal::is_set() || is_read_by_line())
 }
 
 /// Returns whether a character affects a terminal, or the order of other characters in the

@@ -21,7 +21,7 @@ use crate::problem::{
     Problem, Refused, changes_bytes, dropped_line, lost_by_idle_limit, past_largest_offset,
     result_of,
 };
-use crate::progress::{Style, Watch, is_on};
+use crate::progress::{Watch, is_on};
 use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
 use crate::stages::{HashLine, Staging, TransferExtras, cut_by_size};
 use crate::steering::Steering;
@@ -99,7 +99,7 @@ impl Session {
             hashes: Vec::new(),
             control,
             steering: None,
-            watch: Watch::new(Style::of(common.progress)),
+            watch: Watch::new(progress::style(common.progress, verb)),
             account: Account::default(),
             reasons: BTreeSet::new(),
             unreported: 0,

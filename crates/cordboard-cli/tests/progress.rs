@@ -86,6 +86,37 @@ fn a_terminal_without_escape_sequences_gets_no_line() {
     }
 }
 
+/// The reader of the pipe may draw on the same terminal.
+#[test]
+fn cat_into_a_pipe_draws_only_on_request() {
+    let folder = dir();
+    let from = file(&folder, "from", &bytes(2 << 20));
+    let file = || Stdio::from(File::create(folder.path().join("to")).unwrap());
+    for (progress, stdout, is_drawn) in [
+        ("auto", Stdio::piped(), false),
+        ("always", Stdio::piped(), true),
+        ("auto", file(), true),
+    ] {
+        let (mut master, terminal) = terminal_of(80);
+        let mut command = cordboard();
+        command.args(["cat", "--rate", "4M", "--progress", progress]);
+        command.arg(&from).stdout(stdout).stderr(terminal);
+        let mut cat = command.start();
+        drop(command);
+        let pipe = cat.stdout.take();
+        let reading = pipe.map(|pipe| {
+            std::thread::spawn(move || std::io::copy(&mut { pipe }, &mut std::io::sink()))
+        });
+        let mut screen = String::new();
+        while more(&mut master, &mut screen) {}
+        assert_eq!(cat.wait().unwrap().code(), Some(0));
+        if let Some(reading) = reading {
+            reading.join().unwrap().unwrap();
+        }
+        assert_eq!(screen.contains('\x1b'), is_drawn, "{progress}: {screen:?}");
+    }
+}
+
 #[test]
 fn lines_for_logs_come_while_it_runs_and_at_the_end() {
     let args = ["/dev/zero", "/dev/null", "--size", "1T", "--rate", "1M"];
@@ -229,7 +260,8 @@ fn files_that_are_packed_are_counted() {
 fn cat_counts_its_files() {
     let folder = dir();
     let files = ["a", "b", "c"].map(|name| file(&folder, name, &bytes(10_000)));
-    let mut cat = drawing(80, cordboard().args(["cat", "--rate", "2000"]).args(&files));
+    let words = ["cat", "--rate", "2000", "--progress", "always"];
+    let mut cat = drawing(80, cordboard().args(words).args(&files));
     match Need::CloseRange.is_met() {
         true => cat.line_with(&[" of 29 KiB (", "0 of 3 files  "]),
         false => cat.line_with(&["0 files  "]),
@@ -246,7 +278,8 @@ fn a_line_that_is_requested_during_a_wait_replaces_the_one_that_is_drawn() {
     let mut cat = drawing(
         80,
         cordboard()
-            .args(["cat", "--rate", "10000", from.to_str().unwrap()])
+            .args(["cat", "--rate", "10000", "--progress", "always"])
+            .arg(&from)
             .arg(fifo(&waits)),
     );
     cat.line_with(&["  elapsed "]);

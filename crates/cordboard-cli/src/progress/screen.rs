@@ -10,7 +10,6 @@ use rustix::termios::isatty;
 
 use super::style::Style;
 use crate::output::{self, LAST_LINE, LastLine};
-use crate::sys;
 
 /// The line on the screen.
 #[derive(Debug)]
@@ -42,8 +41,8 @@ impl Screen {
     }
 
     /// Draws a line in place of the one before, or prints it behind that. Clears it
-    /// if nothing fits, since the terminal has become narrower. In the background, another
-    /// process has the terminal: nothing is drawn.
+    /// if nothing fits, since the terminal has become narrower. Nothing is drawn while another
+    /// program uses the terminal.
     pub fn draw(&mut self, line: &str) {
         if line.is_empty() {
             return self.print("");
@@ -51,7 +50,7 @@ impl Screen {
         if self.style == Style::Lines {
             return self.print(&format!("{line}\n"));
         }
-        if !sys::is_foreground(self.out) {
+        if !output::is_to_draw_on(self.out) {
             return self.last.set_ended();
         }
         let line = format!("\r{line}\x1b[K");
@@ -107,7 +106,7 @@ pub fn is_on(fd: impl AsFd) -> bool {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
 
     use super::*;
 
@@ -139,6 +138,51 @@ mod tests {
         let drawn = written(Style::Drawn, two_and_a_message);
         let expected = "\rone\x1b[K\n\rtwo\x1b[K\nmessage\n\rthree\x1b[K\n|";
         assert_eq!(drawn, expected);
+    }
+
+    /// A pager, or the prompt of a password.
+    #[test]
+    fn nothing_is_drawn_on_the_screen_of_another_program() {
+        use rustix::fs::{Mode, OFlags, open};
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY;
+        let terminal = open(name.as_c_str(), flags, Mode::empty()).unwrap();
+        let terminal: &'static OwnedFd = Box::leak(Box::new(terminal));
+        let mut screen = Screen::on(Style::Drawn, terminal.as_fd());
+        let set = |mode: LocalModes, is_on: bool| {
+            let mut modes = tcgetattr(terminal).unwrap();
+            modes.local_modes.set(mode, is_on);
+            tcsetattr(terminal, OptionalActions::Now, &modes).unwrap();
+        };
+        let written = || {
+            rustix::io::write(terminal, b"|").unwrap();
+            let mut all = Vec::new();
+            while !all.ends_with(b"|") {
+                let mut byte = [0];
+                rustix::io::read(&master, &mut byte).unwrap();
+                all.extend(byte);
+            }
+            String::from_utf8(all).unwrap()
+        };
+        for mode in [LocalModes::ICANON, LocalModes::ECHO] {
+            screen.draw("one");
+            assert_eq!(written(), "\rone\x1b[K|");
+            set(mode, false);
+            screen.draw("two");
+            screen.clear();
+            assert_eq!(written(), "|");
+            set(mode, true);
+            screen.draw("three");
+            set(mode, false);
+            screen.clear();
+            assert_eq!(written(), "\rthree\x1b[K|");
+            set(mode, true);
+        }
     }
 
     /// The line before had room for a part of it only.

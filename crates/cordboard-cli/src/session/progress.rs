@@ -1,14 +1,34 @@
 //! What the session shows while transfers run.
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cordboard::DataPath;
+use cordboard::{DataPath, fstat};
+use rustix::fs::FileType;
+use rustix::stdio::stdout;
 
-use super::Session;
-use crate::files::SocketId;
-use crate::progress::{Operands, Watch};
+use super::{CAT, Session};
+use crate::files::{SocketId, kind};
+use crate::flags::ProgressMode;
+use crate::progress::{Operands, Style, Watch};
 use crate::steering::Steering;
+
+/// Returns how a command of this verb shows progress. By itself `cat` draws nothing if another
+/// program reads its output, which may use the same terminal.
+pub(super) fn style(mode: ProgressMode, verb: &str) -> Style {
+    match mode {
+        ProgressMode::Auto if verb == CAT && !is_end(stdout()) => Style::Nothing,
+        mode => Style::of(mode),
+    }
+}
+
+/// Returns whether the bytes stay there: in a file or a device.
+fn is_end(sink: BorrowedFd<'_>) -> bool {
+    use FileType::{BlockDevice, CharacterDevice, RegularFile};
+    let stays = |file| matches!(file, RegularFile | BlockDevice | CharacterDevice);
+    fstat(sink).is_ok_and(|stat| stays(kind(&stat)))
+}
 
 impl Session {
     /// Several transfers begin that run elsewhere.

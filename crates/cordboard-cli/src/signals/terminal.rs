@@ -170,6 +170,11 @@ pub fn is_foreground() -> bool {
     sys::is_foreground(stdin())
 }
 
+/// Returns whether the terminal has the modes of this process.
+pub fn is_set() -> bool {
+    IS_SET.load(Ordering::SeqCst)
+}
+
 /// Calls `set` if the process is in the foreground. In the background, setting the modes would
 /// stop the process (SIGTTOU).
 fn in_foreground(set: impl Fn() -> Result<(), Errno>) {
