@@ -1,7 +1,7 @@
 //! The effect of keys: a pure function from a key and the rows to an action.
 
-use cordboard::Aim;
 use cordboard::cue::Command;
+use cordboard::{Aim, Schedule};
 
 use super::row::{Id, Row};
 use super::steps;
@@ -158,11 +158,17 @@ fn is_running(rows: &[&Row], id: Id) -> bool {
 
 /// Returns the next rate. Without one, `-` begins at the present speed.
 fn step(row: &Row, up: bool) -> Result<u64, &'static str> {
-    let limit = row.status.and_then(|status| match status.schedule {
-        cordboard::Schedule::Rate(rate) => Some(rate.get()),
+    let rate_of = |schedule| match schedule {
+        Schedule::Rate(rate) => Some(rate.get()),
         _ => None,
-    });
-    match (limit, up) {
+    };
+    let own = row.status.and_then(|status| rate_of(status.schedule));
+    // Another schedule may be slower than the limit.
+    let is_rate = |schedule| matches!(schedule, Schedule::Rate(_) | Schedule::Unlimited);
+    let limited = row.status.filter(|status| is_rate(status.schedule));
+    let limit = limited.and_then(|status| rate_of(status.rate_limit));
+    match (own.into_iter().chain(limit).min(), up) {
+        (rate @ Some(_), true) if rate == limit => Err("a limit forbids a higher rate"),
         (Some(rate), true) => steps::above(rate).ok_or("there is no higher rate"),
         (Some(rate), false) => Ok(steps::below(rate)),
         (None, true) => Err("no rate is set"),

@@ -226,16 +226,30 @@ impl Row {
         path.map_or_else(String::new, |path| path.to_string())
     }
 
-    /// Returns the schedule in short form. Empty if there is none.
+    /// Returns the schedule and its limits in short form: `max 1.0 MiB/s`, `auto background, max
+    /// 10 MiB/s`. Empty if there is none.
     pub fn schedule(&self) -> String {
-        match self.status.map(|status| status.schedule) {
-            Some(Schedule::Rate(rate)) => format!("max {}", units::rate(rate.get() as f64)),
-            Some(Schedule::Blocks { count, rest }) => {
-                format!("{count},{} ms", rest.as_millis())
-            }
-            Some(Schedule::Auto(aim)) => format!("auto {}", units::aim_name(aim)),
-            _ => String::new(),
+        self.schedules().join(", ")
+    }
+
+    /// Returns the schedule and its limits, of which all apply. Of two of one kind, the tighter
+    /// one is returned; a limit in the place of the schedule says that it is one.
+    pub fn schedules(&self) -> Vec<String> {
+        let Some(status) = &self.status else {
+            return Vec::new();
+        };
+        let own = status.schedule;
+        let limits = [status.rate_limit, status.blocks_limit];
+        let mut shown = Vec::new();
+        if !limits.iter().any(|limit| is_as_tight(*limit, own)) {
+            shown.extend(words(own));
         }
+        let applies = |limit: &Schedule| own == *limit || !is_as_tight(own, *limit);
+        for limit in limits.into_iter().filter(applies) {
+            let mark = if shown.is_empty() { " limit" } else { "" };
+            shown.extend(words(limit).map(|words| words + mark));
+        }
+        shown
     }
 
     /// Returns the errno of the failure. Empty if there is none.
@@ -244,6 +258,31 @@ impl Row {
             Some(End::Failed(Some(errno))) => format!("{errno:?}"),
             _ => String::new(),
         }
+    }
+}
+
+/// Returns the short form of a schedule, if there is one.
+fn words(schedule: Schedule) -> Option<String> {
+    match schedule {
+        Schedule::Rate(rate) => Some(format!("max {}", units::rate(rate.get() as f64))),
+        Schedule::Blocks { count, rest } => Some(format!("{count},{} ms", rest.as_millis())),
+        Schedule::Auto(aim) => Some(format!("auto {}", units::aim_name(aim))),
+        _ => None,
+    }
+}
+
+/// Returns whether a schedule permits no more than another one of its kind.
+fn is_as_tight(one: Schedule, other: Schedule) -> bool {
+    match (one, other) {
+        (Schedule::Rate(one), Schedule::Rate(other)) => one <= other,
+        (
+            Schedule::Blocks { count, rest },
+            Schedule::Blocks {
+                count: more,
+                rest: less,
+            },
+        ) => count <= more && rest >= less,
+        _ => false,
     }
 }
 
@@ -377,6 +416,43 @@ pub mod tests {
         ] {
             let mut status = status(1, 1);
             status.schedule = schedule;
+            row.update(status);
+            assert_eq!(row.schedule(), text);
+        }
+    }
+
+    /// A schedule without its limits would show more than they permit.
+    #[test]
+    fn limits_are_shown_if_they_apply() {
+        let blocks = |count, ms| Schedule::blocks(count, Duration::from_millis(ms));
+        let (none, auto) = (
+            Schedule::Unlimited,
+            Schedule::Auto(cordboard::Aim::Background),
+        );
+        let rate = Schedule::rate;
+        let mut row = Row::new(1, String::new(), None);
+        for (schedule, rate_limit, blocks_limit, text) in [
+            (rate(1 << 20), rate(5 << 10), none, "max 5.0 KiB/s limit"),
+            (rate(5 << 10), rate(5 << 10), none, "max 5.0 KiB/s limit"),
+            (rate(1 << 10), rate(5 << 10), none, "max 1.0 KiB/s"),
+            (none, rate(5 << 10), none, "max 5.0 KiB/s limit"),
+            (auto, rate(10 << 20), none, "auto background, max 10 MiB/s"),
+            (blocks(4, 70), rate(1 << 20), none, "4,70 ms, max 1.0 MiB/s"),
+            (none, none, blocks(2, 9), "2,9 ms limit"),
+            (blocks(4, 5), none, blocks(2, 9), "2,9 ms limit"),
+            (blocks(1, 10), none, blocks(2, 9), "1,10 ms"),
+            (blocks(1, 5), none, blocks(2, 9), "1,5 ms, 2,9 ms"),
+            (rate(1 << 20), none, blocks(2, 9), "max 1.0 MiB/s, 2,9 ms"),
+            (
+                auto,
+                rate(1 << 20),
+                blocks(2, 9),
+                "auto background, max 1.0 MiB/s, 2,9 ms",
+            ),
+        ] {
+            let mut status = status(1, 1);
+            (status.schedule, status.rate_limit) = (schedule, rate_limit);
+            status.blocks_limit = blocks_limit;
             row.update(status);
             assert_eq!(row.schedule(), text);
         }

@@ -6,10 +6,11 @@ use super::row::Row;
 use super::text::{clean, fixed, join, width};
 use crate::units;
 
-/// Columns of the state, the rate and the share.
+/// Columns of the state, the rate and the share, and at least of the schedule.
 const STATE: usize = 9;
 const RATE: usize = 10;
 const SHARE: usize = 5;
+const SCHEDULE: usize = 19;
 /// From this number of columns on, a transfer has one line.
 const WIDE: usize = 120;
 /// From this number of columns on, rate and graph are on its first line.
@@ -50,7 +51,7 @@ const KEYS: [(&str, &str); 10] = [
     ("c", "cancel"),
     ("+ -", "rate"),
     ("=", "type a rate"),
-    ("0", "no limit"),
+    ("0", "no rate"),
     ("a", "background"),
     ("j k", "select"),
 ];
@@ -83,8 +84,11 @@ pub fn frame(rows: &[&Row], keys: &mut Keys, note: Option<&str>, size: Size) -> 
         // The selected row stays on the screen.
         let shown = (room / each).max(1);
         let first = (place + 1).saturating_sub(shown);
-        for row in rows.iter().skip(first).take(shown) {
-            lines.extend(row_lines(row, Some(row.id) == selected, size));
+        let shown = rows.iter().skip(first).take(shown);
+        let widths = shown.clone().map(|row| width(&last(row).join(", ")));
+        let schedule = widths.max().unwrap_or(0).max(SCHEDULE);
+        for row in shown {
+            lines.extend(row_lines(row, Some(row.id) == selected, schedule, size));
         }
     }
     lines.truncate(size.rows.saturating_sub(1));
@@ -116,8 +120,8 @@ fn title(rows: &[&Row], note: Option<&str>, size: Size) -> String {
     }
 }
 
-/// Returns the lines of one transfer.
-fn row_lines(row: &Row, selected: bool, size: Size) -> Vec<Line> {
+/// Returns the lines of one transfer. `schedule`: the columns of the schedule in one line.
+fn row_lines(row: &Row, selected: bool, schedule: usize, size: Size) -> Vec<Line> {
     let mark = if selected { "> " } else { "  " };
     let label = clean(&row.label, size.unicode);
     let state = format!("{:<STATE$}", row.state());
@@ -133,23 +137,26 @@ fn row_lines(row: &Row, selected: bool, size: Size) -> Vec<Line> {
     let lines = if columns >= WIDE {
         let extra = columns - WIDE;
         let right = format!(
-            " {state} {rate} {} {share} {:>11}  {:<15} {:<19}",
+            " {state} {rate} {} {share} {:>11}  {:<15} {:<schedule$}",
             drawn(12 + extra / 4),
             row.time(),
             row.path(),
-            last(row),
+            last(row).join(", "),
         );
         vec![with_label(mark, &label, &right, size)]
     } else if columns >= MEDIUM {
         let right = format!(" {state} {rate} {} {share}", drawn(columns / 8));
-        let details = [row.path(), last(row), row.bytes(), row.time(), pid];
+        let last = last(row).join(", ");
+        let details = [row.path(), last, row.bytes(), row.time(), pid];
         let below = format!("    {}", join(&details, 2, columns - 4));
         vec![with_label(mark, &label, &right, size), below]
     } else {
         let right = format!(" {state} {share}");
         let front = format!("  {rate} {}", drawn(columns / 10));
-        let short = last(row).replace("max ", if size.unicode { "≤" } else { "<" });
-        let details = [short, row.path(), row.bytes(), row.time()];
+        let most = if size.unicode { "≤" } else { "<" };
+        let short = |text: String| text.replace("max ", most).replace("auto ", "");
+        let mut details: Vec<String> = last(row).into_iter().map(short).collect();
+        details.extend([row.path(), row.bytes(), row.time()]);
         let room = columns.saturating_sub(width(&front) + 1);
         let below = format!("{front} {}", join(&details, 1, room));
         vec![with_label(mark, &label, &right, size), below]
@@ -169,11 +176,11 @@ fn row_lines(row: &Row, selected: bool, size: Size) -> Vec<Line> {
     lines.into_iter().enumerate().map(line).collect()
 }
 
-/// Returns the errno of a failed transfer, and the schedule of any other.
-fn last(row: &Row) -> String {
+/// Returns the errno of a failed transfer, and the schedule and its limits of any other.
+fn last(row: &Row) -> Vec<String> {
     match row.failure() {
-        failure if failure.is_empty() => row.schedule(),
-        failure => failure,
+        failure if failure.is_empty() => row.schedules(),
+        failure => vec![failure],
     }
 }
 
@@ -208,7 +215,7 @@ fn bottom(rows: &[&Row], keys: &Keys, size: Size) -> String {
 }
 
 fn help(size: Size) -> Vec<Line> {
-    const LINES: [(&str, &str); 12] = [
+    const LINES: [(&str, &str); 13] = [
         ("j k arrows", "select a transfer"),
         ("p", "pause"),
         ("r", "resume"),
@@ -221,6 +228,7 @@ fn help(size: Size) -> Vec<Line> {
         ("Ctrl-L", "draw the screen again"),
         ("q", "quit"),
         ("", "max: at most this rate"),
+        ("", "limit: keys do not exceed it"),
     ];
     let line = |(key, does): &(&str, &str)| {
         let text = format!("{key:<11} {does}");

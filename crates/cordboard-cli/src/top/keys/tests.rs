@@ -156,6 +156,32 @@ fn a_rate_is_typed_for_a_transfer_that_ends() {
     assert_eq!(keys.mode, Mode::Normal);
 }
 
+/// The rates of keys would have no effect.
+#[test]
+fn a_limit_forbids_a_step_up() {
+    let (mut keys, mut rows) = (Keys::default(), rows());
+    let [low, high] = [1 << 20, 5 << 20].map(Schedule::rate);
+    for (schedule, up, down) in [
+        (Schedule::Unlimited, None, 500 << 10),
+        (low, None, 500 << 10),
+        (high, None, 500 << 10),
+        (Schedule::rate(500 << 10), Some(1 << 20), 200 << 10),
+    ] {
+        let mut status = status(2, 3 << 20);
+        (status.schedule, status.rate_limit) = (schedule, low);
+        rows[0].update(status);
+        let sent: Vec<Action> = up
+            .into_iter()
+            .map(|up| Action::Send(1, Command::Rate(up)))
+            .collect();
+        assert_eq!(press(&mut keys, &rows, "+"), sent);
+        let forbids = Some("a limit forbids a higher rate").filter(|_| up.is_none());
+        assert_eq!(keys.message.as_deref(), forbids);
+        let sent = press(&mut keys, &rows, "-");
+        assert_eq!(sent, [Action::Send(1, Command::Rate(down))]);
+    }
+}
+
 #[test]
 fn without_a_rate_there_is_no_step_up() {
     let (mut keys, mut rows) = (Keys::default(), rows());

@@ -74,7 +74,7 @@ fn eighty_columns() {
     splice  max 1.0 MiB/s  5.0 MiB of 10 MiB  0:04 left  pid 4711|
   /dev/zero -> out                         paused         0 B/s          ▁|
     copy_file_range  4,70 ms  4.9 KiB  0:02|
-q quit  ? help  p pause  r resume  c cancel  + - rate  = type a rate  0 no limit|"
+q quit  ? help  p pause  r resume  c cancel  + - rate  = type a rate  0 no rate|"
     );
 }
 
@@ -86,8 +86,33 @@ fn wide_terminals() {
         "cordboard top  2 transfers  1.5 MiB/s|
 > /srv/images/disk.img -> tcp:nas:9000  running    1.5 MiB/s            ▅█▅  50 %   0:04 left  splice          max 1.0 MiB/s|
   /dev/zero -> out                      paused         0 B/s              ▁              0:02  copy_file_range 4,70 ms|
-q quit  ? help  p pause  r resume  c cancel  + - rate  = type a rate  0 no limit  a background  j k select|"
+q quit  ? help  p pause  r resume  c cancel  + - rate  = type a rate  0 no rate  a background  j k select|"
     );
+}
+
+#[test]
+fn schedules_with_limits() {
+    let mut rows = rows();
+    let mut limited = status(5, 5 << 20);
+    limited.schedule = Schedule::Auto(cordboard::Aim::Background);
+    limited.rate_limit = Schedule::rate(10 << 20);
+    rows[0].update(limited);
+    for (columns, shown) in [
+        (40, "   512 KiB/s ▅█▅▁ background ≤10 MiB/s|"),
+        (
+            80,
+            "    splice  auto background, max 10 MiB/s  5.0 MiB  0:05  pid 4711|",
+        ),
+        (130, "  splice          auto background, max 10 MiB/s|"),
+    ] {
+        let frame = draw(&rows, &mut Keys::default(), size(columns, 7));
+        assert!(frame.contains(shown), "{frame}");
+    }
+    let wide = draw(&rows, &mut Keys::default(), size(130, 4));
+    let lines: Vec<&str> = wide.lines().collect();
+    let before = |line: &str, state: &str| width(line.split(state).next().unwrap());
+    let columns = [before(lines[1], "running"), before(lines[2], "paused")];
+    assert_eq!(columns[0], columns[1], "{wide}");
 }
 
 #[test]
