@@ -16,6 +16,7 @@ mod label;
 mod serve;
 mod splice;
 mod steering;
+pub mod texts;
 mod top;
 mod words;
 
@@ -29,111 +30,15 @@ pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
 pub use top::TopFlags;
 pub use words::{ProgressMode, When};
 
+use texts::{ENDPOINTS, EXAMPLES, MOVING};
 use words::Word;
-
-const ENDPOINTS: &str = "\
-An endpoint is one of:
-  PATH, file:PATH             a file, FIFO or device; a new file is created
-  -                           standard input, or standard output
-  fd:N                        a descriptor that the shell opened
-  tcp:HOST:PORT               a connection to a server; [ADDRESS]:PORT for IPv6
-  tcp-listen:HOST:PORT        one accepted connection; port 0: any free port
-  udp:HOST:PORT               datagrams to and from one peer
-  udp-listen:HOST:PORT        datagrams received here
-  unix:PATH                   a connection to a UNIX socket; @NAME: abstract
-  unix-listen:PATH            one accepted connection
-  unix-dgram:PATH             UNIX datagrams
-  unix-seqpacket:PATH         UNIX sequenced packets
-  unix-seqpacket-listen:PATH  one accepted connection of sequenced packets
-
-The name of an existing file always means that file, except for -. The file of
-a UNIX socket is replaced if no socket of this machine is bound to it any more,
-and is an error (EADDRINUSE) if one is. A sink udp-listen: sends to the sender
-of the first datagram that arrives, which is discarded.";
-
-const EXIT: &str = "\
-Exit status: 0 success, 1 failure, 2 wrong usage, 128 + the number of the signal
-that ended the command (130 SIGINT, 143 SIGTERM), 141 the reader of standard
-output has closed it (SIGPIPE ends the command). After the report, a signal of
-the terminal (Ctrl-C, a hangup) ends the command by its default action: a shell
-shows the same status, and ends a loop.
-SIGINT, SIGTERM, SIGHUP and SIGALRM end the command, which prints its report.
-SIGUSR1 prints a line of progress. Signals that are ignored at the start stay
-ignored. After a signal that arrives before the report is made, the exit status
-is never 0, even if all bytes were moved. A second signal ends the command at
-once, without the report. After a signal, the command waits at most a second if
-the report is not read. The first signal does not end a call that waits for a
-file server that does not respond (NFS, FUSE); the second does.
-A number of bytes may have a unit: K, M, G, T (powers of 1024) or kB, MB, GB, TB
-(powers of 1000), as in 1.5G.
-CORDBOARD_ROUTE and CORDBOARD_WITHOUT have the meaning of --route and --without.
-CORDBOARD_TUNE=off keeps long transfers with sockets to their first path.
-CORDBOARD_TUNE=processor prefers the path that takes the least processor time.
-CORDBOARD_ENGINE=epoll makes background transfers do without io_uring(7).
-CORDBOARD_ENGINE=io_uring makes them require it.";
-
-const STEERING: &str = "\
-Exit status: 0 success, also if the answer is that the command has ended, 1
-failure: no command has the socket open, the action was refused, there was no
-answer within ten seconds, or another error, 2 wrong usage, 141 the reader of
-standard output has closed it (SIGPIPE ends the command).
-A rate may have a unit: K, M, G, T (powers of 1024) or kB, MB, GB, TB (powers of
-1000), as in 1.5M or 10MB/s.";
-
-const SERVING: &str = "\
-Exit status: 0 after the first SIGTERM, SIGINT, SIGHUP or SIGALRM, 1 failure, 2
-wrong usage, 128 + the number of the second signal, which ends the server.
-CORDBOARD_ROUTE and CORDBOARD_WITHOUT are lists of data paths: all transfers use
-only, or do not use, these paths. CORDBOARD_TUNE and CORDBOARD_ENGINE have the
-same meaning as for `cordboard splice`.";
-
-const EXAMPLES: &str = "\
-Examples:
-  cordboard copy big.img /mnt/backup/        one file, by the fastest path available
-  cordboard copy -rp src/ dst                a tree, with times, owners, attributes
-  cordboard splice tcp-listen:[::]:9000 in.tar --progress always
-  tar c dir | cordboard splice - tcp:host:9000 --json
-  cordboard splice tcp-listen:[::]:9000 in.tar tcp:host:9000 --on-slow detach
-  cordboard splice a.fifo b.fifo all.log --fan-in line
-  cordboard splice - tcp:host:9000 --buffer 1G --buffer-file /var/tmp --rate 10M
-  cordboard cat part1 part2 > whole
-  cordboard explain big.img tcp:host:9000    which paths would be tried, and why
-  cordboard play film.pcm film.yuv --frame 3110400 --fps 30000/1001 \\
-      --audio-to audio.fifo --video-to video.fifo";
-
-const PLAYING: &str = "\
-Both start at the same time. The audio goes as fast as its sink takes it: the
-speed applies to the video only. The command ends when both have ended, or when
-one of them fails. A late frame is still shown, whole and in order, and the next
-ones follow as fast as the sink takes them until the delay is made up. --drop
-omits frames whose display time is over before they begin. A short last frame is
-passed on.
-AUDIO, VIDEO, the two sinks and the list are opened in that order. A sink that
-is a FIFO without a reader, or that listens, does not delay the opening of the
-other sinks. A file is read from its current position, and not rewound at the
-end.
-Keys, if standard input is a terminal: Space pauses the video and resumes it,
-[ and ] change the speed by a tenth, { and } by half and double, Backspace
-resets the speed, q quits. The audio is not paused: its sink has its own clock.
-The modes of the terminal are restored while the command is stopped (Ctrl-Z),
-and at its end, also by a signal (Ctrl-\\).";
-
-const KEYS: &str = "\
-Keys: j and k or the arrows select a transfer, p pauses it, r resumes it, Space
-does either. + and - raise and lower its rate (1, 2, 5, 10 and so on), = or R
-types in a rate, 0 removes rate and schedule, a selects the schedule of --auto
-background, c cancels it after a confirmation. ? shows the keys, Ctrl-L draws
-the screen again, q quits.
-Running commands are listed in the directory cordboard of $XDG_RUNTIME_DIR or of
-/run/user/UID, if that belongs to the user, or else in /tmp/cordboard-UID. top
-reads all three. If CORDBOARD_RUNTIME_DIR is set, the only directory is cordboard
-in $CORDBOARD_RUNTIME_DIR.";
 
 /// Moves bytes unchanged between any two endpoints, by the fastest path that
 /// this kernel has for the pair, and reports exactly what was moved.
 #[derive(Debug, Parser)]
 #[command(name = "cordboard", version, propagate_version = true)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{ENDPOINTS}\n\n{EXIT}"))]
+#[command(after_help = EXAMPLES.text)]
+#[command(after_long_help = texts::help(&[&[EXAMPLES, ENDPOINTS], &MOVING]))]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]
@@ -144,30 +49,30 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Move bytes between endpoints
-    #[command(after_help = format!("{ENDPOINTS}\n\n{EXIT}"))]
+    #[command(after_help = texts::help(&[&[ENDPOINTS], &MOVING]))]
     Splice(Splice),
     /// Copy files, several into a directory, and directory trees
-    #[command(after_help = EXIT)]
+    #[command(after_help = texts::help(&[&MOVING]))]
     Copy(Copy),
     /// Write files to standard output, one after the other
     ///
     /// With --size, at most this many bytes are read from all files together.
     /// The files after that are still opened: one that cannot be opened is an
     /// error. Their hashes, or their zstd frames, are those of no bytes.
-    #[command(after_help = EXIT)]
+    #[command(after_help = texts::help(&[&MOVING]))]
     Cat(Cat),
     /// Play audio, and video one frame at a time
     ///
     /// The player of the 1992 paper: the audio is spliced while the video is
     /// shown, each frame when it is due. The report states how late the frames
     /// were.
-    #[command(after_help = format!("{PLAYING}\n\n{ENDPOINTS}\n\n{EXIT}"))]
+    #[command(after_help = texts::help(&[&texts::OF_PLAY, &[ENDPOINTS], &MOVING]))]
     Play(Play),
     /// Steer a command that was started with --control
     ///
     /// Prints the status of that command after the action has taken effect. A
     /// cancellation takes effect later: the command then ends as after SIGTERM.
-    #[command(after_help = STEERING)]
+    #[command(after_help = texts::help(&[&texts::OF_CUE]))]
     Cue(CueFlags),
     /// Show running transfers live, and steer them by keys
     ///
@@ -175,7 +80,7 @@ pub enum Command {
     /// transfers of `serve ftp`: rate, a graph of the last rates, path, share done,
     /// schedule. If standard input or standard output is no terminal, one table is
     /// printed.
-    #[command(after_help = KEYS)]
+    #[command(after_help = texts::help(&[&texts::OF_TOP]))]
     Top(TopFlags),
     /// Serve files over the network
     Serve(Serve),
@@ -185,7 +90,7 @@ pub enum Command {
     /// a name is opened in its directory, if the file system has such files. Devices
     /// are not opened, because that may have an effect: they are described by what is
     /// known without opening. Memory devices such as /dev/null are opened.
-    #[command(after_help = ENDPOINTS)]
+    #[command(after_help = ENDPOINTS.text)]
     Explain(Explain),
     /// Print completions for a shell
     #[command(hide = true)]

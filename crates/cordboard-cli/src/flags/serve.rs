@@ -27,7 +27,7 @@ pub enum Protocol {
     /// cancelled. Anonymous clients may read. After SIGTERM or SIGINT, the server
     /// waits for running transfers, but not longer than --grace, and exits. A second
     /// signal ends it at once.
-    #[command(after_help = super::SERVING)]
+    #[command(after_help = super::texts::help(&[&super::texts::OF_SERVE]))]
     Ftp(Ftp),
 }
 
