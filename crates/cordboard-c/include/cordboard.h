@@ -380,7 +380,8 @@ extern "C" {
 //   that is not a path; CORDBOARD_ENGINE or CORDBOARD_TUNE is not a value of
 //   these variables.
 // * EPIPE, ECONNRESET: the reader of the sink is gone.
-// * ENODATA: the source was truncated while it was read.
+// * ENODATA: the source was truncated while it was read, or it is a block
+//   device that became smaller.
 // * EOPNOTSUPP: no allowed path takes this pair.
 // * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
 //   EFBIG, EDQUOT, and so on.

@@ -99,8 +99,10 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::EINVAL, Source, TransferRecords) => {
             "a read returns whole records (8 bytes for an eventfd): specify a larger --size"
         }
-        // BLK_STS_MEDIUM, block/blk-core.c.
-        (Errno::ENODATA, Source, TransferBlockDevice) => "the medium has a bad sector: see dmesg",
+        // BLK_STS_MEDIUM, block/blk-core.c; or the library, of a device that became smaller.
+        (Errno::ENODATA, Source, TransferBlockDevice) => {
+            "the medium has a bad sector, or the device was removed: see dmesg"
+        }
         (Errno::ENODATA, Source, Transfer) => "it was truncated while it was read",
         _ => return None,
     })

@@ -17,7 +17,6 @@ use crate::errno::Errno;
 use crate::path;
 use crate::report::{Ended, Outcome, Report};
 use crate::request::{DataPath, Declined, Why};
-use crate::sys::fstat;
 
 /// The number of consecutive interruptions that are retried while buffered bytes
 /// are written or the sink is synced: more are taken as a refusal by the file
@@ -335,12 +334,13 @@ impl<'a> Transfer<'a> {
         self.never_blocks() && !self.request.sync
     }
 
-    /// Returns whether the source was truncated: it ended before the size that it
-    /// had when the transfer began, and its present size agrees. (A file system
-    /// with false sizes still reports the old one.)
+    /// Returns whether the source was truncated, or is a block device that has become
+    /// smaller: it ended before the size that it had when the transfer began, and its present
+    /// size agrees. (A file system with false sizes still reports the old one.) A read behind
+    /// the end of a device returns 0, as that of a file (`blkdev_read_iter`, block/fops.c).
     fn source_was_truncated(&self) -> bool {
         let facts = self.flow.source.facts();
-        let (true, Some(size)) = (facts.kind.is_file(), facts.size) else {
+        let (true, Some(size)) = (facts.kind.is_cached(), facts.size) else {
             return false;
         };
         let start = match (self.request.source_offset, facts.position) {
@@ -351,7 +351,7 @@ impl<'a> Transfer<'a> {
         if start + self.flow.read() >= size {
             return false;
         }
-        let now = fstat(self.flow.source.fd()).map(|s| s.st_size as u64);
+        let now = self.flow.source_size();
         // Another process that shares the position may have read the rest.
         let here = match self.flow.source.is_at_position() {
             true => self.flow.source.offset(),

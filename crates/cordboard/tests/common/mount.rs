@@ -116,6 +116,15 @@ impl Loop {
         let mut options = File::options();
         options.read(true).write(true).open(&self.device).unwrap()
     }
+
+    /// Gives the device another size, in bytes.
+    pub fn resize(&self, size: u64) {
+        let image = File::options()
+            .write(true)
+            .open(self.dir.path().join("image"));
+        image.unwrap().set_len(size).unwrap();
+        assert!(Mount::run("losetup", &["--set-capacity", &self.device]));
+    }
 }
 
 impl Drop for Loop {

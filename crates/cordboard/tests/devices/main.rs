@@ -1,6 +1,7 @@
 //! Devices, terminals and the kernel's own records as sources and sinks.
 
 mod at_once;
+mod capacity;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;

@@ -45,7 +45,7 @@ use crate::path::flow::{Flow, SHORT_BURSTS};
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
 use crate::request::Why;
-use crate::sys::{Arena, LARGEST_ARENA, fstat};
+use crate::sys::{Arena, LARGEST_ARENA};
 
 /// Bytes by which the sink is lengthened at a time: a transfer that is killed
 /// leaves no more zeros than this after its last byte.
@@ -200,10 +200,7 @@ impl Direct {
     /// direct I/O.
     fn look_ahead(&mut self, flow: &mut Flow<'_>) -> Result<bool, Why> {
         let from = flow.source.place()?;
-        let end = match flow.source.kind() {
-            Kind::File => fstat(flow.source.fd()).map_err(Errno::from)?.st_size as u64,
-            _ => flow.source.facts().size.unwrap_or(0),
-        };
+        let end = flow.source_size()?;
         self.found_end = end;
         let ahead = end
             .saturating_sub(from)

@@ -1,12 +1,28 @@
 //! Whether the source has ended, and how many bytes are left.
 
 use super::flow::Flow;
+use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::pipe;
 use crate::pipe::packets::{self, Front};
 use crate::sys::{self, again};
 
 impl Flow<'_> {
+    /// Returns the size of the source at this moment, in bytes: of a file or a block device. A
+    /// disk that is unplugged or disconnected has none left (`blk_mark_disk_dead`,
+    /// block/genhd.c), and a smaller medium may take its place.
+    ///
+    /// # Errors
+    ///
+    /// Of `fstat(2)` or `ioctl(2)`.
+    pub(crate) fn source_size(&self) -> Result<u64, Errno> {
+        let source = self.source.fd();
+        match self.source.kind() {
+            Kind::BlockDevice => sys::block_device_size(source),
+            _ => Ok(sys::fstat(source)?.st_size as u64),
+        }
+    }
+
     /// Whether the source reports a larger size than the bytes read so far; the size
     /// may be wrong.
     pub(crate) fn is_before_its_size(&self) -> bool {
