@@ -92,8 +92,9 @@
 //! * It does not truncate bytes that other processes write to the sink behind its
 //!   own bytes. One exception: a direct copy that ends early truncates the file to
 //!   the bytes that it has written, if the file still has the length that the copy
-//!   gave it. No system call compares the length and truncates atomically, so bytes
-//!   that another process appends between `fstat(2)` and `ftruncate(2)` are lost.
+//!   gave it, and keeps bytes that others have written before its range. No system
+//!   call compares the length and truncates atomically, so bytes that another process
+//!   appends between `fstat(2)` and `ftruncate(2)` are lost.
 //! * It takes no file locks, but may release those of the caller. By
 //!   `fcntl_locking(2)` a process loses its own record locks on a file when it
 //!   closes any descriptor of the file: the engine closes the descriptors of its

@@ -231,11 +231,10 @@ impl<'a> Settlement<'a> {
             }
             path.finish(&mut transfer.flow);
         }
-        if let Some(errno) = transfer.flow.sink_closed {
-            ending.fail(Side::Sink, errno);
-        }
         transfer.flow.give_pipes_back();
-        if let Err(errno) = transfer.flow.trim() {
+        let trimmed = transfer.flow.trim().err();
+        // The trim may have closed a description, too.
+        for errno in transfer.flow.sink_closed.into_iter().chain(trimmed) {
             ending.fail(Side::Sink, errno);
         }
         if let Some(preallocation) = &transfer.preallocation {

@@ -400,7 +400,7 @@ impl Step for Direct {
         let _ = self.window.give_up();
         self.ring.retire();
         let trimmed = match (&mut self.room, offsets(flow)) {
-            (Some(room), Ok((_, to))) => room.trim(flow.sink.fd(), to),
+            (Some(room), Ok((_, to))) => room.trim(flow.sink.fd(), to, &mut flow.sink_closed),
             // The unfilled part of the sink stays.
             (Some(_), Err(errno)) => Err(errno),
             (None, _) => Ok(()),

@@ -7,13 +7,13 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, ftruncate, seek};
 
-use crate::endpoint::Facts;
+use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
 use crate::path::common::lengthen::lengthen;
 use crate::path::common::surplus::give_back;
-use crate::sys::{again, fstat};
+use crate::sys::{again, close_and_report, fstat};
 
 /// The sink's original length, and the lengths it was given.
 #[derive(Debug)]
@@ -21,6 +21,9 @@ pub(crate) struct Room {
     before: u64,
     /// The length that this transfer gave it last; 0 if none.
     given: u64,
+    /// The lowest offset of a range for which it was lengthened; `u64::MAX` if none. Bytes before
+    /// it, and behind the original length, are those of other processes.
+    start: u64,
     /// The end of the counted bytes. The sink's position may be lower: another
     /// process may have sought back since.
     filled: u64,
@@ -37,6 +40,7 @@ impl Room {
         Ok(Room {
             before: fstat(sink)?.st_size as u64,
             given: 0,
+            start: u64::MAX,
             filled: 0,
             surplus: false,
             ext4: facts.filesystem.is_some_and(|fs| fs.reserves_by_page()),
@@ -82,6 +86,7 @@ impl Room {
         };
         if made {
             self.given = end;
+            self.start = self.start.min(start);
             return Ok(end);
         }
         // A call that runs out of space may have reserved a part.
@@ -104,12 +109,24 @@ impl Room {
     /// only a sink of exactly the length that this transfer gave it: at any other
     /// length, another process has written past it. No call compares and
     /// truncates atomically, so bytes that another process writes between the two
-    /// calls are lost.
-    pub(in crate::path) fn trim(&mut self, sink: BorrowedFd<'_>, place: u64) -> Result<(), Errno> {
+    /// calls are lost. `closed`: as in [`lengthen`].
+    ///
+    /// If no byte was counted, other processes may have written before the range of this
+    /// transfer, which leaves the length. The sink then keeps all bytes before the range.
+    pub(in crate::path) fn trim(
+        &mut self,
+        sink: BorrowedFd<'_>,
+        place: u64,
+        closed: &mut Option<Errno>,
+    ) -> Result<(), Errno> {
         let reached = match self.filled {
             0 => 0,
             filled => filled.max(place),
         };
+        let between = self.before < self.start && self.start < self.given;
+        if self.filled == 0 && between && has_data(sink, self.before, self.start, closed) {
+            self.before = self.start;
+        }
         let length = self.before.max(reached);
         if length < self.given && fstat(sink)?.st_size as u64 == self.given {
             again(|| ftruncate(sink, length))?;
@@ -136,6 +153,25 @@ impl Room {
     }
 }
 
+/// Returns whether the sink has data between two offsets; true also if that cannot be determined.
+/// Data begins at a block, so zeros before the first offset may count. `closed`: as in
+/// [`lengthen`].
+fn has_data(sink: BorrowedFd<'_>, from: u64, to: u64, closed: &mut Option<Errno>) -> bool {
+    // The search moves a file position: other processes may use that of the sink.
+    let Ok(own) = reopen(sink, OFlags::WRONLY) else {
+        return true;
+    };
+    let data = again(|| seek(&own, SeekFrom::Data(from)));
+    if let Err(errno) = close_and_report(own) {
+        closed.get_or_insert(errno);
+    }
+    match data {
+        Ok(data) => data < to,
+        // No data follows: `lseek(2)`.
+        Err(errno) => errno != rustix::io::Errno::NXIO,
+    }
+}
+
 /// Returns whether `fallocate(2)` is not available, as opposed to space. An errno that a filter
 /// returns may also be the file's: [`lengthen`] then fails too.
 fn is_refused(errno: rustix::io::Errno) -> bool {
@@ -148,16 +184,19 @@ mod tests {
     use super::*;
     use crate::endpoint::Kind;
     use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn what_was_not_filled_goes_again() {
-        let file = tempfile::tempfile().unwrap();
+        // In memory, so that the file system reports holes.
+        let file = rustix::fs::memfd_create("m", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = std::fs::File::from(file);
         file.set_len(100).unwrap();
         let length = || file.metadata().unwrap().len();
         let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
         room.grow(file.as_fd(), 4096, 1 << 20, &mut None).unwrap();
         assert_eq!(length(), 1 << 20);
-        room.trim(file.as_fd(), 8192).unwrap();
+        room.trim(file.as_fd(), 8192, &mut None).unwrap();
         assert_eq!(
             length(),
             100,
@@ -169,13 +208,56 @@ mod tests {
         room.fill_to(4096);
         room.fill(100);
         room.fill_to(7);
-        room.trim(file.as_fd(), 0).unwrap();
+        room.trim(file.as_fd(), 0, &mut None).unwrap();
         assert_eq!(length(), 4196, "the position is sought back");
-        room.trim(file.as_fd(), 0).unwrap();
+        room.trim(file.as_fd(), 0, &mut None).unwrap();
         assert_eq!(length(), 4196, "never shorter than what was written");
         file.set_len(2 << 20).unwrap();
-        room.trim(file.as_fd(), 0).unwrap();
+        room.trim(file.as_fd(), 0, &mut None).unwrap();
         assert_eq!(length(), 2 << 20, "another process has lengthened it");
+    }
+
+    /// Each offset behind the old end is in a block that the file does not have. In memory, so that
+    /// the file system reports holes.
+    #[test]
+    fn what_others_write_before_the_range_stays() {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        const RANGE: u64 = 8 << 20;
+        let grown = |before| {
+            let file = std::fs::File::from(memfd_create("m", MemfdFlags::CLOEXEC).unwrap());
+            file.set_len(before).unwrap();
+            let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
+            room.grow(file.as_fd(), RANGE, 9 << 20, &mut None).unwrap();
+            (file, room)
+        };
+        let length = |file: &std::fs::File| file.metadata().unwrap().len();
+        for before in [0, 100] {
+            // Where there is nothing, nothing stays. A write within the range is one of this
+            // transfer that does not count.
+            let (file, mut room) = grown(before);
+            file.write_all_at(b"ours", RANGE).unwrap();
+            room.trim(file.as_fd(), RANGE, &mut None).unwrap();
+            assert_eq!(length(&file), before);
+            for at in [before, 1 << 20, RANGE - 1] {
+                let (file, mut room) = grown(before);
+                file.write_all_at(b"x", at).unwrap();
+                let position = rustix::fs::tell(&file);
+                for _ in 0..2 {
+                    room.trim(file.as_fd(), RANGE, &mut None).unwrap();
+                    assert_eq!(length(&file), RANGE, "{before} {at}");
+                }
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, at).unwrap();
+                assert_eq!((&byte, rustix::fs::tell(&file)), (b"x", position));
+            }
+            // The file cannot be searched.
+            let (file, mut room) = grown(before);
+            testkit::refuse::apart(|| {
+                testkit::refuse::refuse(testkit::refuse::OPEN, libc::EPERM);
+                room.trim(file.as_fd(), RANGE, &mut None).unwrap();
+            });
+            assert_eq!(length(&file), RANGE);
+        }
     }
 
     #[test]
@@ -187,8 +269,8 @@ mod tests {
             testkit::refuse::refuse(&[libc::SYS_fallocate], libc::ENOSPC);
             room.grow(file.as_fd(), 0, 1 << 20, &mut None).unwrap();
         });
-        std::os::unix::fs::FileExt::write_all_at(&file, b"theirs", 100).unwrap();
-        room.trim(file.as_fd(), 0).unwrap();
+        file.write_all_at(b"theirs", 100).unwrap();
+        room.trim(file.as_fd(), 0, &mut None).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 106);
     }
 
@@ -208,7 +290,7 @@ mod tests {
         if reserved.blocks() < before + 1024 {
             return testkit::skip::report("blocks_that_were_reserved", "no reservation here");
         }
-        room.trim(file.as_fd(), 0).unwrap();
+        room.trim(file.as_fd(), 0, &mut None).unwrap();
         let after = file.metadata().unwrap();
         assert_eq!(after.len(), 100);
         assert!(after.blocks() <= before + 8, "{}", after.blocks());
@@ -229,7 +311,7 @@ mod tests {
         });
         assert_eq!(file.metadata().unwrap().len(), 1 << 20);
         room.fill_to(4096);
-        room.trim(file.as_fd(), 4096).unwrap();
+        room.trim(file.as_fd(), 4096, &mut None).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 4096);
     }
 

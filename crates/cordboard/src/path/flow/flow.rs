@@ -346,7 +346,8 @@ impl<'fd> Flow<'fd> {
         let Some(mut room) = self.room.take() else {
             return Ok(());
         };
-        let done = (self.sink.place()).and_then(|to| room.trim(self.sink.fd(), to));
+        let sink = self.sink.fd();
+        let done = (self.sink.place()).and_then(|to| room.trim(sink, to, &mut self.sink_closed));
         self.room = done.is_err().then_some(room);
         done
     }
