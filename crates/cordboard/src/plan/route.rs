@@ -278,7 +278,7 @@ mod tests {
                 assert!(!source.kind.is_datagram() && !sink.kind.is_datagram());
                 assert!(!(sink.append && sink.kind.is_file()));
                 assert!(source.kind != Kind::Tty && sink.kind != Kind::Tty);
-                assert!(!sink.has_pieces(), "{pair:?}");
+                assert!(!source.has_pieces() && !sink.has_pieces(), "{pair:?}");
                 let from = source.kind;
                 let pages = from.is_cached() || from.is_pipe() || from.is_stream_socket();
                 let aliases = pages && !sink.kind.is_cached();

@@ -9,6 +9,13 @@ use crate::path::verdict::Takes;
 use crate::request::Sparse;
 use crate::request::Why;
 
+/// Why no pages are taken from a source that [may have records](Facts::has_pieces). Before Linux
+/// 5.10, a driver without `splice_read` gets a read of each page (`default_file_splice_read`,
+/// fs/splice.c; `do_loop_readv_writev`, fs/read_write.c). A tape passes over a block that is longer
+/// than the read, and returns `ENOMEM` (`read_tape`, drivers/scsi/st.c); other drivers drop the
+/// rest of a record. Since then such a driver refuses pages with `EINVAL`.
+const RECORDS_TO_READ: &str = "each read of the source may be a record";
+
 /// Accepts any source that provides pages with any sink that accepts them.
 pub(crate) fn takes(pair: &Pair<'_>, can: &Capabilities) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
@@ -48,6 +55,7 @@ fn readable(source: &Facts) -> Result<(), Why> {
         Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket | Kind::DatagramSocket => {
             Err("a pipe does not keep datagram boundaries".into())
         }
+        _ if source.has_pieces() => Err(RECORDS_TO_READ.into()),
         _ if source.unpaged => Err(UNPAGED.into()),
         _ if source.is_direct() => Err("direct I/O needs aligned buffers".into()),
         _ => Ok(()),
