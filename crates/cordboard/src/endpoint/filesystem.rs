@@ -27,6 +27,9 @@ pub(crate) enum HoleReports {
     TrueIfUnmapped,
     /// They are if the version of OpenZFS has a fix.
     TrueOfFixedZfs,
+    /// They are unless the file is compressed: before Linux 6.9, f2fs reports the blocks that
+    /// compression saves as holes (`__found_offset`, fs/f2fs/file.c).
+    TrueUnlessCompressed,
     /// It is unknown: of an overlay, they are those of the file system below.
     Unknown,
 }
@@ -149,6 +152,7 @@ impl Filesystem {
             Some("fuse") => HoleReports::TrueAfterSync,
             Some("xfs") => HoleReports::TrueIfUnmapped,
             Some("zfs") => HoleReports::TrueOfFixedZfs,
+            Some("f2fs") => HoleReports::TrueUnlessCompressed,
             Some("overlayfs") | None => HoleReports::Unknown,
             Some(_) => HoleReports::True,
         }

@@ -107,7 +107,7 @@ pub(super) fn facts(
             facts.polls_for_others = facts.filesystem.is_some_and(|fs| polls_for_others(fd, fs));
             let is_overlay = facts.filesystem.is_some_and(Filesystem::is_overlay);
             facts.may_be_served =
-                is_overlay && may_be_served(sys::known_attributes(fd), || sys::maps_extents(fd));
+                is_overlay && may_be_served(sys::attributes(fd).known, || sys::maps_extents(fd));
             facts.unpaged =
                 facts.readable && facts.may_be_on(Filesystem::is_fuse) && is_unpaged(fd);
             if facts.unpaged && facts.filesystem.is_none() && mounts::is_fuse(stat.st_dev) {

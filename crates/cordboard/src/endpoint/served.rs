@@ -3,7 +3,7 @@
 use crate::sys::{STATX_ATTR_COMPRESSED, STATX_ATTR_ENCRYPTED, STATX_ATTR_NODUMP};
 
 /// Whether a file below an overlay may be on FUSE or on a network file system. `attributes`:
-/// those that it can have ([`known_attributes`](crate::sys::known_attributes)).
+/// those that it can have ([`Attributes::known`](crate::sys::Attributes::known)).
 /// `maps_extents`: a call that may wait for a writer, and on SMB for the server. It is made only
 /// if the attributes do not decide.
 ///

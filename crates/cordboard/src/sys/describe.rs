@@ -59,11 +59,20 @@ pub(crate) const STATX_ATTR_NODUMP: u64 = 0x40;
 /// `linux/stat.h`.
 pub(crate) const STATX_ATTR_ENCRYPTED: u64 = 0x800;
 
-/// Returns the attributes that the file can have (`stx_attributes_mask`): `statx(2)`, since
-/// Linux 4.11. An overlay returns those of the file below (`ovl_getattr`,
-/// fs/overlayfs/inode.c). 0 if the call fails. Does not ask a server, and does not wait for a
-/// writer longer than `fstat(2)`.
-pub(crate) fn known_attributes(fd: BorrowedFd<'_>) -> u64 {
+/// The attributes of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    /// Those that the file can have (`stx_attributes_mask`). At least one since Linux 5.8
+    /// (`vfs_getattr_nosec`, fs/stat.c).
+    pub(crate) known: u64,
+    /// Those that it has (`stx_attributes`).
+    pub(crate) set: u64,
+}
+
+/// Returns the attributes of a file: `statx(2)`, since Linux 4.11. An overlay returns those of the
+/// file below (`ovl_getattr`, fs/overlayfs/inode.c). None are known if the call fails. Does not ask
+/// a server, and does not wait for a writer longer than `fstat(2)`.
+pub(crate) fn attributes(fd: BorrowedFd<'_>) -> Attributes {
     let mut out = MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     // SAFETY: the path is an empty C string, which AT_EMPTY_PATH allows, and `out` is valid
@@ -71,10 +80,12 @@ pub(crate) fn known_attributes(fd: BorrowedFd<'_>) -> u64 {
     let done = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, 0, out.as_mut_ptr()) };
     // SAFETY: zeroed above, and filled in by the kernel on success; every bit pattern is valid.
     let out = unsafe { out.assume_init() };
-    if done == 0 {
-        out.stx_attributes_mask
-    } else {
-        0
+    match done {
+        0 => Attributes {
+            known: out.stx_attributes_mask,
+            set: out.stx_attributes,
+        },
+        _ => Attributes::default(),
     }
 }
 

@@ -71,8 +71,8 @@ pub(crate) use clone::{clone_file, clone_range};
 pub(crate) use close::{close, close_and_report, close_own};
 pub(crate) use datagram::{Batch, How, Received, receive_one};
 pub(crate) use describe::{
-    STATX_ATTR_COMPRESSED, STATX_ATTR_ENCRYPTED, STATX_ATTR_NODUMP, block_device_size,
-    cached_pages, direct_alignment, known_attributes, same_description,
+    Attributes, STATX_ATTR_COMPRESSED, STATX_ATTR_ENCRYPTED, STATX_ATTR_NODUMP, attributes,
+    block_device_size, cached_pages, direct_alignment, same_description,
 };
 pub(crate) use discard::discard;
 pub(crate) use epoll::epoll_delete;

@@ -1,20 +1,22 @@
 //! Checks whether a range that a file system reports as a hole contains only zeros.
 //!
-//! xfs of Linux 5.1 to 6.8 may skip bytes of a reflinked file in front of which space is
-//! preallocated for a copy on write (`xfs_seek_iomap_begin`; fixed by "xfs: fix SEEK_HOLE/DATA for
-//! regions with active COW extents"). Its extent map has them.
+//! `SEEK_DATA` and `SEEK_HOLE` may report bytes as a hole:
 //!
-//! Others report bytes as a hole that are in the page cache only:
-//!
-//! * FUSE passes them to its server without a writeback (`fuse_lseek`, fs/fuse/file.c), and
-//!   the server does not have the bytes of a mapping, or of a write with
+//! * FUSE passes the calls to its server without a writeback (`fuse_lseek`, fs/fuse/file.c),
+//!   and the server does not have the bytes of a mapping, or of a write with
 //!   `FUSE_WRITEBACK_CACHE`. Unmapping the file, as its probe does, writes it back, and does
 //!   not wait for the server before Linux 6.16. `fdatasync(2)` does (`fuse_fsync`);
 //! * OpenZFS before 2.1.14 and 2.2.2 may take a file for clean that is not
 //!   (`dnode_is_dirty`, openzfs#15526). No sync prevents that;
+//! * f2fs before Linux 6.9 has no bytes where it stores the end of a compressed cluster
+//!   (`__found_offset`, fs/f2fs/file.c). Compression exists since Linux 5.6, and the attribute
+//!   *compressed* shows it a few versions later;
 //! * an overlay asks the file below (`ovl_llseek`), and does not sync it unless it is in the
-//!   upper layer (`ovl_fsync`). Of the file systems with the attribute *nodump*, only OpenZFS
-//!   reports false holes.
+//!   upper layer (`ovl_fsync`). Of the file systems with the attribute *nodump*, only OpenZFS and
+//!   f2fs report false holes;
+//! * xfs of Linux 5.1 to 6.8 may skip bytes of a reflinked file in front of which space is
+//!   preallocated for a copy on write (`xfs_seek_iomap_begin`; fixed by "xfs: fix SEEK_HOLE/DATA
+//!   for regions with active COW extents"). Its extent map has them.
 //!
 //! Reading finds the bytes in each case. NFS and CIFS write back first
 //! (`nfs42_proc_llseek`, `smb3_llseek`).
@@ -23,7 +25,10 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use crate::endpoint::{Facts, HoleReports, Kind, keeps_bytes_with_attributes};
-use crate::sys::{STATX_ATTR_NODUMP, again, known_attributes, maps_extents, pread};
+use crate::sys::{
+    Attributes, STATX_ATTR_COMPRESSED, STATX_ATTR_ENCRYPTED, STATX_ATTR_NODUMP, again, attributes,
+    maps_extents, pread,
+};
 
 /// Bytes of one read.
 const BLOCK: usize = 16 << 10;
@@ -48,16 +53,18 @@ pub(super) fn trust(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedF
     let trusted_if = |is_so| {
         if is_so { Trust::Trusted } else { Trust::Read }
     };
-    // One call suffices for most file systems.
-    let unmapped_or = |other| match maps_extents(source) {
+    let unmapped_or_read = || match maps_extents(source) {
         true => Trust::Unmapped,
-        false => other,
+        false => Trust::Read,
     };
     if facts.kind == Kind::Memfd {
         return Trust::Trusted;
     }
     let Some(filesystem) = facts.filesystem else {
-        return unmapped_or(Trust::Read);
+        return match is_plain(attributes(source)) {
+            true => unmapped_or_read(),
+            false => Trust::Read,
+        };
     };
     match filesystem.hole_reports() {
         HoleReports::True => Trust::Trusted,
@@ -69,24 +76,50 @@ pub(super) fn trust(facts: &Facts, source: BorrowedFd<'_>, own: Option<BorrowedF
         HoleReports::TrueOfFixedZfs => {
             trusted_if(loaded_zfs(Path::new(MODULES)) == Some(Zfs::Fixed))
         }
-        HoleReports::Unknown => match unmapped_or(Trust::Read) {
-            Trust::Read => trusted_if(filesystem.is_overlay() && is_true_below(source)),
-            trust => trust,
-        },
+        HoleReports::TrueUnlessCompressed => trusted_if(is_plain(attributes(source))),
+        HoleReports::Unknown if filesystem.is_overlay() => trust_below(source),
+        HoleReports::Unknown => unmapped_or_read(),
     }
 }
 
-/// Whether the attributes of a file of an overlay show that holes are true: the file system
-/// below is neither FUSE nor an OpenZFS without a fix.
-fn is_true_below(overlay: BorrowedFd<'_>) -> bool {
+/// Returns whether the holes of a file of an overlay are trusted: its file system is neither FUSE,
+/// nor an OpenZFS without a fix, nor an f2fs that compresses the file. Two calls suffice for most.
+fn trust_below(overlay: BorrowedFd<'_>) -> Trust {
+    let attributes = attributes(overlay);
     let zfs = || matches!(loaded_zfs(Path::new(MODULES)), Some(Zfs::Fixed | Zfs::None));
-    known_attributes(overlay) & STATX_ATTR_NODUMP != 0
-        && zfs()
-        && keeps_bytes_with_attributes(overlay)
+    let knows_nodump = || attributes.known & STATX_ATTR_NODUMP != 0;
+    let keeps_bytes = || keeps_bytes_with_attributes(overlay);
+    if !is_plain(attributes) {
+        return Trust::Read;
+    }
+    match maps_extents(overlay) {
+        true if !may_have_f2fs(Path::new(SYSFS)) || keeps_bytes() => Trust::Unmapped,
+        false if knows_nodump() && zfs() && keeps_bytes() => Trust::Trusted,
+        _ => Trust::Read,
+    }
 }
 
+/// Whether the file is not one that f2fs compresses, by its attributes. f2fs knows *encrypted*, and
+/// a few versions after its compression also *compressed*. Files that btrfs compresses on request
+/// are not plain either, which costs time only.
+fn is_plain(of: Attributes) -> bool {
+    match of.known & STATX_ATTR_COMPRESSED {
+        0 => of.known != 0 && of.known & STATX_ATTR_ENCRYPTED == 0,
+        _ => of.set & STATX_ATTR_COMPRESSED == 0,
+    }
+}
+
+/// The mount of sysfs.
+const SYSFS: &str = "/sys";
 /// The modules of the kernel in sysfs.
 const MODULES: &str = "/sys/module";
+
+/// Whether the kernel has f2fs (`f2fs_init_sysfs`, fs/f2fs/sysfs.c); true also if sysfs does not
+/// show it.
+fn may_have_f2fs(sysfs: &Path) -> bool {
+    let is_there = |name| std::fs::exists(sysfs.join(name)).ok();
+    is_there("fs/f2fs") != Some(false) || is_there("module/kernel") != Some(true)
+}
 
 /// The OpenZFS of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,6 +252,39 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_f2fs_that_sysfs_shows() {
+        let sysfs = tempfile::tempdir().unwrap();
+        // Something else than sysfs.
+        assert!(may_have_f2fs(sysfs.path()));
+        for (name, expected) in [("module/kernel", false), ("fs/f2fs", true)] {
+            std::fs::create_dir_all(sysfs.path().join(name)).unwrap();
+            assert_eq!(may_have_f2fs(sysfs.path()), expected);
+        }
+    }
+
+    #[test]
+    fn files_that_f2fs_may_compress_are_not_plain() {
+        const COMPRESSED: u64 = STATX_ATTR_COMPRESSED;
+        const ENCRYPTED: u64 = STATX_ATTR_ENCRYPTED;
+        for (known, set, expected) in [
+            // Without statx(2).
+            (0, 0, false),
+            // f2fs, before and after it knows the attribute.
+            (STATX_ATTR_NODUMP | ENCRYPTED, 0, false),
+            (
+                STATX_ATTR_NODUMP | ENCRYPTED | COMPRESSED,
+                COMPRESSED,
+                false,
+            ),
+            (STATX_ATTR_NODUMP | ENCRYPTED | COMPRESSED, ENCRYPTED, true),
+            // tmpfs.
+            (STATX_ATTR_NODUMP, 0, true),
+        ] {
+            assert_eq!(is_plain(Attributes { known, set }), expected, "{known:#x}");
+        }
+    }
+
     /// What is reported as a hole has bytes.
     #[test]
     fn a_false_hole_is_read() {
@@ -259,6 +325,14 @@ mod tests {
         assert_eq!(on(0x5846_5342), Trust::Unmapped);
         // FUSE, without a description of its own: nothing is synced.
         assert_eq!(on(0x6573_5546), Trust::Read);
+        // f2fs: the attributes decide.
+        let f2fs = on(0xF2F5_2010);
+        assert_eq!(f2fs == Trust::Trusted, is_plain(attributes(none.as_fd())));
+        let hidden = testkit::refuse::apart(|| {
+            testkit::refuse::refuse(&[libc::SYS_statx], libc::EPERM);
+            on(0xF2F5_2010)
+        });
+        assert_eq!(hidden, Trust::Read);
         // overlayfs, whose mount is not known, and an unknown one, without extents.
         assert_eq!(on(0x794c_7630), Trust::Read);
         assert_eq!(on(0xdead_beef), Trust::Read);
