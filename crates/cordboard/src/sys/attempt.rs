@@ -21,6 +21,16 @@ impl From<CallError> for Errno {
     }
 }
 
+/// The error of a call that is not refused as such.
+impl From<Errno> for CallError {
+    fn from(errno: Errno) -> CallError {
+        CallError {
+            errno,
+            refused: false,
+        }
+    }
+}
+
 impl CallError {
     /// The error of a call that `again` repeats without effect. It is a refusal if `again`
     /// returns it too.

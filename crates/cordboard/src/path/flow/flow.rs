@@ -418,15 +418,24 @@ impl<'fd> Flow<'fd> {
 
     /// Makes a call that writes `bytes` to the sink, or as many messages, or as much as is
     /// available. An error of a connection is recorded for the transfer that reads it.
-    pub(crate) fn write_by<E: Copy + Into<Errno>>(
+    ///
+    /// `EINPROGRESS` of a stream socket becomes `EAGAIN`: the call has begun a connection that
+    /// `TCP_FASTOPEN_CONNECT` had deferred, and has sent nothing (`tcp_sendmsg_locked`,
+    /// net/ipv4/tcp.c). A call that may wait waits for the connection.
+    pub(crate) fn write_by<E: Copy + Into<Errno> + From<Errno>>(
         &self,
         bytes: Option<usize>,
         call: impl FnOnce() -> Result<usize, E>,
     ) -> Result<usize, E> {
-        match &self.writer {
+        let done = match &self.writer {
             Some(writer) => writer.call(self.sink.endpoint(), bytes, call),
             None => call(),
-        }
+        };
+        let is_stream = self.sink.kind().is_stream_socket();
+        done.map_err(|error| match error.into() {
+            Errno::EINPROGRESS if is_stream => Errno::EAGAIN.into(),
+            _ => error,
+        })
     }
 
     /// Whether the sink is a pipe on which a write would block, and must not.

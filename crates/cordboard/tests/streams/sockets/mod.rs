@@ -1,6 +1,7 @@
 //! Sockets that `poll(2)` reports ready although a call would block: no thread sleeps
 //! in such a call, and none spins.
 
+mod deferred;
 mod short_sends;
 mod shut_down;
 mod stepped;
