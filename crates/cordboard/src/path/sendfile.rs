@@ -8,7 +8,9 @@ use rustix::fs::{OFlags, SeekFrom};
 use crate::endpoint::{Kind, Side, reopen};
 use crate::errno::Errno;
 use crate::pair::Pair;
-use crate::path::common::checks::{COULD_WAIT, RECORDS, UNPAGED, blame, needs_room};
+use crate::path::common::checks::{
+    COULD_WAIT, DEFERRED, RECORDS, UNPAGED, blame, defers_connection, needs_room,
+};
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
@@ -75,6 +77,7 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
 /// | `EMSGSIZE` | declined: a socket that takes only shorter sends | `Sender` in `path/common/socket.rs` |
 /// | `EAGAIN` | blocked on the sink; on the source, if the sink was ready and a read returns the same | a FUSE server |
 /// | a blocking socket on a thread that must not block | declined | `Flow::sink_could_wait` |
+/// | a connection that is deferred to the first send | declined at the start | `defers_connection` in `path/common/checks.rs` |
 /// | anything else | failed | |
 pub(crate) struct Sendfile {
     piece: usize,
@@ -89,6 +92,9 @@ pub(crate) struct Sendfile {
 
 impl Sendfile {
     pub(super) fn start(flow: &mut Flow<'_>) -> Result<Sendfile, Why> {
+        if defers_connection(flow) {
+            return Err(DEFERRED.into());
+        }
         let own = match flow.claims_sink() {
             false => None,
             true => match reopen(flow.sink.fd(), OFlags::WRONLY) {

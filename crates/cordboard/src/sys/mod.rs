@@ -101,9 +101,9 @@ pub(crate) use select::wait_for;
 pub(crate) use served_by::ServedBy;
 pub(crate) use signal::{NoSignals, SignalGuard, sigpipe_is_ignored};
 pub(crate) use socket::{
-    TcpProgress, accept_no_descriptors, is_said_to_join, joins_datagrams, makes_tls_records,
-    pass_credentials, path_mtu, peek, peek_into, receive_mark, recv, recv_with_descriptors, send,
-    send_parts, tcp_is_closed, tcp_progress, unsent,
+    TcpProgress, accept_no_descriptors, defers_connection, is_said_to_join, joins_datagrams,
+    makes_tls_records, pass_credentials, path_mtu, peek, peek_into, receive_mark, recv,
+    recv_with_descriptors, send, send_parts, tcp_is_closed, tcp_progress, unsent,
 };
 #[cfg(test)]
 pub(crate) use spawn::on_another;

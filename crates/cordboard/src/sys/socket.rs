@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
+use rustix::event::PollFlags;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
 };
@@ -12,6 +13,7 @@ use rustix::net::{
 use super::again::again;
 use super::attempt::{CallError, attempt};
 use super::last_errno::last_errno;
+use super::poll::shows_now;
 use crate::errno::Errno;
 
 /// Whether a UDP socket may join datagrams of one sender (`UDP_GRO`, since Linux 5.0).
@@ -34,10 +36,32 @@ fn joined(fd: BorrowedFd<'_>) -> Result<libc::c_int, Errno> {
 /// Whether a connection is closed: its state is `TCP_CLOSE`. `None`: this is not TCP,
 /// or a filter refuses the query.
 pub(crate) fn tcp_is_closed(fd: BorrowedFd<'_>) -> Option<bool> {
-    // From tcp_states.h. The state is the first byte.
+    // From tcp_states.h.
     const CLOSE: u8 = 7;
+    tcp_state(fd).map(|state| state == CLOSE)
+}
+
+/// Returns whether the first send begins the connection of a TCP socket (`TCP_FASTOPEN_CONNECT`,
+/// since Linux 4.11): `connect(2)` has returned, and no packet was sent
+/// (`tcp_fastopen_defer_connect`, net/ipv4/tcp_fastopen.c). False if a filter refuses a query.
+pub(crate) fn defers_connection(fd: BorrowedFd<'_>) -> bool {
+    // include/uapi/linux/tcp.h; libc does not define it.
+    const TCP_FASTOPEN_CONNECT: libc::c_int = 30;
+    // From tcp_states.h.
+    const SYN_SENT: u8 = 2;
+    // One query suffices for most sockets. A connection that is being made is in the same state
+    // and does not poll writable (`tcp_poll`, net/ipv4/tcp.c). It may be complete at any moment, so
+    // the state is queried last.
+    option(fd, libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT).is_ok_and(|on| on != 0)
+        && shows_now(fd, PollFlags::OUT)
+        && tcp_state(fd) == Some(SYN_SENT)
+}
+
+/// Returns the state of a connection. `None`: as for [`tcp_is_closed`].
+fn tcp_state(fd: BorrowedFd<'_>) -> Option<u8> {
+    // The state is the first byte.
     let mut info = [0u8; 8];
-    tcp_info(fd, &mut info).map(|_| info[0] == CLOSE)
+    tcp_info(fd, &mut info).map(|_| info[0])
 }
 
 /// How far the peer of a TCP connection is.
@@ -306,6 +330,23 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn a_connection_is_deferred_until_the_first_send() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        assert!(!defers_connection(socket.as_fd()));
+        let socket = match testkit::sockets::deferred(address.port()) {
+            Ok(socket) => socket,
+            Err(error) => return testkit::skip::here(format!("no deferred connection: {error}")),
+        };
+        assert!(defers_connection(socket.as_fd()));
+        assert_eq!(send(socket.as_fd(), b"x", SendFlags::NOSIGNAL), Ok(1));
+        assert!(!defers_connection(socket.as_fd()));
+        // The option is set, and the connection is not deferred.
+        assert!(option(socket.as_fd(), libc::IPPROTO_TCP, 30).is_ok_and(|on| on != 0));
+    }
 
     #[test]
     fn a_socket_that_makes_tls_records_is_found() {

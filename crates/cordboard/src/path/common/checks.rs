@@ -1,10 +1,11 @@
 //! Checks shared by several paths.
 
-use crate::endpoint::{Facts, Side};
+use crate::endpoint::{Facts, Kind, Side};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::request::Why;
+use crate::sys;
 
 /// Fails unless both sides are files with content and positions.
 pub(in crate::path) fn both_files(source: &Facts, sink: &Facts) -> Result<(), Why> {
@@ -40,6 +41,17 @@ pub(crate) fn needs_room(errno: Errno) -> bool {
 /// Why nothing is spliced if [`Flow::sink_could_wait`] or
 /// [`Flow::source_could_wait`].
 pub(in crate::path) const COULD_WAIT: &str = "splicing a blocking socket could block the thread";
+
+/// Why nothing is spliced if [`defers_connection`].
+pub(in crate::path) const DEFERRED: &str = "the first send has to begin the connection";
+
+/// Whether no page may be the first to be sent to the sink, because its connection is deferred to
+/// the first send, and another path can send. Up to Linux 6.4, a call that sends pages does not
+/// begin the connection, and waits for it (`do_tcp_sendpages`, net/ipv4/tcp.c): a blocking socket
+/// for ever, while `poll(2)` shows one with `O_NONBLOCK` as writable.
+pub(in crate::path) fn defers_connection(flow: &Flow<'_>) -> bool {
+    flow.sink.kind() == Kind::Tcp && flow.has_next() && sys::defers_connection(flow.sink.fd())
+}
 
 /// Finds the side that failed, for calls that do not report it: reads one byte
 /// at the source's position. If that succeeds, the sink failed.

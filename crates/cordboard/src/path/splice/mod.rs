@@ -35,7 +35,7 @@ use self::pipe_to_pipe::PipeToPipe;
 pub(crate) use self::takes::takes;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
-use crate::path::common::checks::{COULD_WAIT, needs_room};
+use crate::path::common::checks::{COULD_WAIT, DEFERRED, defers_connection, needs_room};
 use crate::path::flow::Flow;
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
@@ -68,6 +68,7 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` on the source's side | declined: a read into a buffer needs no space in it | `needs_room` in `path/common/checks.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
+/// | a connection that is deferred to the first send | declined at the start | `defers_connection` in `path/common/checks.rs` |
 /// | packets in the source, for a pipe, without a socket pair | declined | `splice_pipe_to_pipe`, fs/splice.c |
 /// | 0 | ended, once a peek at the source confirms it | urgent data stops it within a TCP stream |
 pub(crate) struct Splice {
@@ -102,6 +103,9 @@ impl Splice {
     pub(crate) fn start(flow: &mut Flow<'_>) -> Result<Splice, Why> {
         if could_wait(flow) && flow.has_next() {
             return Err(COULD_WAIT.into());
+        }
+        if defers_connection(flow) {
+            return Err(DEFERRED.into());
         }
         let (source, sink) = (flow.source.facts(), flow.sink.facts());
         let known = match source.size {

@@ -1,5 +1,7 @@
 //! Sinks whose connection begins with the first send (`TCP_FASTOPEN_CONNECT`).
 
+use std::net::TcpListener;
+
 use super::*;
 use common::From;
 use testkit::needs::{Need, missing};
@@ -44,5 +46,57 @@ fn a_send_that_only_begins_the_connection_is_repeated() {
         let what = format!("{path}: {report:?}");
         assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
         assert!(reader.join().unwrap() == data, "{what}");
+    }
+}
+
+/// Up to Linux 6.4 pages that are sent do not begin the connection, and wait for it.
+#[test]
+fn no_page_is_the_first_to_be_sent_on_a_deferred_connection() {
+    let _dog = watchdog("no_page_is_the_first_to_be_sent_on_a_deferred_connection");
+    let data = pattern(SENT);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let cases = [
+        (From::File, &[Sendfile, Splice, ReadWrite][..]),
+        (From::Pipe, &[Splice, ReadWrite]),
+    ];
+    for (kind, paths) in cases {
+        for (nonblocking, begun) in [(false, false), (true, false), (false, true), (true, true)] {
+            let sink = match testkit::sockets::deferred(port) {
+                Ok(sink) => sink,
+                Err(error) => {
+                    return testkit::skip::here(format!("no deferred connection: {error}"));
+                }
+            };
+            sink.set_nonblocking(nonblocking).unwrap();
+            let (from, feed) = source(kind, &data);
+            drop(feed);
+            let accepts = listener.try_clone().unwrap();
+            let accept = move || accepts.accept().unwrap().0;
+            let reader = match begun {
+                true => {
+                    (&sink).write_all(b"x").unwrap();
+                    let peer = accept();
+                    std::thread::spawn(move || content_of(peer))
+                }
+                false => std::thread::spawn(move || content_of(accept())),
+            };
+            let report = common::run(&from, &sink, any()).report;
+            drop(sink);
+            let what = format!("{kind:?}, {nonblocking}, {begun}: {report:?}");
+            assert_eq!((report.ended, report.errno), (Ended::Eof, None), "{what}");
+            let got = reader.join().unwrap();
+            assert!(got.ends_with(&data), "{what}");
+            if begun {
+                assert_eq!(report.path, common::carried_by(paths), "{what}");
+                continue;
+            }
+            assert_eq!(report.path, [ReadWrite], "{what}");
+            assert!(got == data, "{what}");
+            let declined = report.declined.iter().find(|one| one.path == paths[0]);
+            let why = declined.map(|one| one.why.to_string());
+            let begins = "the first send has to begin the connection";
+            assert_eq!(why.as_deref(), Some(begins), "{what}");
+        }
     }
 }
