@@ -109,7 +109,7 @@ fn one(
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),
         request,
-        total,
+        (total, None),
     );
     match moved {
         Ok(report) => Ok(report.ended),

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cordboard::{Control, Ended, Report, Request, Schedule, Size, Transfer, fstat};
+use cordboard::{Control, Ended, Report, Request, Schedule, Size, Stage, Transfer, fstat};
 use rustix::fs::FileType;
 use rustix::stdio::stderr;
 
@@ -123,26 +123,25 @@ impl Session {
 
     /// Moves the bytes of one request and adds them to the account. `total` is
     /// their number, if it is known. `named` is the name that is printed with a
-    /// hash.
+    /// hash. `stages`: those that were built before.
     pub fn transfer(
         &mut self,
         named: &OsStr,
         (source, source_name): (BorrowedFd<'_>, &dyn Display),
         (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
         request: Request,
-        total: Option<u64>,
+        (total, stages): (Option<u64>, Option<Vec<Stage>>),
     ) -> Result<Report, Problem> {
         let source = (source, source_name);
         if request.size == Size::Eof {
             endpoint::check_append_to_itself(source, (sink, sink_name))?;
         }
         endpoint::check_kept_alias(source, (sink, sink_name), &request)?;
-        let (report, done) = self.run_transfer(
-            source,
-            (sink, sink_name),
-            request,
-            (total, TransferExtras::default()),
-        );
+        let extras = TransferExtras {
+            built: stages,
+            ..TransferExtras::default()
+        };
+        let (report, done) = self.run_transfer(source, (sink, sink_name), request, (total, extras));
         let Some(report) = report else {
             return Err(done.expect_err("a transfer without a report has failed"));
         };
@@ -225,16 +224,28 @@ impl Session {
         request: &Request,
     ) -> Result<(), Problem> {
         let transfer = Transfer::new(source, sink, request.clone());
-        match self
-            .staging
-            .onto(transfer, TransferExtras::default(), source_name, sink_name)
-        {
-            Ok(_) => Ok(()),
-            Err(Refused { report, problem }) => {
-                report.iter().for_each(|report| self.account.add(report));
-                Err(*problem)
-            }
-        }
+        let extras = TransferExtras::default();
+        let checked = (self.staging).onto(transfer, extras, source_name, sink_name);
+        checked.map(drop).map_err(|refused| self.refused(refused))
+    }
+
+    /// Builds the stages of a request that replaces the contents of its sink. Checks all that
+    /// can be checked before the sink is emptied. Moves nothing.
+    pub fn prepare(
+        &mut self,
+        (source, source_name): (BorrowedFd<'_>, &dyn Display),
+        (sink, sink_name): (BorrowedFd<'_>, &dyn Display),
+        request: &Request,
+    ) -> Result<Vec<Stage>, Problem> {
+        let ends = ((source, source_name), (sink, sink_name));
+        let prepared = self.staging.prepare(ends.0, ends.1, request);
+        prepared.map_err(|refused| self.refused(refused))
+    }
+
+    fn refused(&mut self, refused: Refused) -> Problem {
+        let Refused { report, problem } = refused;
+        report.iter().for_each(|report| self.account.add(report));
+        *problem
     }
 
     /// Adds transfers that succeeded.

@@ -96,15 +96,12 @@ fn transfer(
     request: Request,
 ) -> Result<Report, Problem> {
     endpoint::check_sparse(sink.as_fd(), &sink.shown, &request)?;
+    let mut stages = None;
     if sink.replace {
         // The sink is truncated only after all other checks.
         let (from, to) = (source.as_fd(), sink.as_fd());
         let before = endpoint::check_alias(from, &source.shown, to, &sink.shown)?;
-        session.check(
-            (source.as_fd(), &source.shown),
-            (sink.as_fd(), &sink.shown),
-            &request,
-        )?;
+        stages = Some(session.prepare((from, &source.shown), (to, &sink.shown), &request)?);
         sink.empty()?;
         endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
@@ -119,6 +116,6 @@ fn transfer(
         (source.as_fd(), &source.shown),
         (sink.as_fd(), &sink.shown),
         request,
-        total,
+        (total, stages),
     )
 }

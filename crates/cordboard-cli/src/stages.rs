@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use cordboard::stage::{Fault, Finished, Passed, Transform};
 use cordboard::{DataPath, Errno, Failure, Report, Request, Size, Stage, Switches, Transfer};
 
 use crate::flags::{Hash, Stages};
@@ -14,6 +13,12 @@ use crate::output::one_line;
 use crate::problem::{Problem, Refused};
 use crate::request;
 use crate::sys;
+
+use self::stand_in::StandIn;
+
+mod beginning;
+mod rehearsal;
+mod stand_in;
 
 impl Stages {
     /// Whether there are any stages.
@@ -101,11 +106,10 @@ impl Staging {
         source: &dyn Display,
         sink: &dyn Display,
     ) -> Result<Transfer<'a>, Refused> {
-        let built = extras.built.map_or_else(|| self.build(source), Ok);
-        let mut all = built.map_err(|problem| Refused {
-            report: None,
-            problem: Box::new(problem),
-        })?;
+        let mut all = match extras.built {
+            Some(built) => built,
+            None => self.build(source, None)?,
+        };
         let refused = |failure: Failure| Refused::of(&failure, source, sink);
         let transfer = transfer.map_err(refused)?;
         let first = transfer.route().choices[0].path;
@@ -127,37 +131,67 @@ impl Staging {
         source: &dyn Display,
         sink: &dyn Display,
     ) -> Result<(), Refused> {
+        self.onto(transfer, self.with_stand_ins(extras), source, sink)
+            .map(drop)
+    }
+
+    /// Puts stand-ins in the place of the stages that change the bytes.
+    fn with_stand_ins(&self, extras: TransferExtras) -> TransferExtras {
         let stages = &self.stages;
         let hashes = stages.hashes().into_iter().map(Hash::stage);
         let unpacks = stages.unzstd.then(|| StandIn::stage("unzstd"));
         let packs = stages.zstd.map(|_| StandIn::stage("zstd"));
         let built = unpacks.into_iter().chain(hashes).chain(packs).collect();
-        let extras = TransferExtras {
+        TransferExtras {
             built: Some(built),
             ..extras
-        };
-        self.onto(transfer, extras, source, sink).map(drop)
+        }
     }
 
-    /// Builds the stages of one transfer: a transfer that replaces contents begins only if there
-    /// is memory for them. `name`: of the file, for messages.
-    pub fn build(&self, name: &dyn Display) -> Result<Vec<Stage>, Problem> {
-        let built = build(&self.stages).and_then(|all| match self.stages.transform() {
-            true => memory::check_spare().map(|()| all),
-            false => Ok(all),
-        });
-        built.map_err(|errno| {
-            let stage = match self.stages.unzstd {
-                true => "--unzstd",
-                false => "--zstd",
+    /// Builds the stages of one transfer, in their order: a transfer that replaces contents
+    /// begins only if there is memory for them. Hashes are of the contents: before packing, and
+    /// after unpacking. `name`: of the file, for messages. `data`: the source and the request;
+    /// for `--unzstd`, the first header is checked if it can be read without taking it.
+    pub fn build(
+        &self,
+        name: &dyn Display,
+        data: Option<(BorrowedFd<'_>, &Request)>,
+    ) -> Result<Vec<Stage>, Refused> {
+        let stages = &self.stages;
+        let refused = |errno| self.without_memory(name, errno);
+        let mut all = Vec::new();
+        if stages.unzstd {
+            let unzstd = match data {
+                Some((source, request)) => self.unzstd_of(source, request, name)?,
+                None => Stage::unzstd().map_err(refused)?,
             };
-            let text = format!("{errno} preparing {stage}");
-            let problem = Problem::unsided(name.to_string(), errno, text);
-            match self.stages.zstd {
-                Some(_) => problem.help("use a lower level, or raise the limit (ulimit -v)"),
-                None => problem.help("raise the limit (ulimit -v)"),
-            }
-        })
+            all.push(unzstd);
+        }
+        all.extend(stages.hashes().into_iter().map(Hash::stage));
+        if let Some(level) = stages.zstd {
+            all.push(Stage::zstd(level).map_err(refused)?);
+        }
+        if stages.transform() {
+            memory::check_spare().map_err(refused)?;
+        }
+        Ok(all)
+    }
+
+    fn without_memory(&self, name: &dyn Display, errno: Errno) -> Refused {
+        let stage = match self.stages.unzstd {
+            true => "--unzstd",
+            false => "--zstd",
+        };
+        let text = format!("{errno} preparing {stage}");
+        let problem = Problem::unsided(name.to_string(), errno, text);
+        let problem = match self.stages.zstd {
+            Some(_) => problem.help("use a lower level, or raise the limit (ulimit -v)"),
+            None => problem.help("raise the limit (ulimit -v)"),
+        };
+        Refused {
+            report: None,
+            problem: Box::new(problem),
+        }
     }
 
     /// The number of compressed bytes, if it is known beforehand.
@@ -233,64 +267,20 @@ impl HashLine {
     }
 }
 
-/// The stages in their order. Hashes are of the contents: before packing, and
-/// after unpacking.
-fn build(stages: &Stages) -> Result<Vec<Stage>, Errno> {
-    let mut all = Vec::new();
-    if stages.unzstd {
-        all.push(Stage::unzstd()?);
-    }
-    all.extend(stages.hashes().into_iter().map(Hash::stage));
-    if let Some(level) = stages.zstd {
-        all.push(Stage::zstd(level)?);
-    }
-    Ok(all)
-}
-
 /// Returns the address space that the stages of one transfer take, in bytes, if it is limited.
 /// `u64::MAX`: there is not enough for one.
 pub fn addresses(stages: &Stages) -> u64 {
     /// The largest window of a frame, and the buffers of the decoder. It allocates them for the
     /// first frame.
     const UNPACKING: u64 = 132 << 20;
-    let packs = stages.zstd.is_some();
-    let left = sys::addresses_left().filter(|_| packs);
-    let taken = left.map_or(0, |before| match build(stages) {
+    if stages.unzstd {
+        return UNPACKING;
+    }
+    let limited = stages.zstd.zip(sys::addresses_left());
+    limited.map_or(0, |(level, before)| match Stage::zstd(level) {
         Ok(_built) => before.saturating_sub(sys::addresses_left().unwrap_or(0)),
         Err(_) => u64::MAX,
-    });
-    match stages.unzstd {
-        true => UNPACKING,
-        false => taken,
-    }
-}
-
-/// A stage in the place of one that changes the bytes, for checks: it moves none.
-struct StandIn(&'static str);
-
-impl StandIn {
-    fn stage(name: &'static str) -> Stage {
-        Stage::transforming(StandIn(name))
-    }
-}
-
-impl Transform for StandIn {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-
-    fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
-        let made = input.len().min(output.len());
-        output[..made].copy_from_slice(&input[..made]);
-        Ok(Passed { taken: made, made })
-    }
-
-    fn finish(&mut self, _: &mut [u8]) -> Result<Finished, Fault> {
-        Ok(Finished {
-            made: 0,
-            done: true,
-        })
-    }
+    })
 }
 
 impl Hash {

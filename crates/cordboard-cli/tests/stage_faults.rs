@@ -122,9 +122,9 @@ fn a_stage_without_memory() {
             if copy.code() == 0 {
                 break;
             }
-            // A compressor is made before anything is read.
-            let none = "s: Cannot allocate memory (ENOMEM) preparing --zstd; ";
-            if stage == "zstd" && copy.stderr().contains(none) {
+            // The memory of a stage is allocated before anything is read.
+            let none = format!("(ENOMEM) preparing --{stage}; ");
+            if copy.stderr().contains(&none) {
                 let json = copy.json();
                 assert_eq!(json["failed"], serde_json::Value::Null);
                 assert_eq!(
@@ -155,4 +155,94 @@ fn a_stage_without_memory() {
         }
         assert!(told > 0, "{stage}");
     }
+}
+
+/// Returns an existing file, and what a command with `--unzstd` did to it.
+fn onto_existing(command: &str, options: &[&str], source: &std::path::Path) -> (Run, Vec<u8>) {
+    let dir = dir();
+    let sink = file(&dir, "d", b"kept");
+    let run = run(cordboard()
+        .args([command, "--unzstd", "--json"])
+        .args(options)
+        .args([source, &sink]));
+    let contents = read(&sink);
+    (run, contents)
+}
+
+/// The first header of the data is checked before an existing sink is emptied.
+#[test]
+fn what_cannot_be_decoded_leaves_the_contents_of_the_sink() {
+    let dir = dir();
+    let padded = |header: &[u8]| [header, &[0; 40]].concat();
+    // RFC 8878, 3.1.1.1: a window of 2^31 bytes, and a dictionary.
+    let long = padded(&[0x28, 0xb5, 0x2f, 0xfd, 0, (31 - 10) << 3]);
+    let dictionary = padded(&[0x28, 0xb5, 0x2f, 0xfd, 1, 7 << 3, 5]);
+    for (contents, says) in [
+        (&b"nothing of the kind"[..], "s: not zstd data"),
+        (b"", "s: empty input, where zstd data is expected"),
+        (b"\x28\xb5", "s: zstd data truncated after 2 bytes"),
+        (&long, "s: the window of the zstd data exceeds the limit"),
+        (&dictionary, "s: the zstd data needs its dictionary"),
+    ] {
+        let source = file(&dir, "s", contents);
+        for command in ["copy", "splice"] {
+            let (run, left) = onto_existing(command, &["--hash", "crc32"], &source);
+            run.fails(1, &[says, "; ", "d was not changed"]);
+            assert_eq!(left, b"kept", "{command}: {says}");
+            let json = run.json();
+            let failed = (&json["failed"], &json["errno"], &json["read"]);
+            let expected = (&"source".into(), &"EBADMSG".into(), &0.into());
+            assert_eq!(failed, expected, "{json}");
+            assert!(json["stages"][0]["fault"].is_string(), "{json}");
+        }
+    }
+    // Of a tree, each file.
+    let [tree, into] = ["tree", "into"].map(|name| dir.path().join(name));
+    for name in ["tree/s", "into/s"] {
+        std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+        file(&dir, name, b"kept");
+    }
+    let run_ = run(cordboard()
+        .args(["copy", "-r", "--unzstd"])
+        .args([tree.join("."), into.clone()]));
+    run_.fails(1, &["not zstd data", "into/s was not changed"]);
+    assert_eq!(read(into.join("s")), b"kept");
+}
+
+/// The check neither takes bytes of the source, nor reads more than is requested.
+#[test]
+fn the_check_of_compressed_data_keeps_the_range() {
+    let dir = dir();
+    let packed = run(cordboard()
+        .args(["cat", "--zstd"])
+        .arg(file(&dir, "c", &bytes(3000))));
+    let packed = packed.ok().stdout().to_vec();
+    let source = file(&dir, "s", &[b"before", &packed[..], b"behind"].concat());
+    let size = packed.len().to_string();
+    for command in ["copy", "splice"] {
+        let range = ["--offset", "6", "--size", &size];
+        let (run, left) = onto_existing(command, &range, &source);
+        run.ok();
+        assert!(left == bytes(3000), "{command}");
+        let (run, left) = onto_existing(command, &["--offset", "6", "--size", "9"], &source);
+        run.fails(
+            1,
+            &["truncated after 9 bytes", "; --size counts compressed"],
+        );
+        assert_eq!(left, b"kept", "{command}");
+        // No byte is requested: no frame is expected.
+        let (run, left) = onto_existing(command, &["--size", "0"], &source);
+        run.ok();
+        assert_eq!(left, b"", "{command}");
+    }
+    // Standard input is read from its position, which the check does not move.
+    let sink = file(&dir, "d", b"old");
+    let mut input = std::fs::File::open(&source).unwrap();
+    std::io::Seek::seek(&mut input, std::io::SeekFrom::Start(6)).unwrap();
+    run(cordboard()
+        .args(["splice", "--unzstd", "--size", &size, "-"])
+        .arg(&sink)
+        .stdin(input))
+    .ok();
+    assert!(read(&sink) == bytes(3000));
 }

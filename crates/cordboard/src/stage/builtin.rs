@@ -8,6 +8,8 @@ use super::count;
 #[cfg(feature = "crc32")]
 use super::crc32;
 use super::inspect::Inspect;
+#[cfg(feature = "zstd")]
+use super::report::StageReport;
 use super::transform::Transform;
 #[cfg(feature = "xxh3")]
 use super::xxh3;
@@ -80,6 +82,23 @@ impl Stage {
     #[cfg(feature = "zstd")]
     pub fn unzstd() -> Result<Stage, Errno> {
         Ok(Stage::transforming(zstd::Decompress::new()?))
+    }
+
+    /// As [`Stage::unzstd`], for data whose start can be read at positions: checks the first
+    /// header of a frame, and allocates the memory for that frame. `read` returns the number of
+    /// bytes that it has read at a position of the data, which is less than requested only at
+    /// its end. If `read` fails, nothing is checked.
+    ///
+    /// # Errors
+    ///
+    /// The errno and the report of a stage that has failed there.
+    #[cfg(feature = "zstd")]
+    #[doc(hidden)]
+    pub fn unzstd_of<R>(mut read: R) -> Result<Stage, (Errno, StageReport)>
+    where
+        R: FnMut(u64, &mut [u8]) -> Result<usize, Errno>,
+    {
+        Ok(Stage::transforming(zstd::Decompress::of(&mut read)?))
     }
 
     /// Returns the name of the stage in the report.

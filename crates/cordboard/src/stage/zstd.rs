@@ -5,6 +5,7 @@ use std::io;
 
 use zstd::stream::raw::{CParameter, Decoder, Encoder, Operation, OutBuffer};
 
+use super::report::StageReport;
 use super::transform::{Fault, Finished, Passed, Transform};
 use crate::errno::Errno;
 use crate::quantity::Bytes;
@@ -62,6 +63,19 @@ const DICTIONARY: &str = "Dictionary mismatch";
 /// bytes of a frame.
 const NO_MEMORY: &str = "Allocation error : not enough memory";
 
+/// The name of the stage.
+const UNZSTD: &str = "unzstd";
+
+/// The length of the longest header of a frame (`ZSTD_FRAMEHEADERSIZE_MAX`).
+const LARGEST_HEADER: usize = 18;
+
+/// The number of frames without content that may precede the first header that is checked:
+/// pzstd(1) writes one.
+const SKIPPED: usize = 16;
+
+/// Reads bytes at a position of the data.
+pub(super) type ReadAt<'a> = dyn FnMut(u64, &mut [u8]) -> Result<usize, Errno> + 'a;
+
 /// Decompresses one or more frames, up to the end of the source.
 pub(super) struct Decompress {
     decoder: Decoder<'static>,
@@ -79,11 +93,78 @@ impl Decompress {
             taken: 0,
         })
     }
+
+    /// Makes a decoder for data whose first header is valid, with the memory for that frame.
+    /// `read` returns bytes at a position of the data; fewer than requested if it ends there. If
+    /// it fails, the data is not checked.
+    ///
+    /// # Errors
+    ///
+    /// The errno and the report of a stage that has failed at that header, or at the end of data
+    /// that is shorter.
+    pub(super) fn of(read: &mut ReadAt<'_>) -> Result<Decompress, (Errno, StageReport)> {
+        let rejected = |fault: Fault, taken| {
+            let report = StageReport {
+                stage: UNZSTD,
+                bytes_in: taken,
+                bytes_out: 0,
+                digest: None,
+                fault: Some(fault.to_string()),
+            };
+            (fault.errno, report)
+        };
+        let mut stage = Decompress::new().map_err(|errno| rejected(no_memory(errno), 0))?;
+        let (mut start, mut position) = ([0; LARGEST_HEADER], 0);
+        for _ in 0..SKIPPED {
+            let Ok(length) = read(position, &mut start) else {
+                return Ok(stage);
+            };
+            let start = &start[..length];
+            if let Some(frame) = skippable(start) {
+                position = position.saturating_add(frame);
+                continue;
+            }
+            // As if the frames before it were decoded.
+            (stage.within, stage.taken) = (position == 0, position);
+            let checked = stage.check(start, length < LARGEST_HEADER);
+            let taken = stage.taken;
+            (stage.within, stage.taken) = (true, 0);
+            // `ZSTD_reset_session_only` keeps the buffers.
+            let reset = checked.and_then(|()| stage.decoder.reinit().map_err(|e| fault(&e)));
+            reset.map_err(|fault| rejected(fault, taken))?;
+            break;
+        }
+        Ok(stage)
+    }
+
+    /// Decodes the start of the data without output: `ZSTD_decompressStream` checks the header,
+    /// and allocates the window (lib/decompress/zstd_decompress.c). `ends`: that is all.
+    fn check(&mut self, start: &[u8], ends: bool) -> Result<(), Fault> {
+        if !ends {
+            return self.transform(start, &mut []).map(drop);
+        }
+        let (mut at, mut output, mut full) = (0, [0; 4096], false);
+        while at < start.len() || full {
+            let passed = self.transform(&start[at..], &mut output)?;
+            at += passed.taken;
+            full = passed.made == output.len();
+        }
+        self.finish(&mut output).map(drop)
+    }
+}
+
+/// Returns the length of the frame that begins here, if it is one without content (RFC 8878,
+/// 3.1.2).
+fn skippable(start: &[u8]) -> Option<u64> {
+    let (magic, rest) = start.split_first_chunk()?;
+    let length = rest.first_chunk()?;
+    let is_skippable = u32::from_le_bytes(*magic) & !0xf == 0x184d_2a50;
+    is_skippable.then(|| 8 + u64::from(u32::from_le_bytes(*length)))
 }
 
 impl Transform for Decompress {
     fn name(&self) -> &'static str {
-        "unzstd"
+        UNZSTD
     }
 
     fn transform(&mut self, input: &[u8], output: &mut [u8]) -> Result<Passed, Fault> {
@@ -160,15 +241,18 @@ fn run(
 fn fault(error: &io::Error) -> Fault {
     let why = error.to_string();
     if why == NO_MEMORY {
-        let errno = Errno::ENOMEM;
-        return Fault {
-            errno,
-            why: format!("zstd: {errno}").into(),
-        };
+        return no_memory(Errno::ENOMEM);
     }
     Fault {
         errno: Errno::EBADMSG,
         why: why.into(),
+    }
+}
+
+fn no_memory(errno: Errno) -> Fault {
+    Fault {
+        errno,
+        why: format!("zstd: {errno}").into(),
     }
 }
 
@@ -241,5 +325,101 @@ mod tests {
         *damaged.last_mut().unwrap() ^= 1;
         damaged[6] ^= 0xff;
         assert!(told(&damaged).contains("zstd data"));
+    }
+
+    /// Returns the check of data, and what a transfer would report.
+    fn checked(data: &[u8]) -> Result<Decompress, (Errno, StageReport)> {
+        Decompress::of(&mut |position, into| {
+            let from = usize::try_from(position).unwrap().min(data.len());
+            let length = into.len().min(data.len() - from);
+            into[..length].copy_from_slice(&data[from..][..length]);
+            Ok(length)
+        })
+    }
+
+    #[test]
+    fn the_first_header_is_checked() {
+        let frame = zstd::encode_all(&[9; 5000][..], 3).unwrap();
+        let empty = zstd::encode_all(&b""[..], 3).unwrap();
+        let skipped = [0x5f, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+        let long = [0x28, 0xb5, 0x2f, 0xfd, 0, (31 - 10) << 3];
+        let dictionary = [0x28, 0xb5, 0x2f, 0xfd, 1, 7 << 3, 5];
+        let padded = |header: &[u8]| [header, &[0; 40]].concat();
+        for (data, why) in [
+            (b"".to_vec(), "empty input"),
+            (b"plain".to_vec(), "not zstd data: "),
+            (padded(b"plain"), "not zstd data: "),
+            (frame[..3].to_vec(), "zstd data truncated after 3 bytes"),
+            (frame[..10].to_vec(), "zstd data truncated after 10 bytes"),
+            (long.to_vec(), "the window of the zstd data"),
+            (padded(&long), "the window of the zstd data"),
+            (padded(&dictionary), "the zstd data needs its dictionary"),
+            (
+                [&skipped[..], b"garbage"].concat(),
+                "trailing data at byte 11 is not zstd",
+            ),
+            (
+                [&skipped[..], &padded(&long)].concat(),
+                "the window of the zstd data",
+            ),
+        ] {
+            let (errno, report) = checked(&data).err().unwrap();
+            assert_eq!(errno, Errno::EBADMSG);
+            let fault = report.fault.unwrap();
+            assert!(fault.starts_with(why), "{why}: {fault}");
+        }
+        // The stage is as new.
+        for (data, content) in [
+            (frame.clone(), &[9; 5000][..]),
+            (empty.clone(), b""),
+            (skipped.to_vec(), b""),
+            ([&skipped[..], &skipped, &frame].concat(), &[9; 5000]),
+            ([&empty[..], &frame].concat(), &[9; 5000]),
+        ] {
+            let mut stage = checked(&data).unwrap();
+            let (mut at, mut out) = (0, Vec::new());
+            while at < data.len() {
+                let mut room = [0; 8192];
+                let passed = stage.transform(&data[at..], &mut room).unwrap();
+                at += passed.taken;
+                out.extend_from_slice(&room[..passed.made]);
+            }
+            assert!(stage.finish(&mut [0; 10]).unwrap().done);
+            assert_eq!(out, content);
+        }
+        // What cannot be read is not checked.
+        assert!(Decompress::of(&mut |_, _| Err(Errno::EIO)).is_ok());
+    }
+
+    /// A frame with a window of 128 MiB, of which no page is touched before the first block.
+    #[test]
+    fn the_window_of_the_first_frame_is_allocated() {
+        let large = [0x28, 0xb5, 0x2f, 0xfd, 0, (27 - 10) << 3];
+        let data = [&large[..], &[0; 20]].concat();
+        let fails = testkit::child::in_a_child(|| {
+            limit_addresses(64 << 20);
+            checked(&data).is_err_and(|(errno, _)| errno == Errno::ENOMEM)
+        });
+        assert!(fails);
+        let holds = testkit::child::in_a_child(|| {
+            let mut stage = checked(&data).unwrap();
+            limit_addresses(1 << 20);
+            let passed = stage.transform(&data, &mut [0; 10]);
+            passed.is_ok_and(|passed| passed.taken == data.len())
+        });
+        assert!(holds);
+    }
+
+    /// Leaves this many bytes of address space.
+    fn limit_addresses(left: u64) {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+        let limit = Some(pages * rustix::param::page_size() as u64 + left);
+        let limit = Rlimit {
+            current: limit,
+            maximum: limit,
+        };
+        setrlimit(Resource::As, limit).unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! Opening both sides of a copy.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use cordboard::{DataPath, Request, Side, Stage, Switches};
+use cordboard::{DataPath, Errno, Request, Side, Stage, Switches};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use super::appended::AppendedRanges;
@@ -20,7 +20,7 @@ use crate::copy::refusals::not_copyable;
 use crate::endpoint::open_problem;
 use crate::files::{id, kind};
 use crate::interruptible::interruptible;
-use crate::problem::{Action, Problem};
+use crate::problem::{Action, Problem, Refused};
 use crate::request;
 use crate::signals::retry;
 
@@ -86,7 +86,7 @@ impl Job {
                 source = reopen_blocking(from, flags, &stat)?;
             }
         }
-        let stages = self.build_stages(from, open_mode)?;
+        let stages = self.build_stages((from, source.as_fd()), to, open_mode, outcome)?;
         let sink = self.open_sink(to, &stat, (from, source.as_fd()), open_mode, outcome)?;
         if self.staging.verify && sink.created {
             can_be_read_back(sink.fd.as_fd(), to)?;
@@ -138,22 +138,43 @@ impl Job {
         })
     }
 
-    /// Builds the stages that change the bytes, before the sink is emptied: they may need more
-    /// memory than there is beside the files under way.
+    /// Builds the stages that change the bytes, before the sink is created or emptied: the source
+    /// may be no data for them, and they may need more memory than there is beside the files
+    /// under way.
     fn build_stages(
         &self,
-        from: &Place<'_>,
+        (from, source): (&Place<'_>, BorrowedFd<'_>),
+        to: &Place<'_>,
         open_mode: OpenMode,
+        outcome: &mut Outcome,
     ) -> Result<Option<Vec<Stage>>, OpenError> {
         if !self.staging.stages.transform() {
             return Ok(None);
         }
-        match self.staging.build(from) {
-            Ok(stages) => Ok(Some(stages)),
-            Err(_) if open_mode == OpenMode::Concurrent => Err(OpenError::Postponed),
-            Err(problem) => Err(problem.into()),
+        let built = self.staging.build(from, Some((source, &self.request)));
+        let refused = match built {
+            Ok(stages) => return Ok(Some(stages)),
+            Err(refused) => refused,
+        };
+        if is_postponed(&refused, open_mode) {
+            return Err(OpenError::Postponed);
         }
+        let Refused {
+            report,
+            mut problem,
+        } = refused;
+        outcome.report = report.map(|report| *report);
+        problem.text += &match to.stat() {
+            Err(rustix::io::Errno::NOENT) => format!("; {to} was not created"),
+            _ => format!("; {to} was not changed"),
+        };
+        Err((*problem).into())
     }
+}
+
+/// Whether a transfer lacks memory that other files may have.
+fn is_postponed(refused: &Refused, open_mode: OpenMode) -> bool {
+    open_mode == OpenMode::Concurrent && refused.problem.errno == Some(Errno::ENOMEM)
 }
 
 /// Returns the status of a character device. It is opened without `O_NONBLOCK`: with the flag,
@@ -181,7 +202,7 @@ fn reopen_blocking(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<Owne
 
 #[cfg(test)]
 mod tests {
-    use cordboard::{Control, Errno};
+    use cordboard::Control;
     use rustix::process::{Resource, Rlimit, setrlimit};
 
     use super::*;
