@@ -41,6 +41,19 @@ pub fn check_spare() -> Result<(), Errno> {
     spare.map_err(|_| Errno::ENOMEM)
 }
 
+/// Returns 512 KiB of memory that is not used: more than a transfer with stages allocates beside
+/// the stages.
+///
+/// # Errors
+///
+/// `ENOMEM`: less is left.
+pub fn reserve() -> Result<Vec<u8>, Errno> {
+    const TRANSFER: usize = 512 << 10;
+    let mut reserve = Vec::new();
+    let is_made = reserve.try_reserve_exact(TRANSFER);
+    is_made.map(|()| reserve).map_err(|_| Errno::ENOMEM)
+}
+
 /// Makes a buffer this long, or leaves it unchanged.
 ///
 /// # Errors

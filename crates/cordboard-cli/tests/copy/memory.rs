@@ -105,6 +105,59 @@ fn many_encoders_and_little_memory() {
     }
 }
 
+/// Each transfer that begins has the memory for all of it: its sink is either written, or as
+/// before.
+#[test]
+fn a_sink_is_emptied_only_if_there_is_memory_for_the_transfer() {
+    let dir = dir();
+    let source = file(&dir, "s", &bytes(700_001));
+    let sink = dir.path().join("d");
+    let packed = dir.path().join("p");
+    run(cordboard()
+        .args(["copy", "--zstd"])
+        .args([&source, &packed]))
+    .ok();
+    let Some(least) = least(&source, &sink) else {
+        return;
+    };
+    let spliced = |kib: usize| {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--as={}", kib << 10));
+        command.args([env!("CARGO_BIN_EXE_cordboard"), "splice"]);
+        command
+    };
+    let by: [(&str, &dyn Fn(usize) -> Command); 2] = [("copy", &within), ("splice", &spliced)];
+    for (stage, from) in [
+        ("--zstd=1", &source),
+        ("--unzstd", &packed),
+        ("--hash=blake3", &source),
+    ] {
+        for (verb, limited) in &by {
+            let done = |kib: usize| {
+                std::fs::write(&sink, b"kept").unwrap();
+                let run = run(limited(kib).arg(stage).args([from, &sink]));
+                let is_done = run.code() == 0;
+                let is_kept = read(&sink) == b"kept";
+                assert_eq!(is_kept, !is_done, "{verb} {stage}, {kib} KiB: {:?}", run.0);
+                is_done
+            };
+            // The step from which it succeeds, by halves, and then all near it.
+            let (mut low, mut high) = (least - 256, least + (32 << 10));
+            assert!(done(high), "{verb} {stage}");
+            while high - low > 512 {
+                let middle = usize::midpoint(low, high);
+                match done(middle) {
+                    true => high = middle,
+                    false => low = middle,
+                }
+            }
+            for kib in (low.saturating_sub(1024)..high).step_by(16) {
+                done(kib);
+            }
+        }
+    }
+}
+
 /// As many threads as fit.
 #[test]
 fn many_jobs_and_little_memory() {

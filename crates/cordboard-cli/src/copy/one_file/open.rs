@@ -173,7 +173,7 @@ impl Job {
 }
 
 /// Whether a transfer lacks memory that other files may have.
-fn is_postponed(refused: &Refused, open_mode: OpenMode) -> bool {
+pub(super) fn is_postponed(refused: &Refused, open_mode: OpenMode) -> bool {
     open_mode == OpenMode::Concurrent && refused.problem.errno == Some(Errno::ENOMEM)
 }
 

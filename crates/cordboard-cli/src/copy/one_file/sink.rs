@@ -1,6 +1,7 @@
 //! The sink of a copy: a new file, or an existing one whose contents are
 //! replaced once it is certain that it is not the source.
 
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -9,6 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use super::lease::{clear_nonblock, open_past_lease};
 use super::mode::{OpenError, OpenMode};
+use super::open::is_postponed;
 use super::opened::SinkFile;
 use super::verify::can_be_read_back;
 use crate::copy::attributes::restrict_before_contents;
@@ -133,7 +135,8 @@ impl Job {
                 let sink = (&stat, other);
                 self.sources.check(source.0, to, sink, &self.spares)?;
             }
-            return self.use_existing(to, (fd, stat), from, source, outcome);
+            let existing = (fd, stat);
+            return self.use_existing(to, existing, from, source, open_mode, outcome);
         }
         let text = "was replaced by another process at each attempt to open it";
         Err(Problem::refused(to.shown(), Side::Sink, Errno::EBUSY, text).into())
@@ -197,6 +200,7 @@ impl Job {
         (fd, stat): (OwnedFd, Stat),
         from: &Stat,
         (source, source_fd): (&Place<'_>, BorrowedFd<'_>),
+        open_mode: OpenMode,
         outcome: &mut Outcome,
     ) -> Result<SinkFile, OpenError> {
         let files = ((source_fd, from), (fd.as_fd(), &stat));
@@ -223,6 +227,20 @@ impl Job {
             can_be_read_back(fd.as_fd(), to)?;
         }
         let file = kind(&stat) == FileType::RegularFile;
+        // Before the sink counts as written: a copy that is postponed is tried again.
+        if file && !self.append && !in_place {
+            let (request, extras) = (&self.request, self.extras(source_fd));
+            let ends = (
+                (source_fd, source as &dyn Display),
+                (fd.as_fd(), to as &dyn Display),
+            );
+            if let Err(refused) = self.staging.rehearse(ends.0, ends.1, request, extras) {
+                return Err(match is_postponed(&refused, open_mode) {
+                    true => OpenError::Postponed,
+                    false => (*refused.problem).into(),
+                });
+            }
+        }
         if file {
             self.written.replace(source, to, &stat)?;
         }
