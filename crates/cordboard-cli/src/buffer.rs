@@ -169,6 +169,9 @@ fn transfer(
         sink.empty()?;
         endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
+    if let Some(warning) = request::offset_warning((from, &source.shown), &request) {
+        session.print(&warning);
+    }
     let total = request::total(from, &request);
     let buffered = Buffered::new(from, to, size, request).map_err(refused)?;
     let intake = (flags.buffering.intake_rate).map_or(Schedule::Unlimited, Schedule::rate);

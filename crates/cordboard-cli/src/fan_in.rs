@@ -218,6 +218,12 @@ fn transfer(
         }
     }
     let fan = prepare(&request)?;
+    for source in sources {
+        let warning = request::offset_warning((source.as_fd(), &source.shown), &request);
+        if let Some(warning) = warning {
+            session.print(&warning);
+        }
+    }
     // Each may be as long as a size permits.
     let mut totals = fds.iter().map(|fd| request::total(*fd, &request));
     let total = totals.try_fold(0u64, |sum, total| Some(sum.saturating_add(total?)));

@@ -1,5 +1,6 @@
 //! The library's request, from the flags.
 
+use std::fmt::Display;
 use std::os::fd::BorrowedFd;
 
 use cordboard::engine::Backend;
@@ -9,6 +10,7 @@ use rustix::fs::FileType;
 use crate::endpoint::Existing;
 use crate::flags::{Paths, Range, When, Writing};
 use crate::problem::Problem;
+use crate::units;
 
 /// Returns the switches of `--route` and `--without`, each of which overrides
 /// its environment variable; `None` if neither is given.
@@ -146,6 +148,18 @@ pub fn at_most(there: Option<u64>, request: &Request) -> Option<u64> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => b.or(a),
     }
+}
+
+/// Returns the warning about an offset behind the end of the source, which has no byte there.
+pub fn offset_warning(
+    (source, shown): (BorrowedFd<'_>, &dyn Display),
+    request: &Request,
+) -> Option<String> {
+    let (offset, size) = (request.source_offset?, size(source)?);
+    (offset > size).then(|| {
+        let size = units::number_of(size, "byte");
+        format!("cordboard: {shown}: warning: byte {offset} is behind its end ({size})")
+    })
 }
 
 /// The size of a file or a block device, if it is known: generated files have

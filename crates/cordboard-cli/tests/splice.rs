@@ -372,6 +372,48 @@ fn options_of_size_and_offset() {
     end(child).fails(1, &["standard input", "cannot seek"]);
 }
 
+/// Nothing is read there, which is not an error.
+#[test]
+fn an_offset_behind_the_end_of_the_source_is_reported() {
+    let dir = dir();
+    let source = file(&dir, "s", b"abc");
+    let sink = dir.path().join("d");
+    let at = |command: &[&str], offset: &str| {
+        std::fs::write(&sink, b"old").unwrap();
+        let mut started = cordboard();
+        started
+            .args(command)
+            .args(["--offset", offset])
+            .arg(&source);
+        if command[0] != "cat" {
+            started.arg(&sink);
+        }
+        if command.contains(&"--on-slow") {
+            started.arg("/dev/null");
+        }
+        let run = run(&mut started);
+        let said = run.ok().stderr();
+        if command[0] != "cat" {
+            assert_eq!(read(&sink), b"", "{command:?}");
+        }
+        said
+    };
+    for command in [
+        &["copy"][..],
+        &["splice"],
+        &["cat"],
+        &["splice", "--buffer", "1M"],
+        &["splice", "--on-slow", "block"],
+        &["splice", "--fan-in", "turn"],
+    ] {
+        let warned = at(command, "100");
+        let says = "s: warning: byte 100 is behind its end (3 bytes)\n";
+        assert!(warned.ends_with(says), "{command:?}: {warned}");
+        assert_eq!(warned.lines().count(), 1, "{command:?}: {warned}");
+        assert_eq!(at(command, "3"), "", "{command:?}");
+    }
+}
+
 #[test]
 fn no_descriptor_stays_behind_and_flags_stay_as_they_were() {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();

@@ -100,6 +100,9 @@ impl Job {
             }
             false => request::total(source.as_fd(), &self.request),
         };
+        if let Some(warning) = request::offset_warning((source.as_fd(), from), &self.request) {
+            outcome.add(warning);
+        }
         let gains = size.map_or(!file, |bytes| bytes >= SYNCED_TWICE);
         let mut request = Request {
             sync: self.sync && (gains || !self.preserve),
