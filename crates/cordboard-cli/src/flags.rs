@@ -37,6 +37,9 @@ use words::Word;
 /// this kernel has for the pair, and reports exactly what was moved.
 #[derive(Debug, Parser)]
 #[command(name = "cordboard", version, propagate_version = true)]
+// Of an option that is given twice, the last one counts, as with other commands: aliases and
+// scripts have options of their own.
+#[command(args_override_self = true)]
 #[command(after_help = EXAMPLES.text)]
 #[command(after_long_help = texts::help(&[&[EXAMPLES, ENDPOINTS], &MOVING]))]
 pub struct Cli {

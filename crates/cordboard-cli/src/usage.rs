@@ -55,7 +55,8 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
 /// which names the other commands too.
 fn parse_alone(words: &[OsString]) -> Option<Cli> {
     fn parse<T: Args>(words: &[OsString], command: fn(T) -> Command) -> Option<Cli> {
-        let own = T::augment_args(clap::Command::new("cordboard"));
+        let own = clap::Command::new("cordboard").args_override_self(true);
+        let own = T::augment_args(own);
         let mut read = own.try_get_matches_from(words).ok()?;
         let flags = T::from_arg_matches_mut(&mut read).ok()?;
         Some(Cli {

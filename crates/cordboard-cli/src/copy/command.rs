@@ -17,7 +17,7 @@ use super::tree::{self, Given};
 use crate::copy::place::Place;
 use crate::directory::{sync_parent, without_slash};
 use crate::files::{if_exists, if_reachable, kind};
-use crate::flags::Copy;
+use crate::flags::{Copy, Stages};
 use crate::problem::{Action, Problem};
 use crate::session::Session;
 use crate::signals::{self, check_stop, retry};
@@ -29,6 +29,16 @@ pub fn run(flags: &Copy, session: &mut Session) {
     if let Err(problem) = copy(flags, session) {
         session.none_copied(&problem);
     }
+}
+
+/// Returns the hint for a level that was given as a word of its own, and is the first SRC.
+fn level_hint(stages: &Stages, sources: &[PathBuf]) -> Option<String> {
+    stages.zstd?;
+    let first = sources.first()?;
+    let level: i32 = first.to_str()?.parse().ok()?;
+    let is_missing = if_exists(rustix::fs::lstat(first)).is_ok_and(|found| found.is_none());
+    let is_level = (-7..=22).contains(&level) && is_missing;
+    is_level.then(|| format!("for a level, use --zstd={level}"))
 }
 
 fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
@@ -91,8 +101,9 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     if !into && several {
         let shown = sink.to_string_lossy();
         let text = "is not a directory, but there are several sources";
-        return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text)
-            .help("create it first (mkdir)"));
+        let help = level_hint(&flags.common.stages, &sources);
+        let help = help.unwrap_or_else(|| "create it first (mkdir)".to_owned());
+        return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text).help(help));
     }
     for source in repeated {
         let shown = source.to_string_lossy();

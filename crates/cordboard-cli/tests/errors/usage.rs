@@ -59,6 +59,61 @@ fn wrong_usage() {
     assert_eq!(run.code(), 2);
 }
 
+/// An alias has options of its own, and a script adds those of its user. The last value counts.
+#[test]
+fn an_option_may_be_given_twice() {
+    let dir = dir();
+    let source = file(&dir, "s", b"0123456789");
+    let sink = dir.path().join("d");
+    for args in [
+        &["copy", "-p", "--recursive", "-rp", "--sync", "--sync"][..],
+        &[
+            "copy",
+            "--size",
+            "3",
+            "--size=10",
+            "--rate=1",
+            "--rate",
+            "1M",
+        ],
+        &["splice", "--json", "--size", "3", "--json", "--size=10"],
+    ] {
+        let _ = std::fs::remove_file(&sink);
+        run(cordboard().args(args).args([&source, &sink])).ok();
+        assert_eq!(read(&sink), b"0123456789", "{args:?}");
+    }
+    // Another command than the three that are parsed first.
+    let explain = [
+        "explain", "--json", "--json", "--size=1", "--size=2", "-", "-",
+    ];
+    call(explain).ok();
+    // Hashes and paths are lists.
+    let hashes = ["cat", "--hash=crc32", "--hash=xxh3", "--hash=crc32"];
+    let run = run(cordboard().args(hashes).arg(&source));
+    assert_eq!(run.ok().stderr().lines().count(), 2, "{}", run.stderr());
+    let both = ["copy", "--rate=1", "--rate=1", "--schedule=4,70", "a", "b"];
+    let both = call(both);
+    assert_eq!(both.code(), 2);
+    assert!(
+        both.stderr().contains("cannot be used with"),
+        "{}",
+        both.stderr()
+    );
+}
+
+#[test]
+fn a_level_that_is_taken_for_a_source_has_a_hint() {
+    let dir = dir();
+    let [a, b] = ["a", "b"].map(|name| file(&dir, name, b"kept"));
+    let level = |level: &str| run(cordboard().args(["copy", "--zstd", level]).args([&a, &b]));
+    level("19").fails(
+        1,
+        &["b: is not a directory", "; for a level, use --zstd=19"],
+    );
+    level("23").fails(1, &["b: is not a directory", "; create it first (mkdir)"]);
+    assert_eq!(read(&b), b"kept");
+}
+
 /// A negative number is the value of its option, which states what it takes. It is not taken for
 /// an unknown option.
 #[test]
