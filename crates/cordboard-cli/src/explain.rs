@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cordboard::endpoint::Facts;
 use cordboard::plan::plan;
-use cordboard::{Endpoint, Side, Tune};
+use cordboard::{Endpoint, Refusal, Side, Tune};
 
 use crate::endpoint::{self, Existing, Preview, StandIn};
 use crate::flags::Explain;
@@ -43,7 +43,12 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
         endpoint::check_same_file(source.itself(), &source.shown, sink.itself(), &sink.shown)?;
     }
     let route = plan(&source.found()?, &sink.found()?, &request).map_err(|failure| {
-        request_refused(format!("{} to {}", source.shown, sink.shown), &failure)
+        let problem = request_refused(format!("{} to {}", source.shown, sink.shown), &failure);
+        match failure.refusal {
+            // The usual hint names this command.
+            Some(Refusal::NoPath { .. }) => problem.help("allow another path with --route"),
+            _ => problem,
+        }
     })?;
     let sides = [
         description(Side::Source, &source, &source.endpoint()?),

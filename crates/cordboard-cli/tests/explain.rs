@@ -87,6 +87,21 @@ fn a_file_that_may_be_written_where_none_may_be_made() {
 }
 
 #[test]
+fn the_hint_of_a_pair_without_a_path_names_another_remedy_than_explain() {
+    let dir = dir();
+    let source = file(&dir, "s", b"source");
+    let refused = |command: &str| {
+        let args = [command, "--route", "clone"];
+        run(cordboard().args(args).arg(&source).arg("/dev/null"))
+    };
+    let says = "no usable data path for this pair: clone";
+    refused("splice").fails(1, &[says, "see cordboard explain"]);
+    let explained = refused("explain");
+    explained.fails(1, &[says, "; allow another path with --route"]);
+    assert!(!explained.stderr().contains("see cordboard"));
+}
+
+#[test]
 fn the_paths_that_are_measured_are_named() {
     let dir = dir();
     let source = file(&dir, "s", b"source");

@@ -217,10 +217,9 @@ fn check_open_for_append(
         Name::Fd(number) => number.to_string(),
         _ => String::new(),
     };
-    let problem = operand.problem(rustix::io::Errno::INVAL, Action::Open);
-    Err(problem.help(format!(
-        "it is not open for appending: use {number}>>FILE in the shell"
-    )))
+    let text = "is not open for appending (EINVAL)";
+    let problem = Problem::refused(&opened.shown, Side::Sink, Errno::EINVAL, text);
+    Err(problem.help(format!("use {number}>>FILE in the shell")))
 }
 
 /// Has the kernel refuse a file or a FIFO of another user in a directory with the sticky bit

@@ -28,7 +28,9 @@ pub fn hint(errno: Errno, side: Side, action: Action) -> Option<&'static str> {
         (Errno::ENOENT, Sink, Open) => {
             "its directory is missing (mkdir -p), or its file system creates no files"
         }
-        (Errno::EACCES, Source, Open) => "read permission is required",
+        (Errno::EACCES, Source, Open) => {
+            "read permission is required, and search permission (x) for its directories"
+        }
         (Errno::EACCES, Sink, Open) => {
             "write permission is required, for the file or for its directory"
         }

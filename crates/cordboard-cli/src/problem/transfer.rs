@@ -208,6 +208,10 @@ fn refusal_text(refusal: &Refusal) -> String {
         Refusal::NotSyncable { kind } => {
             format!("the sink is a {kind}, which cannot be synced (EINVAL)")
         }
+        Refusal::NotSeekable { side, kind } => {
+            format!("the {side} is a {kind}, which cannot seek (ESPIPE)")
+        }
+        Refusal::AppendOffset => "the sink is open with O_APPEND (EINVAL)".to_owned(),
         refusal => refusal.to_string(),
     }
 }

@@ -346,6 +346,16 @@ fn files_that_may_not_be_read_or_written() {
             "read permission",
         ],
     );
+    // The file may be read, but its directory must not be searched.
+    let closed = dir.path().join("closed");
+    std::fs::create_dir(&closed).unwrap();
+    let within = file(&dir, "closed/within", b"open");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let run_ = as_nobody(&[&within, "/dev/null".as_ref()]);
+    run_.fails(
+        1,
+        &["within: Permission denied (EACCES)", "search permission"],
+    );
     let run_ = as_nobody(&[&open, &secret]);
     run_.fails(
         1,
@@ -421,6 +431,8 @@ fn appending_cannot_be_had_of_a_file_that_was_opened_otherwise() {
         assert_eq!(std::fs::read_to_string(&sink).unwrap(), content);
         if !append {
             assert_eq!(run.json()["errno"], "EINVAL");
+            let says = "standard output: is not open for appending (EINVAL); use >>FILE";
+            run.fails(1, &[says]);
         }
     }
 }

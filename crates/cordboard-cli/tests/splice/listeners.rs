@@ -220,7 +220,10 @@ fn what_is_wrong_is_found_before_a_peer_is_waited_for() {
         (&[&below], "Not a directory (ENOTDIR)"),
         (&["fd:77"], "Bad file descriptor (EBADF)"),
         (&["-", "--offset", "1"], "which cannot seek (ESPIPE)"),
-        (&["-", "--sink-offset", "5"], "omit --sink-offset"),
+        (
+            &["-", "--sink-offset", "5"],
+            "cannot seek (ESPIPE); only files and block devices have offsets: omit --sink-offset",
+        ),
         (&["-", "--sync"], "cannot be synced (EINVAL); omit --sync"),
         (&["tcp:127.0.0.1:9", "--sync"], "omit --sync"),
         (&["/proc/self/comm", "--sync"], "omit --sync"),
