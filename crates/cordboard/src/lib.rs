@@ -152,7 +152,7 @@ pub use request::{
 pub use stage::{Stage, StageReport};
 #[doc(hidden)]
 pub use sys::{
-    Lock, Origin, PerProcess, close_inherited_fd, duplicate, fstat, poll_for, poll_or_select,
-    sleep_a_moment,
+    Lock, Origin, PerProcess, close_inherited_fd, duplicate, fstat, memory_file, poll_for,
+    poll_or_select, sleep_a_moment,
 };
 pub use transfer::{Control, Observer, Progress, Stepping, Transfer, splice};

@@ -5,8 +5,6 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, Stat, major, minor};
 use rustix::io::Errno;
 
-use crate::files::memory_file;
-
 /// Opens `/dev/null`. If that is another file, as in a `chroot` without
 /// devices: a file in memory, which is freed when it is closed.
 ///
@@ -25,7 +23,7 @@ pub fn discard_sink() -> Result<OwnedFd, Errno> {
             return Ok(null);
         }
     }
-    memory_file(c"nowhere")
+    cordboard::memory_file(c"nowhere")
 }
 
 /// The character device 1:3 (Documentation/admin-guide/devices.txt).

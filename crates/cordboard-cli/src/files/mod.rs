@@ -2,7 +2,6 @@
 
 mod access;
 mod exists;
-mod memory_file;
 mod removal;
 mod replacement;
 mod socket_file;
@@ -10,7 +9,6 @@ mod stat;
 
 pub use access::check_access;
 pub use exists::{if_exists, if_reachable};
-pub use memory_file::memory_file;
 pub use removal::{Id, Removal, id, leftover, remove, remove_unused};
 pub use replacement::{Replacement, replace_symlink};
 pub use socket_file::{RemovableSocket, SocketId, ToRemove};

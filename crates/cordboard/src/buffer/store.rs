@@ -8,13 +8,13 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, MemfdFlags, Mode, OFlags, memfd_create, open, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, open, openat, unlinkat};
 use rustix::pipe::{SpliceFlags, splice};
 
 use super::unwritten::Part;
 use crate::compose::{Channel, content, read_exactly};
 use crate::errno::Errno;
-use crate::sys::{again, beyond, pread, pwrite, writeback_error};
+use crate::sys::{again, beyond, memory_file, pread, pwrite, writeback_error};
 
 /// Bytes of one read or write through user space.
 const PIECE: usize = 64 << 10;
@@ -43,20 +43,10 @@ impl Files {
     /// Makes a file without a name.
     fn make(&self) -> Result<OwnedFd, Errno> {
         let made = match self {
-            Files::Memory => in_memory()?,
+            Files::Memory => memory_file(c"cordboard")?,
             Files::Directory(directory) => unnamed(directory.as_fd())?,
         };
         beyond(made)
-    }
-}
-
-fn in_memory() -> Result<OwnedFd, Errno> {
-    let name = c"cordboard";
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
-    match memfd_create(name, flags) {
-        // Before Linux 6.3.
-        Err(rustix::io::Errno::INVAL) => Ok(memfd_create(name, MemfdFlags::CLOEXEC)?),
-        made => Ok(made?),
     }
 }
 

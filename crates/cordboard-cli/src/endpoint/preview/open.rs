@@ -17,7 +17,7 @@ use crate::endpoint::open;
 use crate::endpoint::opened::{Existing, Opened, check_sparse, refuse_sparse};
 use crate::endpoint::sockets::{Operand, net, unix_socket};
 use crate::endpoint::standard;
-use crate::files::{Id, check_access, directory_of, filesystem_of, id, memory_file};
+use crate::files::{Id, check_access, directory_of, filesystem_of, id};
 use crate::problem::{Action, Problem};
 
 /// A descriptor in an endpoint's place, and how it differs.
@@ -351,7 +351,7 @@ fn name_only(path: &Path, has_contents: bool) -> Result<OwnedFd, rustix::io::Err
 
 /// Makes an empty file in memory.
 fn file_in_memory(append: bool) -> Result<OwnedFd, rustix::io::Errno> {
-    let file = memory_file(c"empty")?;
+    let file = cordboard::memory_file(c"empty")?;
     if append {
         rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
     }

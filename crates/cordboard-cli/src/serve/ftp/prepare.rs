@@ -10,8 +10,6 @@ use cordboard::{Cue, Errno};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::files::memory_file;
-
 /// The most descriptors of a client: a transfer with TLS uses about as many.
 const OF_CLIENT: u64 = 16;
 /// The most descriptors for which room is made. The kernel uses 8 bytes for each.
@@ -47,7 +45,7 @@ pub fn threads() {
 
 fn move_a_byte() -> Result<(), Errno> {
     let io = |error: std::io::Error| crate::output::errno_of(&error);
-    let mut source = File::from(memory_file(c"cordboard")?);
+    let mut source = File::from(cordboard::memory_file(c"cordboard")?);
     source.write_all(&[0]).map_err(io)?;
     rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0))?;
     let (near, _far) = UnixStream::pair().map_err(io)?;

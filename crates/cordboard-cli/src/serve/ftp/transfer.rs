@@ -26,7 +26,6 @@ use super::server::Server;
 use super::session::{Next, Session, Step};
 use super::tls::{Direction, Pump, Replaced};
 use super::waiting::{self, Waited};
-use crate::files::memory_file;
 use crate::signals::Interrupted;
 use crate::{endpoint, sys, units};
 
@@ -396,7 +395,7 @@ fn truncating(file: File) -> io::Result<Option<Truncate<'static>>> {
 /// Returns a file in memory with this content, so that a listing is sent like any other
 /// file.
 fn in_memory(text: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memory_file(c"listing")?);
+    let mut file = File::from(cordboard::memory_file(c"listing")?);
     file.write_all(text)?;
     file.rewind()?;
     Ok(file)
