@@ -51,7 +51,7 @@ impl Files {
 }
 
 /// Creates a file by `O_TMPFILE`. If the file system does not support that, creates a
-/// named file and unlinks it.
+/// named file and unlinks it. If it cannot be unlinked, it stays, without contents.
 fn unnamed(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;

@@ -137,6 +137,37 @@ fn a_directory_keeps_no_names() {
     assert_eq!(Files::at(&none).err(), Some(Errno::ENOENT));
 }
 
+/// As on NFS, FUSE, vfat and 9p, and before Linux 3.11 (`EISDIR`).
+#[test]
+fn a_file_system_without_unnamed_files_gets_names_that_are_removed_at_once() {
+    for errno in [libc::EOPNOTSUPP, libc::EISDIR] {
+        let directory = tempfile::tempdir().unwrap();
+        let entries = || std::fs::read_dir(directory.path()).unwrap().count();
+        // A process with the same number has left one.
+        let taken = format!(".cordboard-{}-0", std::process::id());
+        std::fs::write(directory.path().join(&taken), b"").unwrap();
+        testkit::refuse::apart(|| {
+            let unnamed = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
+            // A C library may add this on 64 bits, where its headers have 0 for it.
+            const LARGEFILE: u32 = 0o100_000;
+            for more in [0, LARGEFILE] {
+                let flags = unnamed.bits() | more;
+                testkit::refuse::refuse_where(libc::SYS_openat, 2, flags, errno);
+            }
+            let refused = openat(rustix::fs::CWD, directory.path(), unnamed, Mode::RUSR);
+            assert_eq!(refused.err().map(|e| e.raw_os_error()), Some(errno));
+            let files = Files::at(directory.path()).unwrap();
+            let made = files.make().unwrap();
+            assert_eq!(rustix::fs::fstat(&made).unwrap().st_nlink, 0);
+            assert_eq!(entries(), 1);
+            let steps = [(true, 5000), (true, 4000), (false, 1), (true, 700)];
+            compare(files, true, false, 1000, &steps);
+        });
+        assert_eq!(entries(), 1);
+        assert!(directory.path().join(taken).exists());
+    }
+}
+
 /// As a spool directory.
 #[test]
 fn a_directory_that_cannot_be_listed_is_used() {
