@@ -13,7 +13,7 @@ named! {
         /// It was the first of the route.
         First = "first",
         /// An earlier transfer of this process has found that it is the best between these kinds
-        /// of source and sink ([`Tune`](crate::Tune)). It was the first one.
+        /// of source and sink, from this file system ([`Tune`](crate::Tune)). It was the first one.
         Remembered = "remembered",
         /// The paths before it in the route declined:
         /// [`Report::declined`](super::Report::declined).

@@ -13,8 +13,9 @@ use std::str::FromStr;
 /// schedule limits the rate, it measures only for [`Aim::Background`](super::Aim::Background) and
 /// [`Tune::Processor`].
 ///
-/// The process remembers for five minutes what was found for the kinds of source and sink. The
-/// next transfer between them, of any length, begins with it, or continues the search.
+/// The process remembers for five minutes what was found for the kinds of source and sink, and for
+/// the file system of the source. The next transfer between them, of any length, begins with it, or
+/// continues the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Tune {

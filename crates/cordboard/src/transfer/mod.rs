@@ -65,6 +65,8 @@ mod tuning;
 #[cfg(test)]
 mod tuning_goal_tests;
 #[cfg(test)]
+mod tuning_result_tests;
+#[cfg(test)]
 mod tuning_tests;
 mod turn;
 mod used;

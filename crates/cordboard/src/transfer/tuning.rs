@@ -123,7 +123,7 @@ impl Transfer<'_> {
         Key {
             kinds: [source.kind(), self.flow.sink.kind()],
             paths: possible.fold(Switches::only(&[]), Switches::with),
-            is_in_memory: (source.facts().filesystem).is_some_and(|fs| fs.is_in_memory()),
+            device: (source.facts().id.filter(|_| source.kind().is_cached())).map(|id| id.device),
             goal: self.goal(),
         }
     }

@@ -21,8 +21,8 @@ pub(crate) struct Key {
     pub(crate) kinds: [Kind; 2],
     /// The paths among which it chooses: a blocking socket, or a request, may exclude some.
     pub(crate) paths: Switches,
-    /// The source is on a file system in memory.
-    pub(crate) is_in_memory: bool,
+    /// The device number of the source's file system, or of the source: another one may be slower.
+    pub(crate) device: Option<u64>,
     pub(crate) goal: Goal,
 }
 
@@ -112,7 +112,7 @@ mod tests {
         Key {
             kinds: [Kind::File, sink],
             paths: Switches::all(),
-            is_in_memory: false,
+            device: Some(1),
             goal,
         }
     }
@@ -135,6 +135,14 @@ mod tests {
             ..key(Goal::Rate, Kind::Tcp)
         };
         assert_eq!(results.recall(&fewer, now), None);
+        // Of another file system, and of a source without one.
+        for device in [Some(2), None] {
+            let other = Key {
+                device,
+                ..key(Goal::Rate, Kind::Tcp)
+            };
+            assert_eq!(results.recall(&other, now), None);
+        }
         // A transfer that has begun before, and has measured nothing since.
         let older = now - Duration::from_secs(1);
         let other = Found { piece: 2, ..FOUND };
