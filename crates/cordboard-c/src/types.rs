@@ -212,8 +212,9 @@ pub struct cord_request {
     pub direct: u32,
     /// The paper's watermarks, for a path with several blocks in flight
     /// (`direct`). No read is started while this many reads are pending. If all
-    /// three watermarks are 0, the library adapts them to the device; those of
-    /// the paper are 3, 5 and 5.
+    /// three watermarks are 0, the library chooses them, and adapts them to the
+    /// device unless `block` is set or `paths` has one path. Those of the paper
+    /// are 3, 5 and 5.
     pub marks_reads: u32,
     /// No read is started while this many writes are pending.
     pub marks_writes: u32,

@@ -114,7 +114,8 @@ Environment:
   CORDBOARD_ROUTE, CORDBOARD_WITHOUT
       have the meaning of --route and --without
   CORDBOARD_TUNE=off
-      keeps long transfers with sockets to their first path
+      keeps long transfers with sockets to their first path, and direct I/O to
+      its first blocks, as do --block, and --route with one path
   CORDBOARD_TUNE=processor
       prefers the path that takes the least processor time
   CORDBOARD_ENGINE=epoll

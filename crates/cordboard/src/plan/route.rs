@@ -45,6 +45,12 @@ impl Route {
         choices.filter(|path| self.measures && path::row(*path).tunes)
     }
 
+    /// Returns whether the request leaves settings to choose from: it has no block, and its switches
+    /// leave more than one path.
+    pub(crate) fn has_settings(&self, request: &Request) -> bool {
+        request.block.is_none() && self.choices.len() > 1
+    }
+
     /// Keeps only the path that gives stages access to the bytes.
     pub(super) fn keep_to_user_space(&mut self) {
         self.measures = false;
@@ -115,8 +121,7 @@ fn measures(pair: &Pair<'_>, route: &Route) -> bool {
     let has_socket = source.kind.is_stream_socket() || sink.kind.is_stream_socket();
     let is_first_best = slower_calls_cost(source.kind, pair.request)
         && (route.choices.first()).is_some_and(|choice| choice.path == DataPath::Splice);
-    pair.request.block.is_none()
-        && route.choices.len() > 1
+    route.has_settings(pair.request)
         && !is_first_best
         && has_socket
         && can_be_entered(source)

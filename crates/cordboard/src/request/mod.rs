@@ -106,7 +106,8 @@ pub struct Request {
     /// The same for the sink.
     pub sink_unshared: bool,
     /// The most bytes moved by one step, and the size of each datagram if a stream is
-    /// sent to a datagram sink. `None`: a value that suits the pair.
+    /// sent to a datagram sink. `None`: a value that suits the pair. A transfer with a block
+    /// measures no settings ([`Tune`]), and direct I/O keeps to one number of blocks.
     pub block: Option<NonZeroUsize>,
     /// End, without an error, when no byte has moved for this long. If the source sends
     /// nothing, the transfer still writes the bytes that it has read, and the output of
@@ -129,7 +130,8 @@ pub struct Request {
     /// Whether to bypass the page cache.
     pub direct: Direct,
     /// How many blocks may be in flight, on a path that keeps several in flight.
-    /// `None`: adapted to the device.
+    /// `None`: adapted to the device, unless there is a [`Request::block`], or
+    /// [`Request::switches`] leave one path.
     pub watermarks: Option<Watermarks>,
     /// Which paths may be used. `None`: those that the environment allows
     /// (`CORDBOARD_ROUTE`, `CORDBOARD_WITHOUT`; see [`Switches::from_env`]).

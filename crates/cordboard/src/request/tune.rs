@@ -6,12 +6,15 @@ use std::str::FromStr;
 /// fastest.
 ///
 /// A transfer measures if at least one side is a stream socket: its first path after 8 MiB, and
-/// others after 56 MiB, or earlier if 512 MiB are known to follow. It does not measure if the sink is a file or a side has messages or records, with a
-/// [`Request::block`](super::Request::block), with a stage, or with
-/// [`Switches`](super::Switches) that leave one path. It does not measure from a TCP connection
+/// others after 56 MiB, or earlier if 512 MiB are known to follow. It does not measure if the sink is a
+/// file or a side has messages or records, or with a stage. It does not measure from a TCP connection
 /// by `splice(2)` either: a slower call permanently enlarges the receive buffer. While a
 /// schedule limits the rate, it measures only for [`Aim::Background`](super::Aim::Background) and
 /// [`Tune::Processor`].
+///
+/// Direct I/O measures the number and the size of its blocks. Nothing is measured with a
+/// [`Request::block`](super::Request::block), or with [`Switches`](super::Switches) that leave one
+/// path.
 ///
 /// The process remembers for five minutes what was found for the kinds of source and sink, and for
 /// the file system of the source. The next transfer between them, of any length, begins with it, or

@@ -30,14 +30,29 @@ pub(crate) struct Setting {
 #[derive(Debug)]
 struct Grid {
     memory: usize,
-    /// The caller's block, which is fixed.
-    block: Option<usize>,
+}
+
+impl Setting {
+    /// Returns as many blocks of this size as fit into the memory, up to the largest depth.
+    pub(super) fn of_blocks(block: usize, memory: usize) -> Setting {
+        let [least, .., most] = DEPTHS;
+        let fit = u32::try_from(memory / block.max(1)).unwrap_or(most);
+        Setting {
+            block,
+            depth: fit.clamp(least, most),
+        }
+    }
+
+    /// Returns how many blocks may be begun while these are in flight, and their length.
+    pub(super) fn more(self, pending: (u32, u32)) -> (u32, usize) {
+        (self.depth.saturating_sub(pending.0 + pending.1), self.block)
+    }
 }
 
 impl Grid {
     fn at(&self, arm: Arm) -> Setting {
         Setting {
-            block: self.block.unwrap_or(BLOCKS[arm / DEPTHS.len()]),
+            block: BLOCKS[arm / DEPTHS.len()],
             depth: DEPTHS[arm % DEPTHS.len()],
         }
     }
@@ -45,10 +60,7 @@ impl Grid {
 
 impl Arms for Grid {
     fn len(&self) -> usize {
-        match self.block {
-            Some(_) => DEPTHS.len(),
-            None => BLOCKS.len() * DEPTHS.len(),
-        }
+        BLOCKS.len() * DEPTHS.len()
     }
 
     /// One step in block size, in depth, or in both in opposite directions.
@@ -92,10 +104,9 @@ pub(crate) struct Adaptive {
 }
 
 impl Adaptive {
-    /// With no more than `memory` bytes in flight; with blocks of this size
-    /// only, if one is given. `tunes`: settings are measured.
-    pub(crate) fn new(memory: usize, block: Option<usize>, tunes: bool) -> Adaptive {
-        let grid = Grid { memory, block };
+    /// With no more than `memory` bytes in flight. `tunes`: settings are measured.
+    pub(crate) fn new(memory: usize, tunes: bool) -> Adaptive {
+        let grid = Grid { memory };
         // Large blocks: each costs the same CPU time. 2 × 4 MiB, or as much of
         // it as the memory allows.
         let start = (0..grid.len()).rev().step_by(DEPTHS.len());
@@ -115,9 +126,6 @@ impl Adaptive {
     /// that a slow device is detected before much is in flight.
     pub(crate) fn setting(&self) -> Setting {
         let setting = self.grid.at(self.controller.current());
-        if self.grid.block.is_some() {
-            return setting;
-        }
         let small = BLOCKS.iter().rev().find(|b| **b as u64 <= self.arrived / 2);
         Setting {
             block: setting.block.min(*small.unwrap_or(&BLOCKS[0])),
@@ -241,7 +249,7 @@ mod tests {
             ("slow", slow),
         ];
         for (name, device) in devices {
-            let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
+            let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
             let (from, to) = (256 * MIB, 4096 * MIB);
             let ratio = best(device, from, to) / run(&mut adaptive, device, from, to);
             assert!(
@@ -256,7 +264,7 @@ mod tests {
     /// instead of following each of them.
     #[test]
     fn noise_is_not_followed() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
         let (from, to) = (256 * MIB, 4096 * MIB);
         let ratio = best(noisy, from, to) / run(&mut adaptive, noisy, from, to);
         assert!(
@@ -275,7 +283,7 @@ mod tests {
                 0.2 * likes_large_blocks(setting, at)
             }
         }
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
         let (from, to) = (1536 * MIB, 4096 * MIB);
         let ratio = best(changing, from, to) / run(&mut adaptive, changing, from, to);
         assert!(
@@ -287,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_slow_device_has_little_in_hand() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
         run(&mut adaptive, slow, 0, 64 * MIB);
         assert!(
             adaptive.grid.in_flight(adaptive.controller.current()) <= MIB,
@@ -296,21 +304,8 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_block_is_kept() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, Some(12288), true);
-        run(&mut adaptive, ssd, 0, 256 * MIB);
-        assert_eq!(
-            adaptive.setting(),
-            Setting {
-                block: 12288,
-                depth: 16
-            }
-        );
-    }
-
-    #[test]
     fn little_memory_is_kept_to() {
-        let mut adaptive = Adaptive::new(1 << 20, None, true);
+        let mut adaptive = Adaptive::new(1 << 20, true);
         run(&mut adaptive, ssd, 0, 512 * MIB);
         assert_eq!(adaptive.grid.in_flight(adaptive.controller.best()), 1 << 20);
     }
@@ -319,7 +314,7 @@ mod tests {
     /// left afterwards.
     #[test]
     fn a_fast_device_is_measured_later() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
         let (mut now, mut others) = (Duration::ZERO, 0);
         for moved in 0..3 * 1024 {
             let is_first = adaptive.setting().depth == 2;
@@ -334,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_first_setting_stays_if_none_is_measured() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, false);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, false);
         let first = adaptive.grid.at(adaptive.controller.current());
         run(&mut adaptive, likes_small_blocks, 0, 4096 * MIB);
         assert_eq!(adaptive.setting(), first);
@@ -343,7 +338,7 @@ mod tests {
     /// A schedule grants a block at a time: whatever the device, the rate is the same.
     #[test]
     fn a_limited_rate_is_not_measured() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, None, true);
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
         let first = adaptive.grid.at(adaptive.controller.current());
         let mut now = Duration::ZERO;
         for moved in 0..4096 {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::adaptive::Adaptive;
+use super::adaptive::{Adaptive, Setting};
 use crate::path::flow::Flow;
 use crate::request::Watermarks;
 
@@ -12,6 +12,8 @@ const BLOCK: usize = 1 << 20;
 pub(super) enum Pace {
     /// By watermarks, as in the 1992 paper, with blocks of one size.
     Fixed { marks: Watermarks, block: usize },
+    /// The request has a block size: their number is fixed as well.
+    Pinned(Setting),
     /// Adapted to the device.
     Adaptive {
         clock: Instant,
@@ -32,15 +34,12 @@ impl Pace {
             return None;
         }
         Some(match (flow.options.watermarks, flow.options.block) {
-            (None, fixed) => Pace::Adaptive {
-                clock: Instant::now(),
-                adaptive: Box::new(Adaptive::new(
-                    memory,
-                    fixed.map(|_| block),
-                    flow.options.tunes,
-                )),
-            },
             (Some(marks), _) => Pace::Fixed { marks, block },
+            (None, Some(_)) => Pace::Pinned(Setting::of_blocks(block, memory)),
+            (None, None) => Pace::Adaptive {
+                clock: Instant::now(),
+                adaptive: Box::new(Adaptive::new(memory, flow.options.tunes)),
+            },
         })
     }
 
@@ -48,11 +47,8 @@ impl Pace {
     pub(super) fn allows(&self, pending: (u32, u32)) -> (u32, usize) {
         match self {
             Pace::Fixed { marks, block } => (marks.reads_to_start(pending.0, pending.1), *block),
-            Pace::Adaptive { adaptive, .. } => {
-                let setting = adaptive.setting();
-                let in_flight = pending.0 + pending.1;
-                (setting.depth.saturating_sub(in_flight), setting.block)
-            }
+            Pace::Pinned(setting) => setting.more(pending),
+            Pace::Adaptive { adaptive, .. } => adaptive.setting().more(pending),
         }
     }
 
@@ -69,6 +65,43 @@ impl Pace {
     pub(super) fn interrupt(&mut self) {
         if let Pace::Adaptive { adaptive, .. } = self {
             adaptive.interrupt();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::sys::LARGEST_ARENA;
+    use crate::{Request, Transfer};
+
+    const PAGE: usize = 4096;
+
+    /// Blocks of this size are begun while these are in flight, whatever arrives.
+    #[test]
+    fn a_block_of_the_request_fixes_the_number_of_blocks() {
+        let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        for (block, length, depth) in [
+            (PAGE, PAGE, 16),
+            (12345, 12288, 16),
+            (1 << 20, 1 << 20, 8),
+            (3 << 20, 3 << 20, 2),
+            (LARGEST_ARENA, LARGEST_ARENA / 2, 2),
+        ] {
+            let request = Request {
+                block: NonZeroUsize::new(block),
+                ..Request::default()
+            };
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let mut pace = Pace::new(&transfer.flow, PAGE, LARGEST_ARENA).unwrap();
+            for _ in 0..1000 {
+                assert_eq!(pace.allows((0, 0)), (depth, length));
+                assert_eq!(pace.allows((1, 1)), (depth - 2, length));
+                pace.learn(8 << 20);
+            }
         }
     }
 }

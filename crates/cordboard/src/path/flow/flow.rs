@@ -37,7 +37,7 @@ pub(crate) enum Joins {
 pub(crate) struct Options {
     /// Bytes per step.
     pub(crate) block: Option<usize>,
-    /// Watermarks for blocks in flight; `None`: adapted to the device.
+    /// Watermarks for blocks in flight; `None`: there are none.
     pub(crate) watermarks: Option<Watermarks>,
     /// Blocks in flight are measured and adapted; otherwise their first number and size stay.
     pub(crate) tunes: bool,
