@@ -29,6 +29,9 @@ impl Transfer<'_> {
         self.change_way();
         let paused = self.is_paused() || self.drains();
         self.flow.allowance.set_paused(paused);
+        if self.has_completions() {
+            self.flow.goal = self.goal();
+        }
         match self.step_of_a_path() {
             // The path holds bytes of which it writes none before it gets more.
             Turn::Blocked(Side::Source) if self.flow.allowance.is_held_back() => Turn::HeldBack,

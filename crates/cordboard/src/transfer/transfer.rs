@@ -183,10 +183,7 @@ impl<'a> Transfer<'a> {
             None => Tune::from_env()?,
         };
         let mut flow = Flow::new(source, sink, &request, Backend::from_env()?);
-        // The first setting of direct I/O has the largest blocks, and each block costs the same
-        // processor time.
-        flow.options.tunes =
-            !matches!(tune, Tune::Off | Tune::Processor) && route.has_settings(&request);
+        flow.options.tunes = tune != Tune::Off && route.has_settings(&request);
         let keeps_holes = request.sparse != Sparse::Never
             && source.facts().may_have_holes()
             && sink.kind().is_file()

@@ -128,8 +128,10 @@ impl Transfer<'_> {
         }
     }
 
-    fn goal(&self) -> Goal {
-        match self.control.as_ref().map(Control::schedule) {
+    pub(super) fn goal(&self) -> Goal {
+        // Only a schedule that is metered can be the one for the background.
+        let metered = self.control.as_ref().filter(|control| control.is_metered());
+        match metered.map(Control::schedule) {
             _ if self.request.tune == Some(Tune::Processor) => Goal::Time,
             Some(Schedule::Auto(Aim::Background)) => Goal::Time,
             _ => Goal::Rate,

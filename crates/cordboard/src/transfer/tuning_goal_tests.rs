@@ -1,4 +1,4 @@
-//! Tests of a transfer whose goal a command changes while it measures.
+//! Tests of transfers whose goal a command changes.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -8,9 +8,10 @@ use testkit::pattern::noise;
 
 use super::tuning_tests::{measured, request, settle, store};
 use super::{Control, Transfer};
-use crate::request::{Aim, DataPath, Request, Schedule, Switches};
+use crate::path::{Flow, Step, Verdict};
+use crate::request::{Aim, DataPath, Request, Schedule, Switches, Tune};
 use crate::sys::monotonic;
-use crate::tune::{Key, Search};
+use crate::tune::{Goal, Key, Search};
 
 /// Returns whether a search is stored that needs no further measurement. A transfer of another
 /// test may hold the lock for a moment.
@@ -69,4 +70,45 @@ fn a_change_of_the_goal_loses_no_search() {
     assert!(is_kept);
     store(&mut transfer);
     assert!(is_settled(&time));
+}
+
+/// Has completions, as direct I/O.
+struct Completes;
+
+impl Step for Completes {
+    fn step(&mut self, _: &mut Flow<'_>) -> Verdict {
+        Verdict::Moved(0)
+    }
+
+    fn has_completions(&self) -> bool {
+        true
+    }
+}
+
+/// A path that measures its own settings knows the goal at each step.
+#[test]
+fn direct_io_follows_the_goal() {
+    let file = testkit::file::file_with(b"abc");
+    let sink = testkit::file::file_with(b"");
+    let control = Control::without_descriptor();
+    for tune in [Tune::On, Tune::Processor] {
+        let request = Request {
+            tune: Some(tune),
+            ..request()
+        };
+        let transfer = Transfer::new(file.as_fd(), sink.as_fd(), request).unwrap();
+        let mut transfer = transfer.control(&control);
+        transfer.current = Some((DataPath::Direct, Box::new(Completes)));
+        for (schedule, goal) in [
+            (Schedule::Unlimited, Goal::Rate),
+            (Schedule::Auto(Aim::Background), Goal::Time),
+            (Schedule::Auto(Aim::Throughput), Goal::Rate),
+            (Schedule::rate(1), Goal::Rate),
+        ] {
+            control.set_schedule(schedule);
+            transfer.step();
+            let expected = if tune == Tune::On { goal } else { Goal::Time };
+            assert_eq!(transfer.flow.goal, expected, "{tune:?} {schedule:?}");
+        }
+    }
 }

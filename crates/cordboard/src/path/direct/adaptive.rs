@@ -15,6 +15,10 @@ const BLOCKS: [usize; 5] = [256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 const FIRST: u64 = 1 << 30;
 /// The rate of such a device, in bytes per nanosecond.
 const MEMORY: u128 = 4;
+/// Added to the number of blocks of a mebibyte, each of which takes about the same processor time.
+/// A weight: by the blocks alone, half their size would have to be a quarter faster, although the
+/// processor time of direct I/O is a small part of that of other paths.
+const SHARE: u64 = 4;
 /// Queue depths to try.
 const DEPTHS: [u32; 4] = [2, 4, 8, 16];
 
@@ -95,8 +99,14 @@ impl Arms for Grid {
 pub(crate) struct Adaptive {
     grid: Grid,
     controller: Controller,
+    /// The setting with the largest blocks, which takes the least processor time.
+    first: Arm,
     /// Whether settings are measured; otherwise the first one stays.
     tunes: bool,
+    goal: Goal,
+    /// The processor time of the bytes that have arrived, where a block takes 2^20. Only ratios
+    /// count.
+    spent: u64,
     /// Bytes that have arrived.
     arrived: u64,
     /// The time of the first arrival.
@@ -112,20 +122,41 @@ impl Adaptive {
         let start = (0..grid.len()).rev().step_by(DEPTHS.len());
         let start = start.map(|arm| arm + 1 - DEPTHS.len());
         let start = start.into_iter().find(|arm| grid.is_possible(*arm));
-        let controller = Controller::new(&grid, start.unwrap_or(0), Goal::Rate);
+        let first = start.unwrap_or(0);
+        let controller = Controller::new(&grid, first, Goal::Rate);
         Adaptive {
             grid,
             controller,
+            first,
             tunes,
+            goal: Goal::Rate,
+            spent: 0,
             arrived: 0,
             since: None,
         }
     }
 
+    /// Sets the goal, which a command may change. The first setting is the best one for little
+    /// processor time.
+    pub(crate) fn set_goal(&mut self, goal: Goal) {
+        if goal != self.goal {
+            self.goal = goal;
+            // A window would contain blocks of both settings.
+            self.interrupt();
+        }
+    }
+
+    fn measures(&self) -> bool {
+        self.tunes && self.goal == Goal::Rate
+    }
+
     /// Returns the setting to use from now on. The first blocks are small, so
     /// that a slow device is detected before much is in flight.
     pub(crate) fn setting(&self) -> Setting {
-        let setting = self.grid.at(self.controller.current());
+        let setting = self.grid.at(match self.measures() {
+            true => self.controller.current(),
+            false => self.first,
+        });
         let small = BLOCKS.iter().rev().find(|b| **b as u64 <= self.arrived / 2);
         Setting {
             block: setting.block.min(*small.unwrap_or(&BLOCKS[0])),
@@ -136,21 +167,24 @@ impl Adaptive {
     /// Records that `bytes` have arrived; `now` is time since any fixed moment.
     pub(crate) fn learn(&mut self, now: Duration, bytes: u64) {
         self.arrived += bytes;
-        if !self.tunes {
+        if !self.measures() {
             return;
         }
+        let block = self.grid.at(self.controller.current()).block as u64;
+        let cost = bytes * SHARE + (bytes << 20) / block;
+        self.spent = self.spent.saturating_add(cost);
         let since = now.saturating_sub(*self.since.get_or_insert(now));
         if self.arrived < FIRST && u128::from(self.arrived) > since.as_nanos() * MEMORY {
             return;
         }
-        let mut unknown = || Duration::ZERO;
+        let mut spent = || Duration::from_nanos(self.spent);
         self.controller
-            .learn(&self.grid, now, &mut unknown, bytes, u64::MAX);
+            .learn(&self.grid, now, &mut spent, bytes, u64::MAX);
     }
 
     /// Records that a pause or a schedule limits the rate: the running window is discarded.
     pub(crate) fn interrupt(&mut self) {
-        if self.tunes {
+        if self.measures() {
             self.controller.interrupt(&self.grid);
         }
     }
@@ -204,12 +238,17 @@ mod tests {
         (mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40) as f64 / (1u64 << 23) as f64 - 1.0
     }
 
-    fn noisy(setting: Setting, at: u64) -> f64 {
-        shallow(setting, at) * (1.0 + 0.3 * noise(at / (8 * MIB)))
+    fn noisy(setting: Setting, at: u64, seed: u64) -> f64 {
+        shallow(setting, at) * (1.0 + 0.3 * noise(at / (8 * MIB) + 7919 * seed))
     }
 
     /// Simulates bytes 0 to `to`; returns the seconds from `from` to `to`.
-    fn run(adaptive: &mut Adaptive, device: Device, from: u64, to: u64) -> f64 {
+    fn run(
+        adaptive: &mut Adaptive,
+        device: impl Fn(Setting, u64) -> f64,
+        from: u64,
+        to: u64,
+    ) -> f64 {
         let (mut at, mut now) = (0, 0.0);
         let mut began = 0.0;
         while at < to {
@@ -225,7 +264,7 @@ mod tests {
         now - began
     }
 
-    fn best(device: Device, from: u64, to: u64) -> f64 {
+    fn best(device: impl Fn(Setting, u64) -> f64, from: u64, to: u64) -> f64 {
         let settings = BLOCKS
             .iter()
             .flat_map(|block| DEPTHS.iter().map(|depth| (*block, *depth)));
@@ -264,14 +303,15 @@ mod tests {
     /// instead of following each of them.
     #[test]
     fn noise_is_not_followed() {
-        let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
         let (from, to) = (256 * MIB, 4096 * MIB);
-        let ratio = best(noisy, from, to) / run(&mut adaptive, noisy, from, to);
-        assert!(
-            ratio >= 0.9,
-            "{ratio:.3} with {:?}",
-            adaptive.grid.at(adaptive.controller.best())
-        );
+        let ratios = (0..50).map(|seed| {
+            let device = |setting: Setting, at: u64| noisy(setting, at, seed);
+            let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
+            best(device, from, to) / run(&mut adaptive, device, from, to)
+        });
+        let ratios: Vec<f64> = ratios.collect();
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        assert!(mean >= 0.92, "{mean:.3}: {ratios:.3?}");
     }
 
     #[test]
@@ -325,6 +365,39 @@ mod tests {
             adaptive.learn(now, MIB);
         }
         assert!(others > 0, "no other depth was tried");
+    }
+
+    /// The rate is the same, or a little higher with blocks of which each mebibyte needs many.
+    #[test]
+    fn a_small_gain_does_not_justify_many_blocks() {
+        fn small_gain(setting: Setting, _: u64) -> f64 {
+            match setting.block {
+                0..=0x80000 => 1.06e9,
+                _ => 1e9,
+            }
+        }
+        let devices: [(Device, usize); 2] = [(flat, 4 << 20), (small_gain, 1 << 20)];
+        for (device, least) in devices {
+            let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
+            run(&mut adaptive, device, 0, 8192 * MIB);
+            let best = adaptive.grid.at(adaptive.controller.best());
+            assert!(best.block >= least, "{best:?}");
+        }
+    }
+
+    /// While little processor time is the goal, the largest blocks stay.
+    #[test]
+    fn the_first_setting_is_used_for_little_processor_time() {
+        let mut adaptive = Adaptive::new(LARGEST_ARENA, true);
+        let first = adaptive.grid.at(adaptive.first);
+        adaptive.set_goal(Goal::Time);
+        run(&mut adaptive, likes_small_blocks, 0, 1024 * MIB);
+        assert_eq!(adaptive.setting(), first);
+        adaptive.set_goal(Goal::Rate);
+        run(&mut adaptive, likes_small_blocks, 0, 4096 * MIB);
+        assert_ne!(adaptive.setting(), first);
+        adaptive.set_goal(Goal::Time);
+        assert_eq!(adaptive.setting(), first);
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl Direct {
         if self.window.is_broken() {
             return;
         }
-        let (count, block) = self.pace.allows(self.window.pending());
+        let (count, block) = self.pace.allows(self.window.pending(), flow.goal);
         for _ in 0..count {
             let (from, to) = self.next;
             // Blocks in flight count as taken once they are in the sink.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::adaptive::{Adaptive, Setting};
 use crate::path::flow::Flow;
 use crate::request::Watermarks;
+use crate::tune::Goal;
 
 /// The block size if watermarks are given without one.
 const BLOCK: usize = 1 << 20;
@@ -44,11 +45,14 @@ impl Pace {
     }
 
     /// Returns how many blocks may be begun now, and their length.
-    pub(super) fn allows(&self, pending: (u32, u32)) -> (u32, usize) {
+    pub(super) fn allows(&mut self, pending: (u32, u32), goal: Goal) -> (u32, usize) {
         match self {
             Pace::Fixed { marks, block } => (marks.reads_to_start(pending.0, pending.1), *block),
             Pace::Pinned(setting) => setting.more(pending),
-            Pace::Adaptive { adaptive, .. } => adaptive.setting().more(pending),
+            Pace::Adaptive { adaptive, .. } => {
+                adaptive.set_goal(goal);
+                adaptive.setting().more(pending)
+            }
         }
     }
 
@@ -98,8 +102,8 @@ mod tests {
             let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
             let mut pace = Pace::new(&transfer.flow, PAGE, LARGEST_ARENA).unwrap();
             for _ in 0..1000 {
-                assert_eq!(pace.allows((0, 0)), (depth, length));
-                assert_eq!(pace.allows((1, 1)), (depth - 2, length));
+                assert_eq!(pace.allows((0, 0), Goal::Rate), (depth, length));
+                assert_eq!(pace.allows((1, 1), Goal::Rate), (depth - 2, length));
                 pace.learn(8 << 20);
             }
         }

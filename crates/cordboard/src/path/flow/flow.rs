@@ -19,6 +19,7 @@ use crate::report::Dropped;
 use crate::request::{Backend, Request, Size, Sparse, Watermarks};
 use crate::stage::Stages;
 use crate::sys;
+use crate::tune::Goal;
 
 /// Whether reads of a stream are joined to whole blocks of the request before they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,8 @@ pub(crate) struct Flow<'fd> {
     pub(crate) mode: Mode,
     /// The caller's options.
     pub(crate) options: Options,
+    /// The goal of a path that measures its own settings.
+    pub(crate) goal: Goal,
     /// The side whose call was interrupted in the last step.
     interrupted: Option<Side>,
     /// Bytes that were taken from the source pipe and cannot be read: they are the
@@ -132,6 +135,7 @@ impl<'fd> Flow<'fd> {
                 drops_too_long: true,
                 joins: Joins::Datagrams,
             },
+            goal: Goal::Rate,
             interrupted: None,
             unreadable: None,
             sink_closed: None,
