@@ -265,8 +265,14 @@ fn used(report: &str) -> Option<String> {
         let bytes = files::size_text(used["bytes"].as_u64()?);
         let (path, chosen) = (used["path"].as_str()?, used["chosen"].as_str()?);
         let piece = used["piece"].as_u64().map(files::size_text);
-        let piece = piece.map_or_else(String::new, |piece| format!(", {piece} a call"));
-        Some(format!("{path} for {bytes} ({chosen}{piece})"))
+        let mut how = piece.map_or_else(String::new, |piece| format!(", {piece} a call"));
+        if let Some(depth) = used["depth"].as_u64() {
+            let _ = write!(how, ", {depth} in flight");
+        }
+        if let Some(after) = used["after"].as_u64() {
+            let _ = write!(how, ", after {}", files::size_text(after));
+        }
+        Some(format!("{path} for {bytes} ({chosen}{how})"))
     };
     let all: Option<Vec<String>> = by_path.iter().map(one).collect();
     Some(all?.join(", "))
@@ -388,10 +394,16 @@ mod tests {
         assert_eq!(used(one).unwrap(), "read/write only");
         let two = r#"{"path":["splice","sendfile"],"by_path":[
             {"path":"splice","bytes":8388608,"chosen":"first"},
-            {"path":"sendfile","bytes":1048576,"chosen":"best","piece":1048576}]}"#;
+            {"path":"sendfile","bytes":1048576,"chosen":"best","piece":1048576,"after":9437184}]}"#;
         assert_eq!(
             used(two).unwrap(),
-            "splice for 8 MiB (first), sendfile for 1 MiB (best, 1 MiB a call)"
+            "splice for 8 MiB (first), sendfile for 1 MiB (best, 1 MiB a call, after 9 MiB)"
+        );
+        let direct = r#"{"path":["direct"],"by_path":[{"path":"direct","bytes":1048576,
+            "chosen":"best","piece":4096,"depth":2,"after":0}]}"#;
+        assert_eq!(
+            used(direct).unwrap(),
+            "direct for 1 MiB (best, 4 KiB a call, 2 in flight, after 0 B)"
         );
         assert_eq!(used("error: no source"), None);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::flow::Flow;
 use super::verdict::Verdict;
 use crate::errno::Errno;
-use crate::report::Stranded;
+use crate::report::{BestSetting, Stranded};
 
 /// One path running one transfer.
 pub(crate) trait Step {
@@ -75,6 +75,11 @@ pub(crate) trait Step {
 
     /// Returns the most bytes of a call, if it can be set.
     fn piece(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns the best setting, if it has measured several by itself.
+    fn best(&self) -> Option<BestSetting> {
         None
     }
 

@@ -1,4 +1,4 @@
-use super::{Chosen, Dropped, PathUse, Report};
+use super::{BestSetting, Chosen, Dropped, PathUse, Report};
 use crate::request::{DataPath, Declined, Why};
 use crate::stage::StageReport;
 
@@ -19,8 +19,12 @@ fn add_names(value: &serde_json::Value, names: &mut Vec<String>) {
 #[test]
 fn the_page_has_every_member() {
     let path = DataPath::ReadWrite;
-    let mut best = PathUse::new(path, 1, Chosen::Best);
-    best.piece = Some(1);
+    let mut best = PathUse::new(path, 1, Chosen::First);
+    best.set_best(BestSetting {
+        piece: 1,
+        depth: Some(1),
+        after: 1,
+    });
     let report = Report {
         by_path: vec![best, PathUse::new(path, 1, Chosen::First)],
         declined: vec![Declined {
@@ -49,5 +53,19 @@ fn the_page_has_every_member() {
     let chosen = Chosen::ALL.iter().map(|chosen| chosen.name().to_owned());
     for name in names.into_iter().chain(chosen) {
         assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+/// Most transfers use one path, the first that has not declined, which `path` and `declined` tell.
+#[test]
+fn one_path_has_an_entry_if_it_was_measured() {
+    for chosen in Chosen::ALL {
+        let report = Report {
+            by_path: vec![PathUse::new(DataPath::Sendfile, 1, *chosen)],
+            ..Report::default()
+        };
+        let line = serde_json::to_value(&report).unwrap();
+        let is_measured = !matches!(chosen, Chosen::First | Chosen::Next);
+        assert_eq!(line.get("by_path").is_some(), is_measured, "{chosen}");
     }
 }

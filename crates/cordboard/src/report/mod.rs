@@ -5,6 +5,7 @@ mod json_tests;
 mod path_use;
 mod refusal;
 
+pub(crate) use path_use::BestSetting;
 pub use path_use::{Chosen, PathUse};
 pub use refusal::Refusal;
 
@@ -86,7 +87,8 @@ pub struct Report {
     pub errno: Option<Errno>,
     /// The paths that carried the bytes, in the order of their first use.
     pub path: Vec<DataPath>,
-    /// The bytes of each of these paths, and why it was used, in the same order.
+    /// The bytes of each of these paths, and why it was used, in the same order. In the JSON line if
+    /// there are several, or if measurements have chosen the one, or its setting.
     pub by_path: Vec<PathUse>,
     /// The preferred paths that were not taken, and why.
     pub declined: Vec<Declined>,
@@ -169,7 +171,8 @@ impl Report {
 impl serde::Serialize for Report {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let more = usize::from(self.by_path.len() > 1)
+        let has_paths = self.by_path.len() > 1 || self.by_path.iter().any(PathUse::is_measured);
+        let more = usize::from(has_paths)
             + usize::from(self.truncated > 0)
             + usize::from(self.dropped.datagrams > 0)
             + usize::from(!self.stages.is_empty());
@@ -185,7 +188,7 @@ impl serde::Serialize for Report {
         out.serialize_field("errno", &errno)?;
         let path: Vec<&str> = self.path.iter().map(|p| p.name()).collect();
         out.serialize_field("path", &path)?;
-        if self.by_path.len() > 1 {
+        if has_paths {
             out.serialize_field("by_path", &self.by_path)?;
         }
         out.serialize_field("declined", &self.declined)?;

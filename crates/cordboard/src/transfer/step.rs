@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::thread_kind::ThreadKind;
 use super::turn::{Turn, Wait, WaitFor};
-use super::ways::PIECES;
 use super::{Control, Transfer};
 use crate::endpoint::resets::{self, End};
 use crate::endpoint::{Kind, Side};
@@ -295,16 +294,11 @@ impl Transfer<'_> {
             match (path::row(choice.path).start)(&mut self.flow) {
                 Ok(mut path) => {
                     let recalled = self.recalled.filter(|found| found.path == choice.path);
-                    // A path has sized its calls for a shorter source.
-                    let size = self.flow.source.facts().size.filter(|size| *size > 0);
-                    if let Some(piece) = recalled.map(|found| PIECES[found.piece])
-                        && size.is_none_or(|size| size >= piece as u64)
-                    {
+                    if let Some(piece) = self.recalled_piece(choice.path) {
                         path.set_piece(piece);
                     }
                     self.current = Some((choice.path, path));
                     self.used.enter(match self.next {
-                        _ if self.tuning.is_some() => Chosen::Measured,
                         1 if recalled.is_some() => Chosen::Remembered,
                         1 => Chosen::First,
                         _ => Chosen::Next,
@@ -323,6 +317,7 @@ impl Transfer<'_> {
 
     fn hand_over(&mut self, name: DataPath, why: Why) {
         debug_assert!(!self.holds(), "{name} declined with buffered bytes");
+        self.note_setting();
         if let Some((_, mut path)) = self.current.take() {
             path.finish(&mut self.flow);
         }

@@ -11,7 +11,7 @@ use super::ways::{OTHER_BUFFERS, PIECES, TCP_BUFFERS, Tuning, Ways};
 use crate::endpoint::Kind;
 use crate::path;
 use crate::plan::slower_calls_cost;
-use crate::report::{Chosen, PathUse};
+use crate::report::{BestSetting, Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Switches, Tune};
 use crate::sys::{monotonic, tcp_progress, thread_time};
 use crate::tune::{Controller, Found, Goal, Key, Search};
@@ -81,8 +81,14 @@ impl Transfer<'_> {
         let size = source.facts().size.filter(|_| source.kind().is_file());
         let left = size.map(|size| size.saturating_sub(source.offset().unwrap_or(0)));
         let left = (left.unwrap_or(u64::MAX)).min(self.flow.allowance.remaining());
+        let best = controller.best();
+        let after = match self.tuning.is_none() && best == here {
+            true => 0,
+            false => self.flow.written(),
+        };
         Some(Tuning {
             controller,
+            best: (best, after),
             compared,
             ends_at: self.flow.written().saturating_add(left),
             ways,
@@ -160,6 +166,7 @@ impl Transfer<'_> {
             // The path of this arm has declined since it was chosen.
             tuning.ways.refuse(tuning.ways.path(arm));
             tuning.controller.refuse_current(&tuning.ways);
+            tuning.note_best(written);
             tuning.changes = true;
             return;
         }
@@ -200,18 +207,53 @@ impl Transfer<'_> {
         if tuning.controller.comparisons() > before {
             tuning.compared = now;
         }
+        tuning.note_best(written);
     }
 
-    /// Returns the bytes of each path used.
+    /// Returns the bytes of each path used, and the settings that were found.
     pub(super) fn by_path(&mut self) -> Vec<PathUse> {
+        let read = self.flow.read();
+        if let Some(found) = self.recalled
+            && let Some(piece) = self.recalled_piece(found.path)
+        {
+            self.used.has_begun_with(found.path, piece, read);
+        }
+        self.note_setting();
         if let Some(tuning) = &self.tuning
             && self.request.tune != Some(Tune::EachStep)
         {
-            let best = tuning.controller.best();
-            (self.used).found_best(tuning.ways.path(best), PIECES[Ways::piece(best)]);
+            if tuning.controller.has_measured() {
+                let (arm, after) = tuning.best;
+                let best = BestSetting {
+                    piece: PIECES[Ways::piece(arm)],
+                    depth: None,
+                    after,
+                };
+                self.used.found_best(tuning.ways.path(arm), best, read);
+            }
             self.remember_search();
         }
-        self.used.take(self.flow.read())
+        self.used.take(read)
+    }
+
+    /// Records the best setting of a path that measures its own.
+    pub(super) fn note_setting(&mut self) {
+        if let Some((path, step)) = &self.current
+            && let Some(best) = step.best()
+        {
+            self.used.found_best(*path, best, self.flow.read());
+        }
+    }
+
+    /// Returns the size of the calls with which this path begins, because an earlier transfer has
+    /// found it.
+    pub(super) fn recalled_piece(&self, path: DataPath) -> Option<usize> {
+        let found = self.recalled.filter(|found| found.path == path)?;
+        let piece = PIECES[found.piece];
+        // A path has sized its calls for a shorter source.
+        let size = self.flow.source.facts().size.filter(|size| *size > 0);
+        size.is_none_or(|size| size >= piece as u64)
+            .then_some(piece)
     }
 
     /// Stores what was measured for later transfers.
@@ -256,6 +298,7 @@ impl Transfer<'_> {
             if !self.enter(path) {
                 tuning.ways.refuse(path);
                 tuning.controller.refuse_current(&tuning.ways);
+                tuning.note_best(self.flow.written());
                 tuning.changes = tuning.controller.current() != arm;
             } else if let Some((_, step)) = &mut self.current {
                 step.set_piece(PIECES[Ways::piece(arm)]);

@@ -1,6 +1,6 @@
 //! The paths that a transfer has used, and the bytes of each.
 
-use crate::report::{Chosen, PathUse};
+use crate::report::{BestSetting, Chosen, PathUse};
 use crate::request::DataPath;
 
 /// The paths that moved bytes. Most transfers use one, whose bytes are those of the
@@ -10,7 +10,7 @@ pub(super) struct Used {
     /// Why the current path is used.
     entered: Chosen,
     first: Option<(DataPath, Chosen)>,
-    /// Set once a second path is used.
+    /// Set once a second path is used, or a setting is known.
     several: Option<Box<Several>>,
 }
 
@@ -76,14 +76,32 @@ impl Used {
         self.first.get_or_insert((path, self.entered));
     }
 
-    /// Marks the path that was the best of those measured.
-    pub(super) fn found_best(&mut self, path: DataPath, piece: usize) {
-        if let Some(several) = &mut self.several
-            && let Some(best) = several.paths.iter_mut().find(|one| one.path == path)
-        {
-            best.chosen = Chosen::Best;
-            best.piece = Some(piece);
+    /// Marks the path of the best setting, of a transfer that has read `now` bytes.
+    pub(super) fn found_best(&mut self, path: DataPath, best: BestSetting, now: u64) {
+        if let Some(one) = self.find(path, now) {
+            one.set_best(best);
         }
+    }
+
+    /// Records the size of the calls with which the path has begun, because an earlier transfer
+    /// has found it.
+    pub(super) fn has_begun_with(&mut self, path: DataPath, piece: usize, now: u64) {
+        if self.first == Some((path, Chosen::Remembered))
+            && let Some(one) = self.find(path, now)
+        {
+            one.piece = Some(piece);
+        }
+    }
+
+    fn find(&mut self, path: DataPath, now: u64) -> Option<&mut PathUse> {
+        let (first, why) = self.first?;
+        let one_path = || Several {
+            paths: vec![PathUse::new(first, now, why)],
+            counted: now,
+            last: 0,
+        };
+        let several = self.several.get_or_insert_with(|| Box::new(one_path()));
+        several.paths.iter_mut().find(|one| one.path == path)
     }
 
     /// Returns the bytes of each path of a transfer that has read this many. Bytes that
@@ -119,7 +137,13 @@ impl Several {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use DataPath::{ReadWrite, Sendfile, Splice};
+    use DataPath::{Direct, ReadWrite, Sendfile, Splice};
+
+    const BEST: BestSetting = BestSetting {
+        piece: 4096,
+        depth: None,
+        after: 50,
+    };
 
     #[test]
     fn the_bytes_of_all_paths_are_those_of_the_transfer() {
@@ -135,17 +159,19 @@ mod tests {
         // It keeps the reason of its first use.
         used.note(Sendfile, 40, 47);
         used.note(ReadWrite, 47, 100);
-        used.found_best(ReadWrite, 4096);
+        used.found_best(ReadWrite, BEST, 100);
         assert_eq!(used.latest(), Some(ReadWrite));
         // Three bytes went back to the source.
         let all = used.take(97);
         let bytes: Vec<_> = all.iter().map(|one| (one.path, one.bytes)).collect();
         assert_eq!(bytes, [(Sendfile, 42), (Splice, 5), (ReadWrite, 50)]);
-        let chosen: Vec<_> = all.iter().map(|one| (one.chosen, one.piece)).collect();
+        let chosen: Vec<_> = (all.iter())
+            .map(|one| (one.chosen, one.piece, one.after))
+            .collect();
         let expected = [
-            (Chosen::First, None),
-            (Chosen::Next, None),
-            (Chosen::Best, Some(4096)),
+            (Chosen::First, None, None),
+            (Chosen::Next, None, None),
+            (Chosen::Best, Some(4096), Some(50)),
         ];
         assert_eq!(chosen, expected);
     }
@@ -160,5 +186,48 @@ mod tests {
         assert_eq!(used.take(7), []);
         used.note_end(ReadWrite);
         assert_eq!(used.take(0), [PathUse::new(ReadWrite, 0, Chosen::Next)]);
+    }
+    /// The setting is known before or after the next path moves bytes, or there is no other path.
+    #[test]
+    fn the_first_path_may_have_the_best_setting() {
+        let best = BestSetting {
+            depth: Some(2),
+            ..BEST
+        };
+        for later in [false, true] {
+            let mut used = Used::new();
+            used.found_best(Direct, best, 0);
+            used.note(Direct, 0, 10);
+            used.note(Direct, 10, 30);
+            used.found_best(Direct, best, 30);
+            if later {
+                used.enter(Chosen::Next);
+                used.note(ReadWrite, 35, 40);
+            }
+            // A path that has moved nothing.
+            used.found_best(Splice, BEST, 40);
+            let all = used.take(40);
+            assert_eq!((all[0].chosen, all[0].piece), (Chosen::Best, Some(4096)));
+            assert_eq!((all[0].depth, all[0].after), (Some(2), Some(50)));
+            let bytes: Vec<_> = all.iter().map(|one| (one.path, one.bytes)).collect();
+            match later {
+                true => assert_eq!(bytes, [(Direct, 30), (ReadWrite, 10)]),
+                false => assert_eq!(bytes, [(Direct, 40)]),
+            }
+        }
+    }
+
+    #[test]
+    fn the_size_of_an_earlier_transfer_is_that_of_its_path() {
+        for (why, piece) in [(Chosen::Remembered, Some(5)), (Chosen::First, None)] {
+            let mut used = Used::new();
+            used.enter(why);
+            used.note(Splice, 0, 9);
+            used.has_begun_with(ReadWrite, 6, 9);
+            used.has_begun_with(Splice, 5, 9);
+            let all = used.take(9);
+            assert_eq!((all.len(), all[0].bytes), (1, 9));
+            assert_eq!((all[0].chosen, all[0].piece), (why, piece));
+        }
     }
 }

@@ -41,6 +41,18 @@ pub(super) struct Tuning {
     pub(super) arrivals: Option<Arrivals>,
     /// The path and the piece change as soon as the path holds no bytes.
     pub(super) changes: bool,
+    /// The best setting, and the bytes written when it became the best; 0: it was the first one.
+    pub(super) best: (Arm, u64),
+}
+
+impl Tuning {
+    /// Records that bytes were written, or that a path has declined.
+    pub(super) fn note_best(&mut self, written: u64) {
+        let best = self.controller.best();
+        if best != self.best.0 {
+            self.best = (best, written);
+        }
+    }
 }
 
 /// Each path with each piece. An arm is the index of the path, times the number of pieces,

@@ -167,6 +167,13 @@ impl Controller {
         self.comparisons
     }
 
+    /// Returns whether another setting was measured, in this transfer or in an earlier one whose
+    /// search it continues.
+    pub(crate) fn has_measured(&self) -> bool {
+        let (_, pairs) = self.flutter;
+        pairs > 0
+    }
+
     /// Records that `bytes` have arrived by `now`, and that at most `left` follow, or an unknown
     /// number (`u64::MAX`). `spent` returns the processor time since a fixed moment, or 0 if it
     /// is unknown. Returns whether the setting to use has changed.

@@ -111,6 +111,8 @@ pub(crate) struct Adaptive {
     arrived: u64,
     /// The time of the first arrival.
     since: Option<Duration>,
+    /// The best setting, and the bytes that had arrived when it became the best.
+    best: (Arm, u64),
 }
 
 impl Adaptive {
@@ -133,6 +135,7 @@ impl Adaptive {
             spent: 0,
             arrived: 0,
             since: None,
+            best: (first, 0),
         }
     }
 
@@ -180,6 +183,18 @@ impl Adaptive {
         let mut spent = || Duration::from_nanos(self.spent);
         self.controller
             .learn(&self.grid, now, &mut spent, bytes, u64::MAX);
+        let best = self.controller.best();
+        if best != self.best.0 {
+            self.best = (best, self.arrived);
+        }
+    }
+
+    /// Returns the best setting, and the bytes that had arrived when it became the best; `None` if no
+    /// other one was measured.
+    pub(crate) fn best(&self) -> Option<(Setting, u64)> {
+        let (best, after) = self.best;
+        let is_found = self.controller.has_measured() || best != self.first;
+        (self.measures() && is_found).then(|| (self.grid.at(best), after))
     }
 
     /// Records that a pause or a schedule limits the rate: the running window is discarded.
@@ -392,12 +407,16 @@ mod tests {
         let first = adaptive.grid.at(adaptive.first);
         adaptive.set_goal(Goal::Time);
         run(&mut adaptive, likes_small_blocks, 0, 1024 * MIB);
-        assert_eq!(adaptive.setting(), first);
+        assert_eq!((adaptive.setting(), adaptive.best()), (first, None));
         adaptive.set_goal(Goal::Rate);
+        assert_eq!(adaptive.best(), None);
         run(&mut adaptive, likes_small_blocks, 0, 4096 * MIB);
         assert_ne!(adaptive.setting(), first);
+        let (best, after) = adaptive.best().unwrap();
+        assert!(best.block < first.block, "{best:?}");
+        assert!(after > 1024 * MIB && after < adaptive.arrived, "{after}");
         adaptive.set_goal(Goal::Time);
-        assert_eq!(adaptive.setting(), first);
+        assert_eq!((adaptive.setting(), adaptive.best()), (first, None));
     }
 
     #[test]

@@ -44,6 +44,7 @@ use crate::errno::Errno;
 use crate::path::flow::{Flow, SHORT_BURSTS};
 use crate::path::step::Step;
 use crate::path::verdict::Verdict;
+use crate::report::BestSetting;
 use crate::request::Why;
 use crate::sys::{Arena, LARGEST_ARENA};
 
@@ -368,6 +369,10 @@ impl Step for Direct {
 
     fn unit(&self) -> u64 {
         self.unit
+    }
+
+    fn best(&self) -> Option<BestSetting> {
+        self.pace.best()
     }
 
     fn wind_down(&mut self, flow: &mut Flow<'_>) -> Verdict {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::adaptive::{Adaptive, Setting};
 use crate::path::flow::Flow;
+use crate::report::BestSetting;
 use crate::request::Watermarks;
 use crate::tune::Goal;
 
@@ -19,6 +20,8 @@ pub(super) enum Pace {
     Adaptive {
         clock: Instant,
         adaptive: Box<Adaptive>,
+        /// The bytes that other paths have written before.
+        before: u64,
     },
 }
 
@@ -40,6 +43,7 @@ impl Pace {
             (None, None) => Pace::Adaptive {
                 clock: Instant::now(),
                 adaptive: Box::new(Adaptive::new(memory, flow.options.tunes)),
+                before: flow.written(),
             },
         })
     }
@@ -58,11 +62,30 @@ impl Pace {
 
     /// Records that `bytes` have reached the sink.
     pub(super) fn learn(&mut self, bytes: u64) {
-        if let Pace::Adaptive { clock, adaptive } = self
+        if let Pace::Adaptive {
+            clock, adaptive, ..
+        } = self
             && bytes > 0
         {
             adaptive.learn(clock.elapsed(), bytes);
         }
+    }
+
+    /// Returns the best of the settings that were measured.
+    pub(super) fn best(&self) -> Option<BestSetting> {
+        let Pace::Adaptive {
+            adaptive, before, ..
+        } = self
+        else {
+            return None;
+        };
+        let (setting, after) = adaptive.best()?;
+        Some(BestSetting {
+            piece: setting.block,
+            depth: Some(setting.depth),
+            // It was the first one, whatever came before.
+            after: if after > 0 { before + after } else { 0 },
+        })
     }
 
     /// Records that a pause or a schedule limits the rate.
