@@ -248,8 +248,9 @@ struct cord_request {
     uint32_t direct;
     // The paper's watermarks, for a path with several blocks in flight
     // (`direct`). No read is started while this many reads are pending. If all
-    // three watermarks are 0, the library adapts them to the device; those of
-    // the paper are 3, 5 and 5.
+    // three watermarks are 0, the library chooses them, and adapts them to the
+    // device unless `block` is set or `paths` has one path. Those of the paper
+    // are 3, 5 and 5.
     uint32_t marks_reads;
     // No read is started while this many writes are pending.
     uint32_t marks_writes;
