@@ -1,6 +1,7 @@
 //! A control descriptor whose sink is another one: a peer steers a transfer.
 
-use std::io::{Read, Write};
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,10 +9,12 @@ use std::process;
 
 use cordboard::Ended;
 use cordboard::cue::{Command, Cue, Limit, Record, State};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use testkit::owned::{Owned, Start};
 use testkit::pattern::noise;
 
 use super::common::watchdog;
+use super::passed::pass;
 use super::steps::{Answers, bytes_of, done, file_with, send};
 
 fn steer(mut peer: impl Read + Write, ours: impl std::os::fd::AsFd) {
@@ -90,23 +93,43 @@ fn a_half_closed_peer_gets_all_answers() {
     assert_eq!(all.len(), 5000);
 }
 
-/// Where the peer of the next tests connects to; empty: its standard input is the socket.
+/// Where the peer of the next tests connects to; empty: its standard input is the socket, or the
+/// control descriptor itself; [`PASSED`]: its standard input passes the control descriptor.
 const PEER: &str = "CORDBOARD_TEST_CUE_PEER";
+const PASSED: &str = "passed";
 
-/// The peer of the next tests, in a process and a network namespace of its own. It has a
-/// socket and nothing else.
+/// The peer of the next tests, in a process of its own. It has a socket and nothing else.
 #[test]
 fn peer() {
     let Some(path) = std::env::var_os(PEER) else {
         return;
     };
-    match path.is_empty() {
-        true => {
-            let stdin = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-            command(TcpStream::from(stdin));
-        }
-        false => command(UnixStream::connect(path).unwrap()),
+    let stdin = || std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    if path.is_empty() {
+        command(TcpStream::from(stdin()));
+    } else if path == PASSED {
+        let passed = receive(&mut UnixStream::from(stdin()));
+        command(UnixStream::from(passed.try_clone().unwrap()));
+        // It stays open up to the end of the process, as standard input does.
+        std::mem::forget(passed);
+    } else {
+        command(UnixStream::connect(path).unwrap());
     }
+}
+
+/// Receives a descriptor, and waits until its sender has closed its own copy and the socket.
+fn receive(socket: &mut UnixStream) -> OwnedFd {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let (mut bytes, flags) = ([0; 100], RecvFlags::CMSG_CLOEXEC);
+    let into = &mut [IoSliceMut::new(&mut bytes)];
+    recvmsg(&*socket, into, &mut ancillary, flags).unwrap();
+    let passed = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    socket.read_to_end(&mut Vec::new()).unwrap();
+    passed.expect("no descriptor was passed")
 }
 
 fn command(mut socket: impl Read + Write) {
@@ -163,9 +186,17 @@ fn a_process_on_another_network_steers_a_transfer() {
 }
 
 fn spawn_peer(path: &std::ffi::OsStr, stdin: process::Stdio) -> Owned {
-    process::Command::new("unshare")
-        .arg("--net")
-        .arg(std::env::current_exe().unwrap())
+    let mut unshare = process::Command::new("unshare");
+    unshare.arg("--net").arg(std::env::current_exe().unwrap());
+    start_peer(unshare, path, stdin)
+}
+
+fn start_peer(
+    mut command: process::Command,
+    path: &std::ffi::OsStr,
+    stdin: process::Stdio,
+) -> Owned {
+    command
         .args(["--exact", "links::peer", "--nocapture"])
         .env(PEER, path)
         .stdin(stdin)
@@ -184,12 +215,46 @@ fn is_steered(ours: OwnedFd, peer: Owned) {
     drop((ours, cue));
     send(&link, &[Command::WriteToEnd]);
     drop(link);
-    let peer = peer.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&peer.stdout) + String::from_utf8_lossy(&peer.stderr);
-    assert!(peer.status.success() && text.contains("1 passed"), "{text}");
+    has_passed(peer);
     let mut copy = [0; 1001];
     assert_eq!(rustix::io::pread(&sink, &mut copy, 0).unwrap(), 1000);
     assert!(copy[..1000] == data[..1000]);
+}
+
+/// Waits for the peer, and checks that it has found what it expects.
+fn has_passed(peer: Owned) {
+    let peer = peer.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&peer.stdout) + String::from_utf8_lossy(&peer.stderr);
+    assert!(peer.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// The control descriptor itself is inherited by another process, or passed to it. The owner
+/// closes its copy, and the process ends without closing its own: the sink is closed.
+#[test]
+fn a_process_with_the_descriptor_itself_steers_a_transfer() {
+    let _dog = watchdog("a_process_with_the_descriptor_itself_steers_a_transfer");
+    let data = noise(2000);
+    let source = file_with(&data);
+    for passes in [false, true] {
+        rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
+        let (mut end, sink) = std::io::pipe().unwrap();
+        let cue = Cue::new(&source, &sink).unwrap();
+        drop(sink);
+        let own = process::Command::new(std::env::current_exe().unwrap());
+        let peer = if passes {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let peer = start_peer(own, PASSED.as_ref(), OwnedFd::from(theirs).into());
+            pass(&ours, &[Command::Status], cue.as_fd()).unwrap();
+            drop(cue);
+            peer
+        } else {
+            start_peer(own, "".as_ref(), OwnedFd::from(cue).into())
+        };
+        has_passed(peer);
+        let mut copy = Vec::new();
+        end.read_to_end(&mut copy).unwrap();
+        assert!(copy == data[..1000], "{passes}: {} bytes", copy.len());
+    }
 }
 
 /// The records of one control descriptor are the input of another, and the other way

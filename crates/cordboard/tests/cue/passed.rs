@@ -18,7 +18,7 @@ use super::hosts::works;
 use super::steps::{bytes_of, send, status};
 
 /// Sends these commands, and passes a descriptor with them.
-fn pass(to: impl AsFd, commands: &[Command], fd: BorrowedFd<'_>) -> rustix::io::Result<usize> {
+pub fn pass(to: impl AsFd, commands: &[Command], fd: BorrowedFd<'_>) -> rustix::io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let (mut ancillary, fds) = (SendAncillaryBuffer::new(&mut space), [fd]);
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
