@@ -26,7 +26,7 @@ pub use fan_out::{Failing, FanIn, Slow, Turns};
 pub use label::Label;
 pub use serve::{Ftp, Protocol, Serve};
 pub use splice::Splice;
-pub use steering::{CueAction, CueFlags, LimitAction, Pacing};
+pub use steering::{Blocks, CueAction, CueFlags, LimitAction, Pacing};
 pub use top::TopFlags;
 pub use words::{ProgressMode, When};
 

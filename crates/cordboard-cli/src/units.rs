@@ -112,20 +112,34 @@ pub fn aim_name(aim: Aim) -> String {
     }
 }
 
+/// What a schedule of blocks is.
+pub const BLOCKS: &str =
+    "a schedule is a number of blocks from 1 and a number of milliseconds, for example 4,70";
+
 /// Parses a number of blocks and of milliseconds: `4,70`.
-pub fn blocks(text: &str) -> Result<(u32, u32), String> {
-    let parsed = text.split_once(',').and_then(|(count, millis)| {
-        let number = |text: &str| text.parse::<u32>().ok().filter(|_| !text.starts_with('+'));
-        Some((number(count)?, number(millis)?))
-    });
-    match parsed {
-        Some((count @ 1.., millis)) => Ok((count, millis)),
-        _ => Err(
-            "a schedule is a number of blocks from 1 and a number of milliseconds, \
-             for example 4,70"
-                .to_owned(),
-        ),
+fn blocks(text: &str) -> Result<(u32, u32), String> {
+    match blocks_or_count(text)? {
+        (count, Some(rest)) => Ok((count, rest)),
+        (_, None) => Err(BLOCKS.to_owned()),
     }
+}
+
+/// Parses the same, or a number of blocks alone: `4`.
+pub fn blocks_or_count(text: &str) -> Result<(u32, Option<u32>), String> {
+    let (count, rest) = match text.split_once(',') {
+        Some((count, rest)) => (count, Some(self::rest(rest)?)),
+        None => (text, None),
+    };
+    match self::rest(count)? {
+        0 => Err(BLOCKS.to_owned()),
+        count => Ok((count, rest)),
+    }
+}
+
+/// Parses the number of milliseconds of such a schedule.
+pub fn rest(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|_| !text.starts_with('+'));
+    number.ok_or_else(|| BLOCKS.to_owned())
 }
 
 /// Parses the size of a frame: at least one byte.
@@ -398,6 +412,12 @@ mod tests {
             "4,99999999999",
         ] {
             assert!(schedule(junk).is_err(), "{junk}");
+        }
+        assert_eq!(blocks_or_count("4,70"), Ok((4, Some(70))));
+        assert_eq!(blocks_or_count("4"), Ok((4, None)));
+        assert_eq!(super::rest("0"), Ok(0));
+        for junk in ["", "0", "+4", "-4", "4,", "4,+1"] {
+            assert!(blocks_or_count(junk).is_err(), "{junk}");
         }
     }
 

@@ -72,11 +72,15 @@ fn a_transfer_is_paused_resumed_paced_and_cancelled() {
         let now = status(&socket, &["status"]);
         (now["written"].as_u64().unwrap() > paused + (1 << 20)).then_some(())
     });
-    let blocks = status(&socket, &["schedule", "4,70"]);
-    assert_eq!(
-        blocks["schedule"],
-        serde_json::json!({"blocks": 4, "rest_ms": 70})
-    );
+    for (words, rest) in [
+        (&["schedule", "4,70"][..], 70),
+        (&["schedule", "4", "50"], 50),
+    ] {
+        assert_eq!(
+            status(&socket, words)["schedule"],
+            serde_json::json!({"blocks": 4, "rest_ms": rest})
+        );
+    }
     for aim in ["background", "share=3", "throughput"] {
         let auto = status(&socket, &["auto", aim]);
         assert_eq!(auto["schedule"]["auto"], aim);
@@ -85,7 +89,8 @@ fn a_transfer_is_paused_resumed_paced_and_cancelled() {
         status(&socket, &["rate", "0"])["schedule"],
         serde_json::Value::Null
     );
-    status(&socket, &["limit", "schedule", "4,70"]);
+    status(&socket, &["limit", "schedule", "5,70"]);
+    status(&socket, &["limit", "schedule", "4", "60"]);
     let limited = status(&socket, &["limit", "rate", "1K"]);
     assert_eq!(
         limited["limits"],
@@ -348,9 +353,18 @@ fn wrong_sockets_are_reported() {
     let missing = cue(&none, &["rate"]);
     assert_eq!(missing.code(), 2);
     assert!(missing.stderr().contains("BYTES"), "{}", missing.stderr());
-    let wrong = cue(&none, &["schedule", "4"]);
-    assert_eq!(wrong.code(), 2);
-    assert!(wrong.stderr().contains("for example 4,70"));
+    for wrong in ["4", "0 70", "4 -1", "4,70 5", "4 70 5"] {
+        for words in ["schedule", "limit schedule"] {
+            let words: Vec<_> = words.split(' ').chain(wrong.split(' ')).collect();
+            let run = cue(&none, &words);
+            assert_eq!(run.code(), 2, "{words:?}: {}", run.stderr());
+            let says = match wrong {
+                "4 70 5" => "unexpected argument '5'",
+                _ => "for example 4,70",
+            };
+            assert!(run.stderr().contains(says), "{words:?}: {}", run.stderr());
+        }
+    }
     // That of a command that is killed is replaced.
     let (mut child, socket) = steered(folder.path(), &["splice", "/dev/zero", "/dev/null"]);
     let used = ["EADDRINUSE", "control socket", "choose another address"];

@@ -10,10 +10,10 @@ use rustix::process::geteuid;
 
 use super::show::{ended, is_status, json, name_of, text};
 use crate::endpoint;
-use crate::flags::{CueAction, CueFlags, LimitAction};
+use crate::flags::{Blocks, CueAction, CueFlags, LimitAction};
 use crate::print;
 use crate::problem::Problem;
-use crate::{sys, user};
+use crate::{sys, units, user};
 
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,8 +30,9 @@ pub fn run(flags: &CueFlags) -> u8 {
 }
 
 fn steer(flags: &CueFlags) -> Result<(), Problem> {
+    let command = command_of(&flags.action)?;
     let cue = Cue::from(endpoint::control_connection(&flags.control)?);
-    match answer(&flags.action, &cue, PATIENCE) {
+    match answer(command, &cue, PATIENCE) {
         Ok(Answer::Status(status)) if flags.json => print::print(json(&status).as_bytes()),
         Ok(Answer::Status(status)) => print::print(text(&status).as_bytes()),
         Ok(Answer::Ended) => print::print(ended(flags.json).as_bytes()),
@@ -54,15 +55,14 @@ enum Answer {
     },
 }
 
-/// Sends the command, and then requests the status: its arrival shows that the command was
-/// carried out.
+/// Sends the command, if there is one, and then requests the status: its arrival shows that the
+/// command was carried out.
 ///
 /// # Errors
 ///
 /// `ECONNRESET`: the connection was closed without an answer. `EAGAIN`: there is none within this
 /// time, whatever else arrives.
-fn answer(action: &CueAction, cue: &Cue, patience: Duration) -> Result<Answer, Errno> {
-    let command = command_of(action);
+fn answer(command: Option<Command>, cue: &Cue, patience: Duration) -> Result<Answer, Errno> {
     for command in command.into_iter().chain([Command::Status]) {
         match cue.send(command) {
             // The record of an end may have arrived before the connection was closed.
@@ -110,22 +110,32 @@ fn receive(cue: &Cue, records: &mut Records, until: Instant) -> Result<Option<Re
 }
 
 /// The command of the protocol; `None` for the status alone.
-fn command_of(action: &CueAction) -> Option<Command> {
-    Some(match *action {
-        CueAction::Status => return None,
+///
+/// # Errors
+///
+/// Wrong usage: a schedule of one number, or of three.
+fn command_of(action: &CueAction) -> Result<Option<Command>, Problem> {
+    let numbers = |blocks: &Blocks| {
+        let numbers = blocks.numbers();
+        numbers.ok_or_else(|| Problem::usage("", units::BLOCKS))
+    };
+    Ok(Some(match action {
+        CueAction::Status => return Ok(None),
         CueAction::Pause => Command::Pause,
         CueAction::Resume => Command::Resume,
-        CueAction::Auto { aim } => Command::Auto(aim),
+        CueAction::Auto { aim } => Command::Auto(*aim),
         CueAction::Cancel => Command::Cancel,
-        CueAction::Rate { bytes } => Command::Rate(bytes),
-        CueAction::Schedule {
-            schedule: (count, rest),
-        } => Command::Schedule { count, rest },
-        CueAction::Limit(LimitAction::Rate { bytes }) => Command::Limit(Limit::Rate(bytes)),
-        CueAction::Limit(LimitAction::Schedule {
-            schedule: (count, rest),
-        }) => Command::Limit(Limit::Schedule { count, rest }),
-    })
+        CueAction::Rate { bytes } => Command::Rate(*bytes),
+        CueAction::Schedule(blocks) => {
+            let (count, rest) = numbers(blocks)?;
+            Command::Schedule { count, rest }
+        }
+        CueAction::Limit(LimitAction::Rate { bytes }) => Command::Limit(Limit::Rate(*bytes)),
+        CueAction::Limit(LimitAction::Schedule(blocks)) => {
+            let (count, rest) = numbers(blocks)?;
+            Command::Limit(Limit::Schedule { count, rest })
+        }
+    }))
 }
 
 fn refused(flags: &CueFlags, word: u32, errno: Errno) -> Problem {
@@ -197,7 +207,7 @@ mod tests {
             }
         });
         let cue = Cue::from(OwnedFd::from(ours));
-        let none = answer(&CueAction::Status, &cue, Duration::from_millis(50));
+        let none = answer(None, &cue, Duration::from_millis(50));
         assert_eq!(none.err(), Some(Errno::EAGAIN));
         drop(cue);
         sends.join().unwrap();

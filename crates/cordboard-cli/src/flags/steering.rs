@@ -41,12 +41,7 @@ pub enum CueAction {
     /// Read K blocks, then rest for MS milliseconds, and so on
     ///
     /// A block has the size of --block of the steered command, or 128K.
-    Schedule {
-        /// Blocks and milliseconds
-        #[arg(value_name = "K,MS", value_parser = units::blocks)]
-        #[arg(allow_hyphen_values = true)]
-        schedule: (u32, u32),
-    },
+    Schedule(Blocks),
     /// Determine the schedule automatically
     Auto {
         /// throughput, background, share or share=WEIGHT
@@ -73,12 +68,30 @@ pub enum LimitAction {
     /// No more than K blocks between rests of MS milliseconds
     ///
     /// A block has the size of --block of the steered command, or 128K.
-    Schedule {
-        /// Blocks and milliseconds
-        #[arg(value_name = "K,MS", value_parser = units::blocks)]
-        #[arg(allow_hyphen_values = true)]
-        schedule: (u32, u32),
-    },
+    Schedule(Blocks),
+}
+
+/// The operands of a schedule of blocks: `4,70` or `4 70`.
+#[derive(Debug, Args)]
+pub struct Blocks {
+    /// Blocks and milliseconds: 4,70 or 4 70
+    #[arg(value_name = "K,MS", value_parser = units::blocks_or_count)]
+    #[arg(allow_hyphen_values = true)]
+    first: (u32, Option<u32>),
+    /// The milliseconds, if a space separates them
+    #[arg(value_name = "MS", value_parser = units::rest)]
+    #[arg(allow_hyphen_values = true)]
+    rest: Option<u32>,
+}
+
+impl Blocks {
+    /// Returns the number of blocks and of milliseconds. `None`: one number, or three.
+    pub fn numbers(&self) -> Option<(u32, u32)> {
+        match (self.first, self.rest) {
+            ((count, Some(rest)), None) | ((count, None), Some(rest)) => Some((count, rest)),
+            _ => None,
+        }
+    }
 }
 
 /// The rate of reading.

@@ -151,8 +151,13 @@ fn negative_numbers_are_refused_as_values() {
         }
     }
     // A known option is not the value of an operand.
-    for args in [["schedule", "--json", "4,70"], ["rate", "--json", "1"]] {
-        let done = call(["cue", "/no/such"].into_iter().chain(args));
+    for args in [
+        &["schedule", "--json", "4,70"][..],
+        &["schedule", "4", "--json", "70"],
+        &["schedule", "4", "70", "--json"],
+        &["rate", "--json", "1"],
+    ] {
+        let done = call(["cue", "/no/such"].iter().chain(args));
         done.fails(1, &["/no/such", "ENOENT"]);
     }
     call(["cue", "/no/such", "rate", "--help"]).ok();
