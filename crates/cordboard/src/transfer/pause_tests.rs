@@ -1,6 +1,7 @@
 //! A pause: nothing more is read, what was read is written, and nothing is lost.
 
 use std::io::{Read, Write};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
@@ -16,11 +17,19 @@ use crate::report::{Ended, Report};
 use crate::request::{DataPath, Request, Size, Switches};
 use testkit::pattern::noise;
 
+/// The most blocks that direct I/O has in flight, or in the sink behind one in flight (`AHEAD` in
+/// `path/direct/window.rs`).
+const AHEAD: u64 = 128;
+/// The largest block that direct I/O chooses.
+const LARGEST: usize = 4 << 20;
+
 /// Bytes read and written at the last call of the observer.
 #[derive(Default)]
 struct Counts {
     read: AtomicU64,
     written: AtomicU64,
+    /// Bytes that were read, or in flight, when the transfer was paused.
+    taken: AtomicU64,
 }
 
 /// Pauses the transfer once it has moved bytes.
@@ -28,6 +37,8 @@ struct Pauses {
     control: Control,
     counts: Arc<Counts>,
     once: bool,
+    /// The length of the blocks of direct I/O.
+    block: usize,
 }
 
 impl Observer for Pauses {
@@ -35,6 +46,11 @@ impl Observer for Pauses {
         self.counts.read.store(progress.read, Relaxed);
         self.counts.written.store(progress.written, Relaxed);
         if progress.read > 0 && !std::mem::replace(&mut self.once, true) {
+            let in_flight = match progress.path {
+                DataPath::Direct => AHEAD * self.block as u64,
+                _ => 0,
+            };
+            (self.counts.taken).store(progress.read + in_flight, Relaxed);
             self.control.pause();
         }
     }
@@ -47,8 +63,8 @@ struct Resumes {
     counts: Arc<Counts>,
     poll: Poll,
     now: Duration,
-    /// The bytes written at each wait of a paused transfer.
-    paused_at: Vec<u64>,
+    /// The bytes read and written at each wait of a paused transfer.
+    paused_at: Vec<(u64, u64)>,
     /// The time that passes in each of them.
     passes: Duration,
 }
@@ -71,7 +87,9 @@ impl Waiter for Resumes {
         assert!(interest.wake.is_some(), "nothing would wake it");
         // Another transfer that shares the control may take the wakeup.
         assert!(timeout.is_some(), "it would sleep on");
-        self.paused_at.push(self.counts.written.load(Relaxed));
+        let Counts { read, written, .. } = &*self.counts;
+        self.paused_at
+            .push((read.load(Relaxed), written.load(Relaxed)));
         self.now += self.passes;
         if self.paused_at.len() >= 2 {
             self.control.resume();
@@ -83,13 +101,19 @@ impl Waiter for Resumes {
     }
 }
 
-/// Runs a transfer by this path only, paused after its first step. Returns its
-/// report, and the bytes written when it was paused.
-fn paused(source: impl AsFd, sink: impl AsFd, path: DataPath, size: Size) -> (Report, u64) {
+/// Runs a transfer by this path only, paused after its first step. Checks that it has read
+/// nothing after the pause. Returns its report, and the bytes written when it was paused.
+fn paused(
+    source: impl AsFd,
+    sink: impl AsFd,
+    path: DataPath,
+    (size, block): (Size, Option<NonZeroUsize>),
+) -> (Report, u64) {
     let control = Control::new().unwrap();
     let counts = Arc::new(Counts::default());
     let request = Request {
         size,
+        block,
         idle: Some(Duration::from_secs(7)),
         switches: Some(Switches::only(&[path])),
         ..Request::default()
@@ -99,10 +123,11 @@ fn paused(source: impl AsFd, sink: impl AsFd, path: DataPath, size: Size) -> (Re
         control: control.clone(),
         counts: Arc::clone(&counts),
         once: false,
+        block: block.map_or(LARGEST, NonZeroUsize::get),
     });
     let mut waiter = Resumes {
         control,
-        counts,
+        counts: Arc::clone(&counts),
         poll: Poll::new(),
         now: Duration::ZERO,
         paused_at: Vec::new(),
@@ -114,28 +139,33 @@ fn paused(source: impl AsFd, sink: impl AsFd, path: DataPath, size: Size) -> (Re
         panic!("{path}: paused at {:?}", waiter.paused_at);
     };
     assert_eq!(first, second, "{path} went on while it was paused");
-    (report, first)
+    let (read, written) = first;
+    let taken = counts.taken.load(Relaxed);
+    assert!(read <= taken, "{path} has read {read} instead of {taken}");
+    (report, written)
 }
 
 /// From file to file by each path that moves a file in pieces. Direct blocks in
-/// flight complete: at most the 8 MiB that a transfer has there.
+/// flight complete.
 #[test]
 fn a_file_is_paused_on_each_path() {
     let data = noise(48 << 20);
     for path in paths_between_files("a_file_is_paused_on_each_path") {
-        let (source, mut sink) = (file_with(&data), file_with(b""));
-        let (report, written) = paused(&source, &sink, path, Size::Eof);
-        assert_eq!(report.ended, Ended::Eof, "{path}: {report:?}");
-        assert_eq!(report.written, data.len() as u64, "{path}: {report:?}");
-        assert_eq!(report.path, [path]);
-        assert!(
-            (1..data.len() as u64).contains(&written),
-            "{path}: {written}"
-        );
-        let mut copy = Vec::new();
-        std::io::Seek::rewind(&mut sink).unwrap();
-        sink.read_to_end(&mut copy).unwrap();
-        assert!(copy == data, "{path}");
+        for block in [None, NonZeroUsize::new(64 << 10)] {
+            let (source, mut sink) = (file_with(&data), file_with(b""));
+            let (report, written) = paused(&source, &sink, path, (Size::Eof, block));
+            assert_eq!(report.ended, Ended::Eof, "{path}: {report:?}");
+            assert_eq!(report.written, data.len() as u64, "{path}: {report:?}");
+            assert_eq!(report.path, [path]);
+            assert!(
+                (1..data.len() as u64).contains(&written),
+                "{path}: {written}"
+            );
+            let mut copy = Vec::new();
+            std::io::Seek::rewind(&mut sink).unwrap();
+            sink.read_to_end(&mut copy).unwrap();
+            assert!(copy == data, "{path}");
+        }
     }
 }
 
@@ -161,7 +191,7 @@ fn a_stream_is_paused_within_its_size() {
             pauses.recv().unwrap();
             feed.write_all(&noise(200_000))
         });
-        let (report, _) = paused(&source, &sink, path, Size::Bytes(150_000));
+        let (report, _) = paused(&source, &sink, path, (Size::Bytes(150_000), None));
         assert_eq!((report.ended, report.written), (Ended::Size, 150_000));
         drop((source, sink));
         let _ = more.join().unwrap();
@@ -185,7 +215,12 @@ fn datagrams_are_paused_between_two() {
             assert_eq!(datagram[..100], [n; 100]);
         }
     });
-    let (report, _) = paused(&source, &sink, DataPath::Datagram, Size::Bytes(20_000));
+    let (report, _) = paused(
+        &source,
+        &sink,
+        DataPath::Datagram,
+        (Size::Bytes(20_000), None),
+    );
     assert_eq!((report.ended, report.written), (Ended::Size, 20_000));
     reader.join().unwrap();
     drop(source);
@@ -247,7 +282,7 @@ fn the_rest_of_a_block_is_written_by_a_cancelled_pause() {
     feed.write_all(&noise(250)).unwrap();
     let control = Control::new().unwrap();
     let request = Request {
-        block: std::num::NonZeroUsize::new(100),
+        block: NonZeroUsize::new(100),
         switches: Some(Switches::only(&[DataPath::Datagram])),
         ..Request::default()
     };
@@ -256,6 +291,7 @@ fn the_rest_of_a_block_is_written_by_a_cancelled_pause() {
         control: control.clone(),
         counts: Arc::default(),
         once: false,
+        block: 0,
     });
     let mut waiter = CancelsPaused {
         control,

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
-use cordboard::{Control, Observer, Outcome, Progress, Report, Request, Stranded, Transfer};
+use cordboard::{
+    Control, DataPath, Ended, Observer, Outcome, Progress, Report, Request, Stranded, Transfer,
+};
 
 use super::requests::any;
 use super::sources::{From, Source};
@@ -117,4 +119,54 @@ impl<F: FnMut()> Observer for Meanwhile<F> {
 
 pub fn meanwhile<F: FnMut()>(what: F) -> Meanwhile<F> {
     Meanwhile { what, done: false }
+}
+
+/// The most blocks that direct I/O has in flight, or in the sink behind one in flight (`AHEAD` in
+/// `path/direct/window.rs`).
+pub const AHEAD: u64 = 128;
+
+/// Returns the most bytes that are read if nothing more is begun: those that were read, and the
+/// blocks of direct I/O in flight, which have this length.
+pub fn taken(progress: &Progress, block: u64) -> u64 {
+    match progress.path {
+        DataPath::Direct => progress.read + AHEAD * block,
+        _ => progress.read,
+    }
+}
+
+/// Cancels once this many bytes are written.
+pub struct Cancelling {
+    at: u64,
+    control: Control,
+    block: u64,
+    taken: Option<u64>,
+}
+
+impl Cancelling {
+    /// `block`: the length of the blocks of direct I/O.
+    pub fn at(at: u64, control: &Control, block: u64) -> Cancelling {
+        Cancelling {
+            at,
+            control: control.clone(),
+            block,
+            taken: None,
+        }
+    }
+
+    /// Asserts that nothing was begun after the cancellation.
+    pub fn check(&self, report: &Report) {
+        assert_eq!(report.ended, Ended::Cancelled, "{report:?}");
+        let taken = self.taken.expect("it was cancelled");
+        assert!(report.read <= taken, "more than {taken}: {report:?}");
+        assert!(report.written <= taken, "more than {taken}: {report:?}");
+    }
+}
+
+impl Observer for Cancelling {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.written >= self.at {
+            self.control.cancel();
+            self.taken.get_or_insert(taken(progress, self.block));
+        }
+    }
 }

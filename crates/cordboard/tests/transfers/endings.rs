@@ -7,12 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common::datagrams::{BOTH, Sort, pair};
 use crate::common::{
-    self, BOUNDARIES, MIB, SOURCES, Source, any, audit, content, file_with, only, paths, pattern,
-    run, watchdog,
+    self, BOUNDARIES, Cancelling, MIB, SOURCES, Source, any, audit, content, file_with, only,
+    paths, pattern, run, watchdog,
 };
 use cordboard::DataPath::{ReadWrite, Splice};
 use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Transfer};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 #[test]
 fn a_source_that_is_reset() {
@@ -145,6 +147,69 @@ fn cancelled_before_it_began_and_while_it_waited() {
         });
         assert_eq!((report.ended, report.written), (Ended::Cancelled, 5));
         assert_eq!((report.read, report.stranded), (5, 0));
+    }
+}
+
+/// A cancelled transfer reads nothing more, however much its source has.
+#[test]
+fn a_cancelled_stream_takes_no_more() {
+    let _dog = watchdog("a_cancelled_stream_takes_no_more");
+    let data = pattern(12 * MIB);
+    for from in SOURCES {
+        for path in paths(from, false, false) {
+            let what = format!("{from:?} by {path}");
+            let source = Source::new(from, &data);
+            let (sink, mut peer) = UnixStream::pair().unwrap();
+            // Otherwise a transfer with a control would not send pages.
+            sink.set_nonblocking(true).unwrap();
+            let reader = std::thread::spawn(move || {
+                let mut got = Vec::new();
+                peer.read_to_end(&mut got).map(|_| got)
+            });
+            let control = Control::new().unwrap();
+            let mut cancel = Cancelling::at(1, &control, 0);
+            let transfer = Transfer::new(source.fd.as_fd(), sink.as_fd(), only(&[path])).unwrap();
+            let outcome = transfer.control(&control).observe(&mut cancel).run();
+            drop(sink);
+            cancel.check(&outcome.report);
+            let got = reader.join().unwrap().unwrap();
+            assert_eq!(got.len() as u64, outcome.report.written, "{what}");
+            assert!(got == data[..got.len()], "{what}");
+            audit(&what, outcome, source, from, &data);
+        }
+    }
+}
+
+/// The same for datagrams, of which it may have received several.
+#[test]
+fn a_cancelled_transfer_receives_no_more_datagrams() {
+    let _dog = watchdog("a_cancelled_transfer_receives_no_more_datagrams");
+    for path in BOTH {
+        let ((a, source), (sink, b)) = (pair(Sort::Unix), pair(Sort::Unix));
+        let none = SendFlags::empty();
+        let sender = std::thread::spawn(move || while send(&a, &[7; 100], none).is_ok() {});
+        let reader = std::thread::spawn(move || {
+            let mut got = 0;
+            while let Ok((n @ 1.., _)) = recv(&b, &mut [0; 200][..], RecvFlags::empty()) {
+                got += n as u64;
+            }
+            got
+        });
+        let control = Control::new().unwrap();
+        let mut cancel = Cancelling::at(1, &control, 0);
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), only(&[path])).unwrap();
+        let outcome = transfer.control(&control).observe(&mut cancel).run();
+        drop(source);
+        // An empty one ends the reader.
+        send(&sink, &[], none).unwrap();
+        sender.join().unwrap();
+        let report = &outcome.report;
+        cancel.check(report);
+        assert_eq!(report.path, [path], "{report:?}");
+        assert_eq!(reader.join().unwrap(), report.written, "{report:?}");
+        assert_eq!(report.read, report.written + report.stranded, "{report:?}");
+        let stranded = common::handed_back(outcome.stranded);
+        assert_eq!(stranded.len() as u64, report.stranded, "{path}");
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::os::fd::AsFd;
 
-use crate::common::{self, content, file_with, meanwhile, only, pattern, watchdog};
-use cordboard::{Control, DataPath, Ended, Observer, Progress, Request, Transfer};
+use crate::common::{self, Cancelling, content, file_with, meanwhile, only, pattern, watchdog};
+use cordboard::{Control, DataPath, Ended, Request, Transfer};
 
 const MIB: usize = 1 << 20;
 
@@ -91,29 +91,22 @@ fn a_sink_that_begins_to_append_gets_each_byte_once() {
     }
 }
 
-/// Cancels at the first report.
-struct Cancel(Control);
-
-impl Observer for Cancel {
-    fn progress(&mut self, _: &Progress) {
-        self.0.cancel();
-    }
-}
-
 #[test]
 fn a_cancelled_path_has_moved_what_it_counts() {
+    const BLOCK: usize = 16 << 10;
     let _dog = watchdog("a_cancelled_path_has_moved_what_it_counts");
     let data = pattern(8 * MIB);
     for path in between_files() {
         let (source, sink) = (file_with(&data), tempfile::tempfile().unwrap());
         let request = Request {
-            block: std::num::NonZeroUsize::new(64 << 10),
+            block: std::num::NonZeroUsize::new(BLOCK),
             ..only(&[path])
         };
         let control = Control::new().unwrap();
+        let mut cancel = Cancelling::at(1, &control, BLOCK as u64);
         let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
-        let transfer = transfer.control(&control);
-        let report = transfer.observe(Cancel(control)).run().report;
+        let report = transfer.control(&control).observe(&mut cancel).run().report;
+        cancel.check(&report);
         let written = report.written as usize;
         assert_eq!(report.read, report.written + report.stranded, "{report:?}");
         assert!(content(&sink) == data[..written], "{report:?}");

@@ -2,20 +2,21 @@
 
 use std::os::fd::AsFd;
 
-use super::{CancelAt, audit, direct, whole};
+use super::{audit, direct, whole};
 use crate::common::mount::Mount;
-use crate::common::{self, MIB, file_with, meanwhile, pattern, run, watchdog};
+use crate::common::{self, Cancelling, MIB, file_with, meanwhile, pattern, run, watchdog};
 use cordboard::DataPath::{Direct, ReadWrite};
 use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Side, Switches, Transfer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
 fn cancelled_at_any_moment() {
+    const BLOCK: usize = 64 << 10;
     let _dog = watchdog("cancelled_at_any_moment");
     let data = pattern(24 * MIB + 321);
     let source = file_with(&data);
     for at in [0, 1, MIB, 5 * MIB, 11 * MIB, 24 * MIB, 24 * MIB + 1] {
-        for sleeping in [false, true] {
+        for (sleeping, fixed) in [(false, false), (true, false), (false, true), (true, true)] {
             rustix::fs::seek(&source, rustix::fs::SeekFrom::Start(0)).unwrap();
             let sink = tempfile::tempfile().unwrap();
             let mut control = Control::new().unwrap();
@@ -23,10 +24,16 @@ fn cancelled_at_any_moment() {
                 // With this option, steps may wait in the kernel.
                 control = control.interrupting();
             }
-            let observer = CancelAt(at as u64, control.clone());
-            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap();
-            let report = transfer.control(&control).observe(observer).run().report;
-            assert_eq!(report.ended, Ended::Cancelled, "{at}: {report:?}");
+            // The largest block that the path chooses.
+            let block = if fixed { BLOCK } else { 4 * MIB };
+            let request = Request {
+                block: std::num::NonZeroUsize::new(BLOCK).filter(|_| fixed),
+                ..direct()
+            };
+            let mut cancel = Cancelling::at(at as u64, &control, block as u64);
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+            let report = transfer.control(&control).observe(&mut cancel).run().report;
+            cancel.check(&report);
             assert!(report.written >= at as u64, "{at}: {report:?}");
             audit(&report, &source, &sink, &data);
         }
