@@ -9,7 +9,9 @@
 
 mod bytes;
 pub mod datagrams;
+mod exact;
 pub mod mount;
+mod pace;
 mod paths;
 pub mod process;
 mod requests;
@@ -19,6 +21,8 @@ mod sources;
 mod steps;
 
 pub use bytes::*;
+pub use exact::*;
+pub use pace::*;
 pub use paths::*;
 pub use process::*;
 pub use requests::*;

@@ -8,6 +8,7 @@ mod forks;
 mod moves;
 mod obstacles;
 mod relays;
+mod steering;
 
 use std::sync::Arc;
 

@@ -7,13 +7,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cordboard::{
-    Control, DataPath, Ended, Engine, Observer, Outcome, Progress, Request, Running, Size,
-    Switches, Transfer, Tune,
+    Control, DataPath, Ended, Engine, Outcome, Request, Running, Size, Switches, Transfer, Tune,
 };
 use fastrand::Rng;
 use testkit::{Ask, Sink, SinkKind, Source, SourceKind, Spec};
 
-use crate::common::{adds_up, handed_back, is_open};
+use crate::common::{Wrong, is_exact, is_open};
+use crate::steering::Steering;
 
 const SOURCES: [SourceKind; 13] = [
     SourceKind::File,
@@ -55,17 +55,6 @@ pub fn length(rng: &mut Rng) -> u64 {
     rng.u64(0..1 << power)
 }
 
-/// Cancels once this many bytes are written.
-struct CancelAt(u64, Control);
-
-impl Observer for CancelAt {
-    fn progress(&mut self, progress: &Progress) {
-        if progress.written >= self.0 {
-            self.1.cancel();
-        }
-    }
-}
-
 /// How it runs.
 enum Runner {
     Engine(Running),
@@ -79,6 +68,7 @@ pub struct Move {
     /// The number of bytes that arrive if nothing ends the transfer early.
     whole: u64,
     may_end_early: bool,
+    wrong: Wrong,
     runner: Runner,
 }
 
@@ -129,21 +119,22 @@ impl Move {
             size,
             ..request(rng, whole, to_a_file)
         };
-        let cancel_at = (rng.u8(..) < 64).then(|| rng.u64(0..=whole));
+        let steering = Steering::draw(rng, whole);
         let what = format!(
-            "{} of {bytes} to {}, {request:?}, cancelled at {cancel_at:?}",
+            "{} of {bytes} to {}, {request:?}, {steering:?}",
             from.name(),
             to.name()
         );
-        let may_end_early = cancel_at.is_some() || request.idle.is_some();
+        let may_end_early = steering.cancel_at.is_some() || request.idle.is_some();
+        let control = Control::new().unwrap();
+        let observer = steering.observer(&control, &request, (from, to));
         let copies = (copy(&source.fd), copy(&sink.fd));
         let mut transfer = Transfer::owning(copies.0, copies.1, request)
             .unwrap_or_else(|failure| panic!("{what}: {failure}"));
-        if let Some(at) = cancel_at {
-            let control = Control::new().unwrap();
-            transfer = transfer
-                .control(&control)
-                .observe(CancelAt(at, control.clone()));
+        let mut wrong = Wrong::default();
+        if let Some(observer) = observer {
+            wrong = observer.wrong.clone();
+            transfer = transfer.control(&control).observe(observer);
         }
         let runner = match rng.u8(..4) {
             0 => Runner::Thread(std::thread::spawn(move || transfer.run())),
@@ -156,6 +147,7 @@ impl Move {
             sink,
             whole,
             may_end_early,
+            wrong,
             runner,
         }
     }
@@ -168,53 +160,20 @@ impl Move {
             Runner::Engine(running) => running.wait(),
             Runner::Thread(thread) => thread.join().unwrap(),
         };
-        let report = outcome.report;
-        let (read, written) = (report.read, report.written);
+        let report = &outcome.report;
         assert_eq!(report.errno, None, "{what}: {report:?}");
-        assert_eq!(read, written + report.stranded, "{what}: {report:?}");
-        adds_up(&report);
+        assert_eq!(self.wrong.found(), None, "{what}: {report:?}");
         match report.ended {
-            Ended::Eof | Ended::Size => assert_eq!(written, self.whole, "{what}: {report:?}"),
+            Ended::Eof | Ended::Size => {
+                assert_eq!(report.written, self.whole, "{what}: {report:?}");
+            }
             Ended::Cancelled | Ended::Idle => assert!(self.may_end_early, "{what}: {report:?}"),
             _ => panic!("{what}: {report:?}"),
         }
-        let expect = &self.source.expect;
-        let stranded = handed_back(outcome.stranded);
-        assert_eq!(stranded.len() as u64, report.stranded, "{what}: {report:?}");
-        let told = |wrong| panic!("{what}: {wrong}: {report:?}");
-        expect.check_at(written, &stranded).unwrap_or_else(told);
-        let arrived = self.sink.finish(written).unwrap();
-        arrived.check(expect, written).unwrap_or_else(told);
-        match self.source.kind {
-            kind if kind.is_seekable() => {
-                let at = rustix::fs::tell(&self.source.fd).unwrap();
-                assert_eq!(at, read, "{what}: {report:?}");
-            }
-            SourceKind::Zero | SourceKind::Tty => {}
-            _ => {
-                let rest = rest(&self.source.fd);
-                expect.check_at(read, &rest).unwrap_or_else(told);
-                let all = read + rest.len() as u64;
-                assert_eq!(all, expect.len(), "{what}: {report:?}");
-            }
-        }
+        is_exact(&what, outcome, &self.source, self.sink);
     }
 }
 
 fn copy(fd: &OwnedFd) -> OwnedFd {
     fd.try_clone().unwrap()
-}
-
-/// Reads the rest of a stream.
-fn rest(fd: &OwnedFd) -> Vec<u8> {
-    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-    let flags = fcntl_getfl(fd).unwrap();
-    fcntl_setfl(fd, flags - OFlags::NONBLOCK).unwrap();
-    let (mut all, mut piece) = (Vec::new(), vec![0; 1 << 20]);
-    loop {
-        match rustix::io::read(fd, &mut piece).unwrap() {
-            0 => return all,
-            n => all.extend_from_slice(&piece[..n]),
-        }
-    }
 }
