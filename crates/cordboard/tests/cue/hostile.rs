@@ -4,14 +4,15 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use cordboard::cue::{Command, Cue, Limit, Record, State};
-use cordboard::{Ended, Errno};
+use cordboard::{Aim, Ended, Errno, Schedule};
 use testkit::allocated::in_use;
 use testkit::pattern::noise;
 
-use super::common::{alone, watchdog};
-use super::steps::{bytes_of, done, file_with, flood, next, send, status};
+use super::common::{alone, most, watchdog};
+use super::steps::{Answers, bytes_of, done, file_with, flood, next, send, status};
 
 const LENGTH: usize = 200_000;
 const LIMIT: u64 = 50_000;
@@ -21,10 +22,20 @@ const END: u64 = 100_000;
 const INSIDE: u8 = 1;
 const OUTSIDE: u8 = 2;
 
+/// The block of the limit of blocks.
+const BLOCK: u32 = 4096;
+
+/// The limits of the speed: all bytes together take 50 ms or more.
+fn limits() -> [Schedule; 2] {
+    let rest = Duration::from_millis(5);
+    [Schedule::rate(1_000_000), Schedule::blocks(1, rest)]
+}
+
 /// A limited transfer that is steered by what `peer` sends: it never moves more than
-/// the limit, or bytes outside the range, and the process continues to serve others. Returns
-/// the number of bytes that have reached the sink when its service has ended.
-fn is_withstood(seed: u64, peer: impl FnOnce(UnixStream)) -> usize {
+/// the limits, or bytes outside the range, or any bytes earlier than this one permits, and the
+/// process continues to serve others. Returns the number of bytes that have reached the sink when
+/// its service has ended.
+fn is_withstood(limit: Schedule, peer: impl FnOnce(UnixStream)) -> usize {
     let mut data = vec![OUTSIDE; LENGTH];
     data[START as usize..END as usize].fill(INSIDE);
     let source = file_with(&data);
@@ -32,23 +43,44 @@ fn is_withstood(seed: u64, peer: impl FnOnce(UnixStream)) -> usize {
     let cue = Cue::new(&source, &sink).unwrap();
     drop(sink);
     let (start, end) = (START, END);
+    let speed = match limit {
+        Schedule::Blocks { count, rest } => Limit::Schedule {
+            count: count.get(),
+            rest: rest.as_millis() as u32,
+        },
+        Schedule::Rate(rate) => Limit::Rate(rate.get()),
+        _ => unreachable!("{limit:?} is no limit"),
+    };
     send(
         &cue,
         &[
             Command::Limit(Limit::Bytes(LIMIT)),
             Command::Limit(Limit::Range { start, end }),
-            Command::Limit(Limit::Rate(1 << 30)),
+            Command::Block(BLOCK),
+            Command::Limit(speed),
         ],
     );
     let (theirs, ours) = UnixStream::pair().unwrap();
     let link = Cue::new(&ours, &cue).unwrap();
     drop((ours, cue));
+    let begin = Instant::now();
     send(&link, &[Command::WriteToEnd]);
     drop(link);
     let reader = std::thread::spawn(move || {
-        let mut moved = Vec::new();
-        // The end of file means that the service has closed the sink.
-        out.read_to_end(&mut moved).map(|_| moved)
+        let (mut moved, mut early) = (Vec::new(), None);
+        let mut piece = vec![0; LENGTH];
+        loop {
+            // The end of file means that the service has closed the sink.
+            let n = out.read(&mut piece).unwrap();
+            moved.extend_from_slice(&piece[..n]);
+            let at = begin.elapsed();
+            if moved.len() as u64 > most(limit, BLOCK.into(), at) {
+                early.get_or_insert((moved.len(), at));
+            }
+            if n == 0 {
+                return (moved, early);
+            }
+        }
     });
     peer(theirs);
     // Others are served.
@@ -62,11 +94,32 @@ fn is_withstood(seed: u64, peer: impl FnOnce(UnixStream)) -> usize {
     let mut bytes = [0; 6];
     end.read_exact(&mut bytes).unwrap();
     assert_eq!(bytes, [OUTSIDE, OUTSIDE, OUTSIDE, INSIDE, INSIDE, INSIDE]);
-    let moved = reader.join().unwrap().unwrap();
-    assert!(moved.len() as u64 <= LIMIT, "seed {seed}: {}", moved.len());
+    let (moved, early) = reader.join().unwrap();
+    assert_eq!(early, None, "too fast for {limit:?}");
+    assert!(moved.len() as u64 <= LIMIT, "{}", moved.len());
     let is_inside = moved.iter().all(|byte| *byte == INSIDE);
-    assert!(is_inside, "seed {seed}: bytes outside the range");
+    assert!(is_inside, "bytes outside the range");
     moved.len()
+}
+
+/// Commands for a faster transfer. None of them may have an effect beyond the limits.
+fn faster(random: &mut fastrand::Rng) -> Command {
+    match random.u8(..8) {
+        0 => Command::Rate(0),
+        1 => Command::Rate(random.u64(1 << 20..1 << 40)),
+        2 => Command::Schedule { count: 0, rest: 0 },
+        3 => Command::Schedule {
+            count: random.u32(1..1 << 20),
+            rest: random.u32(..3),
+        },
+        4 => Command::Auto(Aim::Throughput),
+        5 => Command::Auto(Aim::share(random.u32(1..)).unwrap()),
+        6 => Command::Limit(Limit::Rate(random.u64(1 << 20..1 << 40))),
+        _ => Command::Limit(Limit::Schedule {
+            count: random.u32(1..1 << 20),
+            rest: 0,
+        }),
+    }
 }
 
 /// Random commands, random words and random bytes. Some cases have no random bytes that shift the
@@ -76,7 +129,7 @@ fn garbage(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (shifts, offsets, stops) = (random.bool(), random.bool(), random.bool());
     for _ in 0..random.usize(1..200) {
-        match random.u8(..8) {
+        match random.u8(..9) {
             0 => {
                 bytes.extend((0..random.usize(1..50)).map(|_| random.u8(..)));
                 let whole = bytes.len().next_multiple_of(4);
@@ -94,6 +147,7 @@ fn garbage(random: &mut fastrand::Rng) -> Vec<u8> {
             4 => Command::WriteToEnd.encode(&mut bytes),
             5 => Command::Block(random.u32(..)).encode(&mut bytes),
             6 => Command::Limit(Limit::Bytes(random.u64(..))).encode(&mut bytes),
+            7 => faster(random).encode(&mut bytes),
             _ if stops => [
                 Command::Pause,
                 Command::Resume,
@@ -107,34 +161,70 @@ fn garbage(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
+/// With the same seeds in each run, and some new ones.
 #[test]
 fn garbage_moves_no_more_than_the_limits() {
-    let _dog = watchdog("garbage_moves_no_more_than_the_limits");
-    let mut moved = 0;
-    for seed in 0..40 {
-        let mut random = fastrand::Rng::with_seed(seed);
-        moved += is_withstood(seed, |peer| {
-            let reads = random.bool();
-            let mut reader = peer.try_clone().unwrap();
-            let reader = std::thread::spawn(move || {
-                let mut all = Vec::new();
-                reads.then(|| reader.read_to_end(&mut all))
-            });
-            let bytes = garbage(&mut random);
-            let mut rest = &bytes[..];
-            while !rest.is_empty() {
-                let piece = random.usize(1..=rest.len());
-                // The service may have ended: EPIPE.
-                if (&peer).write_all(&rest[..piece]).is_err() {
-                    break;
+    let (mut moved, mut rounds) = (0, 0);
+    testkit::rounds::run("0\n1\n2\n3\n4", 10, |random| {
+        rounds += 1;
+        for limit in limits() {
+            moved += is_withstood(limit, |peer| {
+                let reads = random.bool();
+                let mut reader = peer.try_clone().unwrap();
+                let reader = std::thread::spawn(move || {
+                    let mut all = Vec::new();
+                    reads.then(|| reader.read_to_end(&mut all))
+                });
+                let bytes = garbage(random);
+                let mut rest = &bytes[..];
+                while !rest.is_empty() {
+                    let piece = random.usize(1..=rest.len());
+                    // The service may have ended: EPIPE.
+                    if (&peer).write_all(&rest[..piece]).is_err() {
+                        break;
+                    }
+                    rest = &rest[piece..];
                 }
-                rest = &rest[piece..];
+                let _ = peer.shutdown(std::net::Shutdown::Both);
+                let _ = reader.join().unwrap();
+            });
+        }
+    });
+    // Of one round, all transfers may have been refused.
+    assert!(moved > 0 || rounds == 1);
+}
+
+/// A peer asks for more speed again and again, while all permitted bytes are moved, in one transfer
+/// or in several.
+#[test]
+fn no_peer_is_faster_than_the_limits() {
+    const EACH: u64 = LIMIT / 10;
+    testkit::rounds::run("0", 1, |random| {
+        for limit in limits() {
+            for transfers in [vec![Command::WriteToEnd], vec![Command::Write(EACH); 10]] {
+                let moved = is_withstood(limit, |mut peer| {
+                    let first = [Command::SourceOffset(START), Command::Block(1 << 26)];
+                    peer.write_all(&bytes_of(&first)).unwrap();
+                    peer.write_all(&bytes_of(&transfers)).unwrap();
+                    let mut answers = Answers::new(peer.try_clone().unwrap());
+                    let mut written = 0;
+                    while written < LIMIT {
+                        let commands = [(); 10].map(|()| faster(random));
+                        peer.write_all(&bytes_of(&commands)).unwrap();
+                        let last = [Command::Pause, Command::Resume, Command::Status];
+                        peer.write_all(&bytes_of(&last)).unwrap();
+                        answers.until(|record| {
+                            if let Record::Done(done) = record {
+                                written += done.written;
+                            }
+                            matches!(record, Record::Status(_))
+                        });
+                    }
+                });
+                assert_eq!(moved as u64, LIMIT, "{limit:?} {transfers:?}");
             }
-            let _ = peer.shutdown(std::net::Shutdown::Both);
-            let _ = reader.join().unwrap();
-        });
-    }
-    assert!(moved > LIMIT as usize, "{moved}");
+        }
+    });
 }
 
 /// A peer that sends commands endlessly and reads no records is no longer read, and blocks
@@ -142,7 +232,7 @@ fn garbage_moves_no_more_than_the_limits() {
 #[test]
 fn a_peer_that_reads_nothing_blocks_itself() {
     let _dog = watchdog("a_peer_that_reads_nothing_blocks_itself");
-    is_withstood(0, |peer| {
+    is_withstood(limits()[0], |peer| {
         peer.set_nonblocking(true).unwrap();
         flood(&peer, &[Command::Status; 100], 1000);
     });
@@ -152,7 +242,7 @@ fn a_peer_that_reads_nothing_blocks_itself() {
 #[test]
 fn a_slow_drip_holds_nothing_up() {
     let _dog = watchdog("a_slow_drip_holds_nothing_up");
-    is_withstood(0, |mut peer| {
+    is_withstood(limits()[0], |mut peer| {
         for byte in bytes_of(&[Command::Write(10)]).iter().take(7) {
             peer.write_all(&[*byte]).unwrap();
         }

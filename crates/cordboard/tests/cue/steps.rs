@@ -96,7 +96,7 @@ impl<S: Read> Answers<S> {
     }
 
     /// Waits for a record of this kind.
-    pub fn until(&mut self, is_it: impl Fn(&Record) -> bool) {
+    pub fn until(&mut self, mut is_it: impl FnMut(&Record) -> bool) {
         while !is_it(&self.next().expect("no more records")) {}
     }
 }
