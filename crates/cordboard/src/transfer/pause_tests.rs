@@ -12,6 +12,7 @@ use super::poll::Poll;
 use super::test_files::{file_with, is_missing, paths_between_files};
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Observer, Progress, Transfer, drive};
+use crate::engine::{Engine, Options};
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
 use crate::request::{DataPath, Request, Size, Switches};
@@ -239,8 +240,13 @@ fn a_paused_transfer_is_cancelled() {
     assert!(control.is_paused());
     let source: OwnedFd = source.into();
     let copy = source.try_clone().unwrap();
+    let engine = Engine::new(Options::default()).unwrap();
     let transfer = Transfer::owning(source, sink.into(), Request::default()).unwrap();
-    let running = transfer.control(&control).start().unwrap();
+    let running = engine.start(transfer.control(&control)).unwrap();
+    // The engine runs transfers in the order of their starts. By then the paused one waits.
+    let (from, to) = (std::io::pipe().unwrap().0, std::io::pipe().unwrap().1);
+    let next = Transfer::owning(from.into(), to.into(), Request::default()).unwrap();
+    engine.start(next).unwrap().wait_for_end();
     control.cancel();
     let report = running.wait().report;
     assert_eq!((report.ended, report.read), (Ended::Cancelled, 0));

@@ -1,6 +1,7 @@
 //! Sockets that `poll(2)` reports ready although a call would block: no thread sleeps
 //! in such a call, and none spins.
 
+mod asleep;
 mod deferred;
 mod short_sends;
 mod shut_down;
@@ -13,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use self::asleep::asleep;
 use crate::common::{self, any, content_of, file_with, only, pattern, watchdog};
 use cordboard::DataPath::{ReadWrite, Sendfile, Splice};
 use cordboard::engine::Options;
@@ -229,17 +231,11 @@ fn a_stalled_connection_on_the_callers_thread() {
             let control = Control::new().unwrap();
             let wakes = std::sync::Arc::default();
             let transfer = Transfer::owning(from, sink.into(), request).unwrap();
-            let mut transfer = transfer.observe(Count(std::sync::Arc::clone(&wakes)));
-            if !idle {
-                transfer = transfer.control(&control);
-            }
-            let outcome = std::thread::scope(|scope| {
-                let running = scope.spawn(move || transfer.run());
-                if !idle {
-                    control.cancel();
-                }
-                running.join().unwrap()
-            });
+            let transfer = transfer.observe(Count(std::sync::Arc::clone(&wakes)));
+            let outcome = match idle {
+                true => transfer.run(),
+                false => asleep(transfer.control(&control), || control.cancel()),
+            };
             let report = outcome.report;
             let expected = if idle { Ended::Idle } else { Ended::Cancelled };
             assert_eq!(report.ended, expected, "{what}");

@@ -1,16 +1,14 @@
 //! A full UNIX socket that is shut down: each write fails afterwards, while `poll(2)`
 //! still shows it as full.
 
-use std::path::PathBuf;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use cordboard::DataPath::{Datagram, ReadWrite};
 use cordboard::{Control, DataPath, Engine, Errno, Report, Request, Side, Transfer};
 use rustix::net::{Shutdown, SocketType, shutdown};
-use testkit::locked::polls;
 use testkit::stalled::{Trouble, stalled};
 
+use super::asleep::asleep;
 use super::{engine, others_go_on};
 use crate::common::{self, any, only, pattern, watchdog};
 
@@ -73,38 +71,6 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// Runs a transfer on a thread, and calls a function while it sleeps.
-fn asleep(transfer: Transfer<'static>, then: impl FnOnce()) -> Report {
-    let (sender, number) = mpsc::channel();
-    std::thread::scope(|scope| {
-        let running = scope.spawn(move || {
-            sender.send(rustix::thread::gettid()).unwrap();
-            transfer.run().report
-        });
-        let thread = number.recv().unwrap().as_raw_nonzero();
-        let task = PathBuf::from(format!("/proc/self/task/{thread}"));
-        while !(polls(&task) || sends(&task)) {
-            assert!(!running.is_finished(), "it did not wait");
-            std::thread::yield_now();
-        }
-        then();
-        running.join().unwrap()
-    })
-}
-
-/// Whether it sleeps in a call that writes to a socket.
-fn sends(task: &std::path::Path) -> bool {
-    let calls = [
-        libc::SYS_sendto,
-        libc::SYS_sendmsg,
-        libc::SYS_sendmmsg,
-        libc::SYS_splice,
-        libc::SYS_sendfile,
-        libc::SYS_write,
-    ];
-    testkit::locked::sleeps_in(task, &calls)
-}
-
 fn run(case: &Case, request: Request) -> Report {
     let (sink, peer) = testkit::full::unix(case.kind, LENGTH, case.nonblocking);
     let end = sink.try_clone().unwrap();
@@ -119,10 +85,10 @@ fn run(case: &Case, request: Request) -> Report {
     };
     let transfer = Transfer::owning(from, sink, request).unwrap();
     let report = match case.mode {
-        RunMode::Direct | RunMode::Idle => asleep(transfer, shut),
+        RunMode::Direct | RunMode::Idle => asleep(transfer, shut).report,
         RunMode::Controlled => {
             let control = Control::new().unwrap();
-            asleep(transfer.control(&control), shut)
+            asleep(transfer.control(&control), shut).report
         }
         RunMode::Engine => {
             let engine: Engine = engine();
@@ -188,9 +154,8 @@ fn a_full_connection_that_is_shut_down_fails_at_once() {
         let (source, _feed) = super::source(common::From::Pipe, &pattern(super::SENT));
         let control = Control::new().unwrap();
         let transfer = Transfer::owning(source, sink.into(), any()).unwrap();
-        let report = asleep(transfer.control(&control), || {
-            end.shutdown(std::net::Shutdown::Write).unwrap();
-        });
+        let shut = || end.shutdown(std::net::Shutdown::Write).unwrap();
+        let report = asleep(transfer.control(&control), shut).report;
         let end = (report.failed, report.errno);
         assert_eq!(end, (Some(Side::Sink), Some(Errno::EPIPE)), "{report:?}");
         assert!(report.written < super::SENT as u64, "{report:?}");
