@@ -13,40 +13,11 @@ fn garbage_harms_nothing() {
     // The wait for a data connection that is never made ends soon.
     let server = Server::start(&["--idle", "0.5"]);
     server.write("f", b"f");
-    let seed = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    let seed = seed.as_nanos() as u64;
-    eprintln!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
-    // Without QUIT, after which the server would not read.
-    const VERBS: [&str; 23] = [
-        "USER", "CWD", "LIST", "RETR", "STOR", "REST", "PORT", "EPRT", "EPSV", "PASV", "TYPE",
-        "MLSD", "MFMT", "RNFR", "RNTO", "ABOR", "STAT", "OPTS", "SIZE", "AUTH", "PROT", "NLST",
-        "STOU",
-    ];
-    for round in 0..15 {
-        let mut client = server.ann();
-        for _ in 0..20 {
-            let mut line = Vec::new();
-            if random.bool() {
-                line.extend_from_slice(VERBS[random.usize(..VERBS.len())].as_bytes());
-                line.push(b' ');
-            }
-            let length = random.usize(..40);
-            line.extend((0..length).map(|_| random.u8(..)));
-            line.retain(|byte| !matches!(byte, b'\n' | 0xff));
-            line.extend_from_slice(b"\r\n");
-            client.send_bytes(&line);
+    testkit::rounds::run("", 1, |random| {
+        for number in 0..15 {
+            sends_lines(&server, random, number);
         }
-        // The number of replies is not checked here.
-        client.send("QUIT");
-        let mut last = 0;
-        while let Some(reply) = client.next() {
-            last = reply.code;
-        }
-        assert!(matches!(last, 221 | 421), "round {round}: {last}");
-    }
+    });
     let mut client = server.connect();
     let noise = bytes(300_000);
     let _ = client.socket.write_all(&noise);
@@ -55,6 +26,36 @@ fn garbage_harms_nothing() {
     let _ = client.socket.read_to_end(&mut rest);
     server.write("f", b"f");
     assert_eq!(server.anonymous().fetch("RETR f"), b"f");
+}
+
+/// Sends random lines by a client of this number.
+fn sends_lines(server: &Server, random: &mut fastrand::Rng, number: u32) {
+    // Without QUIT, after which the server would not read.
+    const VERBS: [&str; 23] = [
+        "USER", "CWD", "LIST", "RETR", "STOR", "REST", "PORT", "EPRT", "EPSV", "PASV", "TYPE",
+        "MLSD", "MFMT", "RNFR", "RNTO", "ABOR", "STAT", "OPTS", "SIZE", "AUTH", "PROT", "NLST",
+        "STOU",
+    ];
+    let mut client = server.ann();
+    for _ in 0..20 {
+        let mut line = Vec::new();
+        if random.bool() {
+            line.extend_from_slice(VERBS[random.usize(..VERBS.len())].as_bytes());
+            line.push(b' ');
+        }
+        let length = random.usize(..40);
+        line.extend((0..length).map(|_| random.u8(..)));
+        line.retain(|byte| !matches!(byte, b'\n' | 0xff));
+        line.extend_from_slice(b"\r\n");
+        client.send_bytes(&line);
+    }
+    // The number of replies is not checked here.
+    client.send("QUIT");
+    let mut last = 0;
+    while let Some(reply) = client.next() {
+        last = reply.code;
+    }
+    assert!(matches!(last, 221 | 421), "client {number}: {last}");
 }
 
 /// Clients that are killed, in each state, leave no descriptors in the server.
