@@ -1,6 +1,7 @@
 //! The process of a test: another one for a single test, descriptors, hangs.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use testkit::owned::Start;
@@ -68,6 +69,94 @@ pub fn is_alone(name: &'static str) -> bool {
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
     false
+}
+
+/// Returns the threads of this process that have one of these names.
+pub fn threads(names: &[&str]) -> Vec<PathBuf> {
+    let all = names.iter().map(|name| testkit::locked::threads(name));
+    all.flatten().collect()
+}
+
+/// Returns how often the threads of these names have gone to sleep.
+pub fn switches(names: &[&str]) -> u64 {
+    let all = threads(names);
+    let of = |task: &PathBuf| testkit::locked::switches(task);
+    all.iter().filter_map(of).sum()
+}
+
+/// Waits until the threads of these names sleep, of which one exists or is being started.
+pub fn asleep(names: &[&str]) {
+    // A new thread has the name of its creator at first.
+    while threads(names).is_empty() {
+        std::thread::yield_now();
+    }
+    until_all_sleep(|| threads(names));
+}
+
+/// Waits until every thread of this process but the calling one sleeps.
+pub fn others_asleep() {
+    let own = rustix::thread::gettid().as_raw_nonzero().to_string();
+    until_all_sleep(|| {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let others = tasks.filter(|task| task.file_name() != *own);
+        others.map(|task| task.path()).collect()
+    });
+}
+
+/// Waits until no thread has run between two looks. One may wake another, so their states alone
+/// are not enough.
+fn until_all_sleep(threads: impl Fn() -> Vec<PathBuf>) {
+    let mut before = Vec::new();
+    loop {
+        let now: Vec<_> = threads().iter().filter_map(|task| state(task)).collect();
+        if now == before && now.iter().all(|(state, _)| *state == 'S') {
+            return;
+        }
+        before = now;
+        std::thread::yield_now();
+    }
+}
+
+/// Returns a thread's state and its count of voluntary switches; `None` if it has ended.
+fn state(task: &Path) -> Option<(char, u64)> {
+    let status = std::fs::read_to_string(task.join("status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("State:"))?;
+    let state = line.trim().chars().next()?;
+    Some((state, testkit::locked::switches_of(&status)?))
+}
+
+/// Raises the limit of open files to this number, or as far as possible, and returns it.
+pub fn allow_files(want: u64) -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    for limit in [want, most.min(want)] {
+        let raised = Rlimit {
+            current: Some(limit),
+            maximum: Some(most.max(limit)),
+        };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            break;
+        }
+    }
+    getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(want)
+        .min(want)
+}
+
+/// Returns how many times `each` descriptors, beside `others`, the limit of open files allows,
+/// and reports the test as skipped if that is less than `most`. `None`: too few to test.
+pub fn allowed(most: usize, each: usize, others: usize) -> Option<usize> {
+    /// The fixed cost of an engine would count for more than a few of them.
+    const LEAST: usize = 100;
+    let files = usize::try_from(allow_files((most * each + others) as u64)).unwrap();
+    let count = files.saturating_sub(others) / each;
+    if count < most {
+        testkit::skip::here(format!("{count} of {most}: the limit of open files"));
+    }
+    (count >= LEAST).then_some(count)
 }
 
 /// Returns the pages of address space of the process once its other threads sleep: a

@@ -6,46 +6,16 @@ use std::time::Duration;
 use cordboard::cue::{Command, Cue, State};
 use cordboard::{Ended, Request, Transfer};
 
-use super::common::{alone, watchdog};
+use super::common::{allowed, alone, asleep, switches, watchdog};
 use super::steps::{done, send, status};
 use testkit::allocated::{Counting, in_use};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const MOST: usize = 1000;
-
-/// The number of control descriptors that the limit of open files allows.
-fn count() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    // One descriptor for the caller, five for the service, three for a transfer, and
-    // four for the pipes.
-    let each = 13;
-    let now = getrlimit(Resource::Nofile);
-    let want = (MOST * each + 200) as u64;
-    let current = Some(now.maximum.map_or(want, |most| most.min(want)));
-    let _ = setrlimit(Resource::Nofile, Rlimit { current, ..now });
-    let current = getrlimit(Resource::Nofile).current.unwrap_or(want);
-    let most = usize::try_from(current.saturating_sub(200)).unwrap() / each;
-    most.min(MOST)
-}
-
-/// Returns the voluntary context switches of the threads of this name.
-fn switches(name: &str) -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let mut all = 0;
-    for task in tasks.map(|task| task.unwrap().path()) {
-        let comm = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-        if comm.trim() == name {
-            let text = std::fs::read_to_string(task.join("status")).unwrap();
-            let mut lines = text.lines();
-            let line = lines.find(|line| line.starts_with("voluntary_ctxt_switches"));
-            let number = line.unwrap().split_whitespace().nth(1).unwrap();
-            all += number.parse::<u64>().unwrap();
-        }
-    }
-    all
-}
+/// The number of control descriptors. Each needs one descriptor for the caller, five for the
+/// service, three for a transfer, and four for the pipes.
+const CUES: usize = 1000;
 
 /// Lets this much time pass, by the idle limit of a transfer.
 fn pass(time: Duration) {
@@ -66,7 +36,9 @@ fn a_thousand_idle_cues() {
     if !alone!() {
         return;
     }
-    let count = count();
+    let Some(count) = allowed(CUES, 13, 200) else {
+        return;
+    };
     let pipes: Vec<_> = (0..count)
         .map(|_| (std::io::pipe().unwrap(), std::io::pipe().unwrap()))
         .collect();
@@ -111,10 +83,10 @@ fn a_thousand_idle_cues() {
     let each = (in_use() - before) / count;
     eprintln!("{count} control descriptors with a transfer: {each} bytes each");
     assert!(each <= 4096 + 2048, "{each}");
-    let threads = ["cordboard", "cordboard-cue"];
-    // The last answers may be on their way.
-    pass(Duration::from_millis(50));
-    let before = threads.map(switches);
+    let threads = &["cordboard", "cordboard-cue"];
+    // The service may still run after its last answer.
+    asleep(threads);
+    let before = switches(threads);
     pass(Duration::from_millis(200));
-    assert_eq!(threads.map(switches), before, "a thread was woken");
+    assert_eq!(switches(threads), before, "a thread was woken");
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::Duration;
 
-use crate::common::{self, any, descriptors, only, watchdog};
+use crate::common::{self, any, asleep, descriptors, only, switches, watchdog};
 use cordboard::DataPath::{Datagram, ReadWrite, Splice};
 use cordboard::engine::Options;
 use cordboard::{DataPath, Ended, Engine, Request, Running, Transfer};
@@ -15,69 +15,12 @@ use testkit::allocated::{Counting, in_use};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The number of pairs that the limit of open files allows, at most 10,000. Each
-/// needs four descriptors here, and two for its transfer.
-fn pairs() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let want = 10_000 * 6 + 1000;
-    let now = getrlimit(Resource::Nofile);
-    let most = now.maximum.unwrap_or(u64::MAX);
-    for limit in [want, most.min(want)] {
-        let raised = Rlimit {
-            current: Some(limit),
-            maximum: Some(most.max(limit)),
-        };
-        if setrlimit(Resource::Nofile, raised).is_ok() {
-            break;
-        }
-    }
-    let current = getrlimit(Resource::Nofile).current.unwrap_or(want);
-    usize::try_from(current.saturating_sub(1000) / 6)
-        .unwrap()
-        .min(10_000)
-}
-
-/// Waits until every transfer sleeps: the engine's threads sleep after each
-/// transfer has polled its source once.
-fn asleep() {
-    let mut before = u64::MAX;
-    loop {
-        let switches = switches(BOTH);
-        if switches == before && all_sleep() {
-            return;
-        }
-        before = switches;
-        std::thread::yield_now();
-    }
-}
+/// The number of pairs. Each needs four descriptors here, and two for its transfer.
+const IDLE: usize = 10_000;
 
 const REACTOR: &[&str] = &["cordboard"];
 /// The reactor and the watching thread.
 const BOTH: &[&str] = &["cordboard", "cordboard-watch"];
-
-/// Reads this file of procfs for the threads of these names.
-fn files(threads: &[&str], name: &str) -> Vec<String> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let ours = tasks
-        .map(|task| task.unwrap().path())
-        .filter(|task| {
-            let comm = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
-            threads.contains(&comm.trim())
-        })
-        .filter_map(|task| std::fs::read_to_string(task.join(name)).ok());
-    ours.collect()
-}
-
-/// Returns the number of voluntary context switches of these threads.
-fn switches(threads: &[&str]) -> u64 {
-    let of = |status: &String| testkit::locked::switches_of(status).unwrap();
-    files(threads, "status").iter().map(of).sum()
-}
-
-fn all_sleep() -> bool {
-    let sleeps = |stat: &String| stat.rsplit(") ").next().unwrap().starts_with('S');
-    files(BOTH, "stat").iter().all(sleeps)
-}
 
 #[test]
 fn ten_thousand_idle_pipe_pairs() {
@@ -85,7 +28,9 @@ fn ten_thousand_idle_pipe_pairs() {
     if !common::alone!() {
         return;
     }
-    let pairs = pairs();
+    let Some(pairs) = common::allowed(IDLE, 6, 1000) else {
+        return;
+    };
     let engine = Engine::new(Options::default()).unwrap();
     let all: Vec<_> = (0..pairs)
         .map(|_| (std::io::pipe().unwrap(), std::io::pipe().unwrap()))
@@ -101,13 +46,13 @@ fn ten_thousand_idle_pipe_pairs() {
         );
         running.push(engine.start(transfer.unwrap()).unwrap());
     }
-    asleep();
+    asleep(BOTH);
     let each = (in_use() - memory - handles) / pairs;
     eprintln!("{pairs} idle transfers: {each} bytes each");
     assert!(each <= 2048, "{each}");
     assert_eq!(descriptors(), open + 2 * pairs);
     assert_eq!(
-        files(BOTH, "stat").len(),
+        common::threads(BOTH).len(),
         2,
         "the reactor and the watching thread"
     );
@@ -220,7 +165,7 @@ fn no_path_keeps_what_it_does_not_need() {
             rustix::io::write(&source.0, b"hello").unwrap();
             rustix::io::read(&sink.1, &mut [0; 16]).unwrap();
         }
-        asleep();
+        asleep(BOTH);
         let each = (in_use() - memory) / PAIRS;
         assert!(each <= 2700, "{path}: {each} bytes");
         // The pool keeps a few pipes.

@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 use cordboard::{Engine, Errno, Refusal};
 use testkit::child;
 
-use super::{asleep, numbers};
-use crate::common::{self, any, watchdog};
+use super::numbers;
+use crate::common::{self, any, others_asleep, watchdog};
 
 /// Both files of a waiting transfer, the name of the file that the host opens again,
 /// and the descriptors that keep the transfer waiting.
@@ -64,7 +64,7 @@ fn stays_open(silent: fn() -> Silent, again: Again) -> bool {
     let inodes = ends.each_ref().map(|fd| child::inode(fd.as_raw_fd()));
     let before = numbers();
     let running = cordboard::start(&ends[0], &ends[1], any()).unwrap();
-    asleep();
+    others_asleep();
     // The transfer's descriptor number of each.
     let own = [0, 1].map(|side: usize| {
         let is_own =
@@ -178,7 +178,7 @@ fn what_is_one_of_the_transfers_files_again_stays_open() {
             let own = [source.as_raw_fd(), sink.as_raw_fd()];
             let transfer = cordboard::Transfer::owning(source, sink, any()).unwrap();
             let running = transfer.start().unwrap();
-            asleep();
+            others_asleep();
             let inode = child::inode(own[side]);
             child::copy_to(own[side], 0, false);
             let null = File::open("/dev/null").unwrap();

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use crate::common::{self, any, watchdog};
+use crate::common::{self, any, others_asleep, watchdog};
 use cordboard::{Control, Ended, Engine, Errno, Refusal, Transfer};
 
 /// A transfer from an empty pipe to a pipe, whose descriptors stay open.
@@ -31,15 +31,6 @@ fn threads(name: &str) -> Vec<libc::pid_t> {
     tasks.collect()
 }
 
-/// Returns a thread's state and its count of voluntary switches; `None` if it has
-/// ended.
-fn sleeps(thread: libc::pid_t) -> Option<(char, u64)> {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("State:"));
-    let state = line.unwrap().trim().chars().next().unwrap();
-    Some((state, testkit::locked::switches_of(&status).unwrap()))
-}
-
 /// Waits until an engine's thread has its name, and returns the thread.
 fn reactor() -> libc::pid_t {
     loop {
@@ -48,26 +39,6 @@ fn reactor() -> libc::pid_t {
             // A new thread has the name of its creator at first.
             _ => std::thread::yield_now(),
         }
-    }
-}
-
-/// Waits until every other thread of this process sleeps. A worker wakes the engine's
-/// thread, so the state of the latter alone is not enough.
-fn asleep() {
-    let this = rustix::thread::gettid().as_raw_nonzero().get();
-    let mut before = Vec::new();
-    loop {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let tasks = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
-        let others = tasks
-            .filter_map(|task| task.parse().ok())
-            .filter(|task| *task != this);
-        let now: Vec<_> = others.filter_map(sleeps).collect();
-        if now == before && now.iter().all(|(state, _)| *state == 'S') {
-            return;
-        }
-        before = now;
-        std::thread::yield_now();
     }
 }
 
@@ -96,7 +67,7 @@ fn an_engine_that_is_closed_during_a_start() {
         let running = engine.start(silent()).unwrap();
         running.cancel();
         assert_eq!(running.wait().report.ended, Ended::Cancelled);
-        asleep();
+        others_asleep();
         let (mut calls, mut started) = (0, None);
         let transfer = silent();
         let count = testkit::midst::at_each(
@@ -158,7 +129,7 @@ fn a_handle_that_is_closed_keeps_no_processor_busy() {
         }
     });
     let thread = thread.recv().unwrap();
-    asleep();
+    others_asleep();
     for number in own {
         // SAFETY: takes an integer. The transfer must tolerate the closed number.
         assert_eq!(unsafe { libc::close(number) }, 0);
@@ -166,7 +137,8 @@ fn a_handle_that_is_closed_keeps_no_processor_busy() {
     // The wait in progress refers to the file, and the next one to the number.
     feed.write_all(b"x").unwrap();
     // A wait that returns at once, again and again, is no voluntary switch.
-    let switches = || sleeps(thread).unwrap().1;
+    let task = format!("/proc/self/task/{thread}");
+    let switches = || testkit::locked::switches(task.as_ref()).unwrap();
     let first = switches();
     while switches() < first + 5 {
         std::thread::yield_now();
@@ -216,7 +188,7 @@ fn an_engine_that_is_closed_right_after_a_start() {
             first.cancel();
             assert_eq!(first.wait().report.ended, Ended::Cancelled);
             let ours = [reactor()];
-            asleep();
+            others_asleep();
             // The thread runs only when no other thread is runnable.
             ours.iter()
                 .for_each(|thread| schedule(*thread, libc::SCHED_IDLE));
@@ -253,7 +225,7 @@ fn who_waits_finds_out_that_the_engine_is_closed() {
             feed.write_all(b"one").unwrap();
             end.read_exact(&mut [0; 3]).unwrap();
             let ours = [reactor()];
-            asleep();
+            others_asleep();
             // Closing the last copy of a pipe's end may wake a thread that polls it.
             let _keeps = testkit::child::Heir::fork();
             testkit::child::close_from(3);
@@ -296,7 +268,7 @@ fn an_engine_that_is_closed_is_shut_down() {
         feed.write_all(b"one").unwrap();
         end.read_exact(&mut [0; 3]).unwrap();
         let ours = [reactor()];
-        asleep();
+        others_asleep();
         let _keeps = testkit::child::Heir::fork();
         testkit::child::close_from(3);
         engine.shutdown();
@@ -333,7 +305,7 @@ fn what_was_opened_since_is_left_alone() {
         let (_end, sink) = std::io::pipe().unwrap();
         assert!(testkit::child::in_a_child(|| {
             let running = cordboard::start(&source, &sink, any()).unwrap();
-            asleep();
+            others_asleep();
             let told = running.fd().unwrap().as_raw_fd();
             let (control, woken) = (Control::new().unwrap(), Control::new().unwrap());
             testkit::child::close_from(3);
@@ -378,7 +350,7 @@ fn what_was_opened_in_the_place_of_a_terminal_is_left_alone() {
     let (_end, sink) = std::io::pipe().unwrap();
     assert!(testkit::child::in_a_child(|| {
         let running = cordboard::start(&terminal, &sink, any()).unwrap();
-        asleep();
+        others_asleep();
         let last = numbers().into_iter().max().unwrap();
         testkit::child::close_from(3);
         let one = |_| File::open("/dev/null").unwrap();
