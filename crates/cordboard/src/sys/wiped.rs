@@ -73,10 +73,12 @@ fn wiped_page() -> Option<*mut Page> {
 mod tests {
     use super::*;
 
+    const NO_PAGE: &str = "no page that fork(2) leaves empty";
+
     #[test]
     fn a_child_finds_nothing_in_it() {
         let Some(page) = page() else {
-            return testkit::skip::here("no page that fork(2) leaves empty");
+            return testkit::skip::here(NO_PAGE);
         };
         // The last word: other tests are unlikely to use it.
         let word = &page.words[WORDS - 1];
@@ -88,5 +90,34 @@ mod tests {
             stamp == 0 && words.sum::<u32>() == 0
         }));
         assert_eq!(word.swap(kept, Ordering::AcqRel), 7);
+    }
+    /// Runs the tests of what uses the page in a process without it: before Linux 4.14, or under
+    /// a filter.
+    #[test]
+    fn processes_are_distinguished_and_events_happen_without_it() {
+        const TESTS: [&str; 5] = [
+            "sys::wiped::tests::a_child_finds_nothing_in_it",
+            "sys::event::tests::all_who_wait_hear_of_it",
+            "sys::event::tests::two_that_share_a_word_both_hear_of_it",
+            "sys::process::tests::a_child_has_a_stamp_of_its_own",
+            "sys::process::tests::of_many_that_come_at_once_all_get_the_same",
+        ];
+        use testkit::owned::Start;
+        testkit::owned::watching();
+        for errno in [libc::EINVAL, libc::EPERM, libc::ENOSYS] {
+            let output = testkit::refuse::apart(|| {
+                testkit::refuse::refuse(&[libc::SYS_madvise], errno);
+                let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+                command.args(TESTS).args(["--exact", "--test-threads=2"]);
+                command.stdout(std::process::Stdio::piped());
+                command.stderr(std::process::Stdio::piped());
+                command.start().wait_with_output().unwrap()
+            });
+            let text = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8_lossy(&text);
+            assert!(output.status.success(), "{text}");
+            assert!(text.contains("5 passed"), "{text}");
+            assert!(text.contains(NO_PAGE), "{text}");
+        }
     }
 }

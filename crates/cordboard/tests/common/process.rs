@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use testkit::owned::Start;
+use testkit::owned::{Owned, Start};
 
 /// Aborts the process if the test hangs.
 pub use testkit::watchdog::watch as watchdog;
@@ -56,19 +56,24 @@ pub fn is_alone(name: &'static str) -> bool {
     let mut command = command_of(name);
     command.env(CHILD, name).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.start();
+    passes(command.start(), "1 passed");
+    false
+}
+
+/// Waits for a child that runs tests of this program, which must pass and print these words.
+/// Repeats the reasons of skips.
+pub fn passes(child: Owned, words: &str) {
     // Its own watchdog comes first, and ends no other test.
     let output = testkit::watchdog::while_another_watches(|| child.wait_with_output()).unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {}\n{text}", output.status);
-    assert!(text.contains("1 passed"), "{name} did not run\n{text}");
+    assert!(output.status.success(), "{}\n{text}", output.status);
+    assert!(text.contains(words), "not {words}\n{text}");
     // The name of the test may precede the reason.
     for (at, _) in text.match_indices("SKIPPED: ") {
         let line = text[at..].lines().next().unwrap_or_default();
         // The harness captures what `eprintln!` writes.
         let _ = writeln!(std::io::stderr().lock(), "{line}");
     }
-    false
 }
 
 /// Returns the threads of this process that have one of these names.

@@ -4,6 +4,7 @@
 
 mod inherited;
 mod low_numbers;
+mod unwiped;
 
 use std::fs::File;
 use std::io::{Read, Write};
