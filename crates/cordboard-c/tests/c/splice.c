@@ -43,6 +43,14 @@ static void refusals(void)
     FAILS(EBADF, cord_splice(a.out, a.out, 1));
     CHECK(strstr(cord_error(), "not open for writing"));
     FAILS(EISDIR, cord_splice(folder, a.in, 1));
+    /* It carries no bytes. Connections do. */
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(listen(listener, 1) == 0);
+    FAILS(EINVAL, cord_splice(listener, a.in, 1));
+    CHECK(strstr(cord_error(), "the source is a listening socket"));
+    FAILS(EINVAL, cord_splice(file, listener, CORD_EOF));
+    CHECK(strstr(cord_error(), "the sink is a listening socket"));
+    close(listener);
     FAILS(EINVAL, cord_splice(file, file, CORD_EOF));
     struct cord_report report = CORD_REPORT_INIT;
     CHECK(cord_try(CORD_LAST, &report) == 1);

@@ -437,6 +437,28 @@ fn appending_cannot_be_had_of_a_file_that_was_opened_otherwise() {
     }
 }
 
+/// As a service may inherit it, whose supervisor accepts no connections (inetd's `wait`).
+#[test]
+fn a_listening_socket_carries_no_bytes() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let inherited = || Stdio::from(std::os::fd::OwnedFd::from(listener.try_clone().unwrap()));
+    for (operands, side) in [
+        (["fd:0", "/dev/null"], "source"),
+        (["/dev/zero", "fd:0"], "sink"),
+        (["-", "/dev/null"], "source"),
+    ] {
+        let mut command = cordboard();
+        command.arg("splice").args(operands).arg("--json");
+        let run = run(command.stdin(inherited()));
+        let says = format!("the {side} is a listening socket: accept a connection first");
+        run.fails(1, &[&says]);
+        let json = run.json();
+        assert_eq!(json["failed"], side, "{operands:?}");
+        assert_eq!(json["errno"], "EINVAL", "{operands:?}");
+        assert_eq!(json["written"], 0, "{operands:?}");
+    }
+}
+
 /// It would be written from its first byte on.
 #[test]
 fn a_device_has_no_end_to_add_to() {

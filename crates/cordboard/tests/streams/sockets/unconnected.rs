@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use cordboard::{Control, DataPath, Ended, Errno, Report, Request, Side, Transfer};
+use cordboard::{Control, DataPath, Ended, Errno, Refusal, Report, Request, Side, Size, Transfer};
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -165,6 +165,59 @@ fn a_little_from_a_socket_without_a_connection() {
                 Some(Side::Source),
                 "{name}: {failure:?}"
             );
+        }
+    }
+}
+
+/// Makes listening sockets that return connections with bytes, and with messages.
+fn listeners() -> Vec<(&'static str, OwnedFd)> {
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut all = vec![("TCP", tcp.into())];
+    let kinds = [
+        ("UNIX stream", SocketType::STREAM),
+        ("UNIX seqpacket", SocketType::SEQPACKET),
+    ];
+    for (name, kind) in kinds {
+        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+        // The kernel chooses an abstract address (unix(7), autobind).
+        rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new_unnamed()).unwrap();
+        rustix::net::listen(&socket, 1).unwrap();
+        all.push((name, socket));
+    }
+    all
+}
+
+/// A read from it fails with `ENOTCONN`, but only once a client connects: until then it never
+/// polls readable.
+#[test]
+fn a_listening_socket_is_refused() {
+    let _dog = watchdog("a_listening_socket_is_refused");
+    for (name, listener) in listeners() {
+        let (source, _feed) = std::io::pipe().unwrap();
+        let (_end, sink) = std::io::pipe().unwrap();
+        for (side, source, sink) in [
+            (Side::Source, listener.as_fd(), sink.as_fd()),
+            (Side::Sink, source.as_fd(), listener.as_fd()),
+        ] {
+            let request = || only(DataPath::ALL);
+            let failures = [
+                cordboard::splice(&source, &sink, 1).map(drop),
+                cordboard::splice(&source, &sink, Size::Eof).map(drop),
+                cordboard::start(&source, &sink, request()).map(drop),
+                Transfer::new(source, sink, request()).map(drop),
+                Transfer::duplicating(source, sink, request()).map(drop),
+            ];
+            for (call, failure) in failures.into_iter().enumerate() {
+                let what = format!("{name}, {side}, call {call}");
+                let failure = failure.expect_err(&what);
+                let refusal = Some(Refusal::Listening { side });
+                assert_eq!(failure.refusal, refusal, "{what}");
+                let report = failure.report;
+                let errno = Some(Errno::EINVAL);
+                assert_eq!((report.failed, report.errno), (Some(side), errno), "{what}");
+                assert_eq!((report.read, report.written), (0, 0), "{what}");
+            }
         }
     }
 }
