@@ -26,6 +26,8 @@ pub enum Need {
     Cachestat,
     /// `eventfd2(2)`, since Linux 2.6.27.
     Eventfd,
+    /// Landlock with moves between directories, since Linux 5.19.
+    Landlock,
     /// `statx(2)`, since Linux 4.11.
     Statx,
     /// `close_range(2)`, since Linux 5.9.
@@ -63,6 +65,7 @@ impl Need {
             Need::NoAppend => "no RWF_NOAPPEND here (since Linux 6.9; not overlayfs)",
             Need::Cachestat => "no cachestat(2) here (since Linux 6.5)",
             Need::Eventfd => "no eventfd2(2) here",
+            Need::Landlock => "no Landlock with moves between directories here (since Linux 5.19)",
             Need::Statx => "no statx(2) here",
             Need::CloseRange => "no close_range(2) here (since Linux 5.9)",
             Need::ZeroPages => "no splice(2) from and to /dev/zero here (since Linux 6.7)",
@@ -89,6 +92,7 @@ impl Need {
             Need::NowaitPipes => nowait_pipes(),
             Need::NoAppend => no_append(),
             Need::Cachestat => cachestat(),
+            Need::Landlock => landlock(),
             Need::Statx => statx(),
             Need::CloseRange => close_range(),
             Need::ZeroPages => zero_pages(),
@@ -164,6 +168,16 @@ fn mounts() -> Result<(), Errno> {
         let at = std::env::temp_dir();
         mount("none", &at, "tmpfs", MountFlags::empty(), None)
     })
+}
+
+/// Asks for the version of Landlock, which has moves between directories since the second one.
+fn landlock() -> Result<(), Errno> {
+    const LANDLOCK_CREATE_RULESET_VERSION: usize = 1;
+    let arguments = [0, 0, LANDLOCK_CREATE_RULESET_VERSION, 0, 0];
+    match call(crate::refuse::LANDLOCK_CREATE_RULESET, arguments)? {
+        ..2 => Err(Errno::OPNOTSUPP),
+        _ => Ok(()),
+    }
 }
 
 /// Closes the range of the highest number only, which no process can have.
@@ -323,6 +337,7 @@ mod tests {
             (Need::NoAppend, libc::SYS_pwritev2),
             (Need::Cachestat, crate::refuse::CACHESTAT),
             (Need::Eventfd, libc::SYS_eventfd2),
+            (Need::Landlock, crate::refuse::LANDLOCK_CREATE_RULESET),
             (Need::Statx, libc::SYS_statx),
             (Need::CloseRange, libc::SYS_close_range),
             (Need::ZeroPages, libc::SYS_splice),

@@ -15,6 +15,10 @@ pub const ACCEPT: &[libc::c_long] = &[
 /// on some.
 pub const CACHESTAT: libc::c_long = 451;
 
+/// `landlock_create_ruleset(2)`: the same number on every architecture; the libc crate has it
+/// on some.
+pub const LANDLOCK_CREATE_RULESET: libc::c_long = 444;
+
 /// `faccessat2(2)`: the same number on every architecture; the libc crate has it on some.
 pub const FACCESSAT2: libc::c_long = 439;
 

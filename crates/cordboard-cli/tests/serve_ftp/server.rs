@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use testkit::refuse::refuse;
 
 use super::client::Client;
-use super::common::{Owned, Run, Start, TempDir, cordboard, dir, end, piped, signal, until};
+use super::common::{Owned, Run, Start, TempDir, apart, cordboard, dir, end, piped, signal, until};
 
 /// The password of each user of the tests.
 pub const PASSWORD: &str = "open sesame";
@@ -41,6 +42,16 @@ impl Server {
     /// A server with these users.
     pub fn with_users(users: &[u8]) -> Server {
         Server::by(cordboard(), "127.0.0.1:0", &[], dir().path(), users)
+    }
+
+    /// A server in which each of these calls fails with its errno.
+    pub fn refusing(calls: &[(libc::c_long, i32)]) -> Server {
+        apart(|| {
+            for (call, errno) in calls {
+                refuse(&[*call], *errno);
+            }
+            Server::start(&[])
+        })
     }
 
     /// A server whose user is restricted by the modes of files, unlike root. `None`: the test is
