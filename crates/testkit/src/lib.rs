@@ -17,12 +17,13 @@
 //! | system calls | [`refuse`]: fail; [`midst`]: held in a thread; [`stall`]: held in a child; [`calls`]: counted |
 //! | processes and threads | [`owned`], [`child`], [`thread_start`], [`ends`] |
 //! | memory | [`allocated`] |
-//! | running tests | [`needs`], [`filesystem`], [`skip`], [`watchdog`], [`rounds`] |
+//! | running tests | [`needs`], [`environment`], [`filesystem`], [`skip`], [`watchdog`], [`rounds`] |
 
 pub mod allocated;
 pub mod calls;
 pub mod child;
 pub mod ends;
+pub mod environment;
 pub mod expect;
 pub mod file;
 pub mod filesystem;

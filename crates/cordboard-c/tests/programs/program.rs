@@ -123,9 +123,7 @@ impl Program {
     /// Runs it without checks.
     pub fn plain(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command
-            .env_remove("CORDBOARD_ROUTE")
-            .env_remove("CORDBOARD_WITHOUT");
+        testkit::environment::defaults(&mut command);
         command
     }
 
@@ -150,9 +148,8 @@ impl Program {
                 true => "--leak-check=no",
                 false => "--leak-check=full",
             })
-            .arg(&self.path)
-            .env_remove("CORDBOARD_ROUTE")
-            .env_remove("CORDBOARD_WITHOUT");
+            .arg(&self.path);
+        testkit::environment::defaults(&mut command);
         command
     }
 }

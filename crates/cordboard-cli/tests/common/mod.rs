@@ -20,9 +20,7 @@ pub fn deadline() -> Duration {
 
 pub fn cordboard() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cordboard"));
-    command
-        .env_remove("CORDBOARD_ROUTE")
-        .env_remove("CORDBOARD_WITHOUT")
+    testkit::environment::defaults(&mut command)
         // The terminals of tests interpret escape sequences.
         .env_remove("TERM")
         // Entries of tests do not appear in the list of the user who runs them.

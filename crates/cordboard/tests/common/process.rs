@@ -3,11 +3,28 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Once;
 
 use testkit::owned::{Owned, Start};
+use testkit::watchdog::{Watched, watch};
 
 /// Aborts the process if the test hangs.
-pub use testkit::watchdog::watch as watchdog;
+pub fn watchdog(name: impl Into<String>) -> Watched {
+    report_variables();
+    watch(name)
+}
+
+/// Reports the variables of the user that change paths, since the tests expect the defaults.
+fn report_variables() {
+    static REPORTED: Once = Once::new();
+    REPORTED.call_once(|| {
+        for variable in testkit::environment::set() {
+            // The harness captures what `eprintln!` writes.
+            let mut out = std::io::stderr().lock();
+            let _ = writeln!(out, "{variable} is set: tests may fail");
+        }
+    });
+}
 
 /// The name of the calling test, as `--exact` takes it. Expands to an expression
 /// that must stand in the test's own function, outside any closure.

@@ -22,9 +22,7 @@ fn without_splice_no_page_passes_between_private_pipes() {
     let _dog = watchdog(name);
     if std::env::var_os(VARIABLE).is_none_or(|paths| paths != "splice") {
         let mut command = common::command_of(common::this_test!());
-        command
-            .env(VARIABLE, "splice")
-            .env_remove("CORDBOARD_ROUTE");
+        testkit::environment::defaults(&mut command).env(VARIABLE, "splice");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = command.start().wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
