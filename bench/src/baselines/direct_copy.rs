@@ -76,27 +76,59 @@ fn copy(ring: &mut Ring, size: u64, block: usize, depth: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+
     use super::*;
     use crate::harness::{env, files};
+
+    const BLOCK: usize = 64 << 10;
+    const DEPTH: usize = 3;
+
+    /// Returns the feature that the copy needs and that is missing here. Any other error of the
+    /// copy fails the test.
+    fn missing(dir: &Path) -> Option<String> {
+        if env::filesystem(dir) == "overlayfs" {
+            return Some("no direct I/O on overlayfs".to_owned());
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true);
+        let opened = options.custom_flags(libc::O_DIRECT).open(dir.join("tried"));
+        // Not supported by the file system: open(2).
+        let file = unless(opened, "O_DIRECT", &[libc::EINVAL]);
+        // Not supported by the file system: fallocate(2).
+        let tried = |file| {
+            let reserved = fallocate(&file, FallocateFlags::empty(), 0, ALIGNMENT as u64);
+            let reserved = reserved.map_err(io::Error::from);
+            unless(reserved, "fallocate(2)", &[libc::EOPNOTSUPP])?;
+            // No io_uring, or no IORING_SETUP_DEFER_TASKRUN (before Linux 6.1), or a limit of
+            // locked memory: io_uring_setup(2), io_uring_register(2).
+            let none = [libc::ENOSYS, libc::EPERM, libc::EINVAL, libc::ENOMEM];
+            unless(Ring::new(&file, &file, DEPTH, BLOCK), "io_uring", &none)
+        };
+        file.and_then(tried).err()
+    }
+
+    /// Returns the reason if one of these errors shows that a feature is missing.
+    fn unless<T>(tried: io::Result<T>, what: &str, none: &[i32]) -> std::result::Result<T, String> {
+        tried.map_err(|error| match error.raw_os_error() {
+            Some(errno) if none.contains(&errno) => format!("no {what} here: {error}"),
+            _ => panic!("{what}: {error}"),
+        })
+    }
 
     #[test]
     fn the_copy_is_exact_for_every_length() {
         let dir = tempfile::tempdir().unwrap();
-        if env::filesystem(dir.path()) == "overlayfs" {
-            eprintln!("SKIPPED: no direct I/O on overlayfs");
-            return;
+        if let Some(reason) = missing(dir.path()) {
+            return testkit::skip::here(reason);
         }
         for size in [0, 1, 4096, (1 << 20) + 123, 3 << 20] {
             let (from, to) = (dir.path().join("from"), dir.path().join("to"));
             let made = files::make(&from, size).unwrap();
             let words = [&from, &to].map(|p| p.to_str().unwrap().to_owned());
-            match file(&words[0], &words[1], 64 << 10, 3) {
-                Ok(()) => assert_eq!(files::content(&to).unwrap(), made, "{size}"),
-                Err(error) => {
-                    eprintln!("SKIPPED: {error:#}");
-                    return;
-                }
-            }
+            file(&words[0], &words[1], BLOCK, DEPTH).unwrap();
+            assert_eq!(files::content(&to).unwrap(), made, "{size}");
         }
     }
 }

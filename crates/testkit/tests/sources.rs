@@ -1,0 +1,47 @@
+//! Rules for the sources of the workspace.
+
+use std::path::{Path, PathBuf};
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Returns the files of the packages whose names end so, with their paths in the workspace.
+fn sources(extensions: &[&str]) -> Vec<(String, String)> {
+    let root = workspace();
+    let (mut found, mut folders) = (Vec::new(), vec![root.join("crates"), root.join("bench")]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|e| extensions.iter().any(|x| e == *x))
+            {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
+                found.push((name.to_owned(), text));
+            }
+        }
+    }
+    found
+}
+
+/// The harness captures what a test prints, and `.ci/run` counts what `testkit::skip` writes.
+#[test]
+fn a_skip_is_reported_by_testkit() {
+    const MAY: [&str; 3] = [
+        "crates/cordboard-c/tests/programs/main.rs",
+        "crates/cordboard/tests/common/process.rs",
+        "crates/testkit/src/skip.rs",
+    ];
+    // Not the word itself, which this file would contain.
+    let word = format!("\"{}", "skipped".to_uppercase());
+    let all = sources(&["rs"])
+        .into_iter()
+        .filter(|(_, text)| text.contains(&word));
+    let mut names: Vec<String> = all.map(|(name, _)| name).collect();
+    names.sort();
+    assert_eq!(names, MAY);
+}
