@@ -202,9 +202,9 @@ fn a_listening_socket_is_refused() {
         ] {
             let request = || only(DataPath::ALL);
             let failures = [
-                cordboard::splice(&source, &sink, 1).map(drop),
-                cordboard::splice(&source, &sink, Size::Eof).map(drop),
-                cordboard::start(&source, &sink, request()).map(drop),
+                cordboard::splice(source, sink, 1).map(drop),
+                cordboard::splice(source, sink, Size::Eof).map(drop),
+                cordboard::start(source, sink, request()).map(drop),
                 Transfer::new(source, sink, request()).map(drop),
                 Transfer::duplicating(source, sink, request()).map(drop),
             ];
