@@ -33,6 +33,9 @@ pub const EXPERIMENT: Experiment = Experiment {
 const CONTROLLER: &str = "controller";
 const FIRST_CHOICE: &str = "first choice";
 const ROUNDS: usize = 5;
+/// The length of a transfer, and of one from a cold file or to a file.
+const LENGTH: u64 = 8 << 30;
+const OF_FILES: u64 = 1 << 30;
 /// The lengths of shorter transfers, which the controller must not slow down.
 const SHORTER: [u64; 2] = [64 << 20, 512 << 20];
 /// How many of the fixed settings run after the first round, with all of them.
@@ -112,8 +115,8 @@ fn run(bench: &mut Bench) -> Result<()> {
 /// A copy of a file must fit into memory beside the file, and a disk is slow.
 fn size_of(bench: &Bench, from: From, to: To) -> u64 {
     match from == From::Cold || to == To::File {
-        true => bench.size(1 << 30, 64 << 20),
-        false => bench.size(8 << 30, 64 << 20),
+        true => bench.size(OF_FILES, 64 << 20),
+        false => bench.size(LENGTH, 64 << 20),
     }
 }
 
@@ -133,9 +136,14 @@ fn expected(from: From, to: To, file: Content, size: u64) -> Result<Content> {
     })
 }
 
+/// Returns the name of the setting of a shorter transfer.
+fn of_length(pair: &str, size: u64) -> String {
+    format!("{pair} ({})", files::size_text(size))
+}
+
 /// Measures one pair with fewer bytes, without the grid.
 fn short(bench: &mut Bench, (from, to): (From, To), pair: &str, size: u64) -> Result<()> {
-    let name = format!("{pair} ({})", files::size_text(size));
+    let name = of_length(pair, size);
     if !bench.wants(&name) {
         return Ok(());
     }
@@ -238,7 +246,7 @@ fn later(results: &[SettingResult]) -> Option<String> {
         let Some(pair) = whole.name.strip_suffix(QUIET) else {
             continue;
         };
-        let short = find(&format!("{pair} ({first})")).and_then(time);
+        let short = find(&of_length(pair, FIRST)).and_then(time);
         // Slower ones may have run in the first round only.
         let rounds = whole.series.iter().map(|series| series.samples.len()).max();
         let fastest =
@@ -386,6 +394,28 @@ mod tests {
         let short = result("tcp to pipe (512 MiB)", 512 << 20, [2.0, 1.0]);
         let table = later(&[short, whole]).unwrap();
         assert!(table.ends_with("| tcp to pipe | 1.000 |\n"), "{table}");
+    }
+
+    /// The page names all lengths, and the command that measures them on a quiet machine.
+    #[test]
+    fn the_lengths_are_documented() {
+        let page = include_str!("../../../docs/experiments.md");
+        let (_, rest) = page.split_once("\n## `tune`\n").unwrap();
+        let (section, _) = rest.split_once("\n## ").unwrap();
+        let section = section.replace('\n', " ");
+        for length in [LENGTH, OF_FILES].into_iter().chain(SHORTER) {
+            let text = files::size_text(length);
+            assert!(section.contains(&text), "{text}");
+        }
+        let settings = ["(quiet)", "MiB)"];
+        let command = format!("--setting '{}'", settings.join(","));
+        assert!(section.contains(&command), "{command}");
+        let is_measured = |name: &str| settings.iter().any(|setting| name.contains(setting));
+        assert!(is_measured(&format!("pipe to tcp{QUIET}")));
+        assert!(!is_measured(&format!("pipe to tcp{BUSY}")));
+        for length in SHORTER {
+            assert!(is_measured(&of_length("pipe to tcp", length)));
+        }
     }
 
     #[test]
