@@ -68,6 +68,8 @@ mod tuning_goal_tests;
 mod tuning_result_tests;
 #[cfg(test)]
 mod tuning_tests;
+#[cfg(test)]
+mod tuning_window_tests;
 mod turn;
 mod used;
 mod wait;

@@ -362,23 +362,6 @@ fn all_paths_of_the_route_are_entered() {
 }
 
 #[test]
-fn the_report_names_the_best_path() {
-    let (sink, peer) = UnixStream::pair().unwrap();
-    let source = file_with(&noise(48 * MIB));
-    let got = reader(peer);
-    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request()).unwrap();
-    let report = transfer.run().report;
-    drop(sink);
-    assert_eq!(got.join().unwrap().len() as u64, report.written);
-    let is_best = |one: &&crate::PathUse| one.chosen == Chosen::Best;
-    let best: Vec<_> = report.by_path.iter().filter(is_best).collect();
-    assert!(best.len() <= 1, "{report:?}");
-    for one in best {
-        assert!(one.piece.is_some_and(|piece| piece >= 64 << 10), "{one:?}");
-    }
-}
-
-#[test]
 fn a_stage_keeps_its_path() {
     let data = noise(MIB);
     let (outcome, got) = each_step(&data, |transfer| transfer.stage(Stage::count()).unwrap());
