@@ -1,5 +1,6 @@
 //! Hill climbing between settings, by measurements that vary.
 
+mod conditions;
 mod judge;
 
 use std::cmp::Reverse;
@@ -7,8 +8,9 @@ use std::time::Duration;
 
 use super::Goal;
 use super::arms::{Arm, Arms, is_soon_done};
-use super::record::{CHANGED, MEMORY, Record, excess, mean, scaled};
+use super::record::{MEMORY, Record, excess, mean, scaled};
 use super::window::{BYTES, Extent, Sample, Window, per_mebibyte};
+use conditions::Conditions;
 
 /// If the rates of the best setting before and after another one differ by more than this, in
 /// 1/1024, the conditions have changed between them, and the other one is not compared.
@@ -16,8 +18,6 @@ const UNSTEADY: u64 = 340;
 /// The number of windows with the best setting between two probes of another one. It grows
 /// after each 8 probes that have not found a better one.
 const BETWEEN_PROBES: [u32; 4] = [64, 96, 128, 192];
-/// After this number of consecutive changes of the best setting, all settings are measured again.
-const IN_A_ROW: u32 = 3;
 
 /// The number of windows, and of their bytes, before another setting is measured, unless the
 /// transfer is known to be [`LONG`]. A transfer that ends before would not gain from a
@@ -38,10 +38,6 @@ const FREE: u64 = 64 << 20;
 const PER_LOSS: u64 = 128;
 /// The loss by a measurement that the end of the transfer has cut off.
 const CUT: u64 = 4 << 20;
-/// After a change of the conditions, [`FREE`] bytes may be lost again, if at least this number
-/// of bytes was moved since the last time, and as many as before the last time.
-const REFILL: [u64; 2] = [512 << 20, 4 << 30];
-
 /// Chooses a setting and measures it.
 #[derive(Debug, Clone)]
 pub(crate) struct Controller {
@@ -77,6 +73,10 @@ pub(crate) struct Controller {
     /// The setting whose last sample differed much from its mean, and its record before. It is
     /// measured again.
     doubted: Option<(Arm, Record)>,
+    /// What was measured before the last change of the level, and what is perhaps valid again, once
+    /// the new level is known.
+    earlier: Option<Conditions>,
+    returning: Option<Conditions>,
     /// The number of windows discarded since the last complete one.
     interruptions: u32,
     /// The number of windows with the best setting since no other setting was promising.
@@ -115,6 +115,8 @@ impl Controller {
             slow: 0,
             fast: 0,
             doubted: None,
+            earlier: None,
+            returning: None,
             interruptions: 0,
             rested: 0,
             probes: 0,
@@ -202,8 +204,11 @@ impl Controller {
             Goal::Time => sample.inverted(),
         };
         if is_other {
-            self.other = Some((self.current, sample));
             self.undisturbed = 0;
+            match self.is_clearly_better(arms, sample) {
+                true => self.adopt(sample),
+                false => self.other = Some((self.current, sample)),
+            }
         } else {
             self.undisturbed += 1;
             self.compare(sample);
@@ -246,6 +251,7 @@ impl Controller {
             self.records[arm] = Record::default();
         }
         self.other.take_if(|(arm, _)| !is_possible(*arm));
+        (self.earlier, self.returning) = (None, None);
         if !is_possible(self.best) {
             let others = (0..arms.len()).filter(|arm| is_possible(*arm));
             if let Some(arm) = others.max_by_key(|arm| self.records[*arm].rate()) {
@@ -288,12 +294,7 @@ impl Controller {
             return;
         }
         self.comparisons += 1;
-        let best = self.records[self.best];
-        let relative = Sample {
-            rate: scaled(sample.rate, best.rate(), rate),
-            cost: scaled(sample.cost, best.cost(), cost),
-            ..sample
-        };
+        let relative = self.relative(sample, rate, cost);
         let record = self.records[arm];
         let usual = doubted.map_or(record, |(_, record)| record);
         if usual.is_measured() && usual.differs(relative.rate) {
@@ -308,36 +309,25 @@ impl Controller {
         self.records[arm].add(relative);
     }
 
-    /// Follows the rate of the best setting. If it has changed, all others are to be measured
-    /// again.
-    fn follow(&mut self, sample: Sample) {
-        let level = &self.level;
-        if level.samples() >= 2 {
-            let is_other = level.differs(sample.rate);
-            let is_slow = is_other && sample.rate < level.rate();
-            let is_fast = is_other && sample.rate > level.rate();
-            self.slow = if is_slow { self.slow + 1 } else { 0 };
-            self.fast = if is_fast { self.fast + 1 } else { 0 };
-            if self.slow.max(self.fast) >= IN_A_ROW {
-                self.forget();
-            } else if is_other {
-                return;
-            }
+    /// Returns a sample as the records have it, if windows of the best setting have this rate and
+    /// processor time.
+    fn relative(&self, sample: Sample, rate: u64, cost: u64) -> Sample {
+        let best = &self.records[self.best];
+        Sample {
+            rate: scaled(sample.rate, best.rate(), rate),
+            cost: scaled(sample.cost, best.cost(), cost),
+            ..sample
         }
-        self.level.add(sample);
-        self.doublings = self.doublings.max(self.level.doublings());
-        if self.level.samples() == MEMORY {
-            let rate = self.level.rate();
-            let first = *self.first_level.get_or_insert(rate);
-            if rate.abs_diff(first) > first / 1024 * CHANGED + 2 * self.level.error() {
-                self.forget();
-            }
-        }
-        // The records of other settings are relative to this one, which then no longer changes.
-        let measured = self.records.iter().filter(|record| record.is_measured());
-        if measured.count() <= 1 {
-            self.records[self.best].add(sample);
-        }
+    }
+
+    /// Makes the current setting the best one after one window. The former best one is not used
+    /// for another window, in which it would lose time.
+    fn adopt(&mut self, sample: Sample) {
+        let before = self.before.unwrap_or(sample);
+        self.comparisons += 1;
+        let relative = self.relative(sample, before.rate, before.cost);
+        self.records[self.current].add(relative);
+        self.make_best(self.current);
     }
 
     fn make_best(&mut self, arm: Arm) {
@@ -346,25 +336,6 @@ impl Controller {
         self.best = arm;
         (self.before, self.other) = (None, None);
         self.search();
-    }
-
-    /// Discards the records of all settings but the best one. The length of windows stays.
-    fn forget(&mut self) {
-        let best = self.records[self.best];
-        self.records.fill(Record::default());
-        self.records[self.best] = best;
-        if self.moved - self.refilled >= self.refilled.clamp(REFILL[0], REFILL[1]) {
-            self.refilled = self.moved;
-            self.lost = self.lost.min(self.moved / PER_LOSS);
-        }
-        self.search();
-    }
-
-    /// Begins a search for a better setting, and a new level of the best one.
-    fn search(&mut self) {
-        (self.level, self.first_samples, self.first_level) = (Record::default(), 2, None);
-        (self.rested, self.probes) = (0, 0);
-        (self.slow, self.fast, self.doubted) = (0, 0, None);
     }
 
     /// Returns the setting to measure next.

@@ -5,9 +5,13 @@
 //! devices. All arithmetic is on integers. `docs/design/tuning.md` has the reasons.
 
 mod arms;
+#[cfg(test)]
+mod change_tests;
 mod controller;
 mod memory;
 mod record;
+#[cfg(test)]
+mod regret_tests;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::window::Sample;
 /// The number of samples after which older ones count less and less.
 pub(super) const MEMORY: u64 = 8;
 /// The assumed variation of a setting with one sample, in 1/1024 of its rate.
-const ASSUMED: u64 = 102;
+const ASSUMED: u64 = 70;
 
 /// At the same rate, a setting that uses this much less processor time is better, in 1/1024.
 pub(super) const CHEAPER: u64 = 154;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Arm, Arms, Controller, Goal};
 
 pub(super) const MIB: u64 = 1 << 20;
+pub(super) const GIB: u64 = 1 << 30;
 
 /// A fixed sequence of pseudo-random numbers (SplitMix64).
 #[derive(Debug, Clone)]
@@ -65,6 +66,8 @@ pub(super) struct Span {
     pub(super) rates: Vec<u64>,
     /// Nanoseconds per mebibyte.
     pub(super) costs: Vec<u64>,
+    /// The peer's own rate.
+    pub(super) most: u64,
     fastest: Arm,
 }
 
@@ -76,6 +79,7 @@ impl Span {
             until,
             costs: vec![0; rates.len()],
             rates,
+            most: u64::MAX,
             fastest,
         }
     }
@@ -90,8 +94,6 @@ pub(super) struct Peer {
     /// The greatest deviation, in percent, of the rates of all settings alike, and of the
     /// processor times. It stays for up to half a gibibyte.
     pub(super) drift: u64,
-    /// The peer's own rate.
-    pub(super) most: u64,
     /// Bytes after which the peer is idle for a while.
     pub(super) burst: Option<u64>,
     /// The greatest number of bytes after a change of the setting in which all rates are a third.
@@ -166,7 +168,7 @@ pub(super) fn run_with(
             drift = seed.from(100 - peer.drift, 100 + peer.drift);
             drifted = at + seed.from(4, 64) * 8 * MIB;
         }
-        let rate = |arm: Arm| (span.rates[arm] * factor / 100 * drift / 100).min(peer.most);
+        let rate = |arm: Arm| (span.rates[arm] * factor / 100 * drift / 100).min(span.most);
         let arm = controller.current();
         if peer.disturbance > 0 && std::mem::replace(&mut last, arm) != arm {
             disturbed = at + seed.from(0, peer.disturbance);
@@ -230,7 +232,6 @@ pub(super) fn steady(rates: Vec<u64>) -> Peer {
         spans: vec![Span::new(u64::MAX, rates)],
         noise: 0,
         drift: 0,
-        most: u64::MAX,
         burst: None,
         disturbance: 0,
     }
@@ -243,6 +244,7 @@ pub(super) fn noisy(seed: &mut Seeded) -> Peer {
     }
 }
 
+/// Another setting becomes the best one.
 pub(super) fn changing(seed: &mut Seeded) -> Peer {
     let at = seed.from(2 * 1024, 6 * 1024) * MIB;
     Peer {
@@ -251,10 +253,47 @@ pub(super) fn changing(seed: &mut Seeded) -> Peer {
     }
 }
 
-pub(super) fn bursts(seed: &mut Seeded) -> Peer {
+/// As `peer`, which is idle again and again.
+pub(super) fn bursts(peer: Peer, seed: &mut Seeded) -> Peer {
     Peer {
         burst: Some(seed.from(10, 100) * 4 * MIB),
         noise: 5,
-        ..steady(rates(seed))
+        ..peer
+    }
+}
+
+/// The peer is slow for a while: several settings, or all, have its rate.
+pub(super) fn slow_for_a_while(seed: &mut Seeded) -> Peer {
+    let usual = rates(seed);
+    let mut slow = Span::new(0, usual.clone());
+    slow.most = usual[slow.fastest] * seed.from(5, 60) / 100;
+    for_a_while(usual, slow, seed)
+}
+
+/// A second transfer takes a share of the rates for a while, of each path another one. So another
+/// setting may be the best one.
+pub(super) fn shared_for_a_while(seed: &mut Seeded) -> Peer {
+    let usual = rates(seed);
+    let mut shared = usual.clone();
+    for of_path in shared.chunks_mut(ARMS.blocks) {
+        let share = seed.from(30, 70);
+        for rate in of_path {
+            *rate = *rate * share / 100;
+        }
+    }
+    for_a_while(usual, Span::new(0, shared), seed)
+}
+
+/// The rates are other ones for one to three gibibytes.
+fn for_a_while(usual: Vec<u64>, other: Span, seed: &mut Seeded) -> Peer {
+    let from = seed.from(1024, 4 * 1024) * MIB;
+    let until = from + seed.from(1024, 3 * 1024) * MIB;
+    Peer {
+        spans: vec![
+            Span::new(from, usual.clone()),
+            Span { until, ..other },
+            Span::new(u64::MAX, usual),
+        ],
+        ..noisy(seed)
     }
 }

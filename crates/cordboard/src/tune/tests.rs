@@ -4,55 +4,9 @@ use std::time::Duration;
 
 use super::arms::Arms;
 use super::simulation::{
-    ARMS, MIB, Paths, Peer, Ran, Seeded, bursts, changing, noisy, rates, run, run_with, steady,
+    ARMS, GIB, MIB, Paths, Peer, Ran, Seeded, noisy, rates, run, run_with, steady,
 };
 use super::{Controller, Goal};
-
-const GIB: u64 = 1024 * MIB;
-
-/// Runs each seed; returns the mean regret, and the greatest number of moves.
-fn many(peer: fn(&mut Seeded) -> Peer, range: (u64, u64), runs: u64) -> (f64, u32) {
-    let (mut regret, mut moves) = (0.0, 0);
-    for number in 0..runs {
-        let mut seed = Seeded(number);
-        let peer = peer(&mut seed);
-        let ran = run(&ARMS, &peer, &mut seed, Goal::Rate, range);
-        regret += ran.regret();
-        moves = moves.max(ran.moves);
-    }
-    (regret / runs as f64, moves)
-}
-
-/// 10,000 transfers of 8 GiB: the time lost to measuring, and to settings that are not the
-/// best one, stays under 5 %.
-#[test]
-fn the_regret_is_small() {
-    const RUNS: u64 = 2500;
-    let kinds = [
-        |seed: &mut Seeded| steady(rates(seed)),
-        noisy,
-        changing,
-        bursts,
-    ];
-    let found = std::thread::scope(|scope| {
-        kinds
-            .map(|kind| scope.spawn(move || many(kind, (0, 8 * GIB), RUNS)))
-            .map(|running| running.join().unwrap())
-    });
-    let mean: f64 = found.iter().map(|(regret, _)| regret / 4.0).sum();
-    assert!(mean < 0.05, "{mean:.4}: {found:?}");
-    for (regret, moves) in found {
-        // Two searches, if everything changes.
-        assert!(regret < 0.1 && moves <= 16, "{found:?}");
-    }
-}
-
-/// After the first 512 MiB less time is lost.
-#[test]
-fn the_regret_is_smaller_later() {
-    let (regret, _) = many(|seed| steady(rates(seed)), (GIB / 2, 8 * GIB), 500);
-    assert!(regret < 0.02, "{regret:.4}");
-}
 
 fn from(number: u64, peer: &Peer) -> Ran {
     run(&ARMS, peer, &mut Seeded(number), Goal::Rate, (0, 8 * GIB))
@@ -65,11 +19,8 @@ fn a_slow_peer_moves_nothing() {
     let mut all = 0;
     for number in 0..200 {
         let mut seed = Seeded(number);
-        let peer = Peer {
-            most: 30 * MIB,
-            noise: 5,
-            ..steady(rates(&mut seed))
-        };
+        let mut peer = steady(rates(&mut seed));
+        (peer.noise, peer.spans[0].most) = (5, 30 * MIB);
         let ran = from(number, &peer);
         all += ran.moves;
         assert!(ran.regret() < 0.02, "{number}: {:.4}", ran.regret());

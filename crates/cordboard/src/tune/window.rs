@@ -12,6 +12,9 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// A setting is slower than the best one if it takes this many eighths of its time. A window then
 /// ends early.
 const SLOWER: u64 = 9;
+/// A setting is much slower if it takes this many eighths. The bytes before its window, or a window
+/// that is not doubled, then suffice.
+const MUCH_SLOWER: u64 = 10;
 /// The bytes before a window end early if the setting is slower, and they have taken this many
 /// eighths of the best setting's time for all bytes to skip.
 const LOOK: u64 = 2;
@@ -38,16 +41,25 @@ impl Sample {
     }
 }
 
+/// The start of a measurement.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    at: Duration,
+    /// The processor time that was used until then.
+    spent: Duration,
+    /// The bytes that had arrived.
+    bytes: u64,
+}
+
 /// The running measurement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
     /// The number of bytes before the window starts. They are of the previous setting.
     skip: u64,
-    /// The number of those that have arrived, and the time of the first one.
+    /// The number of those that have arrived, and the first arrival.
     skipped: u64,
-    skipped_since: Option<Duration>,
-    /// The time of the start, and the processor time that was used until then.
-    since: Option<(Duration, Duration)>,
+    skipped_since: Option<Start>,
+    since: Option<Start>,
     bytes: u64,
 }
 
@@ -63,7 +75,7 @@ impl Window {
     /// Records that `bytes` have arrived by `now`. Returns the sample of a complete window.
     ///
     /// `spent` returns the processor time since a fixed moment. It is called only at the start
-    /// and the end of a window.
+    /// and the end of a window, and at the start of the bytes before it.
     pub(super) fn add(
         &mut self,
         now: Duration,
@@ -75,47 +87,75 @@ impl Window {
         let wanted = (BYTES << extent.doublings).max(least);
         let shortest = SHORTEST * (1 << extent.doublings);
         if self.skip > 0 {
-            let since = *self.skipped_since.get_or_insert(now);
+            let mut start = |bytes| Start {
+                at: now,
+                spent: spent(),
+                bytes,
+            };
+            let first = *self.skipped_since.get_or_insert_with(|| start(bytes));
             let whole = self.skip.saturating_add(self.skipped);
             self.skip = self.skip.saturating_sub(bytes);
             self.skipped = self.skipped.saturating_add(bytes);
-            let elapsed = now.saturating_sub(since);
+            let elapsed = now.saturating_sub(first.at);
             let is_slower = extent.is_slower(elapsed, self.skipped, SLOWER);
             // Only a faster setting finds buffers that the previous one has left empty.
             if is_slower && extent.is_slower(elapsed, whole, LOOK) {
+                let since_first = self.skipped - first.bytes;
+                let is_much_slower = extent.is_slower(elapsed, since_first, MUCH_SLOWER);
+                // Blocks in flight are of the previous setting.
+                if least == 0 && since_first > 0 && elapsed >= shortest && is_much_slower {
+                    return Some(self.end(first, since_first, now, spent()));
+                }
                 self.skip = 0;
             }
             if self.skip == 0 {
-                self.since = Some((now, spent()));
+                self.since = Some(start(0));
             }
             return None;
         }
-        let Some((since, spent_before)) = self.since else {
-            self.since = Some((now, spent()));
+        let Some(since) = self.since else {
+            self.since = Some(Start {
+                at: now,
+                spent: spent(),
+                bytes: 0,
+            });
             return None;
         };
         self.bytes += bytes;
-        let elapsed = now.saturating_sub(since);
+        let elapsed = now.saturating_sub(since.at);
         let enough = if self.bytes >= wanted {
             elapsed >= shortest
         } else {
             let is_slower = elapsed >= shortest && extent.is_slower(elapsed, wanted, SLOWER);
+            // Its longer window would tell nothing more.
+            let is_much_slower = elapsed >= SHORTEST
+                && extent.is_slower(elapsed, BYTES.max(least), SLOWER)
+                && extent.is_slower(elapsed, self.bytes, MUCH_SLOWER);
             // Several blocks of a slow device may have arrived together at the end.
-            self.bytes >= least && (elapsed >= LONGEST || is_slower)
+            self.bytes >= least && (elapsed >= LONGEST || is_slower || is_much_slower)
         };
         // Without elapsed time there is no rate.
         if !enough || elapsed.is_zero() {
             return None;
         }
-        let spent = spent();
+        Some(self.end(since, self.bytes, now, spent()))
+    }
+
+    /// Ends the window, in which `bytes` have arrived since its start, and begins the next one.
+    fn end(&mut self, start: Start, bytes: u64, now: Duration, spent: Duration) -> Sample {
+        let elapsed = now.saturating_sub(start.at);
         let sample = Sample {
-            rate: per(self.bytes, elapsed, 1_000_000_000),
-            cost: cost(spent.saturating_sub(spent_before), self.bytes),
+            rate: per(bytes, elapsed, 1_000_000_000),
+            cost: cost(spent.saturating_sub(start.spent), bytes),
             bytes: self.bytes.saturating_add(self.skipped),
         };
-        self.skipped = 0;
-        (self.since, self.bytes) = (Some((now, spent)), 0);
-        Some(sample)
+        (self.skip, self.skipped, self.bytes) = (0, 0, 0);
+        self.since = Some(Start {
+            at: now,
+            spent,
+            bytes: 0,
+        });
+        sample
     }
 }
 
@@ -223,14 +263,48 @@ mod tests {
     #[test]
     fn a_slower_setting_skips_fewer_bytes() {
         let mut window = Window::after(16 * MIB);
-        add(&mut window, 0, MIB, KNOWN);
-        // The same rate as the best one, and then slower.
-        assert_eq!(add(&mut window, 5, 4 * MIB, KNOWN), None);
-        assert_eq!(add(&mut window, 8, MIB, KNOWN), None);
+        add(&mut window, 0, 1, KNOWN);
+        // The same rate as the best one, and then a little slower.
+        assert_eq!(add(&mut window, 5, 5 * MIB, KNOWN), None);
+        assert_eq!(add(&mut window, 8, 2 * MIB, KNOWN), None);
         // The window starts, and ends early.
         assert_eq!(add(&mut window, 12, MIB, KNOWN), None);
         let sample = add(&mut window, 13, MIB, KNOWN).unwrap();
-        assert_eq!((sample.rate, sample.bytes), (400 * MIB, 8 * MIB));
+        assert_eq!((sample.rate, sample.bytes), (400 * MIB, 9 * MIB + 1));
+    }
+
+    /// The buffers hold bytes of a faster setting, so this one is not faster than these bytes.
+    #[test]
+    fn a_much_slower_setting_needs_no_bytes_after_those_to_skip() {
+        let sample = |extent| {
+            let mut window = Window::after(16 * MIB);
+            assert_eq!(add(&mut window, 1, MIB, extent), None);
+            let early = add(&mut window, 4, MIB / 2, extent);
+            assert_eq!(early, None, "the time is too short");
+            add(&mut window, 6, MIB / 2, extent)
+        };
+        let found = sample(KNOWN).unwrap();
+        assert_eq!((found.rate, found.cost), (200 * MIB, 5000));
+        assert_eq!(found.bytes, 2 * MIB);
+        // Blocks in flight are those of the setting before it.
+        assert_eq!(sample(Extent { least: 1, ..KNOWN }), None);
+        assert_eq!(sample(PLAIN), None);
+    }
+
+    #[test]
+    fn the_window_of_a_much_slower_setting_is_not_longer() {
+        let ends = |bytes| {
+            let mut window = Window::after(0);
+            let longer = Extent {
+                doublings: 2,
+                ..KNOWN
+            };
+            add(&mut window, 0, MIB, longer);
+            assert_eq!(add(&mut window, 4, bytes / 2, longer), None);
+            add(&mut window, 5, bytes / 2, longer).is_some()
+        };
+        assert!(ends(4 * MIB));
+        assert!(!ends(5 * MIB));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Controller;
 use crate::tune::arms::{Arm, Arms};
 use crate::tune::record::CHEAPER;
+use crate::tune::window::Sample;
 
 /// A smaller gain of the rate is ignored, even without variation, in 1/1024.
 const MARGIN: u64 = 31;
@@ -17,6 +18,9 @@ const ERRORS: u64 = 3;
 /// The neighbours of a setting are measured if it is slower than the best one by at most
 /// this, in 1/1024.
 const WORTH_A_STEP: u64 = 320;
+/// One window shows that a setting is better if its rate is higher by more than this, in 1/1024, and
+/// by twice the difference of two windows of the best one.
+const CLEARLY: u64 = 102;
 
 impl Controller {
     /// Returns whether a setting is better than the best one, by more than both vary.
@@ -37,6 +41,19 @@ impl Controller {
         let is_cheaper = has_cost && a.cost().saturating_add(cost_error) < limit;
         let slack = (b.rate() / 1024 * SAME_RATE).max(a.error() / 2);
         is_faster || (is_cheaper && a.rate().saturating_add(slack) >= b.rate())
+    }
+
+    /// Returns whether this sample of the current setting shows that it is better than the best
+    /// one, without another window of that one.
+    pub(super) fn is_clearly_better(&self, arms: &dyn Arms, sample: Sample) -> bool {
+        let (flutter, pairs) = self.flutter;
+        let Some(before) = self.before.filter(|_| pairs > 0) else {
+            return false;
+        };
+        let usual = before.rate.max(self.level.rate());
+        let more = CLEARLY + arms.reserve(self.best, self.current) + 2 * flutter;
+        let enough = usual.saturating_add((usual / 1024).saturating_mul(more));
+        sample.rate > enough && sample.cost <= before.cost / 1024 * (1024 + CHEAPER)
     }
 
     /// Returns by how much the rate of a setting must exceed that of the best one.
