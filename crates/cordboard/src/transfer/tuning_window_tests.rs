@@ -208,7 +208,8 @@ fn the_rate_is_not_measured_under_a_schedule() {
         return;
     }
     let control = Control::without_descriptor();
-    control.set_schedule(Schedule::rate(1 << 40));
+    // A rate would be granted at intervals, which are waits.
+    control.set_schedule(Schedule::blocks(1 << 24, Duration::from_millis(1)));
     let found = [Tune::On, Tune::Processor].map(|tune| {
         let request = Request {
             tune: Some(tune),

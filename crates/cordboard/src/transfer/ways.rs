@@ -129,6 +129,10 @@ impl Arms for Ways {
         is_largest || off == step
     }
 
+    fn path(&self, arm: Arm) -> usize {
+        arm / PIECES.len()
+    }
+
     fn reserve(&self, from: Arm, to: Arm) -> u64 {
         match Ways::is_same_path(from, to) {
             true => 0,

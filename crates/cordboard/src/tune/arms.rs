@@ -12,6 +12,11 @@ pub(crate) trait Arms {
     /// then measured as well.
     fn is_neighbour(&self, from: Arm, to: Arm) -> bool;
 
+    /// Returns the path of a setting: the rates of other paths tell nothing about its rate.
+    fn path(&self, _arm: Arm) -> usize {
+        0
+    }
+
     /// Returns whether the setting can be used now.
     fn is_possible(&self, _arm: Arm) -> bool {
         true

@@ -3,7 +3,6 @@
 mod conditions;
 mod judge;
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::Goal;
@@ -31,6 +30,8 @@ const LONG: u64 = 512 << 20;
 /// such windows, squared and divided by this. A change of the setting may disturb a peer for some
 /// time.
 const PER_REST: u64 = 8192;
+/// The number of differences from which on their mean is taken as it is.
+const SURE: u64 = 2;
 
 /// The loss through measurements that is accepted at any time, in bytes.
 const FREE: u64 = 64 << 20;
@@ -357,7 +358,7 @@ impl Controller {
         let is_late = left < 2 * (arms.in_flight(self.best) + window);
         let is_short = self.windows < FIRST_WINDOWS || self.moved < FIRST_BYTES;
         let is_early = is_short && !(LONG..u64::MAX).contains(&left);
-        let is_disturbed = self.undisturbed <= self.flutter.0.pow(2) / PER_REST;
+        let is_disturbed = self.undisturbed <= self.rest();
         if self.other.is_some() || is_early || is_late || is_disturbed {
             return self.best;
         }
@@ -387,11 +388,7 @@ impl Controller {
         let promising = candidates
             .iter()
             .filter(|(arm, _)| self.is_promising(arms, *arm));
-        let promising =
-            promising.max_by_key(|(arm, nearby)| match self.records[*arm].is_measured() {
-                true => (0, self.at_best(*arm), Reverse(*arm)),
-                false => (1, *nearby, Reverse(*arm)),
-            });
+        let promising = promising.max_by_key(|(arm, nearby)| self.order(arms, *arm, *nearby));
         if let Some((arm, _)) = promising {
             self.rested = 0;
             return *arm;
@@ -405,6 +402,27 @@ impl Controller {
         self.probes += 1;
         self.records[arm].doubt();
         arm
+    }
+
+    /// Returns the number of windows with the best setting between two measurements of others. A mean
+    /// of few differences counts less.
+    fn rest(&self) -> u64 {
+        let (flutter, pairs) = self.flutter;
+        flutter.pow(2) / PER_REST * pairs.min(SURE) / SURE
+    }
+
+    /// Returns the order in which settings are measured; the greatest comes first. Another path may be
+    /// several times as fast, which other calls of the same path rarely are.
+    fn order(&self, arms: &dyn Arms, arm: Arm, nearby: u64) -> (u8, u64, usize) {
+        let path = arms.path(arm);
+        let is_known = |other: Arm| self.records[other].is_measured() && arms.path(other) == path;
+        let ascending = usize::MAX - arm;
+        match self.records[arm].is_measured() {
+            true => (0, self.at_best(arm), ascending),
+            false if (0..arms.len()).any(is_known) => (1, nearby, ascending),
+            // Its last setting has the largest calls.
+            false => (2, nearby, arm),
+        }
     }
 
     /// Returns a measured setting of which another sample is needed: one that was much slower than

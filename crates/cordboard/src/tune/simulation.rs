@@ -50,6 +50,10 @@ impl Arms for Paths {
         }
     }
 
+    fn path(&self, arm: Arm) -> usize {
+        arm / self.blocks
+    }
+
     fn in_flight(&self, _: Arm) -> u64 {
         self.in_flight
     }
