@@ -91,6 +91,7 @@ mod tests {
         }));
         assert_eq!(word.swap(kept, Ordering::AcqRel), 7);
     }
+
     /// Runs the tests of what uses the page in a process without it: before Linux 4.14, or under
     /// a filter.
     #[test]

@@ -187,6 +187,7 @@ mod tests {
         used.note_end(ReadWrite);
         assert_eq!(used.take(0), [PathUse::new(ReadWrite, 0, Chosen::Next)]);
     }
+
     /// The setting is known before or after the next path moves bytes, or there is no other path.
     #[test]
     fn the_first_path_may_have_the_best_setting() {

@@ -160,7 +160,7 @@ fn is_fixed_zfs(version: &str) -> bool {
 /// Reads the hole from `offset` to the next data, or `most` bytes of it. Returns the next range
 /// of bytes that are not all zeros; an empty one where the reading has stopped. `None`: the
 /// hole cannot be read to its end.
-pub(super) fn read_hole(
+pub(in crate::path) fn read_hole(
     fd: BorrowedFd<'_>,
     offset: u64,
     (data, end): (u64, u64),

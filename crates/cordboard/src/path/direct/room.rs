@@ -5,12 +5,13 @@
 //! flight. The file is therefore lengthened beforehand. The unfilled part is cut
 //! off at the end.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, ftruncate, seek};
 
 use crate::endpoint::{Facts, reopen};
 use crate::errno::Errno;
+use crate::path::common::hole_check::read_hole;
 use crate::path::common::lengthen::lengthen;
 use crate::path::common::surplus::give_back;
 use crate::sys::{again, close_and_report, fstat};
@@ -153,23 +154,32 @@ impl Room {
     }
 }
 
-/// Returns whether the sink has data between two offsets; true also if that cannot be determined.
-/// Data begins at a block, so zeros before the first offset may count. `closed`: as in
-/// [`lengthen`].
+/// Returns whether the sink has data between two offsets; true also if that cannot be determined, as
+/// on a file system without holes. `closed`: as in [`lengthen`].
 fn has_data(sink: BorrowedFd<'_>, from: u64, to: u64, closed: &mut Option<Errno>) -> bool {
     // The search moves a file position: other processes may use that of the sink.
-    let Ok(own) = reopen(sink, OFlags::WRONLY) else {
+    let Ok(own) = reopen(sink, OFlags::RDONLY) else {
         return true;
     };
-    let data = again(|| seek(&own, SeekFrom::Data(from)));
+    // A block has data if any of its bytes were written, also those outside of the range.
+    let unit = fstat(sink).map_or(1, |stat| stat.st_blksize as u64).max(1);
+    let first = from.next_multiple_of(unit).min(to);
+    let last = (to - to % unit).max(first);
+    let is_zero = |at: u64, end: u64| {
+        let whole = (end, u64::MAX);
+        at == end || read_hole(own.as_fd(), at, whole, end - at) == Some(whole)
+    };
+    let has_blocks = first < last
+        && match again(|| seek(&own, SeekFrom::Data(first))) {
+            Ok(data) => data < last,
+            // No data follows: `lseek(2)`.
+            Err(errno) => errno != rustix::io::Errno::NXIO,
+        };
+    let has_data = has_blocks || !is_zero(from, first) || !is_zero(last, to);
     if let Err(errno) = close_and_report(own) {
         closed.get_or_insert(errno);
     }
-    match data {
-        Ok(data) => data < to,
-        // No data follows: `lseek(2)`.
-        Err(errno) => errno != rustix::io::Errno::NXIO,
-    }
+    has_data
 }
 
 /// Returns whether `fallocate(2)` is not available, as opposed to space. An errno that a filter
@@ -217,15 +227,15 @@ mod tests {
         assert_eq!(length(), 2 << 20, "another process has lengthened it");
     }
 
-    /// Each offset behind the old end is in a block that the file does not have. In memory, so that
-    /// the file system reports holes.
+    /// In memory, so that the file system reports holes.
     #[test]
     fn what_others_write_before_the_range_stays() {
         use rustix::fs::{MemfdFlags, memfd_create};
         const RANGE: u64 = 8 << 20;
         let grown = |before| {
             let file = std::fs::File::from(memfd_create("m", MemfdFlags::CLOEXEC).unwrap());
-            file.set_len(before).unwrap();
+            // Its last block has data.
+            file.write_all_at(&vec![1; before as usize], 0).unwrap();
             let mut room = Room::new(file.as_fd(), &Facts::plain(Kind::File)).unwrap();
             room.grow(file.as_fd(), RANGE, 9 << 20, &mut None).unwrap();
             (file, room)

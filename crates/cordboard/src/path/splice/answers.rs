@@ -4,7 +4,6 @@ use super::Splice;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::path::common::enlarge::sparsely_filled;
-use crate::path::common::stream;
 use crate::path::flow::Flow;
 use crate::path::verdict::Verdict;
 use crate::pipe;
@@ -63,15 +62,6 @@ impl Splice {
         match flow.widen_sink() {
             true => Verdict::Moved(0),
             false => blocked,
-        }
-    }
-
-    /// Interprets `EIO` of the source: the end, if it is a terminal that was not
-    /// recognised as one.
-    pub(super) fn source_eio(&self, flow: &mut Flow<'_>) -> Verdict {
-        match stream::end_of_pty(flow) {
-            Ok(_) => Verdict::Ended,
-            Err(errno) => self.source_failed(flow, errno),
         }
     }
 

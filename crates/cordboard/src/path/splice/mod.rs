@@ -64,7 +64,6 @@ const WORTH_A_PIPE: u64 = 128 << 10;
 /// | `EINVAL` from a kTLS socket | declined: a control record is next (haproxy#3450); receiving it takes a control buffer, which only the owner of the session has, so read/write then fails with `EIO` as `read(2)` does | needs `CONFIG_TLS` |
 /// | `EPERM`, `EACCES`, `EIO`, `ENOENT` on the source's side | declined if nothing has moved | seccomp; FUSE |
 /// | `EACCES` that is not returned again | failed: the error of a connection | `sys/attempt.rs` |
-/// | `EIO` of the master of a pseudoterminal | ended, if its last slave is closed | `n_tty_read`, drivers/tty/n_tty.c |
 /// | `ENOSPC`, `EDQUOT`, `EFBIG`, `ENOMEM`, `ENOBUFS` on the source's side | declined: a read into a buffer needs no space in it | `needs_room` in `path/common/checks.rs` |
 /// | `EAGAIN` | blocked, on the side that is not ready | |
 /// | anything else | failed, on the side of the call | coreutils#278 |
@@ -232,7 +231,6 @@ impl Splice {
                 Ok(false) => Verdict::Blocked(Side::Source),
                 Err(errno) => Verdict::Failed(Side::Source, errno),
             }),
-            Err(Errno::EIO) => Err(self.source_eio(flow)),
             Err(errno) => Err(self.source_failed(flow, errno)),
         }
     }

@@ -104,7 +104,6 @@ impl Splice {
                 Verdict::Declined(errno.into())
             }
             Err(errno) if from_pipe => self.refused_or_failed(Side::Sink, errno),
-            Err(Errno::EIO) => self.source_eio(flow),
             Err(errno) => self.source_failed(flow, errno),
         }
     }

@@ -59,18 +59,20 @@ fn a_source_is_read_up_to_its_bad_sector() {
     image.set_len(0).unwrap();
     cold(&source);
     common::rewind(&source);
-    let sink = tempfile::tempfile().unwrap();
     let request = Request {
         sink_offset: Some(8 << 20),
         ..direct()
     };
-    let report = run(&source, &sink, request).report;
-    assert_eq!(
-        (report.ended, report.written),
-        (Ended::Error, 0),
-        "{report:?}"
-    );
-    assert_eq!(sink.metadata().unwrap().len(), 0);
+    for old in [&b""[..], b"old"] {
+        let sink = file_with(old);
+        let report = run(&source, &sink, request.clone()).report;
+        assert_eq!(
+            (report.ended, report.written),
+            (Ended::Error, 0),
+            "{report:?}"
+        );
+        assert!(common::content(&sink) == old);
+    }
 }
 
 /// A loop device whose file has space up to the middle of a block: the counted bytes
