@@ -396,6 +396,8 @@ impl Drop for Stepping<'_> {
         if !self.origin.is_this_process() {
             // In a child of fork(2) the transfer belongs to the parent. A thread of the parent
             // may have held a lock of a direct copy, and a stage may wait for its own threads.
+            // The child may have closed its copies and opened files with the same numbers.
+            self.step_fd.drop_without_close();
             return std::mem::forget(stage);
         }
         // The caller's handlers see no signal that the library raises.

@@ -264,7 +264,8 @@ impl StepFd {
         Some(Arc::clone(due))
     }
 
-    /// Closes nothing at the drop: the numbers refer to other files in this thread.
+    /// Closes nothing at the drop: the numbers refer to other files in this thread, or may do so
+    /// in this child of `fork(2)`.
     pub(super) fn drop_without_close(&mut self) {
         std::mem::forget(self.own.take());
     }

@@ -447,12 +447,16 @@ fn a_child_that_closes_everything_drops_what_it_inherits() {
     );
     shut.shutdown();
     let control = Control::new().unwrap();
+    let (source, _feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let transfer = Transfer::owning(source.into(), sink.into(), Request::default());
+    let stepping = transfer.unwrap().stepping().unwrap();
     assert!(in_a_child(|| {
         close_all();
         let own = Own::open();
         control.wake();
         running.cancel();
-        drop((ended, running, engine, shut, control));
+        drop((ended, running, engine, shut, control, stepping));
         own.are_untouched() && carries() && own.are_untouched()
     }));
     assert!(carries());
