@@ -11,7 +11,8 @@
 //!   fits its old capacity, or its owner has set another. A pool thread shrinks
 //!   the pipe, because that call can wait for the pipe's lock;
 //! * one second after the owner's descriptor number was found to refer to
-//!   another file: other descriptors of the pipe cannot be found.
+//!   another file: other descriptors of the pipe cannot be found. The pool thread
+//!   queries the number, because `fstat(2)` of that file can wait for its server.
 
 use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -54,16 +55,18 @@ fn table() -> &'static Table {
     table
 }
 
-/// Makes room in the budget: stops counting pipes that their owners have closed,
-/// and has a thread try to shrink the others.
+/// Makes room in the budget: has a thread try to shrink the pipes, and stop counting
+/// those that their owners have closed.
 pub(super) fn make_room(now: Instant) {
     table().make_room(now);
 }
 
+/// A pipe, with the time at which it was found unreachable.
+type Record = (Enlarged, Option<Instant>);
+
 #[derive(Default)]
 struct All {
-    /// Each pipe with the time at which it was found unreachable.
-    pipes: Vec<(Enlarged, Option<Instant>)>,
+    pipes: Vec<Record>,
     checked: Option<Instant>,
 }
 
@@ -71,7 +74,7 @@ impl Enlarged {
     /// Records the pipe if it counts against the budget.
     pub(super) fn leave(self) {
         if self.now > self.before.max(default_capacity()) {
-            table().insert(self);
+            table().insert((self, None));
         }
     }
 
@@ -83,24 +86,28 @@ impl Enlarged {
             return None;
         }
         let id = identity(fd)?;
-        table.remove(|large| large.id == id)
+        table.remove(id).map(|(large, _)| large)
     }
 
-    /// Returns the owner's descriptor, if its number still refers to the pipe.
+    /// Returns the owner's descriptor, if its number still refers to the pipe. May wait for the
+    /// server of another file (FUSE, NFS), so the caller holds no lock.
     fn fd(&self) -> Option<BorrowedFd<'static>> {
         at(self.number).filter(|fd| identity(fd) == Some(self.id))
     }
 
-    /// Tries to shrink the pipe. `None`: the pipe no longer counts against the
-    /// budget.
-    fn again(mut self) -> Option<Enlarged> {
-        if let Some(fd) = self.fd() {
-            if capacity(fd) != self.now {
-                return None;
-            }
-            shrink(fd, &mut self.now, self.before, &mut self.share);
+    /// Tries to shrink the pipe, which was unreachable since `gone`. `None`: the pipe no longer
+    /// counts against the budget.
+    fn again(mut self, gone: Option<Instant>, now: Instant) -> Option<Record> {
+        let Some(fd) = self.fd() else {
+            let gone = gone.unwrap_or(now);
+            let counts = now.saturating_duration_since(gone) < GRACE;
+            return counts.then_some((self, Some(gone)));
+        };
+        if capacity(fd) != self.now {
+            return None;
         }
-        (self.now > self.before.max(default_capacity())).then_some(self)
+        shrink(fd, &mut self.now, self.before, &mut self.share);
+        (self.now > self.before.max(default_capacity())).then_some((self, None))
     }
 }
 
@@ -117,7 +124,7 @@ pub(super) fn shrink(fd: BorrowedFd<'_>, now: &mut usize, least: usize, share: &
 }
 
 impl Table {
-    fn insert(&self, large: Enlarged) {
+    fn insert(&self, record: Record) {
         // In a child these are the parent's pipes, which it does not count.
         let Some(mut all) = self.all.lock() else {
             return;
@@ -127,20 +134,19 @@ impl Table {
             // Losing the record is better than aborting the process.
             return;
         }
-        pipes.push((large, None));
+        pipes.push(record);
         self.count.store(pipes.len(), Ordering::Relaxed);
     }
 
-    fn remove(&self, which: impl Fn(&Enlarged) -> bool) -> Option<Enlarged> {
+    fn remove(&self, id: Identity) -> Option<Record> {
         let pipes = &mut self.all.lock()?.pipes;
-        let at = pipes.iter().position(|(large, _)| which(large))?;
-        let (large, _) = pipes.swap_remove(at);
+        let at = pipes.iter().position(|(large, _)| large.id == id)?;
+        let record = pipes.swap_remove(at);
         self.count.store(pipes.len(), Ordering::Relaxed);
-        Some(large)
+        Some(record)
     }
 
-    /// Stops counting unreachable pipes, and has a thread try to shrink the
-    /// others.
+    /// Has a thread try to shrink the pipes, and stop counting unreachable ones.
     fn make_room(&'static self, now: Instant) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
@@ -153,73 +159,117 @@ impl Table {
             return;
         }
         all.checked = Some(now);
-        all.pipes.retain_mut(|(large, gone)| {
-            *gone = match large.fd() {
-                Some(_) => None,
-                None => gone.or(Some(now)),
-            };
-            gone.is_none_or(|at| since(at) < GRACE)
-        });
-        self.count.store(all.pipes.len(), Ordering::Relaxed);
         let ids: Vec<Identity> = all.pipes.iter().map(|(large, _)| large.id).collect();
         drop(all);
         if ids.is_empty() || self.trying.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.submit(ids);
+        self.submit(ids, now);
     }
 
     /// Has a thread try to shrink these pipes.
-    fn submit(&'static self, ids: Vec<Identity>) {
-        if ids.is_empty() || threads::spawn(Box::new(move || self.try_each(ids))).is_err() {
+    fn submit(&'static self, ids: Vec<Identity>, now: Instant) {
+        if ids.is_empty() || threads::spawn(Box::new(move || self.try_each(ids, now))).is_err() {
             // They have been tried, or no thread is available.
             self.trying.store(false, Ordering::Release);
         }
     }
 
     /// Tries to shrink one of these pipes, and has another thread try the others: a call waits
-    /// as long as another process holds the lock of its pipe.
-    fn try_each(&'static self, mut ids: Vec<Identity>) {
-        let large = std::iter::from_fn(|| ids.pop()).find_map(|id| self.remove(|one| one.id == id));
-        self.submit(ids);
-        if let Some(large) = large.and_then(Enlarged::again) {
-            self.insert(large);
+    /// as long as another process holds the lock of its pipe, or as a server does not answer.
+    fn try_each(&'static self, mut ids: Vec<Identity>, now: Instant) {
+        let record = std::iter::from_fn(|| ids.pop()).find_map(|id| self.remove(id));
+        self.submit(ids, now);
+        if let Some(left) = record.and_then(|(large, gone)| large.again(gone, now)) {
+            self.insert(left);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::fd::{AsFd, AsRawFd};
 
     use super::*;
+
+    fn recorded(id: Identity, number: RawFd) -> Record {
+        let large = Enlarged {
+            id,
+            number,
+            before: default_capacity(),
+            now: 2 * default_capacity(),
+            share: Share::none(),
+        };
+        (large, None)
+    }
 
     /// A pipe that its owner has closed counts for a second.
     #[test]
     fn an_unreachable_pipe_stops_counting() {
         let table: &'static Table = Box::leak(Box::default());
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        table.insert(Enlarged {
-            id: identity(writer.as_fd()).unwrap(),
-            number: writer.as_raw_fd(),
-            before: default_capacity(),
-            now: 2 * default_capacity(),
-            share: Share::none(),
-        });
-        // Keeps the pool's threads from trying: the pipe is large in this list
-        // only.
-        table.trying.store(true, Ordering::Relaxed);
-        let count = || table.count.load(Ordering::Relaxed);
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let id = identity(writer.as_fd()).unwrap();
+        let (mut record, _) = recorded(id, writer.as_raw_fd());
+        record.now = rustix::pipe::fcntl_setpipe_size(&writer, record.now).unwrap();
+        // It cannot shrink.
+        writer.write_all(&vec![0; record.now]).unwrap();
+        table.insert((record, None));
+        let counts_at = |now: Instant| {
+            table.try_each(vec![id], now);
+            table.count.load(Ordering::Relaxed) == 1
+        };
         let start = Instant::now();
-        table.make_room(start);
-        table.make_room(start + 2 * GRACE);
-        assert_eq!(count(), 1, "it is open");
-        drop((reader, writer));
-        table.make_room(start + 4 * GRACE);
-        table.make_room(start + 4 * GRACE + EVERY);
-        assert_eq!(count(), 1, "another process may have it yet");
-        table.make_room(start + 5 * GRACE);
-        assert_eq!(count(), 0);
+        assert!(counts_at(start) && counts_at(start + 2 * GRACE));
+        // The number refers to another file, and the pipe is open in another process.
+        testkit::child::replace(writer.as_fd(), tempfile::tempfile().unwrap().as_fd());
+        assert!(counts_at(start + 4 * GRACE));
+        assert!(counts_at(start + 4 * GRACE + EVERY));
+        assert!(!counts_at(start + 5 * GRACE));
+        drop(reader);
+    }
+
+    /// A closed pipe's number may refer to a file whose server does not answer.
+    #[test]
+    fn a_silent_server_under_the_number_of_a_closed_pipe_keeps_no_lock() {
+        let _dog = testkit::watchdog::watch(
+            "a_silent_server_under_the_number_of_a_closed_pipe_keeps_no_lock",
+        );
+        let silent = AtomicBool::new(false);
+        let served = testkit::fuse::Served {
+            mute: Some(&silent),
+            ..Default::default()
+        };
+        let mut ended = false;
+        let mounted = testkit::fuse::with_file(served, |path| {
+            let table: &'static Table = Box::leak(Box::default());
+            let count = || table.count.load(Ordering::Relaxed);
+            let pipes = [(); 2].map(|()| std::io::pipe().unwrap());
+            let [gone, other] = pipes.each_ref().map(|(pipe, _)| identity(pipe).unwrap());
+            let file = std::fs::File::open(path).unwrap();
+            table.insert(recorded(gone, file.as_raw_fd()));
+            let (ends, end) = std::sync::mpsc::channel();
+            silent.store(true, Ordering::Relaxed);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    table.make_room(Instant::now());
+                    table.insert(recorded(other, -1));
+                    assert!(table.remove(other).is_some());
+                    ends.send(())
+                });
+                // Longer than any load delays it.
+                ended = end.recv_timeout(Duration::from_secs(60)).is_ok();
+                silent.store(false, Ordering::Relaxed);
+            });
+            // The thread that queries the file has ended.
+            while table.trying.load(Ordering::Acquire) || count() == 0 {
+                std::thread::yield_now();
+            }
+        });
+        match mounted {
+            false => testkit::skip::here("a FUSE file system cannot be mounted here"),
+            true => assert!(ended, "a thread waited for the server of a file"),
+        }
     }
 
     /// The thread that tries to shrink a pipe waits for its lock.
@@ -230,13 +280,10 @@ mod tests {
         let pipes = [(); 3].map(|()| std::io::pipe().unwrap());
         let before = pipes.each_ref().map(|(_, writer)| {
             let before = capacity(writer.as_fd());
-            table.insert(Enlarged {
-                id: identity(writer.as_fd()).unwrap(),
-                number: writer.as_raw_fd(),
-                before,
-                now: rustix::pipe::fcntl_setpipe_size(writer, 2 * before).unwrap(),
-                share: Share::none(),
-            });
+            let (mut record, _) = recorded(identity(writer.as_fd()).unwrap(), writer.as_raw_fd());
+            record.before = before;
+            record.now = rustix::pipe::fcntl_setpipe_size(writer, 2 * before).unwrap();
+            table.insert((record, None));
             before
         });
         let [first, (reader, writer), last] = pipes;
