@@ -43,6 +43,8 @@ use crate::sys;
 ///
 /// * EBADF: a descriptor is not open, or the calling thread has its own
 ///   descriptor table (unshare(2) with CLONE_FILES).
+/// * EINVAL: an environment variable of the library has an unknown value. It is
+///   read here, for all transfers.
 /// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 ///   available.
 /// * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses

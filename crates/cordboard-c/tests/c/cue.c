@@ -50,6 +50,37 @@ static void with_write(void)
     CHECK(close(c) == 0 && close(from) == 0 && close(to) == 0);
 }
 
+/* The environment is read by cord_cue, on the thread that calls it. */
+static void environment(void)
+{
+    int from = make_file("number, please"), to = make_file("");
+    int target = cord_cue(from, to);
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    int c = cord_cue(ends[0], target);
+    CHECK(target >= 3 && c >= 3);
+    CHECK(setenv("CORDBOARD_TUNE", "unknown", 1) == 0);
+    CHECK(setenv("CORDBOARD_ENGINE", "unknown", 1) == 0);
+    CHECK(cord_cue(from, to) == -1 && errno == EINVAL);
+    /* The bytes of the link are a command to the target. */
+    uint32_t go[] = {CORD_CUE_WRITE, 6}, words[32], code;
+    CHECK((write)(ends[1], go, sizeof go) == (ssize_t)sizeof go);
+    uint32_t link[] = {CORD_CUE_WRITE, sizeof go};
+    CHECK((write)(c, link, sizeof link) == (ssize_t)sizeof link);
+    int of[] = {c, ends[1]};
+    for (int i = 0; i < 2; i++) {
+        while ((code = record(of[i], words)) != CORD_RECORD_DONE)
+            CHECK(code == CORD_RECORD_STARTED);
+        CHECK(words[1] == CORD_DONE_SIZE && words[3] == 0);
+    }
+    CHECK(lseek(to, 0, SEEK_SET) == 0);
+    expect(to, "number");
+    CHECK(unsetenv("CORDBOARD_TUNE") == 0 && unsetenv("CORDBOARD_ENGINE") == 0);
+    CHECK(close(c) == 0 && close(target) == 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+    CHECK(close(from) == 0 && close(to) == 0);
+}
+
 static void waits(void)
 {
     int from = make_file("number, please"), to = make_file("");
@@ -227,6 +258,8 @@ int main(void)
     watchdog();
     /* First, because it forks: the library has no threads yet. */
     other_sockets();
+    /* Before the engine starts. */
+    environment();
     with_write();
     waits();
     refused();

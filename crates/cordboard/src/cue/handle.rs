@@ -12,6 +12,7 @@ use super::registry::{Held, Message, New, NewLink, Registry, Socket};
 use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Filesystem, Kind};
 use crate::errno::Errno;
+use crate::request::Environment;
 use crate::sys::{beyond, duplicate, fstat, recv, send};
 use crate::transfer::Control;
 
@@ -72,6 +73,7 @@ impl Cue {
     ///
     /// `EBADF`, or another errno of `fstat(2)`: one of the descriptors is not open, or the
     /// calling thread has its own descriptor table (`unshare(2)` with `CLONE_FILES`).
+    /// `EINVAL`: an environment variable has an unknown value. It is read here, for all transfers.
     /// `EMFILE`, `ENFILE`, `ENOMEM`, `EAGAIN`: no descriptors, memory or thread are
     /// available. Another errno: a seccomp filter refuses `socketpair(2)`,
     /// `epoll_create1(2)` or another call.
@@ -89,6 +91,7 @@ impl Cue {
         source: BorrowedFd<'_>,
         sink: BorrowedFd<'_>,
     ) -> Result<Cue, Errno> {
+        let environment = Environment::read()?;
         // A link has its own connection to the target, so that an incomplete command of its
         // peer does not swallow those of the owner.
         let (sink, link) = match registry.find(sink) {
@@ -114,7 +117,13 @@ impl Cue {
         let new = New {
             id,
             socket: Socket::new(registry, own),
-            held: Held::new(registry, ends, files, Control::new()?.exclusive()),
+            held: Held::new(
+                registry,
+                ends,
+                files,
+                Control::new()?.exclusive(),
+                environment,
+            ),
             kind: kind_of(source),
             may_wait,
             link,

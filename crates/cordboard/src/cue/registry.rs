@@ -13,6 +13,7 @@ use crate::endpoint::Kind;
 use crate::errno::Errno;
 use crate::map::Map;
 use crate::report::Failure;
+use crate::request::Environment;
 use crate::sys::{
     EventFd, Identity, Lock, ServedBy, Stamp, WithEnd, accept_no_descriptors, close, identity,
     recv, recv_with_descriptors,
@@ -124,6 +125,8 @@ pub(super) struct Held {
     /// Which of them are files, directories or block devices.
     files: [bool; 2],
     pub(super) control: Control,
+    /// As the caller of [`Cue::new`](super::Cue::new) has read it.
+    pub(super) environment: Environment,
     /// Bytes that the sink gets first, which may be in a descriptor.
     pub(super) rest: Rest,
     /// Connections that end once the files are closed.
@@ -136,12 +139,14 @@ impl Held {
         ends: [OwnedFd; 2],
         files: [bool; 2],
         control: Control,
+        environment: Environment,
     ) -> WithEnd<Held> {
         let held = Held {
             registry: Arc::clone(registry),
             ends,
             files,
             control,
+            environment,
             rest: Rest::default(),
             last: Vec::new(),
         };
@@ -174,6 +179,7 @@ impl Held {
             control,
             rest,
             last,
+            ..
         } = self;
         if !registry.has_descriptors() {
             // The wakeup descriptor of the control also stays open: the host may close it

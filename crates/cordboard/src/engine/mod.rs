@@ -129,10 +129,15 @@ impl Engine {
             Backend::Auto => Backend::from_env().map_err(|_| Errno::EINVAL)?,
             chosen => chosen,
         };
+        Engine::with(backend, options.workers)
+    }
+
+    /// As [`Engine::new`], without a look at the environment.
+    fn with(backend: Backend, workers: usize) -> Result<Engine, Errno> {
         if backend == Backend::Uring {
             sys::try_io_uring()?;
         }
-        let core = Arc::new(Core::new(options.workers)?);
+        let core = Arc::new(Core::new(workers)?);
         let event_loop = EventLoop::new(&core, core.main());
         let reactor = event_loop.begin()?;
         let body = {
@@ -317,9 +322,13 @@ static ENGINE: PerProcess<Engine> = PerProcess::new();
 /// Returns the engine of the process, or a new one if that engine is not usable.
 ///
 /// A new engine has the first thread's descriptor table. A thread with another one is refused:
-/// its engine would refuse all other threads, also after it has exited.
-fn default_engine(usable: impl Fn(&Engine) -> bool) -> Result<&'static Engine, Refusal> {
-    let fresh = || Engine::new(Options::default());
+/// its engine would refuse all other threads, also after it has exited. The environment is not
+/// read: this may be a thread of the library, while the program changes the environment.
+fn default_engine(
+    usable: impl Fn(&Engine) -> bool,
+    backend: Backend,
+) -> Result<&'static Engine, Refusal> {
+    let fresh = || Engine::with(backend, Options::default().workers);
     ENGINE.get_usable(usable, |before| {
         if Thread::first().shares_descriptors() == Some(false) {
             return Err(Refusal::OtherDescriptors);
@@ -350,7 +359,8 @@ impl Transfer<'static> {
     /// As [`Engine::start`].
     pub fn start(self) -> Result<Running, Failure> {
         let start = || {
-            let (mut engine, mut transfer) = (default_engine(|_| true)?, self);
+            let backend = self.backend();
+            let (mut engine, mut transfer) = (default_engine(|_| true, backend)?, self);
             loop {
                 transfer = match engine.try_start(transfer)? {
                     // The host has closed all descriptors, perhaps again; or this
@@ -358,7 +368,7 @@ impl Transfer<'static> {
                     Err((Errno::EBADF | Errno::ECHILD, transfer)) => *transfer,
                     done => return done.map_err(|(errno, _)| Refusal::NoEngine { errno }),
                 };
-                let next = default_engine(Engine::is_usable)?;
+                let next = default_engine(Engine::is_usable, backend)?;
                 if std::ptr::eq(next, engine) {
                     let errno = Errno::EBADF;
                     return Err(Refusal::NoEngine { errno });

@@ -3,6 +3,7 @@
 mod aim;
 mod backend;
 mod data_path;
+mod environment;
 mod schedule;
 mod switches;
 mod tune;
@@ -11,6 +12,7 @@ mod watermarks;
 pub use aim::Aim;
 pub use backend::{Backend, BadBackend};
 pub use data_path::{BadSwitch, DataPath, Declined, Why};
+pub(crate) use environment::Environment;
 pub use schedule::Schedule;
 pub use switches::Switches;
 pub use tune::{BadTune, Tune};

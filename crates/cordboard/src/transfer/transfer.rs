@@ -107,9 +107,19 @@ impl<'a> Transfer<'a> {
         sink: BorrowedFd<'a>,
         request: Request,
     ) -> Result<Transfer<'a>, Failure> {
+        Transfer::new_with(source, sink, request, None)
+    }
+
+    /// As [`Transfer::new`]. `None`: the environment decides on the backend.
+    fn new_with(
+        source: BorrowedFd<'a>,
+        sink: BorrowedFd<'a>,
+        request: Request,
+        backend: Option<Backend>,
+    ) -> Result<Transfer<'a>, Failure> {
         let decided = plan::decide(source, sink, &request);
         decided
-            .and_then(|decided| Transfer::prepare(decided, request))
+            .and_then(|decided| Transfer::prepare(decided, request, backend))
             .map_err(Failure::refused)
     }
 
@@ -125,9 +135,19 @@ impl<'a> Transfer<'a> {
         sink: OwnedFd,
         request: Request,
     ) -> Result<Transfer<'static>, Failure> {
+        Transfer::owning_with(source, sink, request, None)
+    }
+
+    /// As [`Transfer::owning`]. `None`: the environment decides on the backend.
+    pub(crate) fn owning_with(
+        source: OwnedFd,
+        sink: OwnedFd,
+        request: Request,
+        backend: Option<Backend>,
+    ) -> Result<Transfer<'static>, Failure> {
         let owned = [source, sink];
         let [from, to] = lend_both(&owned);
-        let mut transfer = Transfer::new(from, to, request)?;
+        let mut transfer = Transfer::new_with(from, to, request, backend)?;
         transfer.owned = Some(owned);
         Ok(transfer)
     }
@@ -146,6 +166,16 @@ impl<'a> Transfer<'a> {
         sink: BorrowedFd<'_>,
         request: Request,
     ) -> Result<Transfer<'static>, Failure> {
+        Transfer::duplicating_with(source, sink, request, None)
+    }
+
+    /// As [`Transfer::duplicating`]. `None`: the environment decides on the backend.
+    pub(crate) fn duplicating_with(
+        source: BorrowedFd<'_>,
+        sink: BorrowedFd<'_>,
+        request: Request,
+        backend: Option<Backend>,
+    ) -> Result<Transfer<'static>, Failure> {
         // The kernel may be unable to compare two descriptors, but not two equal numbers.
         let decided = plan::decide(source, sink, &request).map_err(Failure::refused)?;
         let owned = [
@@ -159,7 +189,8 @@ impl<'a> Transfer<'a> {
             route: decided.route,
             known: decided.known,
         };
-        let mut transfer = Transfer::prepare(decided, request).map_err(Failure::refused)?;
+        let mut transfer =
+            Transfer::prepare(decided, request, backend).map_err(Failure::refused)?;
         transfer.owned = Some(owned);
         Ok(transfer)
     }
@@ -169,7 +200,11 @@ impl<'a> Transfer<'a> {
         duplicate(fd).map_err(|errno| Failure::refused(Refusal::of_descriptor(side, errno)))
     }
 
-    fn prepare(decided: Decided<'a>, request: Request) -> Result<Transfer<'a>, Refusal> {
+    fn prepare(
+        decided: Decided<'a>,
+        request: Request,
+        backend: Option<Backend>,
+    ) -> Result<Transfer<'a>, Refusal> {
         let Decided {
             source,
             sink,
@@ -182,7 +217,11 @@ impl<'a> Transfer<'a> {
             Some(tune) => tune,
             None => Tune::from_env()?,
         };
-        let mut flow = Flow::new(source, sink, &request, Backend::from_env()?);
+        let backend = match backend {
+            Some(backend) => backend,
+            None => Backend::from_env()?,
+        };
+        let mut flow = Flow::new(source, sink, &request, backend);
         flow.options.tunes = tune != Tune::Off && route.has_settings(&request);
         let keeps_holes = request.sparse != Sparse::Never
             && source.facts().may_have_holes()
@@ -259,6 +298,11 @@ impl<'a> Transfer<'a> {
         }
         self.owned = Some(owned);
         Ok(())
+    }
+
+    /// Returns the backend for asynchronous I/O.
+    pub(crate) fn backend(&self) -> Backend {
+        self.flow.options.backend
     }
 
     /// Prepares the transfer for an engine, whose threads must not sleep inside a

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rustix::net::{Shutdown, shutdown};
 
-use crate::cue::registry::{Message, Registry};
-use crate::engine::{self, Running};
+use crate::cue::registry::{Held, Message};
+use crate::engine::Running;
 use crate::errno::Errno;
-use crate::request::Request;
+use crate::transfer::Transfer;
 
 /// A link: the records for its port of the target go back to the source.
 pub(super) struct Link {
@@ -36,23 +36,21 @@ impl Link {
         }
     }
 
-    /// Starts to return the records, unless that is done already. `id`: the descriptor of the
-    /// link.
+    /// Starts to return the records to the source, unless that is done already. `id`: the
+    /// descriptor of the link.
     ///
     /// # Errors
     ///
     /// That of the refused transfer.
-    pub(super) fn answer(
-        &mut self,
-        (registry, id): (&Arc<Registry>, u64),
-        target: impl AsFd,
-        source: impl AsFd,
-    ) -> Result<(), Errno> {
+    pub(super) fn answer(&mut self, id: u64, held: &Held) -> Result<(), Errno> {
         if self.answers.is_none() {
-            let answers = engine::start(target, source, Request::default());
+            let [source, target] = held.ends.each_ref().map(AsFd::as_fd);
+            let (request, backend) = (held.environment.request(), held.environment.backend);
+            let answers = Transfer::duplicating_with(target, source, request, Some(backend))
+                .and_then(Transfer::start);
             let answers =
                 answers.map_err(|failure| failure.report.errno.unwrap_or(Errno::EINVAL))?;
-            let registry = Arc::clone(registry);
+            let registry = Arc::clone(&held.registry);
             answers.on_end(move |_| registry.send(Message::Answered(id)));
             self.answers = Some(answers);
         }

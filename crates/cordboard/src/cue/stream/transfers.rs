@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Stream;
 use super::job::{Active, Job, Moved, Starting};
 use crate::cue::protocol::{Done, Record};
-use crate::cue::registry::{Held, Message};
+use crate::cue::registry::Message;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Refusal, Report};
@@ -87,9 +87,8 @@ impl Stream {
         if let Err(errno) = self.place(&mut job) {
             return Err((job, (Side::Source, errno)));
         }
-        let Held { registry, ends, .. } = &*self.held;
         match &mut self.link {
-            Some(link) => match link.answer((registry, self.id), &ends[1], &ends[0]) {
+            Some(link) => match link.answer(self.id, &self.held) {
                 Ok(()) => Ok(job),
                 Err(errno) => {
                     self.source_place = self.places_before[0];
@@ -162,17 +161,18 @@ impl Stream {
         let rest = held.rest.open_front().map_err(refused)?;
         let source = rest.unwrap_or(held.ends[0].as_fd());
         let source = Transfer::copy_of(source, Side::Source)?;
+        let environment = held.environment;
         let request = match rest {
             Some(_) => Request {
                 sink_offset: self.sink_place,
-                ..Request::default()
+                ..environment.request()
             },
             None => Request {
                 size: job.size.unwrap_or(Size::Eof),
                 source_offset: self.source_place,
                 sink_offset: self.sink_place,
                 block: job.block,
-                ..Request::default()
+                ..environment.request()
             },
         };
         let (control, registry) = (held.control.clone(), Arc::clone(&held.registry));
@@ -184,7 +184,8 @@ impl Stream {
                 let (side, errno) = (Side::Source, Errno::EBADF);
                 return Err(Failure::refused(Refusal::Unusable { side, errno }));
             }
-            let transfer = Transfer::owning(source, sink, request)?;
+            let backend = Some(environment.backend);
+            let transfer = Transfer::owning_with(source, sink, request, backend)?;
             // A cancellation comes before the start, or finds the transfer.
             if let Some(mut starting) = shared.lock()
                 && !starting.is_cancelled
