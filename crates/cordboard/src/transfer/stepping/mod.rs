@@ -403,8 +403,11 @@ impl Drop for Stepping<'_> {
         // The caller's handlers see no signal that the library raises.
         let _guard = SignalGuard::start();
         let is_here = self.origin.has_descriptors();
-        if !is_here {
-            self.step_fd.drop_without_close();
+        match is_here {
+            // Before the descriptors are closed: a registration stays while a child of fork(2) has
+            // copies.
+            true => self.step_fd.forget(),
+            false => self.step_fd.drop_without_close(),
         }
         // A stage may panic. While the caller's thread unwinds, a second panic would abort the
         // process.

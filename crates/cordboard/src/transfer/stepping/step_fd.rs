@@ -280,9 +280,42 @@ impl AsFd for StepFd {
 
 impl Drop for StepFd {
     fn drop(&mut self) {
-        if let Some(Own { epoll, timer, .. }) = self.own.take() {
+        if let Some(Own { epoll, timer, due }) = self.own.take() {
+            // A child of fork(2) may have copies of all three. An event loop in which the instance
+            // is still registered would find it readable as long as the child lives.
+            for own in [timer.as_fd(), due.as_fd()] {
+                sys::epoll_delete(epoll.as_fd(), own.as_raw_fd());
+            }
             // The host may have closed them.
             [epoll, timer].into_iter().for_each(sys::close);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::duplicate;
+
+    /// A child of `fork(2)` has copies of the descriptors. The registrations in an event loop of
+    /// the parent then stay.
+    #[test]
+    fn what_is_dropped_is_not_readable_by_a_copy() {
+        let mut step_fd = StepFd::new().unwrap();
+        step_fd.set_due();
+        assert!(step_fd.set_timer(Some(Duration::ZERO)));
+        let own = step_fd.own.as_ref().unwrap();
+        let fds = [own.epoll.as_fd(), own.timer.as_fd(), own.due.as_fd()];
+        let [copy, _timer, _due] = fds.map(|fd| duplicate(fd).unwrap());
+        let is_readable = || {
+            let mut fds = [rustix::event::PollFd::new(
+                &copy,
+                rustix::event::PollFlags::IN,
+            )];
+            rustix::event::poll(&mut fds, Some(&NEVER)).unwrap() > 0
+        };
+        assert!(is_readable());
+        drop(step_fd);
+        assert!(!is_readable());
     }
 }

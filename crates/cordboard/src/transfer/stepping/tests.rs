@@ -125,6 +125,29 @@ fn a_drop_in_a_thread_with_other_descriptors_releases_the_rest() {
     }
 }
 
+/// A child of `fork(2)` may have copies of the descriptors.
+#[test]
+fn a_drop_leaves_no_descriptor_registered() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let (source, mut feed) = std::io::pipe().unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default());
+    let mut stepping = transfer.unwrap().stepping().unwrap();
+    let copy = stepping.as_fd().try_clone_to_owned().unwrap();
+    let is_readable = || {
+        let mut fds = [PollFd::new(&copy, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    };
+    while stepping.is_due() {
+        assert!(stepping.step().is_none());
+    }
+    assert!(!is_readable());
+    std::io::Write::write_all(&mut feed, b"a").unwrap();
+    assert!(is_readable());
+    drop(stepping);
+    assert!(!is_readable());
+}
+
 /// Runs `body` on a thread whose first syncs return `EINTR`, as many as the first number says. The
 /// second one counts the syncs. Returns false if system calls cannot be intercepted.
 fn with_interrupted_syncs(body: impl FnOnce(&AtomicU32, &AtomicU32) + Send) -> bool {
