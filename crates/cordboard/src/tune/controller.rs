@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use super::Goal;
 use super::arms::{Arm, Arms, is_soon_done};
-use super::record::{MEMORY, Record, excess, mean, scaled};
+use super::record::{Conditions, MEMORY, Record, excess, mean, scaled};
 use super::window::{BYTES, Extent, Sample, Window, per_mebibyte};
-use conditions::Conditions;
 
 /// If the rates of the best setting before and after another one differ by more than this, in
 /// 1/1024, the conditions have changed between them, and the other one is not compared.
@@ -39,6 +38,7 @@ const FREE: u64 = 64 << 20;
 const PER_LOSS: u64 = 128;
 /// The loss by a measurement that the end of the transfer has cut off.
 const CUT: u64 = 4 << 20;
+
 /// Chooses a setting and measures it.
 #[derive(Debug, Clone)]
 pub(crate) struct Controller {

@@ -1,5 +1,6 @@
 //! The record of one setting: the mean of its samples, and their variation.
 
+use super::arms::Arm;
 use super::window::Sample;
 
 /// The number of samples after which older ones count less and less.
@@ -141,6 +142,16 @@ pub(super) fn excess(more: u64, least: u64) -> u128 {
         0 => 0,
         _ => u128::from(more.saturating_sub(least)) * 1024 / u128::from(least),
     }
+}
+
+/// What was measured before a change. The conditions may return: another transfer ends, or a peer
+/// is no longer slow.
+#[derive(Debug, Clone)]
+pub(super) struct Conditions {
+    pub(super) records: Box<[Record]>,
+    pub(super) best: Arm,
+    /// The rate of the best setting.
+    pub(super) level: u64,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Controller, PER_LOSS};
 use crate::tune::arms::Arm;
-use crate::tune::record::{CHANGED, MEMORY, Record, scaled};
+use crate::tune::record::{CHANGED, Conditions, MEMORY, Record, scaled};
 use crate::tune::window::Sample;
 
 /// After this number of consecutive changes of the best setting, all settings are measured again.
@@ -12,16 +12,6 @@ const OF_NEW_LEVEL: u64 = 3;
 /// After a change of the conditions, [`FREE`](super::FREE) bytes may be lost again, if at least this number
 /// of bytes was moved since the last time, and as many as before the last time.
 const REFILL: [u64; 2] = [512 << 20, 4 << 30];
-
-/// What was measured before a change. The conditions may return: another transfer ends, or a peer
-/// is no longer slow.
-#[derive(Debug, Clone)]
-pub(super) struct Conditions {
-    records: Box<[Record]>,
-    best: Arm,
-    /// The rate of the best setting.
-    level: u64,
-}
 
 impl Controller {
     /// Follows the rate of the best setting. If it has changed, all others are to be measured
