@@ -169,9 +169,7 @@ fn transfer(
         sink.empty()?;
         endpoint::check_not_emptied(from, &source.shown, &before, &sink.shown)?;
     }
-    if let Some(warning) = request::offset_warning((from, &source.shown), &request) {
-        session.print(&warning);
-    }
+    session.warn_of_offset((from, &source.shown), &request);
     let total = request::total(from, &request);
     let buffered = Buffered::new(from, to, size, request).map_err(refused)?;
     let intake = (flags.buffering.intake_rate).map_or(Schedule::Unlimited, Schedule::rate);

@@ -102,9 +102,7 @@ fn one(
         source_unshared: source.is_owned(),
         ..request
     };
-    if let Some(warning) = request::offset_warning((source.as_fd(), &source.shown), &request) {
-        session.print(&warning);
-    }
+    session.warn_of_offset((source.as_fd(), &source.shown), &request);
     // The total of the command is unknown before the last file is open.
     let total = request::total(source.as_fd(), &request).filter(|_| is_last);
     let moved = session.transfer(

@@ -219,10 +219,7 @@ fn transfer(
     }
     let fan = prepare(&request)?;
     for source in sources {
-        let warning = request::offset_warning((source.as_fd(), &source.shown), &request);
-        if let Some(warning) = warning {
-            session.print(&warning);
-        }
+        session.warn_of_offset((source.as_fd(), &source.shown), &request);
     }
     // Each may be as long as a size permits.
     let mut totals = fds.iter().map(|fd| request::total(*fd, &request));

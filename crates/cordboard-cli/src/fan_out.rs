@@ -157,9 +157,7 @@ fn transfer(
         fan.run().map_err(refused)?;
     }
     empty_all(source, sinks)?;
-    if let Some(warning) = request::offset_warning((source.as_fd(), &source.shown), &request) {
-        session.print(&warning);
-    }
+    session.warn_of_offset((source.as_fd(), &source.shown), &request);
     let total = request::total(source.as_fd(), &request);
     let fan = FanOut::new(source.as_fd(), &fds, request).map_err(refused)?;
     let fan = fan.on_slow(policy).control(session.control());

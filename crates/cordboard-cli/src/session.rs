@@ -16,7 +16,7 @@ use crate::endpoint;
 use crate::exit::Ending;
 use crate::files::kind;
 use crate::flags::{Common, Label, ProgressMode};
-use crate::output::{one_line, print_line, print_result, stops};
+use crate::output::{print_line, print_result, stops};
 use crate::problem::{
     Problem, Refused, changes_bytes, dropped_line, lost_by_idle_limit, past_largest_offset,
     result_of,
@@ -28,9 +28,8 @@ use crate::steering::Steering;
 use crate::{signals, units};
 
 mod progress;
+mod warnings;
 
-/// Reasons for missing attributes that are remembered, at most.
-const MOST_REASONS: usize = 64;
 /// Runs longer than this print a summary on a terminal.
 const QUICK: Duration = Duration::from_millis(300);
 
@@ -349,36 +348,6 @@ impl Session {
         if let Some(files) = &mut self.account.files {
             files.left_out = true;
         }
-    }
-
-    /// Prints a line on standard error that does not affect the result.
-    pub fn print(&mut self, line: &dyn Display) {
-        self.watch.clear();
-        let line = line.to_string();
-        print_line(one_line(&line));
-    }
-
-    /// Reports an attribute that was not copied, once for each reason: a reason
-    /// may apply to every file.
-    pub fn attribute_lost(&mut self, line: &str, reason: Option<String>) {
-        self.account.add_unkept(1);
-        match reason {
-            Some(reason) if self.reasons.contains(&reason) => self.unreported += 1,
-            Some(reason) => {
-                // Attributes can have any name.
-                if self.reasons.len() < MOST_REASONS {
-                    self.reasons.insert(reason);
-                }
-                self.print(&line);
-            }
-            None => self.print(&line),
-        }
-    }
-
-    /// Counts an owner that was not kept, or mode bits that depend on it. As
-    /// with `cp -p`, that is usual for all users but root, and not reported.
-    pub fn unkept(&mut self, count: u64) {
-        self.account.add_unkept(count);
     }
 
     /// Prints a hash of a file, or keeps another one until the end: the same signal may end the

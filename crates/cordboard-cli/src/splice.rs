@@ -110,9 +110,7 @@ fn transfer(
         sink_unshared: sink.is_owned(),
         ..request
     };
-    if let Some(warning) = request::offset_warning((source.as_fd(), &source.shown), &request) {
-        session.print(&warning);
-    }
+    session.warn_of_offset((source.as_fd(), &source.shown), &request);
     let total = request::total(source.as_fd(), &request);
     session.transfer(
         named,
