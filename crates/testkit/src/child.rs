@@ -272,3 +272,16 @@ pub fn close_from(first: u32) {
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
+
+/// Leaves this many bytes of address space (`RLIMIT_AS`) to this process, for good. For a child.
+pub fn limit_addresses(left: u64) {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let limit = Some(pages * rustix::param::page_size() as u64 + left);
+    let limit = Rlimit {
+        current: limit,
+        maximum: limit,
+    };
+    setrlimit(Resource::As, limit).unwrap();
+}

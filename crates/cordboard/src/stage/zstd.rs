@@ -397,29 +397,16 @@ mod tests {
         let large = [0x28, 0xb5, 0x2f, 0xfd, 0, (27 - 10) << 3];
         let data = [&large[..], &[0; 20]].concat();
         let fails = testkit::child::in_a_child(|| {
-            limit_addresses(64 << 20);
+            testkit::child::limit_addresses(64 << 20);
             checked(&data).is_err_and(|(errno, _)| errno == Errno::ENOMEM)
         });
         assert!(fails);
         let holds = testkit::child::in_a_child(|| {
             let mut stage = checked(&data).unwrap();
-            limit_addresses(1 << 20);
+            testkit::child::limit_addresses(1 << 20);
             let passed = stage.transform(&data, &mut [0; 10]);
             passed.is_ok_and(|passed| passed.taken == data.len())
         });
         assert!(holds);
-    }
-
-    /// Leaves this many bytes of address space.
-    fn limit_addresses(left: u64) {
-        use rustix::process::{Resource, Rlimit, setrlimit};
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-        let limit = Some(pages * rustix::param::page_size() as u64 + left);
-        let limit = Rlimit {
-            current: limit,
-            maximum: limit,
-        };
-        setrlimit(Resource::As, limit).unwrap();
     }
 }

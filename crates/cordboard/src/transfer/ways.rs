@@ -69,7 +69,12 @@ pub(super) struct Ways {
 
 impl Ways {
     pub(super) fn path(&self, arm: Arm) -> DataPath {
-        self.paths[arm / PIECES.len()].0
+        self.paths[Ways::index(arm)].0
+    }
+
+    /// Returns the index of the path.
+    fn index(arm: Arm) -> usize {
+        arm / PIECES.len()
     }
 
     /// Returns the index of the piece.
@@ -102,7 +107,7 @@ impl Ways {
     }
 
     fn is_same_path(one: Arm, other: Arm) -> bool {
-        one / PIECES.len() == other / PIECES.len()
+        Ways::index(one) == Ways::index(other)
     }
 
     pub(super) fn refuse(&mut self, path: DataPath) {
@@ -129,8 +134,8 @@ impl Arms for Ways {
         is_largest || off == step
     }
 
-    fn path(&self, arm: Arm) -> usize {
-        arm / PIECES.len()
+    fn path_index(&self, arm: Arm) -> usize {
+        Ways::index(arm)
     }
 
     fn reserve(&self, from: Arm, to: Arm) -> u64 {
@@ -145,7 +150,7 @@ impl Arms for Ways {
             true => self.is_largest(arm),
             false => Ways::piece(arm) <= self.largest(arm),
         };
-        self.paths[arm / PIECES.len()].1 && is_measured
+        self.paths[Ways::index(arm)].1 && is_measured
     }
 
     /// Returns what the buffers of the sockets hold: a faster path first fills the buffers

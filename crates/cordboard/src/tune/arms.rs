@@ -12,8 +12,8 @@ pub(crate) trait Arms {
     /// then measured as well.
     fn is_neighbour(&self, from: Arm, to: Arm) -> bool;
 
-    /// Returns the path of a setting: the rates of other paths tell nothing about its rate.
-    fn path(&self, _arm: Arm) -> usize {
+    /// Returns the index of a setting's path: the rates of other paths tell nothing about its rate.
+    fn path_index(&self, _arm: Arm) -> usize {
         0
     }
 

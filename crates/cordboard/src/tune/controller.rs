@@ -414,8 +414,9 @@ impl Controller {
     /// Returns the order in which settings are measured; the greatest comes first. Another path may be
     /// several times as fast, which other calls of the same path rarely are.
     fn order(&self, arms: &dyn Arms, arm: Arm, nearby: u64) -> (u8, u64, usize) {
-        let path = arms.path(arm);
-        let is_known = |other: Arm| self.records[other].is_measured() && arms.path(other) == path;
+        let path = arms.path_index(arm);
+        let is_known =
+            |other: Arm| self.records[other].is_measured() && arms.path_index(other) == path;
         let ascending = usize::MAX - arm;
         match self.records[arm].is_measured() {
             true => (0, self.at_best(arm), ascending),

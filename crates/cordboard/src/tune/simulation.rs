@@ -50,7 +50,7 @@ impl Arms for Paths {
         }
     }
 
-    fn path(&self, arm: Arm) -> usize {
+    fn path_index(&self, arm: Arm) -> usize {
         arm / self.blocks
     }
 

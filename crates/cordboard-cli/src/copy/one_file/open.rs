@@ -206,7 +206,6 @@ fn reopen_blocking(from: &Place<'_>, flags: OFlags, known: &Stat) -> Result<Owne
 #[cfg(test)]
 mod tests {
     use cordboard::Control;
-    use rustix::process::{Resource, Rlimit, setrlimit};
 
     use super::*;
     use crate::flags::Stages;
@@ -279,14 +278,7 @@ mod tests {
         };
         // The encoder takes about 90 MiB.
         assert!(testkit::child::in_a_child(|| {
-            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-            let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-            let limit = Some(pages * rustix::param::page_size() as u64 + (48 << 20));
-            let limit = Rlimit {
-                current: limit,
-                maximum: limit,
-            };
-            setrlimit(Resource::As, limit).unwrap();
+            testkit::child::limit_addresses(48 << 20);
             let is_postponed = matches!(open(OpenMode::Concurrent), Err(OpenError::Postponed));
             let fails = match open(OpenMode::Exclusive) {
                 Err(OpenError::Problem(problem)) => problem.errno == Some(Errno::ENOMEM),

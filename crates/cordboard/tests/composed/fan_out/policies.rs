@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use cordboard::fan_out::SinkEnded;
+use cordboard::fan_out::{SinkEnded, SinkReport};
 use cordboard::{Control, Ended, OnSlow, Request, Schedule};
 
 use super::readers::{audit, fan, joined, pipes, read_all, request};
@@ -190,6 +190,41 @@ fn a_rate_holds_for_the_source() {
     assert!(joined(readers).iter().all(|got| *got == data));
 }
 
+/// Passes the data on to a sink whose lock is held, and to a pipe that gets all of it meanwhile. Then
+/// `release` releases the lock. Returns the report of the first sink, and the result of `release`.
+fn locked_sink<T>(
+    policy: OnSlow,
+    data: &[u8],
+    locked: OwnedFd,
+    release: impl FnOnce() -> T,
+) -> (SinkReport, T) {
+    let source = file_with(data);
+    let (mut readers, mut writers) = pipes(2);
+    writers[0] = locked;
+    let mut fast = std::fs::File::from(readers.remove(1));
+    let control = Control::new().unwrap();
+    let running = fan(&source, &writers)
+        .sink_on_slow(0, policy)
+        .patience(Duration::from_millis(5))
+        .control(&control);
+    let (outcome, released) = std::thread::scope(|scope| {
+        let running = scope.spawn(|| running.run().unwrap());
+        let mut got = vec![0; data.len()];
+        fast.read_exact(&mut got).unwrap();
+        assert!(got == data);
+        // The end waits for a sink that drops blocks.
+        control.cancel();
+        let released = release();
+        (running.join().unwrap(), released)
+    });
+    assert_eq!(outcome.read, data.len() as u64);
+    let mut sinks = audit(outcome);
+    assert_eq!(sinks[1].0.written, data.len() as u64);
+    let (slow, _) = sinks.remove(0);
+    assert_eq!(slow.dropped > 0, policy == OnSlow::Drop, "{slow:?}");
+    (slow, released)
+}
+
 /// As by a reader that splices the pipe into a full socket. No call on the pipe returns, and
 /// `poll(2)` shows room.
 #[test]
@@ -201,32 +236,10 @@ fn a_pipe_whose_lock_is_held_delays_no_other_sink() {
     let _dog = watchdog(name);
     let data = pattern(9 * MIB);
     for policy in [OnSlow::Detach, OnSlow::Drop] {
-        let source = file_with(&data);
-        let (mut readers, mut writers) = pipes(2);
         let (reader, writer) = std::io::pipe().unwrap();
-        writers[0] = OwnedFd::from(writer.try_clone().unwrap());
+        let sink = OwnedFd::from(writer.try_clone().unwrap());
         let locked = testkit::locked::Locked::of(reader, writer);
-        let mut fast = std::fs::File::from(readers.remove(1));
-        let control = Control::new().unwrap();
-        let running = fan(&source, &writers)
-            .sink_on_slow(0, policy)
-            .patience(Duration::from_millis(5))
-            .control(&control);
-        let outcome = std::thread::scope(|scope| {
-            let running = scope.spawn(|| running.run().unwrap());
-            let mut got = vec![0; data.len()];
-            fast.read_exact(&mut got).unwrap();
-            assert!(got == data);
-            // The end waits for a sink that drops blocks.
-            control.cancel();
-            drop(locked.release());
-            running.join().unwrap()
-        });
-        assert_eq!(outcome.read, data.len() as u64);
-        let sinks = audit(outcome);
-        assert_eq!(sinks[1].0.written, data.len() as u64);
-        let (slow, _) = &sinks[0];
-        assert_eq!(slow.dropped > 0, policy == OnSlow::Drop, "{slow:?}");
+        locked_sink(policy, &data, sink, || drop(locked.release()));
     }
 }
 
@@ -240,30 +253,8 @@ fn a_file_whose_lock_is_held_delays_no_other_sink() {
             Ok(locked) => locked,
             Err(error) => return testkit::skip::here(format!("no file can be locked: {error}")),
         };
-        let source = file_with(&data);
-        let (mut readers, mut writers) = pipes(2);
-        writers[0] = OwnedFd::from(locked.file.try_clone().unwrap());
-        let mut fast = std::fs::File::from(readers.remove(1));
-        let control = Control::new().unwrap();
-        let running = fan(&source, &writers)
-            .sink_on_slow(0, policy)
-            .patience(Duration::from_millis(5))
-            .control(&control);
-        let (outcome, file) = std::thread::scope(|scope| {
-            let running = scope.spawn(|| running.run().unwrap());
-            let mut got = vec![0; data.len()];
-            fast.read_exact(&mut got).unwrap();
-            assert!(got == data);
-            // The end waits for a sink that drops blocks.
-            control.cancel();
-            let file = locked.release();
-            (running.join().unwrap(), file)
-        });
-        assert_eq!(outcome.read, data.len() as u64);
-        let sinks = audit(outcome);
-        assert_eq!(sinks[1].0.written, data.len() as u64);
-        let (slow, _) = &sinks[0];
-        assert_eq!(slow.dropped > 0, policy == OnSlow::Drop, "{slow:?}");
+        let sink = OwnedFd::from(locked.file.try_clone().unwrap());
+        let (slow, file) = locked_sink(policy, &data, sink, || locked.release());
         // The first bytes precede each gap.
         let first = slow.written.min(4096) as usize;
         assert!(content(&file)[..first] == data[..first]);
