@@ -46,7 +46,9 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
         let problem = request_refused(format!("{} to {}", source.shown, sink.shown), &failure);
         match failure.refusal {
             // The usual hint names this command.
-            Some(Refusal::NoPath { .. }) => problem.help("allow another path with --route"),
+            Some(Refusal::NoPath { .. }) => {
+                problem.help("allow another path: see --route and --without")
+            }
             _ => problem,
         }
     })?;

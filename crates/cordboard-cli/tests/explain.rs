@@ -97,7 +97,10 @@ fn the_hint_of_a_pair_without_a_path_names_another_remedy_than_explain() {
     let says = "no usable data path for this pair: clone";
     refused("splice").fails(1, &[says, "see cordboard explain"]);
     let explained = refused("explain");
-    explained.fails(1, &[says, "; allow another path with --route"]);
+    explained.fails(
+        1,
+        &[says, "; allow another path: see --route and --without"],
+    );
     assert!(!explained.stderr().contains("see cordboard"));
 }
 

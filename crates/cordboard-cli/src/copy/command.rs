@@ -31,14 +31,17 @@ pub fn run(flags: &Copy, session: &mut Session) {
     }
 }
 
-/// Returns the hint for a level that was given as a word of its own, and is the first SRC.
-fn level_hint(stages: &Stages, sources: &[PathBuf]) -> Option<String> {
+/// Returns the hint for a level that was given as a word of its own, and is one of the operands.
+fn level_hint(stages: &Stages, sources: &[PathBuf], sink: &Path) -> Option<String> {
     stages.zstd?;
-    let first = sources.first()?;
-    let level: i32 = first.to_str()?.parse().ok()?;
-    let is_missing = if_exists(rustix::fs::lstat(first)).is_ok_and(|found| found.is_none());
-    let is_level = (-7..=22).contains(&level) && is_missing;
-    is_level.then(|| format!("for a level, use --zstd={level}"))
+    let level_of = |path: &Path| {
+        let level: i32 = path.to_str()?.parse().ok()?;
+        let is_missing = if_exists(rustix::fs::lstat(path)).is_ok_and(|found| found.is_none());
+        ((-7..=22).contains(&level) && is_missing).then_some(level)
+    };
+    let mut operands = sources.iter().map(PathBuf::as_path).chain([sink]);
+    let level = operands.find_map(level_of)?;
+    Some(format!("for a level, use --zstd={level}"))
 }
 
 fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
@@ -101,7 +104,7 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
     if !into && several {
         let shown = sink.to_string_lossy();
         let text = "is not a directory, but there are several sources";
-        let help = level_hint(&flags.common.stages, &sources);
+        let help = level_hint(&flags.common.stages, &sources, sink);
         let help = help.unwrap_or_else(|| "create it first (mkdir)".to_owned());
         return Err(Problem::refused(shown, Side::Sink, Errno::ENOTDIR, text).help(help));
     }

@@ -227,7 +227,7 @@ fn refusal_hint(refusal: &Refusal) -> Option<&'static str> {
         }
         Refusal::NotSyncable { .. } => Some("omit --sync"),
         Refusal::NoPath { .. } => {
-            Some("see cordboard explain, and allow another path with --route")
+            Some("see cordboard explain, and allow another path: see --route and --without")
         }
         _ => None,
     }

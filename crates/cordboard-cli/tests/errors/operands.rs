@@ -346,7 +346,7 @@ fn files_that_may_not_be_read_or_written() {
             "read permission",
         ],
     );
-    // The file may be read, but its directory must not be searched.
+    // The file may be read, but its directory may not be searched.
     let closed = dir.path().join("closed");
     std::fs::create_dir(&closed).unwrap();
     let within = file(&dir, "closed/within", b"open");

@@ -1,5 +1,6 @@
 //! Wrong usage, by flags or operands.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::common::*;
@@ -102,15 +103,19 @@ fn an_option_may_be_given_twice() {
 }
 
 #[test]
-fn a_level_that_is_taken_for_a_source_has_a_hint() {
+fn a_level_that_is_taken_for_an_operand_has_a_hint() {
     let dir = dir();
     let [a, b] = ["a", "b"].map(|name| file(&dir, name, b"kept"));
-    let level = |level: &str| run(cordboard().args(["copy", "--zstd", level]).args([&a, &b]));
-    level("19").fails(
-        1,
-        &["b: is not a directory", "; for a level, use --zstd=19"],
-    );
-    level("23").fails(1, &["b: is not a directory", "; create it first (mkdir)"]);
+    let copy = |operands: [&OsStr; 4]| run(cordboard().arg("copy").args(operands));
+    let [a_, b_, zstd] = [a.as_os_str(), b.as_os_str(), "--zstd".as_ref()];
+    let in_all_places = |level: &str, hint: &str| {
+        let level: &OsStr = level.as_ref();
+        copy([zstd, level, a_, b_]).fails(1, &["b: is not a directory", hint]);
+        copy([a_, zstd, level, b_]).fails(1, &["b: is not a directory", hint]);
+        copy([a_, b_, zstd, level]).fails(1, &[": is not a directory", hint]);
+    };
+    in_all_places("19", "; for a level, use --zstd=19");
+    in_all_places("23", "; create it first (mkdir)");
     assert_eq!(read(&b), b"kept");
 }
 
