@@ -29,7 +29,7 @@ const BROKER_WIDE: &str = "broker 512k wide";
 const ROUNDS: usize = 11;
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let size = bench.size(2 << 30, 64 << 20);
+    let size = bench.size(2 << 30, 16 << 20);
     let file = bench.path("source");
     let expected = files::make(&file, size)?;
     let contestants = contestants(bench);

@@ -49,7 +49,7 @@ impl Case {
 }
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let size = bench.size(2 << 30, 64 << 20);
+    let size = bench.size(2 << 30, 16 << 20);
     let all = [Case::Cached, Case::CachedSynced, Case::ColdSynced];
     let disk = env::filesystem(bench.directory.path());
     let directory = bench.directory.path().to_owned();

@@ -28,7 +28,7 @@ const ROUNDS: usize = 9;
 const TCP_TO_TCP: (From, To) = (From::Stream(Stream::Tcp), To::Stream(Stream::Tcp));
 
 fn run(bench: &mut Bench) -> Result<()> {
-    let size = bench.size(8 << 30, 64 << 20);
+    let size = bench.size(8 << 30, 16 << 20);
     let tools = bench.tools.clone();
     let all = vec![
         ("cordboard", Some(tools.ours(OURS, "splice fd:3 fd:4"))),

@@ -115,8 +115,8 @@ fn run(bench: &mut Bench) -> Result<()> {
 /// A copy of a file must fit into memory beside the file, and a disk is slow.
 fn size_of(bench: &Bench, from: From, to: To) -> u64 {
     match from == From::Cold || to == To::File {
-        true => bench.size(OF_FILES, 64 << 20),
-        false => bench.size(LENGTH, 64 << 20),
+        true => bench.size(OF_FILES, 24 << 20),
+        false => bench.size(LENGTH, 24 << 20),
     }
 }
 

@@ -48,7 +48,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 fn on(bench: &mut Bench, path: &'static str, rate: u64, name: String) -> Result<()> {
     let (source, sink) = (bench.path("source"), bench.path("sink"));
-    let expected = files::make(&source, bench.size((4 * rate).min(MOST), rate / 8))?;
+    let expected = files::make(&source, bench.size((4 * rate).min(MOST), rate / 32))?;
     let tools = bench.tools.clone();
     let transfer = match path {
         "splice" => "splice {src} - --route splice",
