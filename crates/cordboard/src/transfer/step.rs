@@ -250,6 +250,8 @@ impl Transfer<'_> {
         let next = self.route.choices.get(self.next).map(|choice| choice.path);
         let holes = |path| path::row(path).holes;
         if current.or(next).map(holes) == Some(Holes::Kept) {
+            // An earlier path may have stopped in front of a hole.
+            self.flow.allowance.set_extent(u64::MAX);
             return Ok(());
         }
         let by_write = current.map(holes) == Some(Holes::Skipped);

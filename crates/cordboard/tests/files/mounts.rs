@@ -12,7 +12,9 @@ use std::time::Duration;
 use crate::common::mount::Mount;
 use crate::common::{self, any, content, only, pattern, position, run, watchdog};
 use cordboard::DataPath::{Clone, CopyFileRange, ReadWrite, Sendfile, Splice};
-use cordboard::{Control, Ended, Errno, Observer, Progress, Request, Schedule, Side, Transfer};
+use cordboard::{
+    Control, Direct, Ended, Errno, Observer, Progress, Request, Schedule, Side, Transfer,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -255,6 +257,38 @@ fn bytes_beside_a_changed_block_of_a_reflink_are_copied() {
     assert_eq!(report.written, (2 * MIB + BLOCK) as u64);
     assert!(content(&sink) == content(&source));
     assert!(sink.metadata().unwrap().blocks() * 512 < MIB as u64);
+}
+
+/// Direct I/O looks for holes before it declines.
+#[test]
+fn a_clone_after_direct_io_takes_a_file_with_holes() {
+    let _dog = watchdog("a_clone_after_direct_io_takes_a_file_with_holes");
+    for (kind, size) in [("xfs", 320 << 20), ("btrfs", 256 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        let (source, sink) = (mount.file("source"), mount.file("sink"));
+        for at in [0, 8 * MIB, 16 * MIB] {
+            source.write_all_at(&pattern(MIB), at as u64).unwrap();
+        }
+        source.set_len(24 * MIB as u64).unwrap();
+        let request = Request {
+            direct: Direct::Always,
+            // Less than direct I/O allows.
+            block: NonZeroUsize::new(100),
+            ..any()
+        };
+        let report = run(&source, &sink, request).report;
+        assert_eq!(report.ended, Ended::Eof, "{kind}: {report:?}");
+        assert_eq!(report.path, [Clone], "{kind}: {report:?}");
+        assert_eq!(
+            report.declined[0].path,
+            cordboard::DataPath::Direct,
+            "{report:?}"
+        );
+        assert_eq!(report.written, 24 * MIB as u64, "{kind}: {report:?}");
+        assert!(content(&sink) == content(&source), "{kind}");
+    }
 }
 
 /// Fills a file system except for about this many bytes.
