@@ -2,7 +2,7 @@
 //! `poll(2)` reports nothing.
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use rustix::net::{Shutdown, SocketType, shutdown};
 
 use super::poll::Poll;
 use super::stepper::FULL_SINK_RETRY;
+use super::test_files::is_missing;
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Transfer, drive};
 use crate::errno::Errno;
@@ -182,6 +183,52 @@ fn a_part_of_a_block_waits_for_room_too() {
     let mut message = [0; 1000];
     assert_eq!(reader.recv(&mut message).unwrap(), 700);
     assert!(message[..700] == data);
+}
+
+/// The source is silent for most of the limit. The sink is full at first, and has the whole limit
+/// for the bytes that come then.
+#[test]
+fn bytes_that_come_just_before_the_limit_have_the_whole_limit() {
+    for path in [DataPath::Splice, DataPath::ReadWrite, DataPath::Datagram] {
+        if is_missing("bytes just before the limit", path) {
+            continue;
+        }
+        let pair = || -> (OwnedFd, OwnedFd) {
+            match path {
+                DataPath::Datagram => UnixDatagram::pair().map(|(a, b)| (a.into(), b.into())),
+                _ => UnixStream::pair().map(|(a, b)| (a.into(), b.into())),
+            }
+            .unwrap()
+        };
+        let ((source, feed), (sink, reader)) = (pair(), pair());
+        rustix::io::ioctl_fionbio(&sink, true).unwrap();
+        let mut before = 0;
+        while let Ok(n) = rustix::io::write(&sink, &[b'.'; 4096]) {
+            before += n;
+        }
+        let mut for_sink = 0;
+        let mut time = Wakes::new(|is_sink: bool| {
+            if !is_sink {
+                rustix::io::write(&feed, &[7; 1000]).unwrap();
+                return LIMIT / 10 * 9;
+            }
+            for_sink += 1;
+            while for_sink == 2 && before > 0 {
+                before -= rustix::io::read(&reader, &mut [0; 4096]).unwrap();
+            }
+            LIMIT / 2
+        });
+        let request = Request {
+            size: crate::Size::Bytes(1000),
+            switches: Some(crate::Switches::only(&[path])),
+            ..request()
+        };
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+        let report = drive::run(transfer, &mut time).report;
+        let counts = (report.ended, report.written, report.stranded);
+        assert_eq!(counts, (Ended::Size, 1000, 0), "{path}: {report:?}");
+        assert_eq!(report.path, [path]);
+    }
 }
 
 /// Decompressed data that stops within a frame is incomplete, as at the end of a

@@ -102,17 +102,20 @@ impl Stepper {
             let waits = (!is_refused).then_some(waits);
             transfer.stop_meter(before, waits, waiter);
         }
+        // Bytes that are only buffered so far are progress too, also if the sink is full.
+        let has_progress = transfer.flow.read() + transfer.flow.written() > before;
+        if has_progress {
+            self.spurious = 0;
+            self.silent_since = None;
+            if transfer.is_timed() {
+                self.last_progress = waiter.now();
+            }
+        }
         match turn {
             Turn::Moved(_) => {
-                // Bytes that are only buffered so far are progress too.
-                if transfer.flow.read() + transfer.flow.written() > before {
-                    self.spurious = 0;
-                    self.silent_since = None;
+                if has_progress {
                     if let Err(errno) = transfer.start_writeback() {
                         return Next::End(Turn::Failed(Some(Side::Sink), Some(errno)));
-                    }
-                    if transfer.is_timed() {
-                        self.last_progress = waiter.now();
                     }
                     transfer.tune(waiter);
                 } else if self.idle_left(transfer, waiter) == Some(Duration::ZERO)
