@@ -1,10 +1,12 @@
 //! The report of a transfer, or why it was refused.
 
+mod failure;
 #[cfg(all(test, feature = "serde"))]
 mod json_tests;
 mod path_use;
 mod refusal;
 
+pub use failure::Failure;
 pub(crate) use path_use::BestSetting;
 pub use path_use::{Chosen, PathUse};
 pub use refusal::Refusal;
@@ -305,93 +307,6 @@ impl Outcome {
             })
         } else {
             Ok(self.report)
-        }
-    }
-}
-
-/// A transfer that failed: the side, the errno, and the bytes moved before. Or
-/// a transfer that ended early with stranded bytes: [`Report::ended`] is then
-/// not [`Ended::Error`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Failure {
-    /// Set if the request was refused before any byte moved.
-    pub refusal: Option<Refusal>,
-    /// The report up to the failure.
-    pub report: Box<Report>,
-    /// Bytes that were read and not written.
-    pub stranded: Option<Stranded>,
-}
-
-impl Failure {
-    pub(crate) fn refused(refusal: Refusal) -> Failure {
-        let mut report = Report::nothing(refusal.side(), Some(refusal.errno()));
-        if let Refusal::NoPath { declined } = &refusal {
-            report.declined.clone_from(declined);
-        }
-        Failure {
-            report: Box::new(report),
-            refusal: Some(refusal),
-            stranded: None,
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(refusal) = &self.refusal {
-            return refusal.fmt(f);
-        }
-        let report = &self.report;
-        if report.ended != Ended::Error {
-            return write!(
-                f,
-                "the transfer ended early ({}); {} written, {} read and returned to the caller",
-                report.ended,
-                Bytes(report.written),
-                report.stranded
-            );
-        }
-        if let (None, Some(last)) = (report.failed, report.declined.last()) {
-            // Every path that the switches allow has declined the pair.
-            return write!(
-                f,
-                "no usable data path is left: {} ({})",
-                last.path, last.why
-            );
-        }
-        if (report.failed, report.errno) == (Some(Side::Source), Some(Errno::ENODATA)) {
-            return write!(
-                f,
-                "the source was truncated during the transfer, after {}",
-                Bytes(report.read)
-            );
-        }
-        if let Some(fault) = report.stages.iter().find_map(|s| s.fault.as_ref()) {
-            return write!(f, "{fault}; {} written", Bytes(report.written));
-        }
-        match report.failed {
-            Some(side) => write!(f, "the {side} failed")?,
-            None => f.write_str("the transfer failed")?,
-        }
-        if let Some(errno) = report.errno {
-            write!(f, ": {errno}")?;
-        }
-        write!(f, "; {} written", Bytes(report.written))?;
-        if report.stranded > 0 {
-            write!(f, ", {} read and returned to the caller", report.stranded)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<Failure> for std::io::Error {
-    fn from(failure: Failure) -> std::io::Error {
-        match failure.report.errno {
-            Some(errno) => errno.into(),
-            None => std::io::Error::other(failure.to_string()),
         }
     }
 }
