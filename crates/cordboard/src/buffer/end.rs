@@ -60,13 +60,13 @@ pub(super) fn outcome(
     if parts.iter().map(Part::len).sum::<u64>() < stranded {
         parts.truncate(readable);
     }
+    // A sink that has every byte needs no reader, although its transfer has noticed that first.
+    let has_all = stranded == 0
+        && matches!(source.ended, Ended::Eof | Ended::Size)
+        && (sink.failed, sink.errno) == (Some(Side::Sink), Some(Errno::EPIPE));
     if stranded > 0 && rewind(from, request, read, stranded) {
         (read, stranded) = (written, 0);
     }
-    // A sink that has every byte needs no reader, although its transfer has noticed that first.
-    let has_all = read == written
-        && matches!(source.ended, Ended::Eof | Ended::Size)
-        && (sink.failed, sink.errno) == (Some(Side::Sink), Some(Errno::EPIPE));
     let sink_ended = match has_all {
         true => Ended::Eof,
         false => sink.ended,

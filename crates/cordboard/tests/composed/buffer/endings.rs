@@ -1,6 +1,6 @@
 //! Sources, sinks and buffers that fail; cancelled transfers.
 
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +45,33 @@ fn a_closed_sink_strands_or_rewinds() {
         // A file is rewound.
         assert!(back.is_empty() || kind != From::File);
         assert!(source.rest() == data[read..], "{kind:?}");
+    }
+}
+
+/// The source has ended long before: all of it fits into the buffer.
+#[test]
+fn a_sink_that_closes_early_is_a_failure_after_the_end_of_a_file_too() {
+    let _dog = watchdog("a_sink_that_closes_early_is_a_failure_after_the_end_of_a_file_too");
+    for size in [None, Some(5 * MIB as u64)] {
+        let data = pattern(6 * MIB);
+        let source = Source::new(From::File, &data);
+        let (mut reader, sink) = std::io::pipe().unwrap();
+        let mut outcome = std::thread::scope(|scope| {
+            scope.spawn(move || reader.read_exact(&mut [0; 100_000]).unwrap());
+            let part = Request {
+                size: size.map_or(cordboard::Size::Eof, cordboard::Size::Bytes),
+                ..Request::default()
+            };
+            request(&source.fd, &sink, 16 << 20, part).run().unwrap()
+        });
+        assert_eq!(
+            (outcome.ended, outcome.failed, outcome.errno),
+            (Ended::Error, Some(Side::Sink), Some(Errno::EPIPE)),
+            "{outcome:?}"
+        );
+        assert_eq!(outcome.read, outcome.written);
+        assert!(audit(&mut outcome).is_empty());
+        assert!(source.rest() == data[outcome.written as usize..]);
     }
 }
 
