@@ -42,8 +42,8 @@ pub(super) struct Active {
     pub(super) job: Job,
     /// It writes what an earlier transfer has left over, and the job follows.
     pub(super) is_rest: bool,
-    /// Bytes that were written of what was left over.
-    pub(super) rest: u64,
+    /// What was moved of what was left over, before the part that runs.
+    pub(super) before: Moved,
     /// Shared with what starts it.
     pub(super) start: Arc<Lock<Starting>>,
     pub(super) is_cancelled: bool,
@@ -64,10 +64,22 @@ impl Active {
     }
 }
 
-/// What the transfer that runs, or the last one, has moved.
+/// What a transfer has moved.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Moved {
+    /// The number of the transfer; 0 before the first one.
+    pub(super) transfer: u32,
     pub(super) read: u64,
     pub(super) written: u64,
     pub(super) elapsed: Duration,
+}
+
+impl Moved {
+    /// Nothing yet, by the transfer with this number.
+    pub(super) fn of(transfer: u32) -> Moved {
+        Moved {
+            transfer,
+            ..Moved::default()
+        }
+    }
 }

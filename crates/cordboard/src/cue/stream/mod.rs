@@ -8,6 +8,8 @@ mod tightened;
 mod transfers;
 
 #[cfg(test)]
+mod left_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
@@ -51,6 +53,7 @@ pub(super) struct Stream {
     active: Option<Active>,
     /// The number of the transfer that was commanded last.
     transfers: u32,
+    /// Of the transfer that has ended last.
     moved: Moved,
     limits: Limits,
     /// The offsets at which the next transfer continues, if an offset was given once.
@@ -253,26 +256,17 @@ impl Stream {
     fn status(&self, left_out: u32) -> Status {
         let now = self.active.as_ref().map(|active| {
             let Some(running) = &active.running else {
-                let moved = Moved {
-                    written: active.rest,
-                    ..Moved::default()
-                };
-                return (None, moved);
+                return (None, active.before);
             };
             let status = running.status();
-            let (read, written) = match active.is_rest {
-                true => (0, active.rest + status.written),
-                false => (status.read, active.rest + status.written),
+            let moved = Moved {
+                // What was left over has been read by an earlier transfer.
+                read: if active.is_rest { 0 } else { status.read },
+                written: active.before.written + status.written,
+                elapsed: active.before.elapsed + status.elapsed,
+                ..active.before
             };
-            let elapsed = status.elapsed;
-            (
-                Some(status.path),
-                Moved {
-                    read,
-                    written,
-                    elapsed,
-                },
-            )
+            (Some(status.path), moved)
         });
         let moved = now.map_or(self.moved, |(_, moved)| moved);
         let (rate_limit, blocks_limit) = self.held.control.schedule_limits();
@@ -282,7 +276,7 @@ impl Stream {
                 (false, Some(_)) => State::Running,
                 (false, None) => State::Idle,
             },
-            transfer: (self.active.as_ref()).map_or(self.transfers, |active| active.job.number),
+            transfer: moved.transfer,
             queued: u32::try_from(self.queue.len()).unwrap_or(u32::MAX),
             path: now.and_then(|(path, _)| path),
             read: moved.read,

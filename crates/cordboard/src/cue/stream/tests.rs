@@ -1,7 +1,6 @@
 //! One control descriptor, without the thread that serves it.
 
 use std::cell::Cell;
-use std::io::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use crate::cue::Cue;
 use crate::cue::protocol::{Command, Commands, Limit, Records};
 use crate::cue::registry::{Message, Registry};
 use crate::errno::Errno;
-use crate::report::{Ended, Stranded};
+use crate::report::Ended;
 use crate::request::Schedule;
 use crate::{sys, threads};
 
@@ -27,7 +26,7 @@ fn served() -> (Cue, Stream) {
     serve(source.as_fd(), sink.as_fd())
 }
 
-fn serve(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> (Cue, Stream) {
+pub(super) fn serve(source: BorrowedFd<'_>, sink: BorrowedFd<'_>) -> (Cue, Stream) {
     let registry = Arc::new(Registry::new().unwrap());
     let cue = Cue::of(&registry, source, sink).unwrap();
     let Some(Message::New(new)) = registry.take().pop() else {
@@ -238,7 +237,7 @@ fn settle(stream: &mut Stream) {
 }
 
 /// Sends these commands, of which each is carried out before the next one.
-fn command(cue: &Cue, stream: &mut Stream, commands: &[Command]) {
+pub(super) fn command(cue: &Cue, stream: &mut Stream, commands: &[Command]) {
     for command in commands {
         cue.send(*command).unwrap();
         settle(stream);
@@ -374,39 +373,6 @@ fn a_cancellation_overtakes_a_limit_of_the_schedule() {
     assert!(stream.queue.is_empty());
     let limit = Schedule::blocks(1, millis(9));
     assert_eq!(stream.held.control.schedule_limits().1, limit);
-}
-
-/// The bytes that an earlier transfer has left are written before the time has passed, and the
-/// thread comes to the transfer behind them later.
-#[test]
-fn no_transfer_begins_behind_left_bytes_after_the_time() {
-    let (source, mut feed) = std::io::pipe().unwrap();
-    feed.write_all(b"please").unwrap();
-    let (_end, sink) = std::io::pipe().unwrap();
-    let (mut cue, mut stream) = serve(source.as_fd(), sink.as_fd());
-    let left = Stranded::Buffer(b"number, ".to_vec());
-    stream.held.rest.keep(Some(left), false);
-    let commands = [Command::Limit(Limit::Time(5)), Command::Write(6)];
-    command(&cue, &mut stream, &commands);
-    while stream.active.as_ref().is_some_and(|active| active.is_rest) {
-        for message in stream.held.registry.take() {
-            if let Message::Ended(_) = message {
-                stream.ended(millis(5));
-            }
-        }
-        std::thread::yield_now();
-    }
-    assert!(stream.active.is_none());
-    stream.advance(|| millis(5));
-    assert_eq!(cue.receive(), Ok(Some(Record::Started(1))));
-    let Ok(Some(Record::Done(done))) = cue.receive() else {
-        panic!("no end");
-    };
-    assert_eq!(
-        (done.ended, done.read, done.written),
-        (Ended::Cancelled, 0, 8)
-    );
-    assert_eq!(rustix::io::ioctl_fionread(&source), Ok(6));
 }
 
 /// Such as the node of a FIFO or a device on a server that does not answer.

@@ -58,6 +58,9 @@ impl Stream {
         report.ended = ended;
         let done = Done::of(job.number, &report);
         self.put(job.port, &Record::Done(done));
+        if self.active.is_none() {
+            self.moved = Moved::of(job.number);
+        }
     }
 
     pub(super) fn start_next(&mut self) {
@@ -71,9 +74,8 @@ impl Stream {
                     continue;
                 }
             };
-            self.moved = Moved::default();
             self.put(job.port, &Record::Started(job.number));
-            self.begin(job, 0);
+            self.begin(job, Moved::of(job.number));
         }
     }
 
@@ -125,7 +127,7 @@ impl Stream {
     }
 
     /// Starts the transfer, or one that first writes what an earlier one has left.
-    fn begin(&mut self, job: Job, rest: u64) {
+    fn begin(&mut self, job: Job, before: Moved) {
         self.places_before[1] = self.sink_place;
         // The rest of an earlier transfer continues where that one has ended.
         if self.held.rest.is_empty() {
@@ -134,13 +136,13 @@ impl Stream {
         let shared = Arc::new(Lock::new(Starting::default()));
         let start = match self.prepare(&job, &shared) {
             Ok(start) => start,
-            Err(failure) => return self.refused(job, *failure.report, rest),
+            Err(failure) => return self.refused(job, *failure.report, before),
         };
         self.active = Some(Active {
             running: None,
             job,
             is_rest: !self.held.rest.is_empty(),
-            rest,
+            before,
             start: shared,
             is_cancelled: false,
         });
@@ -165,6 +167,7 @@ impl Stream {
         let request = match rest {
             Some(_) => Request {
                 sink_offset: self.sink_place,
+                block: job.block,
                 ..environment.request()
             },
             None => Request {
@@ -219,19 +222,19 @@ impl Stream {
             }
             (None, Err(failure)) => (*failure.report, true),
         };
-        let (job, rest) = (active.job, active.rest);
+        let (job, before) = (active.job, active.before);
         self.active = None;
         match is_refused {
-            true => self.refused(job, report, rest),
-            false => self.finish(job, report, rest),
+            true => self.refused(job, report, before),
+            false => self.finish(job, report, before),
         }
     }
 
     /// The transfer was not started. Its offsets, which may be the reason, do not hold for the
     /// next one.
-    fn refused(&mut self, job: Job, report: Report, rest: u64) {
+    fn refused(&mut self, job: Job, report: Report, before: Moved) {
         [self.source_place, self.sink_place] = self.places_before;
-        self.finish(job, report, rest);
+        self.finish(job, report, before);
     }
 
     /// All records of a link are returned.
@@ -247,7 +250,7 @@ impl Stream {
             running: Some(running),
             job,
             is_rest,
-            mut rest,
+            mut before,
             is_cancelled,
             ..
         }) = self.active.take()
@@ -260,38 +263,41 @@ impl Stream {
             *place += report.written;
         }
         if is_rest {
-            rest += report.written;
+            before.written += report.written;
+            before.elapsed += report.elapsed;
             match outcome.stranded {
                 _ if report.ended == Ended::Eof => self.held.rest.pop_front(),
                 Some(_) => self.held.rest.close_front(),
                 None => {}
             }
             self.held.rest.keep(outcome.stranded, self.has_messages);
-            (report.read, report.written) = (0, 0);
+            (report.read, report.written, report.elapsed) = (0, 0, Duration::ZERO);
             if report.ended != Ended::Eof {
-                return self.finish(job, report, rest);
+                return self.finish(job, report, before);
             }
             // The limit of the time may have passed before the thread came to this.
             if is_cancelled || self.limits.is_over(now) {
                 report.ended = Ended::Cancelled;
-                return self.finish(job, report, rest);
+                return self.finish(job, report, before);
             }
-            return self.begin(job, rest);
+            return self.begin(job, before);
         }
         self.held.rest.keep(outcome.stranded, self.has_messages);
         if let Some(place) = &mut self.source_place {
             *place += report.read;
         }
-        self.finish(job, report, rest);
+        self.finish(job, report, before);
     }
 
-    fn finish(&mut self, job: Job, mut report: Report, rest: u64) {
+    fn finish(&mut self, job: Job, mut report: Report, before: Moved) {
         self.limits.release(job.reserved, report.read);
-        report.written += rest;
+        report.written += before.written;
+        report.elapsed += before.elapsed;
         self.moved = Moved {
             read: report.read,
             written: report.written,
             elapsed: report.elapsed,
+            ..before
         };
         if let Some(link) = &mut self.link {
             link.is_intact = matches!(report.ended, Ended::Eof | Ended::Size);
