@@ -91,8 +91,10 @@ impl Transfer<'_> {
     }
 
     pub(super) fn need(&self) -> Need {
-        let path = self.current.as_ref().map(|(_, path)| path);
+        let unit = (self.current.as_ref()).map_or(1, |(_, path)| path.unit());
         let left = self.flow.before_its_size();
+        // A source that has grown has whole blocks behind its first size.
+        let left = left.filter(|left| *left >= unit || !self.flow.source_has_grown());
         let turn = self.turn.unwrap_or(u64::MAX);
         let most = self.flow.allowance.remaining().min(turn);
         let block = self.flow.options.block.map(|block| block as u64);
@@ -101,10 +103,7 @@ impl Transfer<'_> {
             most: left
                 .filter(|left| *left > 0)
                 .map_or(most, |left| left.min(most)),
-            unit: match (path, left) {
-                (Some(path), left) if left != Some(0) => path.unit(),
-                _ => 1,
-            },
+            unit: if left == Some(0) { 1 } else { unit },
             block: block.unwrap_or(Schedule::BLOCK),
             in_flight: self.in_flight(),
             may_sleep: [&self.flow.source.ready, &self.flow.sink.ready]

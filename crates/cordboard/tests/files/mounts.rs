@@ -55,6 +55,43 @@ fn a_clone_is_made_in_pieces_at_a_rate() {
     }
 }
 
+/// Lengthens a file once the transfer has begun.
+struct Grows<'a>(&'a File, Option<&'a [u8]>);
+
+impl Observer for Grows<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        if let Some(more) = self.1.take_if(|_| progress.read > 0) {
+            let end = self.0.metadata().unwrap().len();
+            self.0.write_all_at(more, end).unwrap();
+        }
+    }
+}
+
+/// A grant for the last bytes of its first size would be shorter than a block.
+#[test]
+fn a_file_that_grows_is_cloned_at_a_rate() {
+    let _dog = watchdog("a_file_that_grows_is_cloned_at_a_rate");
+    for (kind, size) in [("xfs", 320 << 20), ("btrfs", 256 << 20)] {
+        let Some(mount) = Mount::new(kind, size) else {
+            continue;
+        };
+        // At the lower rate, a piece of 10 ms is shorter than a block as well.
+        for (rate, length) in [(20 << 20, MIB), (100_000, 20_000)] {
+            let data = pattern(2 * length + 17);
+            let (source, sink) = (mount.file("source"), mount.file("sink"));
+            source.write_all_at(&data[..length + 17], 0).unwrap();
+            let control = Control::new().unwrap();
+            control.set_schedule(Schedule::rate(rate));
+            let transfer = Transfer::new(source.as_fd(), sink.as_fd(), any()).unwrap();
+            let grows = Grows(&source, Some(&data[length + 17..]));
+            let report = transfer.control(&control).observe(grows).run().report;
+            assert_eq!(report.path, [Clone], "{kind}: {report:?}");
+            assert_eq!(report.written, data.len() as u64, "{kind}: {report:?}");
+            assert!(content(&sink) == data, "{kind}");
+        }
+    }
+}
+
 /// No piece of a clone is shorter than a block of the file system, so bursts that are take
 /// another path.
 #[test]

@@ -36,6 +36,12 @@ impl Flow<'_> {
         size.map(|size| size.saturating_sub(here))
     }
 
+    /// Whether the source is longer than it was when the transfer began.
+    pub(crate) fn source_has_grown(&self) -> bool {
+        let size = self.source.facts().size;
+        size.is_some_and(|size| self.source_size().is_ok_and(|now| now > size))
+    }
+
     /// Whether as many bytes were read as the file had when the transfer began, on a
     /// file system with reliable sizes. Only if the sink is a file too, which takes
     /// the bytes at once: a slow sink gives the source time to grow, and then the

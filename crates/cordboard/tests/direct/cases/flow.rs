@@ -1,10 +1,11 @@
 //! The number of blocks in flight, and their executor.
 
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt as _;
 
 use super::{audit, direct};
 use crate::common::{MIB, file_with, has_blocks_in_flight, has_rings, pattern, run, watchdog};
-use cordboard::{Control, Observer, Progress, Request, Transfer, Watermarks, start};
+use cordboard::{Control, Observer, Progress, Request, Schedule, Transfer, Watermarks, start};
 
 /// The most bytes pending at a time, and the open descriptors of the process.
 #[derive(Default)]
@@ -54,6 +55,39 @@ fn the_engine_that_was_asked_for_is_the_one() {
     let by_ring = crate::engine() == "io_uring" && has_rings();
     assert_eq!(seen.ring, by_ring);
     assert!(seen.reads > 1, "several blocks in flight: {}", seen.reads);
+}
+
+/// Lengthens a file once the transfer has begun.
+struct Grows<'a>(&'a std::fs::File, Option<&'a [u8]>);
+
+impl Observer for Grows<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        if let Some(more) = self.1.take_if(|_| progress.read > 0) {
+            let end = self.0.metadata().unwrap().len();
+            self.0.write_all_at(more, end).unwrap();
+        }
+    }
+}
+
+/// A grant for the last bytes of its first size would be shorter than a block.
+#[test]
+fn a_file_that_grows_is_moved_at_a_rate() {
+    let _dog = watchdog("a_file_that_grows_is_moved_at_a_rate");
+    // At the lower rate, a piece of 10 ms is shorter than a block as well.
+    for (rate, length) in [(100 << 20, 4 * MIB), (400_000, 20_000)] {
+        let data = pattern(2 * length + 17);
+        let (source, sink) = (
+            file_with(&data[..length + 17]),
+            tempfile::tempfile().unwrap(),
+        );
+        let control = Control::new().unwrap();
+        control.set_schedule(Schedule::rate(rate));
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), direct()).unwrap();
+        let grows = Grows(&source, Some(&data[length + 17..]));
+        let report = transfer.control(&control).observe(grows).run().report;
+        assert_eq!(report.written, data.len() as u64, "{report:?}");
+        audit(&report, &source, &sink, &data);
+    }
 }
 
 /// A block counts as read and as written once it is in the sink, so both counts
