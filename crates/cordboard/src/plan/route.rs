@@ -291,7 +291,7 @@ mod tests {
                 assert!(!(pair.request.stable && aliases && lasting));
             }
             if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
-                assert!(path == DataPath::ReadWrite || path == DataPath::Datagram);
+                assert_eq!(path, DataPath::ReadWrite);
             }
         }
     }

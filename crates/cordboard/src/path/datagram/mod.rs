@@ -31,7 +31,7 @@ use crate::path::step::Step;
 use crate::path::verdict::{Takes, Verdict};
 use crate::pipe::{NoWait, PacketReader};
 use crate::report::Stranded;
-use crate::request::Why;
+use crate::request::{Sparse, Why};
 use crate::sys::{Batch, Buffer, Received};
 
 /// Datagrams per batch.
@@ -44,6 +44,9 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let direct = |facts: &Facts| facts.is_direct() || facts.is_packet_pipe();
     if direct(source) || direct(sink) {
         return Err("direct I/O and packet pipes need separate buffers".into());
+    }
+    if pair.request.sparse == Sparse::Always && sink.kind.is_file() {
+        return Err("the request turns blocks of zeros into holes".into());
     }
     match (source.kind.is_datagram(), sink.kind.is_datagram()) {
         (true, true) => Ok("batches keep datagram boundaries"),

@@ -208,6 +208,32 @@ fn zeros_become_holes_always_and_holes_become_zeros_never() {
 }
 
 #[test]
+fn zeros_of_datagrams_become_holes() {
+    let _dog = watchdog("zeros_of_datagrams_become_holes");
+    if !common::has_plain_blocks() {
+        return;
+    }
+    let (feed, source) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let always = Request {
+        size: cordboard::Size::Bytes(2 * MIB as u64),
+        sparse: Sparse::Always,
+        ..any()
+    };
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..64 {
+                assert_eq!(feed.send(&[0; 32 << 10]).unwrap(), 32 << 10);
+            }
+        });
+        run(&source, &sink, always).report
+    });
+    assert_eq!(report.path, [ReadWrite], "{report:?}");
+    assert!(content(&sink) == vec![0; 2 * MIB]);
+    assert!(map(&sink).1 <= 64, "blocks {}", map(&sink).1);
+}
+
+#[test]
 fn more_than_four_gibibytes_are_counted_right() {
     let _dog = watchdog("more_than_four_gibibytes_are_counted_right");
     if !common::has_plain_blocks() {
