@@ -113,7 +113,8 @@ pub(super) fn facts(
             if facts.unpaged && facts.filesystem.is_none() && mounts::is_fuse(stat.st_dev) {
                 facts.filesystem = Some(Filesystem::FUSE);
             }
-            // fstat reports anonymous inodes as regular files since Linux 6.16.
+            // Anonymous inodes are regular files within the kernel since Linux 6.16. fstat(2) hides
+            // that (`anon_inode_getattr`, fs/anon_inodes.c), so this is a precaution.
             if (facts.position.is_none() || facts.filesystem.is_none_or(is_anonymous))
                 && let Some(link) = link_name(fd)
                 && let Some(kind) = anonymous_kind(&link)

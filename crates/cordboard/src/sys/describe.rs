@@ -140,13 +140,14 @@ pub(crate) fn same_description(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Option<b
     if same >= 0 {
         return Some(same == 1);
     }
-    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    // Of the calling thread, which may have a descriptor table of its own.
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
     // SAFETY: takes and returns integers only.
     let order = unsafe {
         libc::syscall(
             libc::SYS_kcmp,
-            pid,
-            pid,
+            thread,
+            thread,
             KCMP_FILE,
             a.as_raw_fd(),
             b.as_raw_fd(),

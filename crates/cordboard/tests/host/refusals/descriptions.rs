@@ -7,8 +7,9 @@ use super::*;
 use cordboard::cue::{Command, Cue, Record};
 use cordboard::{Failure, Size};
 
+const F_DUPFD_QUERY: u32 = 1024 + 3;
+
 fn refuse_comparisons() {
-    const F_DUPFD_QUERY: u32 = 1024 + 3;
     testkit::refuse::refuse_where(testkit::refuse::FCNTL, 1, F_DUPFD_QUERY, libc::EINVAL);
     refuse(&[libc::SYS_kcmp], Errno::EPERM);
 }
@@ -103,6 +104,30 @@ fn a_control_descriptor_refuses_one_position_although_nothing_can_be_compared() 
             (Some(Errno::EINVAL), 0),
             "{done:?}"
         );
+    });
+    assert!(std::fs::read(&file).unwrap() == data);
+}
+
+/// `kcmp(2)` compares numbers of the thread that it is given.
+#[test]
+fn one_position_is_found_in_a_thread_with_descriptors_of_its_own() {
+    let _dog = watchdog("one_position_is_found_in_a_thread_with_descriptors_of_its_own");
+    let data = pattern(SIZE);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, &data).unwrap();
+    // In the other threads, these numbers are two files.
+    let [from, to] = [(); 2].map(|()| common::file_with(b""));
+    apart(|| {
+        testkit::child::own_descriptors();
+        testkit::refuse::refuse_where(testkit::refuse::FCNTL, 1, F_DUPFD_QUERY, libc::EINVAL);
+        let both = open(file.path(), false);
+        for number in [&from, &to] {
+            // SAFETY: takes integers; this number is a file of this test.
+            let done = unsafe { libc::dup2(both.as_raw_fd(), number.as_raw_fd()) };
+            assert_eq!(done, number.as_raw_fd());
+        }
+        let made = Transfer::new(from.as_fd(), to.as_fd(), any());
+        assert_eq!(refusal(made), Some(Refusal::SharedPosition));
     });
     assert!(std::fs::read(&file).unwrap() == data);
 }
