@@ -23,14 +23,37 @@ pub(crate) struct Idle {
 /// Returns the idle time, including the time in which a processor waited for a disk
 /// (`iowait`). `None`: procfs is not mounted.
 pub(crate) fn idle() -> Option<Idle> {
-    let allowed = rustix::thread::sched_getaffinity(None).ok();
-    let is_allowed = |cpu: usize| allowed.as_ref().is_none_or(|set| set.is_set(cpu));
-    idle_of(&std::fs::read_to_string("/proc/stat").ok()?, is_allowed)
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let all = processors(&text)?;
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return sum(&all);
+    };
+    idle_of(&all, |cpu| set.is_set(cpu), set.count() as usize)
 }
 
-/// Adds up the lines `cpu0 user nice system idle iowait …` of these processors.
-fn idle_of(text: &str, is_allowed: impl Fn(usize) -> bool) -> Option<Idle> {
-    let (mut ticks, mut processors) = (0, 0);
+/// Adds up the times of the processors that are allowed, whose number is `count`.
+fn idle_of(all: &[(usize, u64)], is_allowed: impl Fn(usize) -> bool, count: usize) -> Option<Idle> {
+    let allowed: Vec<_> = (all.iter().copied())
+        .filter(|(cpu, _)| is_allowed(*cpu))
+        .collect();
+    // The mask has the numbers of the host, and no offline processors. In a container, lxcfs
+    // lists those of the container, numbered from 0 (`proc_cpuview.c`).
+    let is_renumbered = allowed.len() < count;
+    sum(if is_renumbered { all } else { &allowed })
+}
+
+fn sum(processors: &[(usize, u64)]) -> Option<Idle> {
+    let ticks: u64 = processors.iter().map(|(_, ticks)| ticks).sum();
+    (!processors.is_empty()).then(|| Idle {
+        time: Duration::from_millis(ticks * (1000 / TICKS)),
+        processors: processors.len() as u32,
+    })
+}
+
+/// Returns the number and the idle ticks of each processor, from lines such as
+/// `cpu0 user nice system idle iowait …`.
+fn processors(text: &str) -> Option<Vec<(usize, u64)>> {
+    let mut all = Vec::new();
     for line in text.lines() {
         let Some(line) = line.strip_prefix("cpu") else {
             continue;
@@ -40,16 +63,11 @@ fn idle_of(text: &str, is_allowed: impl Fn(usize) -> bool) -> Option<Idle> {
         let Some(cpu) = words.next().filter(|_| !line.starts_with(' ')) else {
             continue;
         };
-        if is_allowed(cpu.parse().ok()?) {
-            let mut times = words.skip(3).map_while(|word| word.parse::<u64>().ok());
-            ticks += times.next()? + times.next().unwrap_or(0);
-            processors += 1;
-        }
+        let mut times = words.skip(3).map_while(|word| word.parse::<u64>().ok());
+        let ticks = times.next()? + times.next().unwrap_or(0);
+        all.push((cpu.parse().ok()?, ticks));
     }
-    (processors > 0).then(|| Idle {
-        time: Duration::from_millis(ticks * (1000 / TICKS)),
-        processors,
-    })
+    Some(all)
 }
 
 /// The traffic of a block device since the start of the system.
@@ -96,15 +114,19 @@ mod tests {
     #[test]
     fn only_allowed_processors_count() {
         let text = "cpu  30 0 0 50 9 0\ncpu0 10 0 5 20 3 0 0\ncpu1 20 0 5 30 6 0 0\nintr 5\n";
-        let idle = |allowed: fn(usize) -> bool| idle_of(text, allowed);
+        let all = processors(text).unwrap();
+        let idle = |is_allowed: fn(usize) -> bool, count| idle_of(&all, is_allowed, count);
         let of = |ticks: u64, processors| Idle {
             time: Duration::from_millis(ticks * 10),
             processors,
         };
-        assert_eq!(idle(|_| true), Some(of(59, 2)));
-        assert_eq!(idle(|cpu| cpu == 1), Some(of(36, 1)));
-        assert_eq!(idle(|_| false), None);
-        assert_eq!(idle_of("cpu0 1 2", |_| true), None);
+        assert_eq!(idle(|_| true, 2), Some(of(59, 2)));
+        assert_eq!(idle(|cpu| cpu == 1, 1), Some(of(36, 1)));
+        assert_eq!(processors("cpu0 1 2"), None);
+        assert_eq!(sum(&[]), None);
+        // The numbers are those of a container.
+        assert_eq!(idle(|cpu| cpu == 8 || cpu == 9, 2), Some(of(59, 2)));
+        assert_eq!(idle(|cpu| cpu == 0 || cpu == 8, 2), Some(of(59, 2)));
     }
 
     #[test]
