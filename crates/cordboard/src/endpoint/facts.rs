@@ -47,8 +47,11 @@ pub struct Facts {
     /// server's choice is unknown.
     pub unpaged: bool,
     /// A memory device (`mem(4)`, `random(4)`): bytes without boundaries, whose
-    /// reads never wait.
+    /// reads and writes never wait.
     pub memory: bool,
+    /// `/dev/random`, which is a memory device whose reads may wait (`random(4)`): until the
+    /// generator is ready since Linux 5.6, before that whenever its pool is empty.
+    pub waits_for_entropy: bool,
     /// A generated file whose `poll(2)` does not report bytes to read, and
     /// whose reads never wait.
     pub polls_for_others: bool,
@@ -114,6 +117,7 @@ impl Facts {
             o_direct: false,
             unpaged: false,
             memory: kind == Kind::CharDevice,
+            waits_for_entropy: false,
             polls_for_others: false,
             polls_error: false,
             listening: false,
@@ -191,11 +195,11 @@ impl Facts {
 
     /// Returns whether a read can wait for another process without limit. Reads
     /// of some generated files do, such as `/proc/kmsg` and tracefs'
-    /// `trace_pipe`.
+    /// `trace_pipe`, and those of `/dev/random`.
     pub fn reading_waits(&self) -> bool {
         let may_be_pseudo = self.kind == Kind::File && self.filesystem.is_none() && self.unpaged;
         let pseudo = self.kind == Kind::Pseudo && !self.polls_for_others;
-        self.can_block() || pseudo || may_be_pseudo
+        self.can_block() || pseudo || may_be_pseudo || self.waits_for_entropy
     }
 
     /// Returns whether `poll(2)` of it may wait for a FUSE server, beyond its timeout

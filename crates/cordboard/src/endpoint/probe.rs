@@ -61,6 +61,7 @@ pub(super) fn facts(
         o_direct: flags.contains(OFlags::DIRECT),
         unpaged: false,
         memory: false,
+        waits_for_entropy: false,
         polls_for_others: false,
         polls_error: false,
         listening: false,
@@ -144,6 +145,7 @@ pub(super) fn facts(
                 Kind::CharDevice
             };
             facts.memory = is_memory(stat.st_rdev);
+            facts.waits_for_entropy = stat.st_rdev == rustix::fs::makedev(1, 8);
             // Memory devices seek; terminals do not.
             facts.position = position(fd);
         }

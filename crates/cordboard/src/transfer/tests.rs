@@ -193,6 +193,7 @@ fn what_may_wait_is_polled_before() {
     };
     assert_eq!(never_waits("/proc/self/status", "/dev/null"), (false, true));
     assert_eq!(never_waits("/dev/zero", "/dev/full"), (true, true));
+    assert_eq!(never_waits("/dev/random", "/dev/random"), (false, true));
 }
 
 /// A process that shares a socket may clear `O_NONBLOCK` at any time.
