@@ -405,8 +405,8 @@ impl Session {
                 "cordboard: warning: {unreported} more attributes were not copied, for the reasons above"
             ));
         }
-        if self.transfers > 1 {
-            // Opening and closing many files takes time too.
+        if self.transfers > 1 || self.account.files.is_some() {
+            // Files are also found, opened, synced and verified.
             self.account.total.elapsed = self.watch.wall();
         }
         let account = &self.account;

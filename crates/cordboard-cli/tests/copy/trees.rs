@@ -8,6 +8,22 @@ use std::process::{Command, Stdio};
 use crate::common::*;
 use crate::{chmod, mode};
 
+/// Also if it has no file, so that no bytes are moved.
+#[test]
+fn the_time_of_a_tree_is_that_of_the_whole_command() {
+    let dir = dir();
+    let tree = dir.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for name in 0..20 {
+        symlink("nowhere", tree.join(name.to_string())).unwrap();
+    }
+    let copy = dir.path().join("copy");
+    let run = run(cordboard()
+        .args(["copy", "-r", "--json"])
+        .args([&tree, &copy]));
+    assert!(run.ok().json()["seconds"].as_f64().unwrap() > 0.0);
+}
+
 #[test]
 fn a_tree_with_links_and_special_files() {
     let dir = dir();

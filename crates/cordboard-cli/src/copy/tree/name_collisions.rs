@@ -73,9 +73,10 @@ fn hash(name: &CStr) -> u64 {
     let mut hasher = DefaultHasher::new();
     match name.to_str() {
         Ok(text) if !text.is_ascii() => {
-            // Upper case first: some letters have two lower ones (σ, ς).
+            // σ and ς have the same upper case, and ẞ is SS in upper case by way of ß only.
             let folded = text.trim_end_matches(['.', ' ']).nfd();
             let folded = folded.filter(|letter| !is_ignored(*letter));
+            let folded = folded.flat_map(char::to_lowercase);
             let folded = folded.flat_map(char::to_uppercase);
             let folded = folded.flat_map(char::to_lowercase).nfd();
             folded.for_each(|letter| letter.hash(&mut hasher));
@@ -126,6 +127,8 @@ mod tests {
             [c"foo", c"foo."],
             [c"foo. .", c"FOO"],
             [c"caf\u{e9}", c"cafe\u{301}"],
+            [c"gro\u{1e9e}", c"gross"],
+            [c"\u{1e9e}", c"\u{df}"],
             [c"\u{c5}", c"\u{212b}"],
             [c"\u{ac00}", c"\u{1100}\u{1161}"],
             [c"soft\u{ad}hyphen", c"softhyphen"],
