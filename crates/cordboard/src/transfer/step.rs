@@ -240,7 +240,9 @@ impl Transfer<'_> {
 
     /// Skips a hole on both sides, if the sink is to have it too.
     fn walk_holes(&mut self) -> Result<(), (Side, Errno)> {
-        if self.holds() || self.flow.allowance.is_held_back() {
+        // Bytes that are held or in flight come before a hole.
+        let is_between = !self.holds() && self.pending() == (0, 0);
+        if !is_between || self.flow.allowance.is_held_back() {
             return Ok(());
         }
         let Some(walk) = &mut self.walk else {

@@ -116,12 +116,19 @@ impl Flow<'_> {
         match available {
             // The call is made to detect the end of file.
             Some(Available { bytes: 0, .. }) => within(self.sink.cursor, length),
+            _ if self.lacks_source_claim() => within(self.sink.cursor, length),
             Some(Available { bytes, .. }) => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 self.claim_sink(length.min(bytes))
             }
             None => self.claim_sink(length),
         }
+    }
+
+    /// Whether nothing was left of the source when it was to be claimed, because another process
+    /// has read it. A claim of the sink would leave a gap.
+    fn lacks_source_claim(&self) -> bool {
+        self.claims_source() && self.source.cursor == Cursor::Position
     }
 
     /// As [`Flow::claim_both`], for a call that writes into the claimed range of the sink.
@@ -147,6 +154,9 @@ impl Flow<'_> {
         if self.claims_source() {
             self.source.cursor.claim(self.source.fd(), bytes);
             self.source.cursor.end_at(self.source.fd(), size);
+            if self.lacks_source_claim() {
+                return 0;
+            }
         }
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.claim_sink(within(self.source.cursor, length)) as u64

@@ -5,6 +5,7 @@
 mod aligned;
 mod claims;
 mod holes;
+mod midway;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
