@@ -260,9 +260,10 @@ impl Walk {
             let size = fstat(sink)?.st_size as u64;
             if size < place {
                 lengthen(sink, place, &mut flow.sink_closed)?;
-                // Deallocates the byte that lengthened it, and nothing that
-                // another process has added.
-                let _ = punch(sink, size, place);
+                // Deallocates the byte that lengthened it, and nothing that another process has
+                // added. Bytes before this hole may be written only now, in its range.
+                let start = place.saturating_sub(self.pending);
+                let _ = punch(sink, size.max(start), place);
             }
         }
         self.pending = 0;

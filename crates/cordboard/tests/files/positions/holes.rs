@@ -148,3 +148,49 @@ fn a_hole_that_others_seek_back_from_is_there() {
     assert_eq!(lengths, [4 * PART; 2]);
     assert!(bytes_of(&sink) == bytes_of(&source));
 }
+
+/// Another process has claimed the range before the last hole, and writes it while that hole is made.
+#[test]
+fn a_last_hole_is_not_made_over_what_others_write_before_it() {
+    const PART: usize = 1 << 20;
+    let _watchdog = watchdog("a_last_hole_is_not_made_over_what_others_write_before_it");
+    if !common::has_plain_blocks() {
+        return;
+    }
+    let (data, theirs) = (pattern(PART), vec![9; PART]);
+    let (source, sink) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    source.write_all_at(&data, PART as u64).unwrap();
+    source.set_len(3 * PART as u64).unwrap();
+    let mut report = None;
+    let body = || report = Some(common::run(&source, &sink, only(&[ReadWrite])).report);
+    let (first, second) = theirs.split_at(PART / 2);
+    let (mut has_claimed, mut has_written) = (false, false);
+    let others = || {
+        let end = 2 * PART as u64;
+        if !has_claimed && common::position(&sink) == end {
+            (&sink)
+                .seek(std::io::SeekFrom::Current(PART as i64))
+                .unwrap();
+            sink.write_all_at(first, end).unwrap();
+            has_claimed = true;
+        } else if has_claimed && !has_written && sink.metadata().unwrap().len() > end + PART as u64
+        {
+            sink.write_all_at(second, end + first.len() as u64).unwrap();
+            has_written = true;
+        }
+    };
+    let calls = [libc::SYS_lseek, libc::SYS_fallocate];
+    if testkit::midst::at_each(&calls, body, others).is_none() {
+        return testkit::skip::here("no seccomp_unotify(2) here");
+    }
+    let report = report.unwrap();
+    assert_eq!(report.written, 3 * PART as u64, "{report:?}");
+    assert!(has_claimed);
+    if !has_written {
+        sink.write_all_at(second, 2 * PART as u64 + first.len() as u64)
+            .unwrap();
+    }
+    let zeros = vec![0; PART];
+    let expected = [&zeros[..], &data, &theirs, &zeros].concat();
+    assert!(bytes_of(&sink) == expected, "{report:?}");
+}
