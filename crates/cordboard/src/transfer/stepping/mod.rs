@@ -194,7 +194,14 @@ impl<'a> Stepping<'a> {
             Some(Next::Wait(wait)) => {
                 let now = self.poll.now();
                 let end = wait.timeout.and_then(|timeout| now.checked_add(timeout));
-                self.step_fd.wait(&wait.interest(&transfer), wait.timeout);
+                let interest = wait.interest(&transfer);
+                self.step_fd.wait(&interest, wait.timeout);
+                // The last step may not have taken all that an edge has announced.
+                if interest.edge_triggered != [false; 2]
+                    && self.poll.wait(&interest, Some(Duration::ZERO)) != Ok(Wakeup::default())
+                {
+                    self.step_fd.set_due();
+                }
                 self.wait = Some((wait, end));
             }
             Some(Next::Step | Next::Elsewhere) => self.step_fd.set_due(),
@@ -259,7 +266,9 @@ impl<'a> Stepping<'a> {
         // An edge-triggered event that is not taken keeps the instance readable.
         let is_level = interest.edge_triggered == [false; 2];
         match self.step_fd.events(&interest) {
-            Ok(wakeup) if wakeup == Wakeup::default() && self.step_fd.lacks_events() => {
+            Ok(wakeup)
+                if wakeup == Wakeup::default() && (self.step_fd.lacks_events() || !is_level) =>
+            {
                 self.poll.wait(&interest, Some(Duration::ZERO))
             }
             Err(errno) if errno.is_refusal_or_invalid() && is_level => {

@@ -214,3 +214,39 @@ fn a_sync_that_is_interrupted_can_be_cancelled() {
         assert_eq!(syncs.load(Ordering::SeqCst), 2);
     });
 }
+
+/// A blocking socket is used only after it was found ready, and an entry in its error queue makes
+/// its events edge-triggered. A step leaves bytes that no further edge announces.
+#[test]
+fn bytes_that_an_earlier_edge_has_announced_are_an_event() {
+    use rustix::event::{PollFd, PollFlags, poll};
+    if !testkit::needs::Need::Splice.is_met() {
+        return testkit::skip::here("no splice(2) here");
+    }
+    const SIZE: usize = 2 << 20;
+    let (source, mut peer) = testkit::stalled::silent(testkit::stalled::Trouble::Timestamps);
+    let sink = std::fs::File::options().write(true).open("/dev/null");
+    let sink = sink.unwrap();
+    let request = Request {
+        size: crate::Size::Bytes(SIZE as u64),
+        block: std::num::NonZeroUsize::new(4096),
+        switches: Some(crate::Switches::only(&[DataPath::Splice])),
+        ..Request::default()
+    };
+    let transfer = Transfer::new(source.as_fd(), sink.as_fd(), request).unwrap();
+    let mut stepping = transfer.stepping().unwrap();
+    let writer = std::thread::spawn(move || {
+        std::io::Write::write_all(&mut peer, &vec![7; SIZE]).unwrap();
+        peer
+    });
+    let patience = rustix::event::Timespec::try_from(testkit::watchdog::patience()).unwrap();
+    let outcome = loop {
+        let mut fds = [PollFd::new(&stepping, PollFlags::IN)];
+        assert_eq!(poll(&mut fds, Some(&patience)), Ok(1));
+        if let Some(outcome) = stepping.step() {
+            break outcome;
+        }
+    };
+    assert_eq!(outcome.report.written, SIZE as u64);
+    drop(writer.join().unwrap());
+}
