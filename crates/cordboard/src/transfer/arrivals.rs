@@ -33,6 +33,19 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
+    /// Begins at this number of bytes written.
+    pub(super) fn from(written: u64) -> Arrivals {
+        Arrivals {
+            written,
+            ..Arrivals::default()
+        }
+    }
+
+    /// Begins anew at this number of bytes written: those before it are in no window.
+    pub(super) fn skip_to(&mut self, written: u64) {
+        (self.written, self.taken) = (written, None);
+    }
+
     /// Returns the number of bytes taken since the last call that returned a number, or `None` if
     /// it is too early. Without an edge, these are the bytes written.
     pub(super) fn until(
@@ -114,6 +127,20 @@ mod tests {
         assert_eq!(arrivals.until(4 * MIB, || at(4, 8)), Some(4 * MIB));
         assert_eq!(arrivals.until(8 * MIB, || at(8, 16)), Some(4 * MIB));
         assert_eq!(arrivals.until(12 * MIB, || at(12, 16)), Some(4 * MIB));
+    }
+
+    /// A schedule has limited the rate, or the search has begun late.
+    #[test]
+    fn bytes_before_the_beginning_do_not_count() {
+        let mut arrivals = Arrivals::from(1024 * MIB);
+        let mut until = |written, taken| arrivals.until(written * MIB, || at(taken, 8));
+        assert_eq!(until(1026, 1026), None);
+        assert_eq!(until(1028, 1028), Some(4 * MIB));
+        arrivals.skip_to(2048 * MIB);
+        assert_eq!(arrivals.backlog(), None);
+        let mut until = |written, taken| arrivals.until(written * MIB, || at(taken, 8));
+        assert_eq!(until(2052, 2052), Some(4 * MIB));
+        assert_eq!(until(2057, 2057), Some(5 * MIB));
     }
 
     #[test]

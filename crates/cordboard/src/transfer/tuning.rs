@@ -95,7 +95,8 @@ impl Transfer<'_> {
             key,
             last: (now, self.flow.written()),
             spent: Duration::ZERO,
-            arrivals: (self.flow.sink.kind() == Kind::Tcp).then(Arrivals::default),
+            arrivals: (self.flow.sink.kind() == Kind::Tcp)
+                .then(|| Arrivals::from(self.flow.written())),
             changes: true,
         })
     }
@@ -182,6 +183,9 @@ impl Transfer<'_> {
         let is_limited = is_paced && tuning.key.goal == Goal::Rate;
         if is_limited || now.saturating_sub(before) > PAUSE {
             tuning.changes = tuning.controller.interrupt(&tuning.ways);
+            if let Some(arrivals) = &mut tuning.arrivals {
+                arrivals.skip_to(written);
+            }
             return;
         }
         // The thread of an engine also runs other transfers.
