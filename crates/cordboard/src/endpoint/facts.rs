@@ -52,6 +52,9 @@ pub struct Facts {
     /// `/dev/random`, which is a memory device whose reads may wait (`random(4)`): until the
     /// generator is ready since Linux 5.6, before that whenever its pool is empty.
     pub waits_for_entropy: bool,
+    /// `/dev/kmsg`, whose writes never wait (`devkmsg_write`, kernel/printk/printk.c), and which
+    /// `poll(2)` never reports as writable.
+    pub takes_at_once: bool,
     /// A generated file whose `poll(2)` does not report bytes to read, and
     /// whose reads never wait.
     pub polls_for_others: bool,
@@ -118,6 +121,7 @@ impl Facts {
             unpaged: false,
             memory: kind == Kind::CharDevice,
             waits_for_entropy: false,
+            takes_at_once: false,
             polls_for_others: false,
             polls_error: false,
             listening: false,
@@ -191,6 +195,11 @@ impl Facts {
     /// without limit.
     pub fn can_block(&self) -> bool {
         self.kind.can_block() && !self.memory
+    }
+
+    /// Returns whether a write can wait for another process without limit.
+    pub fn writing_waits(&self) -> bool {
+        self.can_block() && !self.takes_at_once
     }
 
     /// Returns whether a read can wait for another process without limit. Reads

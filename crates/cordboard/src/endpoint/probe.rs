@@ -62,6 +62,7 @@ pub(super) fn facts(
         unpaged: false,
         memory: false,
         waits_for_entropy: false,
+        takes_at_once: false,
         polls_for_others: false,
         polls_error: false,
         listening: false,
@@ -145,7 +146,9 @@ pub(super) fn facts(
                 Kind::CharDevice
             };
             facts.memory = is_memory(stat.st_rdev);
+            // Documentation/admin-guide/devices.txt
             facts.waits_for_entropy = stat.st_rdev == rustix::fs::makedev(1, 8);
+            facts.takes_at_once = stat.st_rdev == rustix::fs::makedev(1, 11);
             // Memory devices seek; terminals do not.
             facts.position = position(fd);
         }

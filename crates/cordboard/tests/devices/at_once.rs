@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cordboard::{Control, Ended, Request, Transfer};
 
-use crate::common::{any_and_each, content_of, watchdog};
+use crate::common::{any_and_each, content_of, run, watchdog};
 
 /// A POSIX message queue without messages, which is a file too.
 fn queue() -> Option<OwnedFd> {
@@ -65,5 +65,31 @@ fn a_file_that_polls_for_something_else_is_read_at_once() {
                 assert_eq!(content_of(end), text, "{what}");
             }
         }
+    }
+}
+
+/// `poll(2)` never reports it writable. Each write is a line of the kernel's log.
+#[test]
+fn the_log_of_the_kernel_takes_records_on_an_engine() {
+    let _dog = watchdog("the_log_of_the_kernel_takes_records_on_an_engine");
+    let Ok(sink) = std::fs::File::options().write(true).open("/dev/kmsg") else {
+        return testkit::skip::here("/dev/kmsg needs root");
+    };
+    let line = b"cordboard: a test of /dev/kmsg\n";
+    for idle in [None, Some(Duration::from_secs(60))] {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut feed, line).unwrap();
+        drop(feed);
+        let request = Request {
+            idle,
+            ..Request::default()
+        };
+        let outcome = match idle {
+            None => cordboard::start(&source, &sink, request).unwrap().wait(),
+            Some(_) => run(&source, &sink, request),
+        };
+        let report = &outcome.report;
+        assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        assert_eq!(report.written, line.len() as u64, "{report:?}");
     }
 }

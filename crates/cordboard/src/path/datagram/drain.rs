@@ -169,7 +169,7 @@ impl Datagram {
         if flow.sink_is_a_pipe_that_waits() {
             return self.nowait.write(fd, parts, facts.is_packet_pipe());
         }
-        if facts.can_block() && !facts.nonblocking && !flow.mode.may_sleep() {
+        if facts.writing_waits() && !facts.nonblocking && !flow.mode.may_sleep() {
             let piece = self.terminal.piece(flow, &parts[0]);
             return Ok(rustix::io::write(fd, piece)?);
         }

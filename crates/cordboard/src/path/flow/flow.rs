@@ -117,7 +117,7 @@ impl<'fd> Flow<'fd> {
             sink: End::new(
                 sink,
                 request.sink_offset,
-                to.can_block(),
+                to.writing_waits(),
                 request.sink_unshared,
             ),
             allowance: Allowance::new(match request.size {

@@ -94,7 +94,7 @@ impl SinkWriter {
             let parts = [std::io::IoSlice::new(bytes)];
             return (self.nowait).write(sink, &parts, facts.is_packet_pipe());
         }
-        let waits = !facts.nonblocking && !flow.mode.may_sleep() && facts.can_block();
+        let waits = !facts.nonblocking && !flow.mode.may_sleep() && facts.writing_waits();
         if facts.kind == Kind::Eventfd {
             if waits && !counter::takes(sink, bytes) {
                 return Err(Errno::EAGAIN);
