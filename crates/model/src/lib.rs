@@ -4,8 +4,8 @@
 //! 2010), as implemented by shuttle.
 //!
 //! A lost wakeup shows as a deadlock, which shuttle detects. Shuttle treats every
-//! atomic operation as sequentially consistent. The engine makes its atomic operations
-//! under a lock, except on one flag, which a queue's lock publishes. Miri, which runs the same tests
+//! atomic operation as sequentially consistent. The engine makes most of its atomic operations
+//! under a lock, and a queue's lock publishes the flags of a transfer. Miri, which runs the same tests
 //! (`tools/sanitize miri`), lets loads return the older values that the memory
 //! model permits.
 

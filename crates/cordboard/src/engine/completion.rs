@@ -1,9 +1,9 @@
 //! The end of one transfer, reported exactly once: to waiting threads, a future's
 //! waker, callbacks and an eventfd.
 //!
-//! One lock protects the state. It is held for a few instructions and never while
-//! callbacks or wakers run, so every order of an end and a registration has the
-//! same result. `crates/model` tries the interleavings.
+//! One lock protects the state. It is never held while callbacks or wakers run, so every
+//! order of an end and a registration has the same result. `crates/model` tries the
+//! interleavings.
 
 use std::sync::OnceLock;
 use std::task::Waker;

@@ -20,8 +20,8 @@ impl Home {
         fence(Ordering::SeqCst);
     }
 
-    /// Returns the reactor, after the flag of a cancel was set.
-    pub(crate) fn after_cancel(&self) -> usize {
+    /// Returns the reactor, after a flag of the transfer was changed.
+    pub(crate) fn after_change(&self) -> usize {
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed)
     }

@@ -6,8 +6,9 @@ use super::job::Job;
 pub(super) enum Message {
     /// Run this transfer: a new one, or one that a worker returns.
     Run(Box<Job>),
-    /// This transfer was cancelled: wake it. A transfer that a worker runs is not
-    /// woken: the worker checks before each step.
+    /// A flag of this transfer has changed (it was cancelled; its source is complete, rests, or
+    /// no longer rests): wake it. A transfer that a worker runs is not woken: the worker checks
+    /// before each step.
     Recheck(u64),
     /// The engine shuts down, or the last transfer of an engine that shuts down has
     /// ended.

@@ -210,11 +210,11 @@ impl Running {
 
     /// Returns a snapshot of the transfer.
     pub fn status(&self) -> Status {
-        let inherited_outcome = self.is_inherited();
-        if inherited_outcome {
+        let is_inherited = self.is_inherited();
+        if is_inherited {
             self.close_inherited();
         }
-        let ended = inherited_outcome || self.shared.completion.has_ended();
+        let ended = is_inherited || self.shared.completion.has_ended();
         let status = self.shared.live.snapshot(ended);
         if !ended {
             self.shared.check_now_and_then(status.elapsed);
@@ -245,7 +245,7 @@ impl Running {
             // An engine that has been dropped has already ended it.
             && let Some(engine) = self.shared.engine.upgrade()
         {
-            engine.recheck(self.shared.id, self.shared.home.after_cancel());
+            engine.recheck(self.shared.id, self.shared.home.after_change());
         }
     }
 
@@ -257,7 +257,7 @@ impl Running {
             && !self.shared.source_is_complete.swap(true, Ordering::AcqRel)
             && let Some(engine) = self.shared.engine.upgrade()
         {
-            engine.recheck(self.shared.id, self.shared.home.after_cancel());
+            engine.recheck(self.shared.id, self.shared.home.after_change());
         }
     }
 
@@ -269,7 +269,7 @@ impl Running {
             && self.shared.source_rests.swap(rests, Ordering::AcqRel) != rests
             && let Some(engine) = self.shared.engine.upgrade()
         {
-            engine.recheck(self.shared.id, self.shared.home.after_cancel());
+            engine.recheck(self.shared.id, self.shared.home.after_change());
         }
     }
 

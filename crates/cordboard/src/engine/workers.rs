@@ -151,7 +151,7 @@ pub(super) fn wait_here(job: &mut Job, wait: &mut Wait) -> Option<Wakeup> {
         WaitFor::Grant => GRANT_WAIT,
         WaitFor::Backoff(_) | WaitFor::Completions | WaitFor::Resume => return None,
     };
-    // The message came while no table had the transfer.
+    // The message of a change may have come while no table had the transfer.
     if job.needs_step() || job.reporter.engine.is_stopping() {
         return None;
     }

@@ -22,8 +22,8 @@ pub struct Pair<'a> {
     pub sink: &'a Facts,
     /// How the two are related.
     pub relation: Relation,
-    /// The sink's range begins inside the source's: each block must be read in
-    /// full before any of it is written.
+    /// The sink's range begins at or before the source's and overlaps it, or both are one
+    /// pipe: each block must be read in full before any of it is written.
     pub overlapping: bool,
     /// The request.
     pub request: &'a Request,

@@ -87,7 +87,7 @@ impl Step for Clone {
             granted if granted < length && flow.allowance.is_less_than(asked) => {
                 return Verdict::Declined(SHORT_BURSTS.into());
             }
-            // By a schedule, in pieces.
+            // Within a grant of a schedule, in pieces.
             granted if granted < length => granted / self.block * self.block,
             _ => length,
         };

@@ -53,7 +53,7 @@ fn a_cancel_meets_a_transfer_that_moves_to_another_reactor() {
             let engine = Arc::clone(&engine);
             thread::spawn(move || {
                 cancelled.store(true, Ordering::Release);
-                if home.after_cancel() != MAIN {
+                if home.after_change() != MAIN {
                     engine.send(Message::Recheck(0));
                 }
             })

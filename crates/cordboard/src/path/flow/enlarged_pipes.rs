@@ -15,7 +15,7 @@ pub(crate) struct EnlargedPipes {
 }
 
 impl EnlargedPipes {
-    /// Shrinks them while they are idle.
+    /// Counts them as idle. They keep their size.
     pub(crate) fn rest(&mut self) {
         for pipe in self.ends.iter_mut().flatten() {
             pipe.rest();
