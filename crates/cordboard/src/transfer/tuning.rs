@@ -272,7 +272,7 @@ impl Transfer<'_> {
         let paths: Vec<DataPath> = possible.map(|(path, _)| *path).collect();
         // A path may have declined for a reason of these descriptors.
         if Switches::only(&paths) == key.paths {
-            if tuning.controller.is_settled() {
+            if tuning.controller.has_result(&tuning.ways) {
                 Found { path, piece }.remember(key, then);
             }
             let controller = tuning.controller.continued(&tuning.ways);

@@ -164,6 +164,23 @@ impl Controller {
         self.rested > 0
     }
 
+    /// Returns whether later transfers are to begin with the best setting: other paths were measured,
+    /// each at least once, or no more is measured for now. On a busy machine, a search may never end.
+    pub(crate) fn has_result(&self, arms: &dyn Arms) -> bool {
+        let is_known = |of: Arm| {
+            let of = arms.path_index(of);
+            (0..arms.len()).any(|arm| arms.path_index(arm) == of && self.records[arm].is_measured())
+        };
+        let is_complete = || (0..arms.len()).all(|arm| !arms.is_possible(arm) || is_known(arm));
+        let is_over = self.is_settled() || self.lost > self.limit();
+        self.has_measured() && (is_over || is_complete())
+    }
+
+    /// Returns the loss that is accepted.
+    fn limit(&self) -> u64 {
+        FREE + self.moved / PER_LOSS
+    }
+
     /// Returns how many measurements of other settings were compared with the best one in this
     /// transfer.
     pub(crate) fn comparisons(&self) -> u64 {
@@ -366,7 +383,7 @@ impl Controller {
             *arm != self.best && arms.is_possible(*arm) && is_soon_done(arms, *arm, speed)
         };
         let all: Vec<Arm> = (0..arms.len()).filter(is_candidate).collect();
-        let limit = FREE + self.moved / PER_LOSS;
+        let limit = self.limit();
         // Most such samples cost nothing, but those that are discarded do.
         if self.lost <= 2 * limit
             && let Some(arm) = self.unconfirmed(arms, &all)

@@ -240,6 +240,35 @@ fn a_disturbed_window_is_measured_again() {
     assert!(measured_after(false) > 1);
 }
 
+/// Later transfers begin with the best setting once each path was measured. On a busy machine, the
+/// search may go on for long.
+#[test]
+fn a_search_that_goes_on_has_a_result() {
+    let arms = Paths {
+        in_flight: 0,
+        ..ARMS
+    };
+    let mut controller = Controller::new(&arms, 2, Goal::Rate);
+    let mut now = Duration::ZERO;
+    let mut result = None;
+    for window in 0.. {
+        if controller.is_settled() {
+            break;
+        }
+        if controller.has_result(&arms) {
+            result.get_or_insert(window);
+        }
+        // The rates of the best one alternate. Others are slower than both.
+        now += Duration::from_millis(match controller.current() == controller.best() {
+            true => 10 + 10 * (window % 2),
+            false => 25,
+        });
+        controller.learn(&arms, now, &mut || Duration::ZERO, 8 * MIB, u64::MAX);
+    }
+    assert!(result.is_some_and(|window| window > 2), "{result:?}");
+    assert_eq!(controller.best(), 2);
+}
+
 /// If the rates of the best setting alternate, samples of others are discarded. What they cost
 /// counts all the same.
 #[test]
