@@ -66,9 +66,11 @@ impl fmt::Display for Failure {
             );
         }
         if (report.failed, report.errno) == (Some(Side::Source), Some(Errno::ENODATA)) {
+            // The report has no kind of source.
             return write!(
                 f,
-                "the source was truncated during the transfer, after {}",
+                "the source was truncated during the transfer, or is a block device with bad \
+                 sectors (ENODATA), after {}",
                 Bytes(report.read)
             );
         }
