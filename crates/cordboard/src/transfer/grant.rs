@@ -94,7 +94,7 @@ impl Transfer<'_> {
         let unit = (self.current.as_ref()).map_or(1, |(_, path)| path.unit());
         let left = self.flow.before_its_size();
         // A source that has grown has whole blocks behind its first size.
-        let left = left.filter(|left| *left >= unit || !self.flow.source_has_grown());
+        let left = left.filter(|left| unit == 1 || *left >= unit || !self.flow.source_has_grown());
         let turn = self.turn.unwrap_or(u64::MAX);
         let most = self.flow.allowance.remaining().min(turn);
         let block = self.flow.options.block.map(|block| block as u64);
