@@ -50,6 +50,7 @@ pub fn action_at(failed: Option<Side>, source: impl AsFd, sink: impl AsFd) -> Ac
 /// A transfer that has failed, at a descriptor of this kind.
 pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Problem {
     let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
+    let no_path = no_path_left(report);
     let hint = match (&fault, report.errno, report.failed) {
         (Some(_), Some(Errno::EBADMSG), Some(Side::Source)) if report.written > 0 => {
             Some("the bytes decoded before the fault were written")
@@ -58,12 +59,14 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
         (_, _, None) if cannot_wait(report) => {
             Some("the transfer must wait, but poll(2) and select(2) are refused (seccomp)")
         }
+        (None, ..) if no_path.is_some() => Some("allow another path: see --route and --without"),
         _ => None,
     };
-    let meaning = match (fault, report.errno) {
-        (Some(fault), _) => fault,
-        (None, Some(errno)) => errno.to_string(),
-        (None, None) => "the transfer failed".to_owned(),
+    let meaning = match (fault, no_path, report.errno) {
+        (Some(fault), ..) => fault,
+        (None, Some(no_path), _) => no_path,
+        (None, None, Some(errno)) => errno.to_string(),
+        (None, None, None) => "the transfer failed".to_owned(),
     };
     let written = units::number_of(report.written, "byte");
     let mut text = match report.failed {
@@ -113,6 +116,20 @@ pub fn past_largest_offset(
     };
     let exceeds = report.errno == Some(Errno::EINVAL) && end > i64::MAX as u64 - MOST;
     exceeds.then_some("the range exceeds 2^63-1, the largest offset")
+}
+
+/// Returns the reason of the last path, if no path of the route is left.
+fn no_path_left(report: &Report) -> Option<String> {
+    let last = report.no_path_left()?;
+    let reason = match &last.why {
+        Why::CannotWait => return None,
+        Why::Errno(errno) => format!(": {errno}"),
+        why => format!(" ({why})"),
+    };
+    Some(format!(
+        "no usable data path is left: {}{reason}",
+        last.path
+    ))
 }
 
 fn cannot_wait(report: &Report) -> bool {
@@ -262,6 +279,10 @@ pub fn request_refused(operand: String, failure: &Failure) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
+    use cordboard::{DataPath, Request, Switches, Transfer};
+
     use super::*;
 
     #[test]
@@ -282,6 +303,30 @@ mod tests {
         assert!(!hint(sink, Errno::EINVAL, (near, Some(1 << 62))));
         assert!(!hint(sink, Errno::EFBIG, (None, near)));
         assert!(!hint(None, Errno::EINVAL, (near, near)));
+    }
+
+    /// Its errno alone says nothing. A failure of a side after a path has declined is another.
+    #[test]
+    fn the_reason_of_the_last_path_is_named_if_none_is_left() {
+        let request = Request {
+            switches: Some(Switches::only(&[DataPath::Datagram])),
+            ..Request::default()
+        };
+        let source = File::open("/dev/zero").unwrap();
+        let sink = File::create("/dev/null").unwrap();
+        let refused = Transfer::new(source.as_fd(), sink.as_fd(), request).err();
+        let mut report = *refused.unwrap().report;
+        let failed = |report: &Report| {
+            transfer_failed("a to b".to_owned(), report, Action::Transfer).to_string()
+        };
+        let says = "cordboard: a to b: no usable data path is left: datagram (";
+        let why = failed(&report);
+        assert!(
+            why.starts_with(says) && why.contains("), after 0 bytes; allow another"),
+            "{why}"
+        );
+        (report.failed, report.errno) = (Some(Side::Sink), Some(Errno::EIO));
+        assert!(!failed(&report).contains("datagram"));
     }
 
     #[test]

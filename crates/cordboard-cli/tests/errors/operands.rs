@@ -379,7 +379,9 @@ fn files_that_may_not_be_read_or_written() {
         testkit::skip::here(format!("no direct I/O here: {}", run_.stderr()));
         return;
     }
-    run_.fails(1, &["new: Permission denied (EACCES), after 0 bytes"]);
+    let says =
+        "new: no usable data path is left: direct: Permission denied (EACCES), after 0 bytes";
+    run_.fails(1, &[says, "see --route and --without"]);
     let stderr = run_.stderr();
     assert!(
         run_.json()["failed"].is_null() && !stderr.contains("at the"),

@@ -111,6 +111,25 @@ fn sinks_that_are_examined_need_no_faccessat2() {
     drop(terminal);
 }
 
+#[test]
+fn the_path_that_declined_is_named_if_none_is_left() {
+    let dir = dir();
+    let source = file(&dir, "source", b"stream");
+    let sink = dir.path().join("sink");
+    let run = apart(|| {
+        refuse(&[libc::SYS_splice], libc::EINVAL);
+        run(cordboard()
+            .args(["splice", "--route", "splice"])
+            .args([&source, &sink]))
+    });
+    let says =
+        "sink: no usable data path is left: splice: Invalid argument (EINVAL), after 0 bytes";
+    run.fails(
+        1,
+        &[says, "; allow another path: see --route and --without"],
+    );
+}
+
 /// As on NFS or vfat.
 #[test]
 fn a_new_file_is_explained_without_unnamed_files() {

@@ -37,9 +37,13 @@ impl Failure {
 }
 
 impl Report {
-    /// Returns the last path, if the transfer has failed because all paths of the route have
-    /// declined.
-    fn declined_last(&self) -> Option<&Declined> {
+    /// Returns the path that declined last, if the transfer has failed because all paths of its
+    /// route have declined. The last entry of [`declined`](Report::declined) alone does not tell
+    /// that: a transfer can fail for another reason after a path has declined.
+    ///
+    /// Neither side has failed then, and [`errno`](Report::errno) is the errno with which the path
+    /// declined, or that of `poll(2)` ([`Why::CannotWait`]), or `EOPNOTSUPP`.
+    pub fn no_path_left(&self) -> Option<&Declined> {
         let last = self.declined.last().filter(|_| self.failed.is_none())?;
         let is_reason = match last.why {
             Why::Errno(errno) => self.errno == Some(errno),
@@ -77,7 +81,7 @@ impl fmt::Display for Failure {
         if let Some(fault) = report.stages.iter().find_map(|s| s.fault.as_ref()) {
             return write!(f, "{fault}; {} written", Bytes(report.written));
         }
-        if let Some(last) = report.declined_last() {
+        if let Some(last) = report.no_path_left() {
             return write!(
                 f,
                 "no usable data path is left: {} ({})",
