@@ -63,13 +63,15 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     };
     let measured = (route.measured().filter(|_| goal.is_some())).map(|path| path.name());
     let measured: Vec<&str> = measured.collect();
+    // One path has no order.
+    let prior = (route.choices.len() > 1).then_some(route.prior);
     if flags.json {
         let paths: Vec<_> = (route.choices.iter())
             .map(|c| serde_json::json!({"path": c.path.name(), "why": c.why}))
             .collect();
         let line = serde_json::json!({
             "source": sides[0].json, "sink": sides[1].json,
-            "paths": paths, "prior": route.prior, "excluded": route.excluded, "measured": measured,
+            "paths": paths, "prior": prior, "excluded": route.excluded, "measured": measured,
         });
         return Ok(format!("{}\n", one_line_json(&line.to_string())));
     }
@@ -78,7 +80,9 @@ fn explain(flags: &Explain) -> Result<String, Problem> {
     for (i, choice) in route.choices.iter().enumerate() {
         let _ = writeln!(out, "  {}. {}: {}", i + 1, choice.path, choice.why);
     }
-    let _ = writeln!(out, "reason for the order: {}", route.prior);
+    if let Some(prior) = prior {
+        let _ = writeln!(out, "reason for the order: {prior}");
+    }
     if let (Some(goal), false) = (goal, measured.is_empty()) {
         let list = measured.join(", ");
         let _ = writeln!(

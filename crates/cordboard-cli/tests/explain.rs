@@ -29,6 +29,20 @@ fn the_kinds_the_facts_and_the_paths() {
 }
 
 #[test]
+fn one_path_has_no_order() {
+    let explain = |more: &[&str]| {
+        let mut command = cordboard();
+        command.args(["explain", "/dev/zero", "/dev/null", "--route", "rw"]);
+        text(&run(command.args(more)))
+    };
+    let lines = explain(&[]);
+    assert!(lines.contains("\n  1. read/write: "), "{lines}");
+    assert!(!lines.contains("reason for the order"), "{lines}");
+    let json: serde_json::Value = serde_json::from_str(&explain(&["--json"])).unwrap();
+    assert!(json["prior"].is_null(), "{json}");
+}
+
+#[test]
 fn a_name_forges_no_line_and_sends_no_escape_sequence() {
     let dir = dir();
     let source = file(&dir, "s\nsink: \u{1b}[31m", b"source");

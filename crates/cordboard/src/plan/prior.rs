@@ -106,7 +106,7 @@ const PRIORS: &[Prior] = &[
 const USUAL: Prior = Prior {
     applies: |_| true,
     first: &[],
-    evidence: "no copy to user space",
+    evidence: "paths without a copy to user space come first",
 };
 
 /// Returns what is known of a pair.
