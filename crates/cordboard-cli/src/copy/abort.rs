@@ -46,8 +46,9 @@ impl Job {
     pub fn of_one_part(&self, mut problem: Problem, to: &Place<'_>) -> Problem {
         if affects_all_files(&problem) {
             let destination = self.destination_directory();
+            let syncs = self.sync || self.staging.verify;
             problem.is_local =
-                is_elsewhere(to, &destination) || takes_files(&destination, &problem);
+                is_elsewhere(to, &destination) || takes_files(&destination, &problem, syncs);
         }
         problem
     }
@@ -95,14 +96,15 @@ fn is_elsewhere(to: &Place<'_>, destination: &Path) -> bool {
 
 /// Whether the destination takes files in spite of this problem, which is then
 /// one of another mount of the same file system, of one file, or of the quota of
-/// a directory. Their device numbers are equal.
-fn takes_files(destination: &Path, problem: &Problem) -> bool {
+/// a directory. Their device numbers are equal. `syncs`: a synchronization may have
+/// failed.
+fn takes_files(destination: &Path, problem: &Problem, syncs: bool) -> bool {
     let now = retry(|| statvfs(destination));
     let read_only = problem.errno == Some(Errno::EROFS);
     if !read_only && now.as_ref().is_ok_and(is_full) {
         return false;
     }
-    match write_unnamed(destination) {
+    match write_unnamed(destination, syncs) {
         Ok(()) => true,
         Err(errno) if LACK.contains(&errno.into()) => false,
         // The file system has no unnamed files (`EOPNOTSUPP`, open(2)), or the
@@ -123,14 +125,17 @@ fn is_full(now: &StatVfs) -> bool {
     now.f_blocks > 0 && little || now.f_files > 0 && now.f_favail == 0
 }
 
-/// Writes a page to a file without a name, which vanishes with its descriptor.
-fn write_unnamed(directory: &Path) -> Result<(), rustix::io::Errno> {
+/// Writes a page to a file without a name, which vanishes with its descriptor. `syncs`: also
+/// to the disk. A full thin pool, or a full file system below a loop device, takes no more
+/// blocks, although the file system above it has space.
+fn write_unnamed(directory: &Path, syncs: bool) -> Result<(), rustix::io::Errno> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     let open = || rustix::fs::openat(CWD, directory, flags, Mode::from_raw_mode(0o600));
     let unnamed = retry(open)?;
     // Some file systems store no blocks for zeros.
     let page = [1; 4096];
     match retry(|| rustix::io::write(&unnamed, &page))? {
+        4096 if syncs => retry(|| rustix::fs::fdatasync(&unnamed)),
         4096 => Ok(()),
         // Less is written if no more fits (write(2)).
         _ => Err(rustix::io::Errno::NOSPC),

@@ -161,3 +161,60 @@ fn a_symlink_with_several_problems_is_one_failure() {
     }
     one_failed(&dir, &run);
 }
+
+/// As on a full thin pool, whose file system has space: the rest is left out.
+#[test]
+fn a_lack_of_space_that_only_a_sync_reports_affects_all_files() {
+    let dir = dir();
+    let unnamed = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::TMPFILE;
+    if let Err(errno) = rustix::fs::open(dir.path(), unnamed, 0o600.into()) {
+        return testkit::skip::here(format!("no files without a name here: {errno}"));
+    }
+    let sources = ["a", "z"].map(|name| file(&dir, name, name.as_bytes()));
+    std::fs::create_dir_all(dir.path().join("tree/directory")).unwrap();
+    let tree = [dir.path().join("tree")];
+    for (index, (options, sources)) in [
+        (&["--sync"][..], &sources[..]),
+        (&["--sync", "-p"], &sources),
+        (&["--verify"], &sources),
+        // Directories without files are settled.
+        (&["--sync", "-r"], &tree),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let into = dir.path().join(format!("into{index}"));
+        std::fs::create_dir(&into).unwrap();
+        let copied = |calls: &[libc::c_long]| {
+            apart(|| {
+                refuse(calls, libc::ENOSPC);
+                let mut command = cordboard();
+                command.args(["copy", "--json", "--jobs", "1"]);
+                run(command.args(options).args(sources).arg(&into))
+            })
+        };
+        let run = copied(&[libc::SYS_fsync, libc::SYS_fdatasync]);
+        let stderr = run.stderr();
+        assert_eq!(run.code(), 1, "{stderr}");
+        assert_eq!(stderr.matches("(ENOSPC)").count(), 1, "{stderr}");
+        if sources.len() > 1 {
+            let files = serde_json::json!({"copied": 0, "failed": 1, "left_out": true});
+            assert_eq!(run.json()["files"], files, "{stderr}");
+            let says = "into{index}/a holds 1 of 1 byte, not all of them on the disk";
+            assert!(
+                stderr.contains(&says.replace("{index}", &index.to_string())),
+                "{stderr}"
+            );
+        }
+    }
+    // The destination takes other files.
+    let into = dir.path().join("into0");
+    let run = apart(|| {
+        refuse(&[libc::SYS_fsync], libc::ENOSPC);
+        let mut command = cordboard();
+        command.args(["copy", "--json", "--sync", "--jobs", "1"]);
+        run(command.args(&sources).arg(&into))
+    });
+    let files = serde_json::json!({"copied": 0, "failed": 2, "left_out": false});
+    assert_eq!(run.json()["files"], files, "{}", run.stderr());
+}

@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 
 use super::appended::AppendedRanges;
 use super::opened::{Opened, SinkFile};
+use crate::copy::abort::affects_all_files;
 use crate::copy::job::Job;
 #[cfg(test)]
 use crate::copy::job::Moment;
@@ -124,7 +125,11 @@ impl Job {
         let mut again = false;
         let done = match done {
             Ok(()) if top && self.sync && opened.sink.created => {
-                sync_parent(&to.path(), Some(sink))
+                sync_parent(&to.path(), Some(sink)).map_err(|problem| {
+                    let problem = self.of_one_part(problem, to);
+                    again = self.is_repeated(&problem);
+                    problem
+                })
             }
             Ok(()) => Ok(()),
             Err(problem) => {
@@ -134,15 +139,17 @@ impl Job {
                 if let Some(hint) = report.and_then(|report| past_largest_offset(report, first)) {
                     problem = problem.help(hint);
                 }
+                let lacks_space = affects_all_files(&problem);
                 problem = self.of_one_part(problem, to);
-                // Lack of space for attributes concerns one file only.
-                again = !complete && self.is_repeated(&problem);
+                again = self.is_repeated(&problem);
                 // The total is unknown if stages change the bytes.
                 let total = opened.size.filter(|_| !self.staging.stages.transform());
                 let state = FailedCopy {
                     complete,
                     written,
                     total,
+                    // All bytes were accepted, and then the disk had no space for them.
+                    is_unsynced: lacks_space && total == Some(written),
                     again,
                 };
                 Err(describe_sink(problem, to, &opened.sink, &state, outcome))
@@ -199,6 +206,8 @@ struct FailedCopy {
     written: u64,
     /// The number of bytes to copy, if known.
     total: Option<u64>,
+    /// All bytes were written, but not all of them are on the disk.
+    is_unsynced: bool,
     /// The same cause was reported for another file.
     again: bool,
 }
@@ -233,7 +242,7 @@ fn describe_sink(
         Some(total) => format!("{n} of {}", number_of(total, "byte")),
         None => number_of(n, "byte"),
     };
-    let holds = match sink_file.before {
+    let mut holds = match sink_file.before {
         // It has the bytes of others too.
         before if sink_file.start != before => {
             let (written, start) = (of_all(state.written), sink_file.start);
@@ -257,6 +266,9 @@ fn describe_sink(
             format!("{to} got {written} after the {before} it had")
         }
     };
+    if state.is_unsynced {
+        holds += ", not all of them on the disk";
+    }
     if state.again || stop().is_some() {
         outcome.add(format_args!("cordboard: {holds}"));
     } else {
@@ -334,6 +346,7 @@ mod tests {
                 complete: total.is_none_or(|total| total == written),
                 written,
                 total,
+                is_unsynced: false,
                 again: false,
             };
             let failed = Problem::call("sink", Side::Sink, Errno::EIO, Action::Transfer);
@@ -367,6 +380,7 @@ mod tests {
                 complete: false,
                 written: 3,
                 total: Some(8),
+                is_unsynced: false,
                 again: false,
             };
             let failed = Problem::call("sink", Side::Sink, Errno::EIO, Action::Transfer);

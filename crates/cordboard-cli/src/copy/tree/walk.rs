@@ -17,7 +17,7 @@ use super::settle::settle_directory;
 use crate::copy::directories::Chain;
 use crate::copy::directories::list;
 use crate::copy::job::Job;
-use crate::copy::outcome::{Message, Outcome};
+use crate::copy::outcome::Outcome;
 use crate::copy::overwrite::ONE_NAME;
 use crate::copy::overwrite::check_not_into_itself;
 use crate::copy::parallel::{Directory, Item, Pending};
@@ -263,7 +263,10 @@ impl Walk {
             if !(dispatch.stopped(|_| is_cut) && is_cut) {
                 let mut outcome = Outcome::default();
                 let done = settle_directory(dispatch, left, &mut outcome);
-                outcome.messages.extend(done.err().map(Message::Problem));
+                let to = Place::top(&left.names[1]);
+                let failed = done.err();
+                let failed = failed.map(|problem| dispatch.job().failed_at(problem, &to));
+                outcome.messages.extend(failed);
                 dispatch.report_messages(outcome.messages);
             }
             self.left.pop_front();
