@@ -62,7 +62,8 @@ fn addresses_and_data(statm: &str) -> [u64; 2] {
 /// thread its own, of 64 MiB of addresses (`HEAP_MAX_SIZE`, malloc/arena.c).
 pub fn share_one_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt(3) takes integers; no other thread of this process runs yet.
+    // SAFETY: mallopt(3) takes integers, and locks the main heap. A thread that makes a heap of its
+    // own meanwhile sees the old number or the new one.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1)
     };
