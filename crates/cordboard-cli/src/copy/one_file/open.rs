@@ -132,7 +132,7 @@ impl Job {
         Ok(Opened {
             appended: seen.then(|| AppendedRanges::new(sink.fd.as_fd())),
             size,
-            read_once: self.extras(source.as_fd()).read_once,
+            read_once: self.is_read_once(source.as_fd()),
             stages,
             source,
             stat,

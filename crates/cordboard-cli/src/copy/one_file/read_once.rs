@@ -11,7 +11,7 @@ use crate::signals::retry;
 use crate::stages::TransferExtras;
 
 impl Job {
-    /// Returns what a transfer from this source needs, whatever its sink is.
+    /// Returns whether a source that is verified can be read only once.
     ///
     /// A file without positions, such as a stream of a FUSE server, may provide
     /// its bytes only once. A file that is generated on reading has no size,
@@ -19,14 +19,19 @@ impl Job {
     /// the transfer, which needs the path read/write. So is a source that is
     /// not a regular file. If that path is not allowed, only a file without
     /// positions counts as such a source.
-    pub fn extras(&self, source: BorrowedFd<'_>) -> TransferExtras {
+    pub fn is_read_once(&self, source: BorrowedFd<'_>) -> bool {
         let changes = || {
             let stat = retry(|| cordboard::fstat(source));
             stat.is_ok_and(|stat| kind(&stat) != FileType::RegularFile || stat.st_size == 0)
         };
         let once = || !seeks(source) || self.reads_and_writes() && changes();
+        self.staging.verify && once()
+    }
+
+    /// Returns what a transfer from this source needs, whatever its sink is.
+    pub fn source_extras(&self, source: BorrowedFd<'_>) -> TransferExtras {
         TransferExtras {
-            read_once: self.staging.verify && once(),
+            read_once: self.is_read_once(source),
             ..TransferExtras::default()
         }
     }

@@ -229,7 +229,7 @@ impl Job {
         let file = kind(&stat) == FileType::RegularFile;
         // Before the sink counts as written: a copy that is postponed is tried again.
         if file && !self.append && !in_place {
-            let (request, extras) = (&self.request, self.extras(source_fd));
+            let (request, extras) = (&self.request, self.source_extras(source_fd));
             let ends = (
                 (source_fd, source as &dyn Display),
                 (fd.as_fd(), to as &dyn Display),
@@ -251,7 +251,7 @@ impl Job {
             if !(alike && self.checked.load(Ordering::Relaxed)) {
                 let request = self.request.clone();
                 let transfer = Transfer::new(source_fd, fd.as_fd(), request);
-                let extras = self.extras(source_fd);
+                let extras = self.source_extras(source_fd);
                 let refused = self.staging.check(transfer, extras, source, to).err();
                 if let Some(Refused { report, problem }) = refused {
                     outcome.report = report.map(|r| *r);
@@ -303,7 +303,7 @@ impl Job {
             return Ok(());
         };
         let transfer = Transfer::new(source_fd, unnamed.as_fd(), self.request.clone());
-        let extras = self.extras(source_fd);
+        let extras = self.source_extras(source_fd);
         let refused = self.staging.check(transfer, extras, source, to).err();
         refused.map_or(
             Ok(()),
