@@ -35,6 +35,20 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A problem of which only the text is known.
+    pub(super) fn new(operand: impl Into<String>, text: impl Into<String>) -> Problem {
+        Problem {
+            operand: operand.into(),
+            side: None,
+            errno: None,
+            text: text.into(),
+            hint: None,
+            usage: false,
+            at_standard_output: false,
+            is_local: false,
+        }
+    }
+
     /// A system call that failed: `ERRNO opening the source`, with a hint.
     pub fn call(
         operand: impl Into<String>,
@@ -57,14 +71,9 @@ impl Problem {
         text: impl Into<String>,
     ) -> Problem {
         Problem {
-            operand: operand.into(),
             side: Some(side),
             errno: Some(errno),
-            text: text.into(),
-            hint: None,
-            usage: false,
-            at_standard_output: false,
-            is_local: false,
+            ..Problem::new(operand, text)
         }
     }
 
@@ -79,8 +88,8 @@ impl Problem {
     /// A failure of neither side.
     pub fn unsided(operand: impl Into<String>, errno: Errno, text: impl Into<String>) -> Problem {
         Problem {
-            side: None,
-            ..Problem::refused(operand, Side::Source, errno, text)
+            errno: Some(errno),
+            ..Problem::new(operand, text)
         }
     }
 

@@ -89,14 +89,10 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
         };
     }
     Problem {
-        operand,
         side: report.failed,
         errno: report.errno,
-        text,
         hint: hint.map(str::to_owned),
-        usage: false,
-        at_standard_output: false,
-        is_local: false,
+        ..Problem::new(operand, text)
     }
 }
 
@@ -265,15 +261,13 @@ pub fn request_refused(operand: String, failure: &Failure) -> Problem {
         return transfer_failed(operand, report, Action::Transfer);
     };
     let usage = matches!(refusal, Refusal::BadSwitch(_));
+    let operand = if usage { String::new() } else { operand };
     Problem {
-        operand: if usage { String::new() } else { operand },
         side: report.failed,
         errno: report.errno,
-        text: refusal_text(refusal),
         hint: refusal_hint(refusal).map(str::to_owned),
         usage,
-        at_standard_output: false,
-        is_local: false,
+        ..Problem::new(operand, refusal_text(refusal))
     }
 }
 

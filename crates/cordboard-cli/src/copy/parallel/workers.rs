@@ -100,16 +100,10 @@ pub fn catch_panic<T>(
     let done = catch_unwind(AssertUnwindSafe(|| work(&mut *outcome)));
     let (from, to) = at.0.places(at.1);
     let mistake = |_| {
-        outcome.messages.push(Message::Problem(Problem {
-            operand: from.shown().into(),
-            side: None,
-            errno: Some(Errno::ENOTRECOVERABLE),
-            text: format!("bug in cordboard; {to} is left as it is"),
-            hint: Some("please report it with the output of this command".to_owned()),
-            usage: false,
-            at_standard_output: false,
-            is_local: false,
-        }));
+        let text = format!("bug in cordboard; {to} is left as it is");
+        let problem = Problem::unsided(from.shown(), Errno::ENOTRECOVERABLE, text)
+            .help("please report it with the output of this command");
+        outcome.messages.push(Message::Problem(problem));
     };
     done.map_err(mistake).ok()
 }
