@@ -71,7 +71,7 @@ fn each_block_between_holes_is_copied_once() {
     let mut all = vec![0; length];
     for (number, block) in all.chunks_mut(BLOCK).enumerate() {
         // Every other range is a hole.
-        if number / (RANGE / BLOCK) % 2 == 0 {
+        if (number / (RANGE / BLOCK)).is_multiple_of(2) {
             let number = (number as u32 + 1).to_le_bytes();
             block
                 .chunks_mut(4)
