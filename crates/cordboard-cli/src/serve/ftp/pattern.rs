@@ -1,34 +1,45 @@
-//! The patterns of names in LIST and NLST.
+//! The patterns of names in LIST and NLST: those of a shell (glob(7)).
 
-/// As in a shell: a pattern does not match hidden files, unless it begins with a dot.
-const OPTIONS: glob::MatchOptions = glob::MatchOptions {
-    case_sensitive: true,
-    require_literal_separator: true,
-    require_literal_leading_dot: true,
-};
+use std::str::Chars;
 
 /// A pattern of a name with `*`, `?` or `[`, which clients send for several files.
 pub struct Pattern {
     /// Of characters. `None`: the pattern is not UTF-8.
-    text: Option<glob::Pattern>,
+    text: Option<Vec<Part>>,
     /// Of bytes, for a pattern or a name that is not UTF-8. A character is one byte, as in the
     /// C locale.
-    bytes: glob::Pattern,
+    bytes: Vec<Part>,
+}
+
+/// A part of a pattern.
+enum Part {
+    /// `*`
+    Any,
+    /// `?`
+    One,
+    Char(char),
+    /// `[a-z]`, or `[!a-z]` and `[^a-z]`, which are negated. Ranges with both ends.
+    Set {
+        is_negated: bool,
+        ranges: Vec<(char, char)>,
+    },
 }
 
 impl Pattern {
-    /// Returns `None` if the name is no pattern.
+    /// Returns `None` if the name is no pattern, or has a class of characters.
     pub fn new(name: &[u8]) -> Option<Pattern> {
         if !name.iter().any(|byte| b"*?[".contains(byte)) {
             return None;
         }
+        // Which characters are letters depends on the locale. A client may delete what it has found.
+        let mut inner = name.split(|byte| *byte == b'[').skip(2);
+        if inner.any(|behind| matches!(behind, [b':' | b'.' | b'=', ..])) {
+            return None;
+        }
         let text = std::str::from_utf8(name).ok();
         Some(Pattern {
-            text: match text {
-                Some(text) => Some(glob::Pattern::new(text).ok()?),
-                None => None,
-            },
-            bytes: glob::Pattern::new(&byte_by_byte(name)).ok()?,
+            text: text.map(parse),
+            bytes: parse(&byte_by_byte(name)),
         })
     }
 
@@ -36,8 +47,106 @@ impl Pattern {
     /// delete what it has found.
     pub fn matches(&self, name: &[u8]) -> bool {
         match (&self.text, std::str::from_utf8(name)) {
-            (Some(pattern), Ok(name)) => pattern.matches_with(name, OPTIONS),
-            _ => self.bytes.matches_with(&byte_by_byte(name), OPTIONS),
+            (Some(pattern), Ok(name)) => matches(pattern, name),
+            _ => matches(&self.bytes, &byte_by_byte(name)),
+        }
+    }
+}
+
+fn parse(pattern: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut rest = pattern.chars();
+    while let Some(first) = rest.next() {
+        parts.push(match first {
+            '*' => Part::Any,
+            '?' => Part::One,
+            '\\' => Part::Char(rest.next().unwrap_or('\\')),
+            // Without its end, it is a character.
+            '[' => match set(rest.clone()) {
+                Some((set, after)) => {
+                    rest = after;
+                    set
+                }
+                None => Part::Char('['),
+            },
+            other => Part::Char(other),
+        });
+    }
+    parts
+}
+
+/// Returns the set behind `[`, and what follows it. `None`: it has no end.
+fn set(mut rest: Chars<'_>) -> Option<(Part, Chars<'_>)> {
+    let is_negated = rest.as_str().starts_with(['!', '^']);
+    if is_negated {
+        rest.next();
+    }
+    let mut ranges = Vec::new();
+    loop {
+        let first = match rest.next()? {
+            // The first one is a member.
+            ']' if !ranges.is_empty() => return Some((Part::Set { is_negated, ranges }, rest)),
+            '\\' => rest.next()?,
+            first => first,
+        };
+        let mut after = rest.clone();
+        let last = match (after.next(), after.next()) {
+            (Some('-'), Some('\\')) => after.next(),
+            // A `-` before the end is a member.
+            (Some('-'), last) => last.filter(|last| *last != ']'),
+            _ => None,
+        };
+        if last.is_some() {
+            rest = after;
+        }
+        ranges.push((first, last.unwrap_or(first)));
+    }
+}
+
+/// A pattern does not match hidden files, unless it begins with a dot.
+fn matches(pattern: &[Part], name: &str) -> bool {
+    if name.starts_with('.') && !matches!(pattern.first(), Some(Part::Char('.'))) {
+        return false;
+    }
+    let (mut parts, mut rest) = (pattern, name.chars());
+    // What follows the last `*` in the pattern, and in the name.
+    let mut last = None;
+    loop {
+        let mut after = rest.clone();
+        match (parts, after.next()) {
+            ([], None) => return true,
+            ([Part::Any, behind @ ..], _) => {
+                parts = behind;
+                last = Some((behind, rest.clone()));
+                continue;
+            }
+            ([one, behind @ ..], Some(char)) if one.takes(char) => {
+                (parts, rest) = (behind, after);
+                continue;
+            }
+            _ => {}
+        }
+        // The last `*` takes one more character.
+        let Some((behind, from)) = &mut last else {
+            return false;
+        };
+        if from.next().is_none() {
+            return false;
+        }
+        (parts, rest) = (*behind, from.clone());
+    }
+}
+
+impl Part {
+    /// Returns whether one character matches.
+    fn takes(&self, char: char) -> bool {
+        match self {
+            Part::Any | Part::One => true,
+            Part::Char(own) => *own == char,
+            Part::Set { is_negated, ranges } => {
+                let is_in = |(first, last): &(char, char)| (*first..=*last).contains(&char);
+                ranges.iter().any(is_in) != *is_negated
+            }
         }
     }
 }
@@ -82,5 +191,38 @@ mod tests {
     fn hidden_names_and_plain_names_match_no_pattern() {
         assert!(!matches(b"*", b".\xe9") && matches(b".*", b".\xe9"));
         assert!(Pattern::new(b"caf\xe9").is_none());
+    }
+
+    /// A client deletes the names that it gets.
+    #[test]
+    fn a_pattern_matches_as_in_a_shell() {
+        let names = ["abc", "bcd", "^x", "!x", "a-c", "]x", "*", "a[c", "a\\c"];
+        for (pattern, expected) in [
+            ("[^a]*", &["bcd", "^x", "!x", "]x", "*"][..]),
+            ("[!a]*", &["bcd", "^x", "!x", "]x", "*"]),
+            ("[a^]*", &["abc", "^x", "a-c", "a[c", "a\\c"]),
+            ("[\\^a]*", &["abc", "^x", "a-c", "a[c", "a\\c"]),
+            ("a**c*", &["abc", "a-c", "a[c", "a\\c"]),
+            ("a*c*?", &[]),
+            ("*c", &["abc", "a-c", "a[c", "a\\c"]),
+            ("\\*", &["*"]),
+            ("a\\\\?", &["a\\c"]),
+            ("a[\\\\[]c", &["a[c", "a\\c"]),
+            ("a[c*", &["a[c"]),
+            ("[]^]*", &["^x", "]x"]),
+            ("[!]a-z]*", &["^x", "!x", "*"]),
+            ("a[a-]*", &["a-c"]),
+            ("[:a]bc", &["abc"]),
+            ("[a-b]??", &["abc", "bcd", "a-c", "a[c", "a\\c"]),
+            ("a[\\--\\[]c", &["a-c", "a[c"]),
+        ] {
+            let found: Vec<&str> = (names.into_iter())
+                .filter(|name| matches(pattern.as_bytes(), name.as_bytes()))
+                .collect();
+            assert_eq!(found, expected, "{pattern}");
+        }
+        assert!(matches(b"[^\xe8]*", b"\xe9") && !matches(b"[^\xe9]*", b"\xe9"));
+        assert!(!matches(b"[^a]*", b".a") && matches(b"\\.*", b".a"));
+        assert!(Pattern::new(b"[[:alpha:]]*").is_none());
     }
 }
