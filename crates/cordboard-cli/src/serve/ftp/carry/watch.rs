@@ -37,6 +37,8 @@ pub struct Watch {
     until: Option<Instant>,
     is_cancelled: bool,
     progress: Progress,
+    /// The idle time at the last check.
+    allowed: Duration,
     /// The interval at which the progress is checked.
     interval: Duration,
     /// `seen` has been updated since the last command was read.
@@ -64,6 +66,7 @@ impl Watch {
             until: None,
             is_cancelled: false,
             progress: Progress::since(Instant::now()),
+            allowed: Duration::ZERO,
             interval,
             is_fresh: false,
             asked: Asked::default(),
@@ -136,6 +139,11 @@ impl Watch {
             _ => Duration::ZERO,
         });
         idle.saturating_add(rests[0].max(rests[1]))
+    }
+
+    /// Begins the idle time anew.
+    pub fn begin_idle_time(&mut self, now: Instant) {
+        self.progress = Progress::since(now);
     }
 
     /// Returns the time until the first time at which something is due, at most the interval.
@@ -257,17 +265,20 @@ impl Watch {
         let now = Instant::now();
         let seen = self.commanded.get().applied_to(self.seen.last);
         self.progress.update(client.counts(seen.written), now);
-        // The idle time does not run during a pause.
-        if seen.state == State::Paused {
-            self.progress = Progress::since(now);
+        let idle = self.idle_time(server.idle);
+        // The idle time does not run during a pause. If a steering client has ended a rest, the
+        // client could send or receive nothing before.
+        if seen.state == State::Paused || idle < self.allowed {
+            self.begin_idle_time(now);
         }
+        self.allowed = idle;
         if let Some(why) = self.given_up(lines) {
             return Some(why);
         }
         if self.until.is_some_and(|until| now >= until) {
             return Some(Why::Shutdown);
         }
-        (self.progress.idle(now) >= self.idle_time(server.idle)).then_some(Why::Idle)
+        (self.progress.idle(now) >= idle).then_some(Why::Idle)
     }
 }
 

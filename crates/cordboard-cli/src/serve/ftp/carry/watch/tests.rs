@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cordboard::cue::Command;
 use rustix::event::poll;
 
 use super::*;
@@ -132,6 +133,36 @@ fn the_rest_of_a_schedule_is_not_idle_time() {
     status.schedule = Schedule::blocks(1, 5 * SECOND);
     watch.see(status);
     assert_eq!(watch.idle_time(SECOND), 6 * SECOND);
+}
+
+/// During the rest, the client could send or receive nothing.
+#[test]
+fn the_idle_time_begins_anew_when_a_rest_is_ended() {
+    let (_control, mut lines, mut watch) = during(b"");
+    let (ending, _hang_up) = rustix::pipe::pipe().unwrap();
+    let mut server = Server::with_end(ending);
+    server.idle = 5 * SECOND;
+    let (socket, _data) = std::os::unix::net::UnixStream::pair().unwrap();
+    let client = Client {
+        socket: socket.as_fd(),
+        received: None,
+    };
+    let long_ago = Instant::now().checked_sub(8 * SECOND).unwrap();
+    let mut cancels = |command, watch: &mut Watch| {
+        let mut commanded = watch.commanded.get();
+        commanded.add(command);
+        watch.commanded.set(commanded);
+        watch.cancels(&server, &mut lines, &client)
+    };
+    let rest = 3_600_000;
+    watch.begin_idle_time(long_ago);
+    assert_eq!(
+        cancels(Command::Schedule { count: 1, rest }, &mut watch),
+        None
+    );
+    assert_eq!(cancels(Command::Rate(0), &mut watch), None);
+    watch.begin_idle_time(long_ago);
+    assert_eq!(cancels(Command::Rate(1), &mut watch), Some(Why::Idle));
 }
 
 /// A client that aborts, or is killed, may end its data connection as if the file were complete.
