@@ -142,6 +142,8 @@ fn go_on(
     mut carried: Carried,
     mut watch: Watch,
 ) -> Carried {
+    // A file server may have delayed the start, or the truncation of the old content.
+    watch.begin_idle_time(Instant::now());
     loop {
         if advance(&mut mover, &mut carried, &mut watch) {
             watch.last(lines, &mut carried);

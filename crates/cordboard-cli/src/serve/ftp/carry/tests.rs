@@ -135,3 +135,36 @@ fn a_file_that_is_truncated_behind_its_head_is_not_complete() {
     let failed = (carried.failed, carried.errno);
     assert_eq!(failed, (Some(Side::Source), Some(Errno::ENODATA)));
 }
+
+/// A file server may delay the start of an upload for longer than the idle time.
+#[test]
+fn the_idle_time_begins_with_the_transfer() {
+    let Download {
+        mut control,
+        mut lines,
+        server,
+        source: file,
+        sink: network,
+        socket,
+        mut client,
+        _ending,
+    } = Download::of(0);
+    let mut watch = Watch::new(None, String::new(), SECOND);
+    watch.begin_idle_time(Instant::now().checked_sub(2 * server.idle).unwrap());
+    control.write_all(b"STAT\r\n").unwrap();
+    let sends = std::thread::spawn(move || {
+        // The reply comes after the first check of the idle time.
+        control.read_exact(&mut [0]).unwrap();
+        client.write_all(b"x").unwrap();
+        (control, client.shutdown(std::net::Shutdown::Write))
+    });
+    let to = Client {
+        socket: socket.as_fd(),
+        received: None,
+    };
+    let mover = Mover::new(network, file, None, (0, SECOND), None).unwrap();
+    let carried = Carried::default();
+    let carried = go_on(&server, &mut lines, &to, mover, carried, watch);
+    assert!(!carried.idle && carried.complete, "{carried:?}");
+    sends.join().unwrap().1.unwrap();
+}
