@@ -34,6 +34,20 @@ fn a_signal_ends_idle_clients_at_once() {
     }
 }
 
+/// No line of progress is printed, and the timer of such a request would never end (proc(5),
+/// `SigIgn`).
+#[test]
+fn a_request_of_progress_is_ignored() {
+    let server = Server::start(&[]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let ignored = (status.lines()).find_map(|line| line.strip_prefix("SigIgn:\t"));
+    let ignored = u64::from_str_radix(ignored.unwrap(), 16).unwrap();
+    assert!(
+        ignored & 1 << (Signal::USR1.as_raw() - 1) != 0,
+        "{ignored:x}"
+    );
+}
+
 /// A transfer completes within the time of grace. New clients are refused.
 #[test]
 fn a_running_transfer_may_end() {

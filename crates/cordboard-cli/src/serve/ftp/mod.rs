@@ -152,6 +152,8 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         .map_err(|error| failed(Path::new(&shown), &error, "listening"))?;
     // Before a thread is started.
     prepare::descriptors(&listener, flags.clients);
+    // The main thread has no progress to print. Its timer would run until a request is taken.
+    sys::ignore(libc::SIGUSR1);
     signals::install(Vec::new());
     sys::ignore(libc::SIGPIPE);
     let (ending, hang_up) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
