@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
@@ -39,8 +39,14 @@ impl Certificate {
     }
 
     pub fn server(&self, flags: &[&str]) -> Server {
+        self.server_in(dir().path(), flags)
+    }
+
+    /// A server with this runtime directory.
+    pub fn server_in(&self, home: &Path, flags: &[&str]) -> Server {
         let (cert, key) = (self.cert.to_str().unwrap(), self.key.to_str().unwrap());
-        Server::start(&[&["--tls-cert", cert, "--tls-key", key], flags].concat())
+        let flags = [&["--tls-cert", cert, "--tls-key", key], flags].concat();
+        Server::with("127.0.0.1:0", &flags, home)
     }
 
     fn connection(&self) -> ClientConnection {
@@ -55,12 +61,12 @@ impl Certificate {
         ClientConnection::new(Arc::new(config), name).unwrap()
     }
 
-    fn data(&self, client: &mut Client) -> StreamOwned<ClientConnection, TcpStream> {
+    pub fn data(&self, client: &mut Client) -> StreamOwned<ClientConnection, TcpStream> {
         StreamOwned::new(self.connection(), client.passive())
     }
 
     /// A client whose connections are all encrypted.
-    fn ann(&self, server: &Server) -> Client {
+    pub fn ann(&self, server: &Server) -> Client {
         let mut client = server.connect();
         client.encrypt(self.connection());
         client.ask("PBSZ 0", 200);
@@ -402,6 +408,16 @@ fn half_a_record_does_not_block_the_server() {
         let mut rest = Vec::new();
         let _ = client.socket.read_to_end(&mut rest);
     }
+}
+
+/// As that of a client that is killed.
+#[test]
+fn the_log_names_the_user_whose_connection_ends_badly() {
+    let certificate = Certificate::new();
+    let server = certificate.server(&[]);
+    drop(certificate.ann(&server));
+    let line = server.logs(&["the connection ended without the end of TLS"]);
+    assert!(line.contains(" ann "), "{line}");
 }
 
 #[test]

@@ -63,7 +63,11 @@ pub(super) struct Session {
     pub(super) private: bool,
 }
 
-/// Serves a client until the session ends.
+/// Serves a client until the session ends, and logs the error that ends it.
+///
+/// # Errors
+///
+/// The connection has failed before the session.
 pub(super) fn serve(server: Arc<Server>, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
     let local = socket.local_addr()?;
     socket.set_write_timeout(Some(UNREAD))?;
@@ -72,10 +76,17 @@ pub(super) fn serve(server: Arc<Server>, socket: TcpStream, peer: SocketAddr) ->
     let _ = sockopt::set_socket_oobinline(&socket, true);
     let lines = Lines::new(socket);
     let mut session = Session::new(server, lines, (local, peer), Instant::now());
-    session.say(220, "cordboard FTP server")?;
-    let done = session.run();
+    let greeted = session.say(220, "cordboard FTP server");
+    if let Err(error) = greeted.and_then(|_| session.run()) {
+        session.log(&match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                "the connection ended without the end of TLS".to_owned()
+            }
+            _ => error.to_string(),
+        });
+    }
     session.lines.close();
-    done
+    Ok(())
 }
 
 /// Returns the time at which a session ends that receives no further line, and the reason.
