@@ -1,10 +1,11 @@
 //! `cordboard top` shows the transfers, and paces them.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use super::common::{cordboard, dir, run, until};
 use super::server::Server;
+use super::tls::Certificate;
 use super::tty::Tty;
 
 /// The control sockets in this runtime directory, by label.
@@ -108,6 +109,33 @@ fn each_kind_of_transfer_is_steered() {
         assert_eq!(client.reply().code, 426, "{kind}");
         let _ = data.read_to_end(&mut Vec::new());
         until("no entry", || entries(home.path()).is_empty().then_some(()));
+    }
+}
+
+/// The server itself ends the connection, and not the client.
+#[test]
+fn a_cancelled_encrypted_transfer_has_no_error() {
+    let certificate = Certificate::new();
+    let home = dir();
+    let server = certificate.server_in(home.path(), &[]);
+    let large = std::fs::File::create(server.path("large")).unwrap();
+    large.set_len(1 << 30).unwrap();
+    let mut client = certificate.ann(&server);
+    for line in ["STOR up", "RETR large"] {
+        for kind in ["TYPE I", "TYPE A"] {
+            client.ask(kind, 200);
+            let mut data = certificate.data(&mut client);
+            client.ask(line, 150);
+            match line {
+                "STOR up" => data.write_all(b"a part\n").unwrap(),
+                _ => data.read_exact(&mut [0; 100]).unwrap(),
+            }
+            let (_, socket) = until("an entry", || entries(home.path()).pop());
+            cue(&socket, &["cancel"]);
+            let text = client.expect(426);
+            assert!(text.contains("The transfer ended after"), "{line}: {text}");
+            until("no entry", || entries(home.path()).is_empty().then_some(()));
+        }
     }
 }
 

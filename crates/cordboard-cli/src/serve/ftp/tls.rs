@@ -95,10 +95,20 @@ impl Replaced {
     }
 
     fn truncate(self) -> io::Result<()> {
-        let refused = |_| io::Error::from(io::ErrorKind::ConnectionAborted);
-        self.runs.recv().map_err(refused)?;
+        self.runs.recv().map_err(|_| ended_here())?;
         self.file.set_len(0)
     }
+}
+
+/// The error if the session has ended the transfer.
+fn ended_here() -> io::Error {
+    io::ErrorKind::ConnectionAborted.into()
+}
+
+/// Returns whether the session has ended the transfer. A connection that the network has aborted
+/// has an errno.
+pub fn is_ended_here(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionAborted && error.raw_os_error().is_none()
 }
 
 /// A thread that encrypts or decrypts.
@@ -125,7 +135,7 @@ impl Connection {
             PollFd::new(&*self.pair, PollFlags::empty()),
         ];
         match poll_for(&mut fds, None) {
-            Ok(_) if !fds[1].revents().is_empty() => Err(io::ErrorKind::ConnectionAborted.into()),
+            Ok(_) if !fds[1].revents().is_empty() => Err(ended_here()),
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -222,7 +232,7 @@ impl Pump {
     /// # Errors
     ///
     /// The connection has failed, or has ended without the end of TLS: bytes may be
-    /// missing.
+    /// missing. [`is_ended_here`]: the session has ended the transfer.
     pub fn finish(
         self,
         ours: UnixStream,
@@ -319,6 +329,8 @@ fn send_all(to: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
         match socket_calls::send(to, bytes, SendFlags::NOSIGNAL) {
             Ok(sent) => bytes = &bytes[sent..],
             Err(rustix::io::Errno::INTR) => {}
+            // The session keeps its end open until it ends the transfer.
+            Err(rustix::io::Errno::PIPE) => return Err(ended_here()),
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -392,7 +404,15 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        assert!(pump.finish(ours, false, |_| Waited::Ready).1.is_err());
+        let (_, done) = pump.finish(ours, false, |_| Waited::Ready);
+        assert!(is_ended_here(&done.unwrap_err()));
+    }
+
+    #[test]
+    fn a_session_may_end_while_its_end_is_full() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.shutdown(Shutdown::Both).unwrap();
+        assert!(is_ended_here(&send_all(&theirs, b"x").unwrap_err()));
     }
 
     /// The handshake may end before the transfer is refused.

@@ -24,7 +24,7 @@ use super::progress::{self, Client, Progress};
 use super::root::Running;
 use super::server::Server;
 use super::session::{Next, Session, Step};
-use super::tls::{Direction, Pump, Replaced};
+use super::tls::{self, Direction, Pump, Replaced};
 use super::waiting::{self, Waited};
 use crate::signals::Interrupted;
 use crate::{endpoint, sys, units};
@@ -332,7 +332,7 @@ impl Session {
         carried.idle |= waited == Waited::TimedOut;
         if let Err(error) = done {
             carried.complete = false;
-            if carried.errno.is_none() {
+            if carried.errno.is_none() && !tls::is_ended_here(&error) {
                 carried.failed = Some(match job.direction {
                     Direction::ToClient => Side::Sink,
                     Direction::FromClient => Side::Source,
