@@ -112,7 +112,8 @@ fn has_sent_all(
         let end = head.advance(until);
         watch.see(head.status());
         if let Some(sent) = end {
-            (watch.sent, carried.written) = (sent, sent.written);
+            watch.sent = sent;
+            (carried.written, carried.path) = (sent.written, sent.path);
             if let Some(done) = sent.done {
                 carried.end(&watch.checked(done));
                 watch.last(lines, carried);
@@ -178,9 +179,9 @@ fn advance(mover: &mut Mover, carried: &mut Carried, watch: &mut Watch) -> bool 
     loop {
         while let Some(record) = records.next() {
             match record {
-                Record::Status(status) => watch.see(watch.sent.before_status(status)),
+                Record::Status(status) => watch.see(watch.sent.added_to_status(status)),
                 Record::Done(done) => {
-                    let done = watch.checked(watch.sent.before_done(done));
+                    let done = watch.checked(watch.sent.added_to_end(done));
                     let mut last = watch.seen.last;
                     last.written = done.written;
                     watch.see(last);

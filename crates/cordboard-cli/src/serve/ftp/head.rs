@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cordboard::cue::{Done, Status};
-use cordboard::{Ended, Endpoint, Outcome, Request, Stepping, Transfer};
+use cordboard::{DataPath, Ended, Endpoint, Outcome, Request, Stepping, Transfer};
 use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
@@ -30,6 +30,7 @@ pub struct Sent {
     pub read: u64,
     pub written: u64,
     pub elapsed: Duration,
+    pub path: Option<DataPath>,
     /// The end, if the control descriptor has nothing left to do.
     pub done: Option<Done>,
 }
@@ -140,13 +141,15 @@ impl<'a> Head<'a> {
 
     fn sent(&self, outcome: &Outcome) -> Sent {
         let report = &outcome.report;
+        let done = Done::of(1, report);
         let goes_on =
             self.end == End::HandsOver && report.ended == Ended::Cancelled && report.stranded == 0;
         Sent {
             read: report.read,
             written: report.written,
             elapsed: report.elapsed,
-            done: (!goes_on).then(|| Done::of(1, report)),
+            path: done.path,
+            done: (!goes_on).then_some(done),
         }
     }
 }
@@ -159,18 +162,20 @@ impl AsFd for Head<'_> {
 
 impl Sent {
     /// Adds these bytes and their time to a status of the control descriptor.
-    pub fn before_status(&self, mut status: Status) -> Status {
+    pub fn added_to_status(&self, mut status: Status) -> Status {
         status.read += self.read;
         status.written += self.written;
         status.elapsed += self.elapsed;
         status
     }
 
-    /// Adds these bytes and their time to the end of the control descriptor's transfer.
-    pub fn before_done(&self, mut done: Done) -> Done {
+    /// Adds these bytes and their time to the end of the control descriptor's transfer, and their
+    /// path if it has moved none.
+    pub fn added_to_end(&self, mut done: Done) -> Done {
         done.read += self.read;
         done.written += self.written;
         done.elapsed += self.elapsed;
+        done.path = done.path.or(self.path);
         done
     }
 }
@@ -217,6 +222,7 @@ mod tests {
     use std::io::{Read as _, Seek as _, Write as _};
     use std::os::unix::net::UnixStream;
 
+    use cordboard::Report;
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::fs::Advice;
 
@@ -407,12 +413,23 @@ mod tests {
             read: 5,
             written: 4,
             elapsed: Duration::from_millis(3),
+            path: Some(DataPath::Sendfile),
             done: None,
         };
         let mut status = Status::idle();
         status.elapsed = Duration::from_millis(1);
-        let status = sent.before_status(status);
+        let status = sent.added_to_status(status);
         assert_eq!((status.read, status.written), (5, 4));
         assert_eq!(status.elapsed, Duration::from_millis(4));
+        for (path, expected) in [
+            (None, DataPath::Sendfile),
+            (Some(DataPath::Splice), DataPath::Splice),
+        ] {
+            let mut done = Done::of(1, &Report::default());
+            done.path = path;
+            let done = sent.added_to_end(done);
+            assert_eq!((done.read, done.written), (5, 4));
+            assert_eq!(done.path, Some(expected));
+        }
     }
 }

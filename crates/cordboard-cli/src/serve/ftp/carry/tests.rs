@@ -101,6 +101,8 @@ fn the_control_descriptor_takes_over_at_an_age() {
     assert!(!download.sends_head(head::LONGEST, &mut watch, &mut carried));
     assert!((1..BYTES).contains(&watch.sent.written));
     assert_eq!(carried.written, watch.sent.written);
+    // The log names it, also if the rest cannot be started.
+    assert_eq!(carried.path, Some(DataPath::Sendfile));
     let carried = download.sends_rest(watch);
     assert_eq!((carried.complete, carried.written), (true, BYTES));
 }
