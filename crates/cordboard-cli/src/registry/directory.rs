@@ -99,7 +99,11 @@ impl Directory {
     /// As [`Directory::register`], with the error as a problem.
     pub(super) fn add(&self, entry: &Entry) -> Result<Registered, Problem> {
         let done = self.register(entry);
-        done.map_err(|errno| failed(&self.path, errno, "adding an entry to"))
+        done.map_err(|errno| self.not_added(errno))
+    }
+
+    pub(super) fn not_added(&self, errno: Errno) -> Problem {
+        failed(&self.path, errno, "adding an entry to")
     }
 
     /// Returns all entries with their names. Other files are skipped.

@@ -10,6 +10,7 @@ use rustix::net::{
 };
 
 use super::{Directory, Entry, Registered};
+use crate::problem::Problem;
 
 /// The maximum number of connections that wait to be accepted.
 const WAITING: i32 = 16;
@@ -24,7 +25,12 @@ pub struct Listening {
 
 impl Directory {
     /// Creates a listening socket in the directory, and its entry.
-    pub fn listen(&self, command: &str, label: String) -> Result<Listening, Errno> {
+    pub fn listen(&self, command: &str, label: String) -> Result<Listening, Problem> {
+        let done = self.listening(command, label);
+        done.map_err(|errno| self.not_added(errno))
+    }
+
+    fn listening(&self, command: &str, label: String) -> Result<Listening, Errno> {
         let file = self.socket();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

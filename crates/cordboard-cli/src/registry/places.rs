@@ -49,8 +49,10 @@ impl Places {
         }
     }
 
-    /// The one in this directory.
+    /// The one in this directory. Entries name sockets in it, which commands in other directories
+    /// must find.
     pub fn only(directory: &Path) -> Places {
+        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         Places {
             runtime: Vec::new(),
             last: directory.join(NAME),
@@ -84,9 +86,14 @@ impl Places {
         self.paths().next().unwrap()
     }
 
-    /// Opens the first directory that can be used; creates it if there is none.
+    /// Opens the first directory that takes a socket and its entry; creates it if there is none. It
+    /// may be full or read-only, or its path too long for the address of a socket.
     pub fn directory(&self) -> Result<Directory, Problem> {
-        self.first_of(Directory::at)
+        self.first_of(|path| {
+            let directory = Directory::at(path)?;
+            directory.listen("serve ftp", String::new())?;
+            Ok(directory)
+        })
     }
 
     /// Adds an entry to the first directory that takes it.
@@ -151,6 +158,33 @@ mod tests {
         };
         let problem = places.register(&entry).unwrap_err();
         assert_eq!(problem.operand, of_runtime.to_string_lossy());
+    }
+
+    /// The entry itself would fit.
+    #[test]
+    fn a_path_that_is_too_long_for_a_socket_is_passed_over() {
+        let base = tempfile::tempdir().unwrap();
+        let runtime = base.path().join("d".repeat(100));
+        std::fs::create_dir(&runtime).unwrap();
+        let places = Places::among(Some(runtime.into()), Path::new("/none"), base.path());
+        assert_ne!(places.first(), places.last);
+        let chosen = places.directory().unwrap();
+        assert_eq!(chosen.path(), places.last);
+        // Nothing is left.
+        for path in [places.first(), places.last.clone()] {
+            assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
+        }
+        let places = Places {
+            last: places.first(),
+            ..places
+        };
+        let problem = places.directory().unwrap_err();
+        assert_eq!(problem.errno, Some(cordboard::Errno::ENAMETOOLONG));
+    }
+
+    #[test]
+    fn a_relative_directory_is_found_from_others() {
+        assert!(Places::only(Path::new("relative")).first().is_absolute());
     }
 
     #[test]

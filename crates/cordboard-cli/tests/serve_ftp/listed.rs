@@ -167,3 +167,13 @@ fn without_a_directory_nothing_is_listed() {
     });
     assert_eq!(std::fs::read_dir(&list).unwrap().count(), 0);
 }
+
+/// It may be full, or a cleaner of `/tmp` may have removed it.
+#[test]
+fn a_transfer_that_cannot_be_listed_is_logged() {
+    let home = dir();
+    let server = Server::with("127.0.0.1:0", &[], home.path());
+    std::fs::remove_dir(home.path().join("cordboard")).unwrap();
+    let (_client, _data) = server.in_a_download();
+    server.logs(&["`cordboard top` does not show a transfer: ", "ENOENT"]);
+}

@@ -10,6 +10,7 @@ use cordboard::{Control, Errno, Schedule};
 use rustix::event::PollFlags;
 
 use super::mover::Mover;
+use crate::problem::Problem;
 use crate::registry::{Directory, Listening};
 use crate::steering::{Clients, Commanded, Steered, control};
 
@@ -63,11 +64,18 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Lists a transfer. `interval`: that of the reports of the cue. `None`: the socket or its
-    /// entry cannot be created.
-    pub fn begin(directory: &Directory, label: String, interval: Duration) -> Option<Listed> {
-        Some(Listed {
-            listening: directory.listen("ftp", label).ok()?,
+    /// Lists a transfer. `interval`: that of the reports of the cue.
+    ///
+    /// # Errors
+    ///
+    /// The socket or its entry cannot be created.
+    pub fn begin(
+        directory: &Directory,
+        label: String,
+        interval: Duration,
+    ) -> Result<Listed, Problem> {
+        Ok(Listed {
+            listening: directory.listen("ftp", label)?,
             clients: Clients::default(),
             can_accept: true,
             seldom: interval,

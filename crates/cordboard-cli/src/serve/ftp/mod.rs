@@ -37,6 +37,7 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -173,6 +174,7 @@ fn serve(flags: &Ftp) -> Result<(), Problem> {
         passive_ports: flags.passive_ports,
         ports: budget::Budget::new(data::number_of(flags.passive_ports)),
         list: list.ok(),
+        list_fails: AtomicBool::new(false),
         listings: budget::Budget::new(budget::LISTINGS),
         ending,
         deadline: OnceLock::new(),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ pub struct Server {
     /// The directory in which transfers are listed for `cordboard top`. `None`: none is
     /// listed.
     pub list: Option<Directory>,
+    /// The last transfer could not be listed.
+    pub list_fails: AtomicBool,
     /// The memory of the listings.
     pub listings: Arc<Budget>,
     /// The read end of a pipe that hangs up when the server shuts down.
@@ -59,6 +62,7 @@ impl Server {
             passive_ports: None,
             ports: Budget::new(1),
             list: None,
+            list_fails: AtomicBool::new(false),
             listings: Budget::new(0),
             ending,
             deadline: OnceLock::new(),

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cordboard::Schedule;
@@ -197,7 +198,17 @@ impl Watch {
             && let Some(label) = self.label.take()
         {
             // If that fails, the transfer runs unlisted.
-            self.listed = Listed::begin(list, label, self.interval);
+            let listed = Listed::begin(list, label, self.interval);
+            let failed_before = server.list_fails.swap(listed.is_err(), Ordering::Relaxed);
+            match listed {
+                Ok(listed) => self.listed = Some(listed),
+                // The first one of several. The next ones probably fail for the same reason.
+                Err(problem) if !failed_before => {
+                    let text = format!("`cordboard top` does not show a transfer: {problem}");
+                    server.log.line(&text);
+                }
+                Err(_) => {}
+            }
         }
         if let Some(listed) = &mut self.listed {
             listed.advance(mover, &self.seen, &self.commanded, self.total);
