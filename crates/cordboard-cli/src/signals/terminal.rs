@@ -4,8 +4,8 @@
 //! no handler.
 //!
 //! Modes are set only in the foreground: in the background, the terminal
-//! belongs to another process. A shell sends SIGCONT to a job that comes to the
-//! foreground, also if it was running.
+//! belongs to another process. A shell sends SIGCONT to a stopped job that comes to
+//! the foreground, and may send none to a running one: see [`take_back`].
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
