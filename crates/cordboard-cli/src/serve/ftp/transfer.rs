@@ -61,8 +61,9 @@ impl Session {
             Err(error) => return self.failed(argument, &error),
         };
         let writes = self.user.as_ref().is_some_and(|user| user.writes);
-        let listed = (root, Share::none_of(&self.server.listings, self.client));
-        let (text, _share) = match listing::listing(listed, &self.here, path, kind, writes) {
+        let share = Share::none_of(&self.server.listings, self.client);
+        let listing = listing::listing((root, share), &self.here, path, kind, writes);
+        let (text, _share) = match listing {
             Ok(text) => text,
             Err(error) => {
                 let about = root.listed_metadata(&self.here.join(path));
@@ -289,7 +290,7 @@ impl Session {
             Direction::FromClient => (network, file),
         };
         let server = Arc::clone(&self.server);
-        let carried = |lines: &mut Lines, network, received, truncate| {
+        let run = |lines: &mut Lines, network, received, truncate| {
             let client = Client {
                 socket: socket.as_fd(),
                 received,
@@ -309,14 +310,14 @@ impl Session {
             socket.set_nonblocking(true)?;
             let network = OwnedFd::from(socket.try_clone()?);
             let truncate = replaced.map_or(Ok(None), truncating)?;
-            return Ok(carried(&mut self.lines, network, None, truncate));
+            return Ok(run(&mut self.lines, network, None, truncate));
         };
         // A client that rejects the certificate must not lose its file either.
         let (replaced, truncate) = replaced.map(Replaced::new).unzip();
         let (pump, ours, network) =
             Pump::start(&config, socket.try_clone()?, job.direction, replaced)?;
         let received = Some(pump.received());
-        let mut carried = carried(&mut self.lines, network, received, truncate);
+        let mut carried = run(&mut self.lines, network, received, truncate);
         // ABOR may have arrived just when the last bytes were moved into the pair.
         if job.direction == Direction::ToClient {
             carried.complete &= !carried.aborted;
