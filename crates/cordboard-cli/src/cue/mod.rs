@@ -5,4 +5,4 @@ mod run;
 mod show;
 
 pub use run::run;
-pub use show::{name_of, value};
+pub use show::{is_status, name_of, value};

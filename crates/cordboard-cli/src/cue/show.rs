@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use cordboard::Schedule;
-use cordboard::cue::{State, Status};
+use cordboard::cue::{Command, Limit, State, Status};
+use cordboard::{Aim, Schedule};
 
 use crate::units;
 
@@ -120,26 +120,27 @@ fn name(state: State) -> &'static str {
 
 /// Returns the name of a command, by its first word.
 pub fn name_of(word: u32) -> &'static str {
-    match word as u16 {
-        6 => "schedule",
-        7 => "rate",
-        8 => "pause",
-        9 => "resume",
-        10 => "cancel",
-        STATUS => "status",
-        15 | 16 => "limit",
-        19 => "auto",
-        _ => "command",
-    }
+    let (count, rest) = (0, 0);
+    let named = [
+        (Command::Schedule { count, rest }, "schedule"),
+        (Command::Rate(0), "rate"),
+        (Command::Pause, "pause"),
+        (Command::Resume, "resume"),
+        (Command::Cancel, "cancel"),
+        (Command::Status, "status"),
+        (Command::Limit(Limit::Rate(0)), "limit"),
+        (Command::Limit(Limit::Schedule { count, rest }), "limit"),
+        (Command::Auto(Aim::Throughput), "auto"),
+    ];
+    let mut named = named.into_iter();
+    let found = named.find(|(command, _)| word as u16 == command.code());
+    found.map_or("command", |(_, name)| name)
 }
 
 /// Whether this is the first word of the command for the status.
 pub fn is_status(word: u32) -> bool {
-    word as u16 == STATUS
+    word as u16 == Command::Status.code()
 }
-
-/// The code of the command for the status.
-const STATUS: u16 = 11;
 
 #[cfg(test)]
 mod tests {
@@ -147,6 +148,16 @@ mod tests {
 
     use super::*;
     use cordboard::DataPath;
+
+    #[test]
+    fn commands_have_names() {
+        // Those of docs/cue-protocol.md.
+        for (code, name) in [(6, "schedule"), (11, "status"), (16, "limit"), (19, "auto")] {
+            assert_eq!(name_of(0x4300_0000 | code), name);
+        }
+        assert_eq!(name_of(2), "command");
+        assert!(is_status(11) && !is_status(12));
+    }
 
     #[test]
     fn a_status_is_one_line() {

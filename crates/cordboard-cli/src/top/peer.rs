@@ -7,6 +7,7 @@ use cordboard::Errno;
 use cordboard::cue::{Command, Done, Record, Records, Status};
 use rustix::net::{RecvFlags, SendFlags, getpeername};
 
+use crate::cue::is_status;
 use crate::endpoint;
 use crate::{socket_calls, sys, user};
 
@@ -127,8 +128,7 @@ impl Peer {
             Record::Done(done) => Some(Event::Done(done)),
             Record::Refused { word, errno } => {
                 // Otherwise no further status would be requested.
-                let is_answer = word as u16 == Command::Status.code();
-                self.expected = self.expected.saturating_sub(u32::from(is_answer));
+                self.expected = self.expected.saturating_sub(u32::from(is_status(word)));
                 Some(Event::Refused(word, errno))
             }
             _ => None,
