@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use cordboard::poll_for;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, write};
 
-use crate::polling::rest;
+use crate::polling::{rest, timespec};
 use crate::sys::now;
 
 /// The pause between two writes if `poll(2)` reports room and a write finds too
@@ -61,11 +61,4 @@ pub fn has_room(out: BorrowedFd<'_>, time: Option<Duration>) -> Result<bool, Err
 /// Waits for a moment for more room.
 pub fn pause() {
     rest(SHORT_OF_ROOM);
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
-    }
 }

@@ -4,11 +4,12 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use cordboard::poll_for;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::thread::nanosleep;
 
 use crate::output::print_status;
+use crate::polling::timespec;
 use crate::signals::{
     Interrupted, check_stop, reaches_this_thread, repeat_interrupted, take_progress_request,
     with_timer, written,
@@ -66,13 +67,6 @@ pub fn pause(time: Duration) -> Result<(), Interrupted> {
         let _ = nanosleep(&time);
     }
     Ok(())
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
-    }
 }
 
 #[cfg(test)]

@@ -14,8 +14,7 @@ const REST: Duration = Duration::from_millis(100);
 /// refuse every call, or `RLIMIT_NOFILE` may be less than the number of descriptors (`poll(2)`,
 /// `EINVAL`), and the loop of the caller would use the processor all the time.
 pub fn poll_or_rest(fds: &mut [PollFd<'_>], time: Option<Duration>) -> Result<usize, Errno> {
-    let timespec = |time| Timespec::try_from(time).ok();
-    let done = poll_for(fds, time.and_then(timespec).as_ref());
+    let done = poll_for(fds, time.map(timespec).as_ref());
     if done.is_err_and(|errno| errno != Errno::INTR) {
         rest(time.map_or(REST, |time| time.min(REST)));
     }
@@ -35,7 +34,13 @@ pub fn is_of_one_connection(errno: Errno) -> bool {
 
 /// Sleeps for this time, or until a signal arrives.
 pub fn rest(time: Duration) {
-    if let Ok(time) = Timespec::try_from(time) {
-        let _ = nanosleep(&time);
+    let _ = nanosleep(&timespec(time));
+}
+
+/// Returns a time in the form of the system calls. Async-signal-safe.
+pub fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cordboard::{Errno, poll_for};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::stdio::stdin;
 
 use super::fleet::Fleet;
@@ -11,6 +11,7 @@ use super::keys::{Action, Keys};
 use super::screen::Screen;
 use super::view::frame;
 use crate::keyboard::{Decoder, Key, OPEN};
+use crate::polling::timespec;
 use crate::problem::Problem;
 use crate::signals::terminal;
 
@@ -98,8 +99,7 @@ fn wait(fleet: &Fleet, time: Duration) -> Typed {
     let mut fds: Vec<PollFd<'_>> = (typed.into_iter().chain(fleet.sockets()))
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let timeout = Timespec::try_from(time).ok();
-    match poll_for(&mut fds, timeout.as_ref()) {
+    match poll_for(&mut fds, Some(&timespec(time))) {
         Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Typed::Nothing,
         Err(errno) => return Typed::Failed(errno.into()),

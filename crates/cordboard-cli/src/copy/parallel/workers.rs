@@ -23,6 +23,7 @@ use crate::copy::job::Job;
 use crate::copy::one_file::{CopyObserver, NoObserver, OpenError, OpenMode, Opened};
 use crate::copy::outcome::{Message, Outcome};
 
+use crate::polling::timespec;
 use crate::problem::{Problem, result_of};
 use crate::sys;
 
@@ -199,7 +200,7 @@ impl Workers {
     /// or this time is over.
     pub fn sleep(&self, mut state: MutexGuard<'_, State>, longest: Option<Duration>) {
         use rustix::event::{PollFd, PollFlags};
-        let longest = longest.and_then(|time| Timespec::try_from(time).ok());
+        let longest = longest.map(timespec);
         state.walk_sleeps = true;
         drop(state);
         let slept = match &self.wake {
