@@ -56,11 +56,7 @@ impl Channel {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let (reader, writer) = (beyond(reader)?, beyond(writer)?);
-        // `SO_SNDBUFFORCE` needs CAP_NET_ADMIN. Otherwise `wmem_max` is the limit
-        // (socket(7)).
-        if sockopt::set_socket_send_buffer_size_force(&writer, MESSAGES).is_err() {
-            let _ = sockopt::set_socket_send_buffer_size(&writer, MESSAGES);
-        }
+        enlarge(writer.as_fd());
         Ok(Channel::Messages(reader, writer))
     }
 
@@ -101,6 +97,14 @@ impl Channel {
                 reader
             }
         }
+    }
+}
+
+/// Enlarges the send buffer of a private socket.
+pub(crate) fn enlarge(writer: BorrowedFd<'_>) {
+    // `SO_SNDBUFFORCE` needs CAP_NET_ADMIN. Otherwise `wmem_max` is the limit (socket(7)).
+    if sockopt::set_socket_send_buffer_size_force(writer, MESSAGES).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(writer, MESSAGES);
     }
 }
 

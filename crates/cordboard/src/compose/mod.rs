@@ -9,7 +9,7 @@ mod edge;
 mod intake;
 mod wait;
 
-pub(crate) use channel::{Channel, messages_stay};
+pub(crate) use channel::{Channel, enlarge, messages_stay};
 pub(crate) use content::{bytes_of, content, length_of, read_exactly, receive, stranded};
 pub(crate) use drain::{Drain, RETRY, Wake};
 pub(crate) use intake::{Halt, Intake, longest, refusal};

@@ -160,7 +160,7 @@ impl Stream {
         let held = &mut *self.held;
         let sink = Transfer::copy_of(held.ends[1].as_fd(), Side::Sink)?;
         let refused = |errno| Failure::refused(Refusal::of_descriptor(Side::Source, errno));
-        let rest = held.rest.open_front().map_err(refused)?;
+        let rest = held.rest.open_front(job.block).map_err(refused)?;
         let source = rest.unwrap_or(held.ends[0].as_fd());
         let source = Transfer::copy_of(source, Side::Source)?;
         let environment = held.environment;
