@@ -189,6 +189,7 @@ fn stranded_bytes_that_are_stranded_again_take_no_descriptors() {
                 false => Ended::Cancelled,
             };
             assert_eq!((done.ended, done.written), (ended, 0), "{done:?}");
+            assert_eq!(done.read, done.stranded, "{done:?}");
             done.read
         };
         let mut read = 0;

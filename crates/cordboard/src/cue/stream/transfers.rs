@@ -271,7 +271,9 @@ impl Stream {
                 None => {}
             }
             self.held.rest.keep(outcome.stranded, self.has_messages);
-            (report.read, report.written, report.elapsed) = (0, 0, Duration::ZERO);
+            // An earlier transfer has reported its stranded bytes.
+            (report.read, report.written, report.stranded) = (0, 0, 0);
+            report.elapsed = Duration::ZERO;
             if report.ended != Ended::Eof {
                 return self.finish(job, report, before);
             }
