@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{Error, Read, Result};
 use std::os::fd::{AsFd, OwnedFd};
 
+use crate::errno::Errno;
 use crate::sys::{again, pread, writeback_error};
 
 /// A part of the bytes.
@@ -46,7 +47,7 @@ impl Unwritten {
         }
     }
 
-    /// Returns the number of bytes that are left to read.
+    /// Returns the number of bytes that are left to read: 0 after a read has failed.
     pub fn len(&self) -> u64 {
         self.left
     }
@@ -57,23 +58,27 @@ impl Unwritten {
     }
 }
 
-impl Read for Unwritten {
-    fn read(&mut self, into: &mut [u8]) -> Result<usize> {
+impl Unwritten {
+    fn next(&mut self, into: &mut [u8]) -> std::result::Result<usize, Errno> {
         loop {
             let n = match self.parts.front_mut() {
                 None => return Ok(0),
                 Some(Part::Bytes(bytes)) => {
-                    let n = (&bytes[self.read..]).read(into)?;
+                    let left = &bytes[self.read..];
+                    let n = left.len().min(into.len());
+                    into[..n].copy_from_slice(&left[..n]);
                     self.read += n;
                     n
                 }
                 Some(Part::File { file, at, end }) => {
                     let most = usize::try_from(*end - *at).unwrap_or(usize::MAX);
                     let most = most.min(into.len());
-                    let done = again(|| pread(file.as_fd(), &mut into[..most], *at));
-                    let n = done.map_err(|errno| Error::from_raw_os_error(errno.raw_os_error()))?;
-                    writeback_error(file.as_fd())
-                        .map_err(|errno| Error::from_raw_os_error(errno.raw()))?;
+                    let n = again(|| pread(file.as_fd(), &mut into[..most], *at))?;
+                    writeback_error(file.as_fd())?;
+                    if n == 0 && most > 0 {
+                        // The file is shorter than the bytes that were written to it.
+                        return Err(Errno::EIO);
+                    }
                     *at += n as u64;
                     n
                 }
@@ -84,6 +89,52 @@ impl Read for Unwritten {
             }
             self.parts.pop_front();
             self.read = 0;
+        }
+    }
+}
+
+impl Read for Unwritten {
+    /// Reads the next bytes. After an error, no bytes are left: the caller would take those
+    /// behind the lost ones for these, and the kernel reports a failed writeback only once.
+    fn read(&mut self, into: &mut [u8]) -> Result<usize> {
+        self.next(into).map_err(|errno| {
+            self.parts.clear();
+            self.left = 0;
+            Error::from_raw_os_error(errno.raw())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each file has lost bytes, and others follow it.
+    #[test]
+    fn nothing_behind_lost_bytes_is_handed_back() {
+        let shorter = testkit::file::file_with(&[7; 40]);
+        let unreadable = std::fs::File::options().write(true).open("/dev/null");
+        let cases = [
+            (shorter, 40, Errno::EIO),
+            (unreadable.unwrap(), 0, Errno::EBADF),
+        ];
+        for (file, readable, errno) in cases {
+            let mut unwritten = Unwritten::new(vec![
+                Part::Bytes(vec![7; 10]),
+                Part::File {
+                    file: file.into(),
+                    at: 0,
+                    end: 100,
+                },
+                Part::Bytes(vec![9; 10]),
+            ]);
+            assert_eq!(unwritten.len(), 120);
+            let mut all = Vec::new();
+            let failed = unwritten.read_to_end(&mut all).unwrap_err();
+            assert_eq!(failed.raw_os_error(), Some(errno.raw()));
+            assert_eq!(all, vec![7; 10 + readable]);
+            assert_eq!(unwritten.read(&mut [0; 10]).unwrap(), 0);
+            assert!(unwritten.is_empty());
         }
     }
 }
