@@ -5,7 +5,7 @@ use rustix::fs::{SeekFrom, seek, tell};
 use super::outcome::BufferedOutcome;
 use super::store::Store;
 use super::unwritten::{Part, Unwritten};
-use crate::compose::{bytes_of, length_of};
+use crate::compose::{bytes_of, excuse_reader, length_of};
 use crate::endpoint::{Endpoint, Side};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome};
@@ -39,7 +39,7 @@ pub(super) fn outcome(
     request: &Request,
     size: u64,
 ) -> BufferedOutcome {
-    let (source, sink) = (taken.outcome.report, drained.outcome.report);
+    let (source, mut sink) = (taken.outcome.report, drained.outcome.report);
     let (mut read, written) = (source.read, sink.written);
     let mut stranded = read.saturating_sub(written);
     let stored = taken.store.stored;
@@ -60,19 +60,14 @@ pub(super) fn outcome(
     if parts.iter().map(Part::len).sum::<u64>() < stranded {
         parts.truncate(readable);
     }
-    // A sink that has every byte needs no reader, although its transfer has noticed that first.
-    let has_all = stranded == 0
-        && matches!(source.ended, Ended::Eof | Ended::Size)
-        && (sink.failed, sink.errno) == (Some(Side::Sink), Some(Errno::EPIPE));
+    if stranded == 0 && matches!(source.ended, Ended::Eof | Ended::Size) {
+        excuse_reader(&mut sink);
+    }
     if stranded > 0 && rewind(from, request, read, stranded) {
         (read, stranded) = (written, 0);
     }
-    let sink_ended = match has_all {
-        true => Ended::Eof,
-        false => sink.ended,
-    };
     let unwritten = (stranded > 0).then(|| Unwritten::new(parts));
-    let (ended, failed, errno) = match (sink_ended, taken.failed, source.ended) {
+    let (ended, failed, errno) = match (sink.ended, taken.failed, source.ended) {
         (Ended::Eof, Some(errno), _) => (Ended::Error, None, Some(errno)),
         (Ended::Eof, None, Ended::Error) => (Ended::Error, Some(Side::Source), source.errno),
         (Ended::Eof, None, ended) => (ended, None, None),

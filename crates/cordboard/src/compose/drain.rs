@@ -8,9 +8,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::wait::Waiter;
+use crate::endpoint::Side;
 use crate::engine::{self, Awaits, Running, Status};
 use crate::errno::Errno;
-use crate::report::{Failure, Outcome};
+use crate::report::{Ended, Failure, Outcome, Report};
 use crate::request::{Request, Size};
 use crate::sys::EventFd;
 use crate::transfer::{Control, Observer, Progress};
@@ -112,6 +113,14 @@ impl Observer for Signal {
         {
             event.signal();
         }
+    }
+}
+
+/// Counts the failure of a sink without a reader as the end of its source. For a sink that has
+/// every byte: it needs no reader, although its transfer has noticed that first.
+pub(crate) fn excuse_reader(sink: &mut Report) {
+    if (sink.failed, sink.errno) == (Some(Side::Sink), Some(Errno::EPIPE)) {
+        (sink.ended, sink.failed, sink.errno) = (Ended::Eof, None, None);
     }
 }
 

@@ -11,6 +11,6 @@ mod wait;
 
 pub(crate) use channel::{Channel, enlarge, messages_stay};
 pub(crate) use content::{bytes_of, content, length_of, read_exactly, receive, stranded};
-pub(crate) use drain::{Drain, RETRY, Wake};
+pub(crate) use drain::{Drain, RETRY, Wake, excuse_reader};
 pub(crate) use intake::{Halt, Intake, longest, refusal};
 pub(crate) use wait::{Poll, Waiter};

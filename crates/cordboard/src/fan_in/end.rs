@@ -4,7 +4,7 @@ use super::inlet::Inlet;
 use super::ledger::Ledger;
 use super::outcome::{FanInOutcome, SourceEnded, SourceReport};
 use super::policy::OnFailure;
-use crate::compose::{self, bytes_of, length_of};
+use crate::compose::{self, bytes_of, excuse_reader, length_of};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome, Report};
 
@@ -15,6 +15,12 @@ pub(super) struct Ending {
     pub(super) errno: Option<Errno>,
     /// The sources were silent for the idle limit.
     pub(super) is_idle: bool,
+}
+
+impl Ending {
+    fn is_early(&self) -> bool {
+        self.failed_source.is_some() || self.errno.is_some() || self.is_idle
+    }
 }
 
 /// A source that has ended.
@@ -32,6 +38,10 @@ impl Closed {
     /// Bytes read from the source.
     pub(super) fn read(&self) -> u64 {
         self.report.read
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.ended == SourceEnded::Stopped
     }
 }
 
@@ -80,8 +90,16 @@ pub(super) fn outcome(
     ending: Ending,
     messages: bool,
 ) -> FanInOutcome {
-    let Outcome { report, stranded } = drained;
+    let Outcome {
+        mut report,
+        stranded,
+    } = drained;
     ledger.accepted(report.written);
+    // The end of the reading is not that of the sink.
+    let have_ended = ending.is_early() || !closed.iter().any(Closed::is_stopped);
+    if have_ended && closed.iter().map(Closed::read).sum::<u64>() == report.written {
+        excuse_reader(&mut report);
+    }
     let written: Vec<u64> = (0..closed.len()).map(|at| ledger.written(at)).collect();
     let entered: Vec<u64> = (0..closed.len()).map(|at| ledger.left(at)).collect();
     let mut pieces = bytes_of(stranded);

@@ -190,11 +190,13 @@ impl<'a> Inlet<'a> {
 
     /// Ends the source early. `entered` is as in [`Inlet::give`].
     pub(super) fn stop(&mut self, entered: &mut dyn FnMut(u64)) {
+        // The sink may have failed before a call has found the end of the source.
+        self.intake.look_for_the_end();
         if !self.intake.has_ended() {
             (self.is_stopped, self.rest_is_record) = (true, false);
             self.intake.stop(Ended::Cancelled);
-            self.take_arrived(entered);
         }
+        self.take_arrived(entered);
     }
 
     /// Takes nothing more from the source. Bytes that were read still go into the channel.

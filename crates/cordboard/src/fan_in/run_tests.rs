@@ -1,17 +1,18 @@
 //! The loop with an injected waiter.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::PollFd;
+use testkit::file::file_with;
 use testkit::locked::Locked;
 
 use super::{FanIn, Turn};
 use crate::compose::{Poll, Waiter};
 use crate::errno::Errno;
 use crate::report::Ended;
-use crate::request::Request;
+use crate::request::{Request, Size};
 use crate::transfer::Control;
 
 /// A [`Waiter`] that feeds the second source in its first wait. In the second one, it takes
@@ -79,4 +80,61 @@ fn a_source_is_polled_again_after_a_turn_that_was_late() {
     assert_eq!(outcome.ended, Ended::Eof, "{outcome:?}");
     let read = [0, 1].map(|source| outcome.sources[source].read);
     assert_eq!(read, [4 << 20, 1], "{outcome:?}");
+}
+
+/// A [`Waiter`] in whose first wait the source ends, the reader takes five bytes and leaves, and
+/// the transfer to the sink ends.
+struct Leaves(Option<(Option<PipeWriter>, PipeReader)>);
+
+impl Waiter for Leaves {
+    fn now(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wait(&mut self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), Errno> {
+        let Some((feed, mut reader)) = self.0.take() else {
+            return Poll::new().wait(fds, timeout);
+        };
+        drop(feed);
+        reader.read_exact(&mut [0; 5]).unwrap();
+        drop(reader);
+        let end = fds.len() - 1;
+        Poll::new().wait(&mut fds[end..], None)
+    }
+}
+
+/// It knows how many bytes there are.
+#[test]
+fn a_reader_that_has_all_bytes_may_leave_before_the_end_is_found() {
+    let _dog = testkit::watchdog::watch("a_reader_that_has_all_bytes_may_leave");
+    let pipe = || {
+        let (source, mut feed) = std::io::pipe().unwrap();
+        feed.write_all(b"12345").unwrap();
+        (OwnedFd::from(source), Some(feed))
+    };
+    let file = |bytes| (OwnedFd::from(file_with(bytes)), None);
+    let lines = Turn::ByRecord { delimiter: b'5' };
+    let (five, turn) = (Size::Bytes(5), Turn::ByTurn { bytes: 5 });
+    let cases = [
+        (pipe(), turn, Size::Eof),
+        (pipe(), lines, Size::Eof),
+        (file(b"12345"), turn, Size::Eof),
+        (file(b"123456"), turn, five),
+    ];
+    for ((source, feed), turn, size) in cases {
+        let (reader, sink) = std::io::pipe().unwrap();
+        let request = Request {
+            size,
+            ..Request::default()
+        };
+        let fan = FanIn::new(&[source.as_fd()], sink.as_fd(), request).unwrap();
+        let mut waiter = Leaves(Some((feed, reader)));
+        let outcome = fan.turn(turn).unwrap().run_with(&mut waiter).unwrap();
+        let ended = match size {
+            Size::Eof => Ended::Eof,
+            Size::Bytes(_) => Ended::Size,
+        };
+        assert_eq!((outcome.ended, outcome.errno), (ended, None), "{turn:?}");
+        assert!(outcome.is_complete(), "{outcome:?}");
+    }
 }
