@@ -7,7 +7,7 @@ use super::outcome::{FanOutOutcome, SinkEnded, SinkReport};
 use super::outlet::{Outlet, Target};
 use super::policy::OnSlow;
 use super::rest::Rest;
-use crate::compose::{self, Channel, Intake, bytes_of, content, length_of};
+use crate::compose::{self, Channel, Intake, bytes_of, content, excuse_reader, length_of};
 use crate::errno::Errno;
 use crate::report::{Ended, Outcome, Report};
 
@@ -197,10 +197,17 @@ fn sink_report(mut outlet: Outlet<'_>, read: u64, left: &[Vec<u8>]) -> SinkRepor
         Target::Ending(reader, running) => (Some(reader), Some(running)),
     };
     if let Some((reader, running)) = reader.zip(running) {
-        let Outcome { report, stranded } = running.wait();
+        let Outcome {
+            mut report,
+            stranded,
+        } = running.wait();
         passed.extend(bytes_of(stranded));
         passed.extend(content(&reader, messages));
         written = report.written;
+        let is_complete = outlet.ended == Some(SinkEnded::Complete);
+        if is_complete && written == outlet.delivered && passed.is_empty() {
+            excuse_reader(&mut report);
+        }
         if report.ended == Ended::Error && outlet.ended != Some(SinkEnded::Detached) {
             outlet.ended = Some(SinkEnded::Failed);
             outlet.errno = report.errno;

@@ -14,6 +14,7 @@ use rustix::pipe::{PipeFlags, fcntl_getpipe_size, pipe_with};
 use super::script::{HOUR, Script, real};
 use super::{FanOut, OnSlow, SinkEnded};
 use crate::compose::{Poll, Waiter};
+use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{Request, Schedule};
 use crate::transfer::{Control, Observer, Progress};
@@ -348,6 +349,51 @@ fn a_sink_that_is_closed_before_the_end_is_found_is_complete() {
         let outcome = fan.run_with(&mut script).unwrap();
         assert_eq!((outcome.ended, outcome.read), (Ended::Eof, 5));
         assert!(outcome.is_complete(), "{outcome:?}");
+    }
+}
+
+/// The same behind a private channel, whose transfer notices the reader first.
+#[test]
+fn a_reader_that_has_all_bytes_may_leave_before_the_end_is_found() {
+    let _dog = testkit::watchdog::watch("a_reader_that_has_all_bytes_may_leave");
+    let pipe = || {
+        let (reader, sink) = std::io::pipe().unwrap();
+        (OwnedFd::from(reader), OwnedFd::from(sink))
+    };
+    let socket = || {
+        let (reader, sink) = UnixStream::pair().unwrap();
+        (reader.into(), sink.into())
+    };
+    for policy in [OnSlow::Block, OnSlow::Drop, OnSlow::Detach] {
+        for has_ended in [true, false] {
+            let (reader, sink) = match policy {
+                OnSlow::Block => socket(),
+                OnSlow::Drop | OnSlow::Detach => pipe(),
+            };
+            let (source, mut feed) = std::io::pipe().unwrap();
+            feed.write_all(b"12345").unwrap();
+            let mut feed = Some(feed);
+            let mut reader = Some(std::fs::File::from(reader));
+            let mut script = Script::new(|_, _: &mut Duration, fds: &mut [PollFd<'_>], _| {
+                let Some(mut reader) = reader.take() else {
+                    return real(fds);
+                };
+                drop(feed.take_if(|_| has_ended));
+                reader.read_exact(&mut [0; 5]).unwrap();
+                drop(reader);
+                // The end of the transfer to the sink.
+                real(&mut fds[..1]);
+            });
+            let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], Request::default()).unwrap();
+            let outcome = fan.on_slow(policy).run_with(&mut script).unwrap();
+            let expected = match has_ended {
+                true => (Ended::Eof, None),
+                false => (Ended::Error, Some(Errno::EPIPE)),
+            };
+            assert_eq!((outcome.ended, outcome.errno), expected, "{outcome:?}");
+            assert_eq!(outcome.is_complete(), has_ended, "{outcome:?}");
+            assert_eq!(outcome.sinks[0].written, 5);
+        }
     }
 }
 

@@ -373,14 +373,13 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Notices a transfer to the sink that has ended too early.
-    pub(super) fn check(&mut self) {
-        if let Target::Private(_, running) = &self.target
-            && self.is_live()
-            && running.status().ended
-        {
-            self.fail(Errno::EPIPE);
-        }
+    /// Returns whether the transfer to a sink that may still get bytes has ended.
+    pub(super) fn has_lost_transfer(&self) -> bool {
+        let is_over = match &self.target {
+            Target::Private(_, running) => running.status().ended,
+            Target::Sink | Target::Ending(..) => false,
+        };
+        is_over && self.is_live()
     }
 
     /// Closes a second description of a sink that is a pipe, and restores its capacity.

@@ -133,10 +133,8 @@ impl Running<'_> {
             if self.is_cancelled() && !self.is_over() {
                 return self.cut_short(Ended::Cancelled, None);
             }
-            for outlet in &mut self.outlets {
-                outlet.flush();
-                outlet.check();
-            }
+            self.outlets.iter_mut().for_each(Outlet::flush);
+            self.find_lost_transfers();
             self.end_after_failure();
             // Before the report, which then has the last bytes of each sink.
             let have_ended = self.all_have_ended();

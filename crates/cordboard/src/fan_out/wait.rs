@@ -116,18 +116,29 @@ impl Running<'_> {
                 .map(|outlet| is_watched(outlet) && shown.next() == Some(true))
                 .collect()
         };
+        // A pipe's POLLERR: there is no reader (`pipe_poll`, fs/pipe.c).
+        self.fail_unless_complete(&closed);
+        Ok(())
+    }
+
+    /// Notices transfers to sinks that have ended too early.
+    pub(super) fn find_lost_transfers(&mut self) {
+        let lost: Vec<bool> = self.outlets.iter().map(Outlet::has_lost_transfer).collect();
+        self.fail_unless_complete(&lost);
+    }
+
+    /// Fails those of the sinks that lack bytes, or may get more. A sink that has every byte
+    /// needs no reader.
+    fn fail_unless_complete(&mut self, closed: &[bool]) {
         if closed.contains(&true) {
             self.intake.look_for_the_end();
         }
+        let is_last = self.block.is_none() && self.intake.has_ended();
         for (outlet, closed) in self.outlets.iter_mut().zip(closed) {
-            // A pipe's POLLERR: there is no reader (`pipe_poll`, fs/pipe.c). A sink that has
-            // every byte needs none.
-            let has_all = self.block.is_none() && self.intake.has_ended() && outlet.is_ready();
-            if closed && !has_all {
+            if *closed && !(is_last && outlet.has_all()) {
                 outlet.fail(Errno::EPIPE);
             }
         }
-        Ok(())
     }
 }
 
