@@ -12,7 +12,8 @@ use crate::fan_out::{self, end};
 use crate::files::kind;
 use crate::flags::Splice;
 use crate::problem::{
-    Action, Problem, buffer_failed, past_largest_offset, refusal_problem, transfer_failed,
+    Action, Problem, buffer_failed, operand_of, past_largest_offset, refusal_problem,
+    transfer_failed, wait_failed,
 };
 use crate::progress::is_on;
 use crate::report::{BufferLine, joined};
@@ -202,6 +203,9 @@ fn report(
 ) {
     session.report_idle_loss(total, &sink.shown);
     let problem = match (outcome.ended, outcome.failed, outcome.errno) {
+        (Ended::Error, ..) if outcome.wait_failed => {
+            wait_failed(operand_of(None, &source.shown, &sink.shown), total)
+        }
         (Ended::Error, None, Some(errno)) => {
             let directory = flags.buffering.buffer_file.as_deref();
             buffer_failed(directory, errno, Some(outcome.written))

@@ -13,7 +13,7 @@ use crate::endpoint::{self, Opened, Preview};
 use crate::fan_out::end;
 use crate::flags::{Failing, Splice, Turns};
 use crate::problem::{
-    Action, Problem, operand_of, past_largest_offset, refusal_problem, transfer_failed,
+    Action, Problem, operand_of, past_largest_offset, refusal_problem, transfer_failed, wait_failed,
 };
 use crate::progress::{Watch, is_on};
 use crate::report::{DeclinedLine, SourceLine, joined};
@@ -241,8 +241,7 @@ fn total(outcome: &FanInOutcome) -> Report {
     (report.ended, report.errno) = (outcome.ended, outcome.errno);
     report.failed = match (outcome.ended, outcome.failed_source) {
         (Ended::Error, Some(_)) => Some(Side::Source),
-        (Ended::Error, None) if outcome.sink.ended == Ended::Error => Some(Side::Sink),
-        // Neither: a wait has failed.
+        (Ended::Error, None) if !outcome.wait_failed => Some(Side::Sink),
         _ => None,
     };
     report
@@ -277,13 +276,14 @@ fn report(
     outcome: &FanInOutcome,
 ) {
     if outcome.ended == Ended::Error && outcome.failed_source.is_none() {
-        let action = Action::transfer(sink.as_fd());
         let total = total(outcome);
-        let who = match total.failed {
-            Some(_) => sink.shown.clone(),
-            None => operand_of(None, &"the sources", &sink.shown),
+        let problem = match outcome.wait_failed {
+            true => wait_failed(operand_of(None, &"the sources", &sink.shown), &total),
+            false => {
+                let action = Action::transfer(sink.as_fd());
+                transfer_failed(sink.shown.clone(), &total, action)
+            }
         };
-        let problem = transfer_failed(who, &total, action);
         let problem = match past_largest_offset(&total, (None, sink_offset)) {
             Some(hint) => problem.help(hint),
             None => problem,

@@ -13,7 +13,7 @@ use crate::directory::sync_parent;
 use crate::endpoint::{self, Opened, Preview};
 use crate::fan_in;
 use crate::flags::{Slow, Splice};
-use crate::problem::{Action, Problem, refusal_problem, transfer_failed};
+use crate::problem::{Action, Problem, operand_of, refusal_problem, transfer_failed, wait_failed};
 use crate::progress::is_on;
 use crate::report::{DeclinedLine, SinkLine};
 use crate::request;
@@ -196,7 +196,7 @@ fn total(outcome: &FanOutOutcome, elapsed: Duration) -> Report {
     report.errno = outcome.errno;
     report.failed = match (outcome.ended, outcome.failed_sink) {
         (Ended::Error, Some(_)) => Some(Side::Sink),
-        (Ended::Error, None) => Some(Side::Source),
+        (Ended::Error, None) if !outcome.wait_failed => Some(Side::Source),
         _ => None,
     };
     report
@@ -252,9 +252,13 @@ fn report(
     outcome: &FanOutOutcome,
 ) {
     if outcome.ended == Ended::Error && outcome.failed_sink.is_none() {
-        let action = Action::transfer(source.as_fd());
-        let problem = transfer_failed(source.shown.clone(), total, action);
-        session.problem(&problem);
+        session.problem(&match outcome.wait_failed {
+            true => wait_failed(operand_of(None, &source.shown, &"the sinks"), total),
+            false => {
+                let action = Action::transfer(source.as_fd());
+                transfer_failed(source.shown.clone(), total, action)
+            }
+        });
     } else if outcome.ended == Ended::Error && outcome.source.stranded > 0 {
         session.print(&format_args!(
             "cordboard: {}: {}",

@@ -18,5 +18,5 @@ pub use message::{Problem, print_leftover};
 pub use transfer::{
     Refused, action_at, changes_bytes, dropped_line, lost_by_idle_limit, operand_of,
     past_largest_offset, refusal_problem, request_refused, result_of, transfer_failed,
-    unacknowledged_line,
+    unacknowledged_line, wait_failed,
 };

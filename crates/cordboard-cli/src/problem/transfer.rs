@@ -47,6 +47,18 @@ pub fn action_at(failed: Option<Side>, source: impl AsFd, sink: impl AsFd) -> Ac
     }
 }
 
+const CANNOT_WAIT: &str = "the transfer must wait, but poll(2) and select(2) are refused (seccomp)";
+
+/// Several transfers that have ended because their thread could not wait. The report has no
+/// side that has failed.
+pub fn wait_failed(operand: String, report: &Report) -> Problem {
+    let problem = transfer_failed(operand, report, Action::Transfer);
+    match report.errno {
+        Some(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => problem.help(CANNOT_WAIT),
+        _ => problem,
+    }
+}
+
 /// A transfer that has failed, at a descriptor of this kind.
 pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Problem {
     let fault = report.stages.iter().find_map(|stage| stage.fault.clone());
@@ -56,9 +68,7 @@ pub fn transfer_failed(operand: String, report: &Report, action: Action) -> Prob
             Some("the bytes decoded before the fault were written")
         }
         (_, Some(errno), Some(side)) => hint(errno, side, action),
-        (_, _, None) if cannot_wait(report) => {
-            Some("the transfer must wait, but poll(2) and select(2) are refused (seccomp)")
-        }
+        (_, _, None) if cannot_wait(report) => Some(CANNOT_WAIT),
         (None, ..) if no_path.is_some() => Some("allow another path: see --route and --without"),
         _ => None,
     };

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
 
-use testkit::refuse::{ACCEPT, FACCESSAT2, OPEN, POLL, PPOLL, refuse, refuse_where};
+use testkit::refuse::{ACCEPT, FACCESSAT2, OPEN, POLL, PPOLL, SELECT, refuse, refuse_where};
 
 use super::common::*;
 use super::{address, start};
@@ -168,5 +168,39 @@ fn a_new_file_is_explained_without_unnamed_files() {
     assert_eq!(without["paths"], usual["paths"]);
     for fact in ["filesystem", "kind", "note", "size"] {
         assert_eq!(without["sink"][fact], usual["sink"][fact], "{fact}");
+    }
+}
+
+/// Neither the source nor a sink has failed, and no other file for the buffer helps.
+#[test]
+fn several_transfers_that_cannot_wait_say_so() {
+    let dir = dir();
+    let other = file(&dir, "other", b"");
+    let sinks = ["one", "two"].map(|name| dir.path().join(name));
+    let [other, one, two] = [&other, &sinks[0], &sinks[1]].map(|path| path.to_str().unwrap());
+    let cases = [
+        (&["-", one, two][..], "standard input to the sinks"),
+        (&["--fan-in", "turn", "-", other, one], "the sources to"),
+        (&["--buffer", "1M", "-", one], "standard input to"),
+    ];
+    for (args, operand) in cases {
+        let mut child = apart(|| {
+            for calls in [PPOLL, POLL, SELECT] {
+                refuse(calls, libc::EPERM);
+            }
+            start(&[args, &["--json"]].concat())
+        });
+        // The source stays silent.
+        let feed = child.stdin.take();
+        let run = end(child);
+        drop(feed);
+        let hint = "poll(2) and select(2) are refused";
+        run.fails(1, &[operand, "EPERM", "after 0 bytes", hint]);
+        let account = run.json();
+        assert_eq!(account["failed"], serde_json::Value::Null, "{account}");
+        assert_eq!(
+            (&account["ended"], &account["errno"]),
+            (&"error".into(), &"EPERM".into())
+        );
     }
 }

@@ -149,3 +149,25 @@ impl<'a> Buffered<'a> {
         run::run(self.parts, files, &mut Poll::new()).map_err(Refused)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::compose::Refuses;
+    use crate::errno::Errno;
+    use crate::report::Ended;
+
+    #[test]
+    fn a_wait_that_fails_is_a_failure_of_neither_side() {
+        let (source, _feed) = std::io::pipe().unwrap();
+        let sink = testkit::file::file_with(b"");
+        let (from, to) = (source.as_fd(), sink.as_fd());
+        let buffered = Buffered::new(from, to, 1 << 20, Request::default()).unwrap();
+        let outcome = run::run(buffered.parts, Files::Memory, &mut Refuses).unwrap();
+        let ended = (outcome.ended, outcome.failed, outcome.errno);
+        assert_eq!(ended, (Ended::Error, None, Some(Errno::EPERM)));
+        assert!(outcome.wait_failed);
+    }
+}

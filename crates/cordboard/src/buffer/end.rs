@@ -18,6 +18,8 @@ pub(super) struct Taken {
     pub(super) store: Store,
     /// The errno of the buffer.
     pub(super) failed: Option<Errno>,
+    /// That is the errno of a wait.
+    pub(super) wait_failed: bool,
     pub(super) most: u64,
 }
 
@@ -80,6 +82,7 @@ pub(super) fn outcome(
         stranded,
         ended,
         failed,
+        wait_failed: taken.wait_failed && (ended, failed) == (Ended::Error, None),
         errno,
         size,
         most: taken.most,

@@ -26,8 +26,11 @@ pub struct BufferedOutcome {
     pub stranded: u64,
     /// Why the transfer ended.
     pub ended: Ended,
-    /// The side that has failed. `None` with [`Ended::Error`]: the buffer has failed.
+    /// The side that has failed. `None` with [`Ended::Error`]: the buffer, or a wait, has failed.
     pub failed: Option<Side>,
+    /// The transfer ended because a wait of its thread failed: a filter refuses `poll(2)` and
+    /// `select(2)`, or there is no memory. Neither a side nor the buffer has failed.
+    pub wait_failed: bool,
     /// The errno of the failure. If a write into a file of the buffer has failed
     /// (`ENOSPC`), the sink has accepted every byte that was read. If bytes in a file are
     /// lost, because they cannot be read or their writeback has failed (`EIO`, `ENOSPC`),

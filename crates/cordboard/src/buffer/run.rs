@@ -88,6 +88,7 @@ pub(super) fn run(
         most: 0,
         written: 0,
         broken: None,
+        wait_failed: None,
         until: None,
     };
     let (drain, taken) = pump.finish(waiter);
@@ -174,8 +175,9 @@ struct Pump<'a, 'o> {
     most: u64,
     /// Bytes that the sink has accepted.
     written: u64,
-    /// A page of the store cannot be read, or `poll(2)` has failed.
+    /// A page of the store cannot be read.
     broken: Option<Errno>,
+    wait_failed: Option<Errno>,
     /// The time at which the wait for the source times out.
     until: Option<Duration>,
 }
@@ -184,9 +186,11 @@ impl<'o> Pump<'_, 'o> {
     fn finish(mut self, waiter: &mut dyn Waiter) -> (Drain<'o>, Taken) {
         self.run(waiter);
         self.stop();
+        let failed = self.store.failed.or(self.broken);
         let taken = Taken {
             outcome: self.intake.into_outcome(),
-            failed: self.store.failed.or(self.broken),
+            failed: failed.or(self.wait_failed),
+            wait_failed: failed.is_none() && self.wait_failed.is_some(),
             store: self.store,
             most: self.most,
         };
@@ -218,7 +222,7 @@ impl<'o> Pump<'_, 'o> {
                 return;
             }
             if !moved && let Err(errno) = self.wait(waiter, full) {
-                self.broken = Some(errno);
+                self.wait_failed = Some(errno);
                 return;
             }
         }

@@ -44,6 +44,21 @@ impl Waiter for Poll {
     }
 }
 
+/// A [`Waiter`] whose calls a filter refuses.
+#[cfg(test)]
+pub(crate) struct Refuses;
+
+#[cfg(test)]
+impl Waiter for Refuses {
+    fn now(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn wait(&mut self, _: &mut [PollFd<'_>], _: Option<Duration>) -> Result<(), Errno> {
+        Err(Errno::EPERM)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::event::PollFlags;

@@ -124,6 +124,8 @@ pub(super) fn outcome(
         ended => ended,
     };
     let failed_source = failed_source.filter(|_| report.ended == Ended::Eof);
+    let wait_failed =
+        ended == Ended::Error && report.ended == Ended::Eof && failed_source.is_none();
     let of_source = failed_source.and_then(|source| sources[source].errno);
     FanInOutcome {
         read: sources.iter().map(|source| source.read).sum(),
@@ -131,6 +133,7 @@ pub(super) fn outcome(
         stranded: sources.iter().map(|source| source.stranded).sum(),
         ended,
         failed_source,
+        wait_failed,
         errno: report.errno.or(of_source).or(ending.errno),
         sink: report,
         sources,

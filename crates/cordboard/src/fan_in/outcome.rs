@@ -81,7 +81,10 @@ pub struct FanInOutcome {
     /// The index of the source whose failure ended the fan-in
     /// ([`OnFailure::End`](super::OnFailure::End)). 0 if all sources have failed.
     pub failed_source: Option<usize>,
-    /// The errno of the failure, of the failed source or of the sink.
+    /// The fan-in ended because a wait of its thread failed: a filter refuses `poll(2)` and
+    /// `select(2)`, or there is no memory. Neither a source nor the sink has failed.
+    pub wait_failed: bool,
+    /// The errno of the failure, of the failed source, of the sink or of the wait.
     pub errno: Option<Errno>,
     /// The report of the transfer from the channel to the sink.
     pub sink: Report,

@@ -9,7 +9,7 @@ use testkit::file::file_with;
 use testkit::locked::Locked;
 
 use super::{FanIn, Turn};
-use crate::compose::{Poll, Waiter};
+use crate::compose::{Poll, Refuses, Waiter};
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{Request, Size};
@@ -137,4 +137,17 @@ fn a_reader_that_has_all_bytes_may_leave_before_the_end_is_found() {
         assert_eq!((outcome.ended, outcome.errno), (ended, None), "{turn:?}");
         assert!(outcome.is_complete(), "{outcome:?}");
     }
+}
+
+#[test]
+fn a_wait_that_fails_is_a_failure_of_neither_side() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let sink = file_with(b"");
+    let fan = FanIn::new(&[source.as_fd()], sink.as_fd(), Request::default()).unwrap();
+    let outcome = fan.run_with(&mut Refuses).unwrap();
+    assert_eq!(
+        (outcome.ended, outcome.errno),
+        (Ended::Error, Some(Errno::EPERM))
+    );
+    assert_eq!((outcome.failed_source, outcome.wait_failed), (None, true));
 }

@@ -71,6 +71,8 @@ pub(super) struct Ending {
     pub(super) ended: Option<Ended>,
     pub(super) failed_sink: Option<usize>,
     pub(super) errno: Option<Errno>,
+    /// The errno is that of a wait.
+    pub(super) wait_failed: bool,
     /// The first pipe may have a part of a block whose page could not be read.
     pub(super) lost_page: bool,
 }
@@ -144,6 +146,7 @@ pub(super) fn outcome(
         read: report.written,
         ended,
         failed_sink,
+        wait_failed: ending.wait_failed && failed_sink.is_none(),
         errno: of_sink.or(ending.errno).or(report.errno),
         source: report,
         stranded,

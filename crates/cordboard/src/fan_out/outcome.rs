@@ -104,7 +104,10 @@ pub struct FanOutOutcome {
     /// [`OnSlow::Block`](super::OnSlow::Block), or the first that has failed if all have
     /// failed or were detached.
     pub failed_sink: Option<usize>,
-    /// The errno of a failure: that of the failed sink, or that of the source.
+    /// The fan-out ended because a wait of its thread failed: a filter refuses `poll(2)` and
+    /// `select(2)`, or there is no memory. Neither the source nor a sink has failed.
+    pub wait_failed: bool,
+    /// The errno of a failure: that of the failed sink, of the source, or of the wait.
     pub errno: Option<Errno>,
     /// The report of the transfer that read the source. Its sink is a private pipe.
     pub source: Report,

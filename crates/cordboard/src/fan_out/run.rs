@@ -172,6 +172,7 @@ impl Running<'_> {
                 continue;
             }
             if let Err(errno) = self.wait(waiter) {
+                self.ending.wait_failed = self.ending.ended.is_none();
                 return self.cut_short(Ended::Error, Some(errno));
             }
         }

@@ -9,7 +9,7 @@ use rustix::event::PollFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{FanOut, OnSlow, SinkEnded};
-use crate::compose::{Poll, Waiter};
+use crate::compose::{Poll, Refuses, Waiter};
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::Request;
@@ -142,7 +142,7 @@ fn a_block_that_cannot_be_read_is_stranded_for_every_sink() {
         let fan = FanOut::new(source.as_fd(), &sinks, Request::default()).unwrap();
         fan.run().unwrap()
     });
-    assert_eq!(outcome.ended, Ended::Error);
+    assert_eq!((outcome.ended, outcome.wait_failed), (Ended::Error, false));
     assert_eq!(outcome.errno, Some(Errno::EIO));
     check_accounts(&outcome);
     assert!(outcome.read > 0);
@@ -316,4 +316,17 @@ impl Waiter for Paused {
         }
         Poll::new().wait(fds, Some(Duration::ZERO))
     }
+}
+
+#[test]
+fn a_wait_that_fails_is_a_failure_of_neither_side() {
+    let (source, _feed) = std::io::pipe().unwrap();
+    let sink = tempfile::tempfile().unwrap();
+    let fan = FanOut::new(source.as_fd(), &[sink.as_fd()], Request::default()).unwrap();
+    let outcome = fan.run_with(&mut Refuses).unwrap();
+    assert_eq!(
+        (outcome.ended, outcome.errno),
+        (Ended::Error, Some(Errno::EPERM))
+    );
+    assert_eq!((outcome.failed_sink, outcome.wait_failed), (None, true));
 }
