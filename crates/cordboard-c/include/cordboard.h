@@ -743,7 +743,8 @@ int cord_cue(int src, int dst);
 //   more commands. Or the program has closed the descriptors of the library
 //   during the call (close_range(2)).
 // * EFAULT: `commands` is NULL and `count` is not 0.
-// * EBADF: `cue` is not open.
+// * EBADF: `cue` is not open. Or a signal handler has forked during the call,
+//   and this is the child: the call continues in the parent.
 // * EMFILE, ENFILE: no descriptor is available. No command was written.
 // * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses both
 //   sendto(2) and sendmsg(2), or both recvfrom(2) and recvmsg(2).

@@ -8,7 +8,8 @@
 //! A module uses only those before it:
 //!
 //! 1. `types`: the structures and constants of C; `error`: errno and message
-//! 2. `sys`: system calls, the caller's memory; `process`: state per process
+//! 2. `sys`: system calls, the caller's memory; `process`: state per process; `patience`: waits
+//!    for a descriptor
 //! 3. `checked_fd`: descriptors that the program may have closed
 //! 4. `fasync`: FASYNC and the signal at the end
 //! 5. `convert`: structures of C to and from the library's
@@ -29,6 +30,7 @@ mod failed;
 mod fasync;
 mod guard;
 mod outcome;
+mod patience;
 mod process;
 mod record_reader;
 mod stepped;

@@ -1,42 +1,67 @@
 //! Reads records one at a time.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use cordboard::cue::{Record, Records, receive_into};
-use cordboard::{Errno, poll_or_select};
-use rustix::event::{PollFd, PollFlags};
+use cordboard::cue::{Record, Records, receive_at_once};
+use cordboard::{Errno, Origin};
+use rustix::event::PollFlags;
 
 use crate::checked_fd::CheckedFd;
+use crate::patience::Patience;
 
 /// A control descriptor from which no byte behind the last record is read: the caller may
 /// read the next one by itself.
 pub(crate) struct RecordReader {
     socket: CheckedFd,
     records: Records,
+    origin: Origin,
 }
 
 impl RecordReader {
-    pub(crate) fn of(socket: CheckedFd) -> RecordReader {
+    /// `origin`: that of the call, whose records these are.
+    pub(crate) fn of(socket: CheckedFd, origin: Origin) -> RecordReader {
         RecordReader {
             socket,
             records: Records::default(),
+            origin,
         }
     }
 
-    /// Returns the descriptor.
+    /// Returns the descriptor, before each call on it.
     ///
     /// # Errors
     ///
-    /// EPIPE: the program has closed it. Its number may refer to another file.
+    /// * EBADF: a signal handler has forked, and this is the child. The commands and the
+    ///   records are those of the parent.
+    /// * EPIPE: the program has closed it. Its number may refer to another file.
     pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
-        self.socket.fd().ok_or(Errno::EPIPE)
+        match self.origin.is_this_process() {
+            true => self.socket.fd().ok_or(Errno::EPIPE),
+            false => Err(Errno::EBADF),
+        }
+    }
+
+    /// Waits until the descriptor is ready for one of these events.
+    ///
+    /// # Errors
+    ///
+    /// As [`RecordReader::fd`]. The errno of a filter that refuses `poll(2)` and `select(2)`.
+    pub(crate) fn wait_for(&self, events: PollFlags) -> Result<PollFlags, Errno> {
+        let mut patience = Patience::default();
+        loop {
+            match patience.wait(self.fd()?, events)? {
+                Some(ready) if !ready.is_empty() => return Ok(ready),
+                _ => {}
+            }
+        }
     }
 
     /// Waits for a record, even if the descriptor has O_NONBLOCK.
     ///
     /// # Errors
     ///
-    /// EPIPE: as [`RecordReader::fd`], or the service has ended. Otherwise as recv(2).
+    /// EPIPE: as [`RecordReader::fd`], or the service has ended. Otherwise as
+    /// [`RecordReader::wait_for`] and recv(2).
     pub(crate) fn receive(&mut self) -> Result<Record, Errno> {
         loop {
             // The decoder skips records of a later version.
@@ -45,37 +70,27 @@ impl RecordReader {
             }
             let mut bytes = vec![0; self.records.missing()];
             let fd = self.fd()?;
-            match receive_into(fd, &mut bytes) {
+            // A recv(2) that waits would continue in a child of a signal handler (SA_RESTART).
+            match receive_at_once(fd, &mut bytes) {
                 // ECONNRESET: the service has ended with commands unread.
                 Ok(0) | Err(Errno::ECONNRESET) => return Err(Errno::EPIPE),
                 Ok(n) => self.records.push(&bytes[..n]),
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => drop(wait_for(fd, PollFlags::IN)?),
+                Err(Errno::EAGAIN) => drop(self.wait_for(PollFlags::IN)?),
                 Err(errno) => return Err(errno),
             }
         }
     }
 }
 
-pub(crate) fn wait_for(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, Errno> {
-    let fd = fd.as_fd();
-    let mut fds = [PollFd::from_borrowed_fd(fd, events)];
-    match poll_or_select(&mut fds, None) {
-        Ok(_) => Ok(fds[0].revents()),
-        Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::net::UnixStream;
 
     use cordboard::duplicate;
     use testkit::child;
-    use testkit::refuse::{POLL, PPOLL, SELECT, apart, refuse};
 
     use super::*;
 
@@ -86,7 +101,7 @@ mod tests {
             child::ends_soon();
             let (socket, _service) = UnixStream::pair().unwrap();
             let kept = CheckedFd::of_program(duplicate(socket.as_fd()).unwrap());
-            let mut reader = RecordReader::of(kept);
+            let mut reader = RecordReader::of(kept, Origin::here());
             let number = reader.fd().unwrap().as_raw_fd();
             let (mut feed, theirs) = UnixStream::pair().unwrap();
             feed.write_all(&[7; 64]).unwrap();
@@ -98,22 +113,5 @@ mod tests {
                 && child::inode(number) == child::inode(theirs.as_raw_fd())
                 && (&theirs).read_exact(&mut left).is_ok()
         }));
-    }
-
-    #[test]
-    fn a_descriptor_is_waited_for_by_the_next_call() {
-        let (socket, _other) = UnixStream::pair().unwrap();
-        for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
-            let wait = |calls: &[&[libc::c_long]]| {
-                apart(|| {
-                    refuse(&calls.concat(), errno);
-                    wait_for(&socket, PollFlags::OUT)
-                })
-            };
-            for calls in [&[PPOLL][..], &[PPOLL, POLL]] {
-                assert_eq!(wait(calls), Ok(PollFlags::OUT), "{errno}");
-            }
-            assert_eq!(wait(&[PPOLL, POLL, SELECT]), Err(Errno::from_raw(errno)));
-        }
     }
 }

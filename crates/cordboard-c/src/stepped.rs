@@ -2,21 +2,15 @@
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use cordboard::{
-    Control, Errno, Lock, Origin, Outcome, Progress, Report, Stepping, Transfer, poll_or_select,
-    sleep_a_moment,
+    Control, Errno, Lock, Origin, Outcome, Progress, Report, Stepping, Transfer, sleep_a_moment,
 };
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 
 use crate::error::{Error, OF_ANOTHER_PROCESS};
+use crate::patience::Patience;
 use crate::sys;
-
-/// How long a thread sleeps before it first checks that it is not in a child of `fork(2)`.
-const SOON: Duration = Duration::from_millis(20);
-/// The longest such time: it doubles with each check.
-const LATER: Duration = Duration::from_secs(60);
 
 /// A function to call at the end.
 pub(crate) type AtEnd = Box<dyn FnOnce(&Report) + Send>;
@@ -124,17 +118,12 @@ impl Stepped {
     /// As [`Stepped::check`]. `EBADF`: the program has closed the descriptor. The errno of a
     /// filter that refuses `poll(2)` and `select(2)`.
     pub(crate) fn wait(&self) -> Result<(), Error> {
-        let mut most = SOON;
+        let mut patience = Patience::default();
         while !self.is_due.load(Ordering::Relaxed) {
-            // A handler may fork between this check and the sleep: the child then sleeps no
-            // longer than the wait has taken so far.
             self.check()?;
             let fd = sys::lend(self.number)?;
-            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-            match poll_or_select(&mut fds, Timespec::try_from(most).ok().as_ref()) {
-                Ok(0) => most = (2 * most).min(LATER),
-                Ok(_) | Err(rustix::io::Errno::INTR) => return Ok(()),
-                Err(errno) => return Err(Errno::from(errno).into()),
+            if patience.wait(fd, PollFlags::IN)?.is_some() {
+                break;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 
 use cordboard::cue::{Command, Commands, Cue, Done, Record, Status, send_at_once};
-use cordboard::{Ended, Errno, duplicate};
+use cordboard::{Ended, Errno, Origin, duplicate};
 use libc::ssize_t;
 use rustix::event::PollFlags;
 
@@ -12,7 +12,7 @@ use super::splice::lend_both;
 use crate::checked_fd::CheckedFd;
 use crate::error::Error;
 use crate::guard::guard;
-use crate::record_reader::{RecordReader, wait_for};
+use crate::record_reader::RecordReader;
 use crate::sys;
 
 /// cord_cue - a control descriptor for transfers from one descriptor to another
@@ -88,7 +88,8 @@ pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
 ///   more commands. Or the program has closed the descriptors of the library
 ///   during the call (close_range(2)).
 /// * EFAULT: `commands` is NULL and `count` is not 0.
-/// * EBADF: `cue` is not open.
+/// * EBADF: `cue` is not open. Or a signal handler has forked during the call,
+///   and this is the child: the call continues in the parent.
 /// * EMFILE, ENFILE: no descriptor is available. No command was written.
 /// * EPERM, ENOSYS, or another errno of a seccomp filter: it refuses both
 ///   sendto(2) and sendmsg(2), or both recvfrom(2) and recvmsg(2).
@@ -122,8 +123,10 @@ fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
     if bytes.is_empty() {
         return Ok(());
     }
+    let origin = Origin::here();
+    let socket = CheckedFd::of_program(duplicate(fd)?);
     let mut exchange = Exchange {
-        cue: RecordReader::of(CheckedFd::of_program(duplicate(fd)?)),
+        cue: RecordReader::of(socket, origin),
         unsent: Vec::new(),
         is_unconfirmed: true,
         is_marked: false,
@@ -311,7 +314,7 @@ impl Exchange {
                 Ok(sent) => left = &left[sent..],
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => {
-                    let ready = wait_for(fd, PollFlags::IN | PollFlags::OUT)?;
+                    let ready = self.cue.wait_for(PollFlags::IN | PollFlags::OUT)?;
                     if ready.contains(PollFlags::IN) {
                         self.receive()?;
                     }

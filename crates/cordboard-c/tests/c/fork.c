@@ -95,10 +95,12 @@ static void fork_here(int signal)
 struct waiting {
     pthread_t thread;
     cord_transfer transfer;
+    int source;
 };
 
 /* Signals the first thread once that thread sleeps, which it does only in
- * cord_wait. The child that the handler forks must not sleep there. */
+ * cord_wait or cord_cue_write. The child that the handler forks must not sleep
+ * there. */
 static void *when_it_sleeps(void *user)
 {
     struct waiting *waiting = (struct waiting *)user;
@@ -118,22 +120,30 @@ static void *when_it_sleeps(void *user)
     int status;
     CHECK(waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    CHECK(cord_cancel(waiting->transfer) == 0);
+    if (waiting->transfer > 0)
+        CHECK(cord_cancel(waiting->transfer) == 0);
+    else
+        put(waiting->source, "abc");
     return NULL;
 }
 
-/* A signal handler forks during cord_wait. In the child the call fails at
- * once. */
-static void in_a_handler(cord_transfer begin(const struct cord_request *))
+static void set_handler(void)
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = fork_here;
     action.sa_flags = SA_RESTART;
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+}
+
+/* A signal handler forks during cord_wait. In the child the call fails at
+ * once. */
+static void in_a_handler(cord_transfer begin(const struct cord_request *))
+{
+    set_handler();
     struct channel a = make_pipe(), b = make_pipe();
     struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
-    struct waiting here = {pthread_self(), begin(&request)};
+    struct waiting here = {pthread_self(), begin(&request), -1};
     CHECK(here.transfer > 0);
     pthread_t other;
     CHECK(pthread_create(&other, NULL, when_it_sleeps, &here) == 0);
@@ -144,6 +154,31 @@ static void in_a_handler(cord_transfer begin(const struct cord_request *))
     CHECK(waited == 0 && report.ended == CORD_ENDED_CANCELLED);
     CHECK(pthread_join(other, NULL) == 0);
     CHECK(cord_close(here.transfer) == 0);
+    close(a.out);
+    close(a.in);
+    close(b.out);
+    close(b.in);
+}
+
+/* The same during cord_cue_write. The child takes no record of the parent. */
+static void in_a_handler_of_cue_write(void)
+{
+    set_handler();
+    struct channel a = make_pipe(), b = make_pipe();
+    int c = cord_cue(a.out, b.in);
+    CHECK(c >= 0);
+    struct waiting here = {pthread_self(), 0, a.in};
+    pthread_t other;
+    CHECK(pthread_create(&other, NULL, when_it_sleeps, &here) == 0);
+    uint32_t go[] = {CORD_CUE_WRITE, 3};
+    ssize_t written = cord_cue_write(c, go, sizeof go);
+    int error = errno;
+    if (__atomic_load_n(&forked, __ATOMIC_ACQUIRE) == 0)
+        _exit(written == -1 && error == EBADF ? 0 : 1);
+    CHECK(written == (ssize_t)sizeof go);
+    CHECK(pthread_join(other, NULL) == 0);
+    expect(b.out, "abc");
+    close(c);
     close(a.out);
     close(a.in);
     close(b.out);
@@ -277,6 +312,7 @@ int main(void)
     with_fasync();
     in_a_handler(cord_start);
     in_a_handler(cord_open);
+    in_a_handler_of_cue_write();
     in_a_callback();
     after_a_synchronous_transfer();
     return 0;

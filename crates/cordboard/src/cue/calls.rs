@@ -17,12 +17,12 @@ pub fn send_at_once(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     Ok(send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
 }
 
-/// Receives at least one byte, as `recv(2)` does: `recvfrom(2)`, or `recvmsg(2)` if a filter
+/// Receives at least one byte, without waiting: `recvfrom(2)`, or `recvmsg(2)` if a filter
 /// refuses that. 0: the end.
 ///
 /// # Errors
 ///
 /// Those of `recv(2)`; the errno of a filter that refuses both calls.
-pub fn receive_into(fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
-    Ok(recv(fd, bytes, RecvFlags::empty())?)
+pub fn receive_at_once(fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize, Errno> {
+    Ok(recv(fd, bytes, RecvFlags::DONTWAIT)?)
 }

@@ -21,7 +21,7 @@ mod stranded;
 mod stream;
 
 #[doc(hidden)]
-pub use calls::{receive_into, send_at_once};
+pub use calls::{receive_at_once, send_at_once};
 pub use handle::Cue;
 pub use protocol::{
     BadCommand, Command, Commands, Done, Limit, Record, Records, State, Status, VERSION,
