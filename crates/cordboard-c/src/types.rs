@@ -299,7 +299,9 @@ pub struct cord_status {
 /// of 2 MiB. For a handle of `cord_open`, it runs in `cord_step`, `cord_wait` or
 /// `cord_close`, and if the transfer has already ended, in `cord_on_end`: on the
 /// calling thread, with its signal mask and its stack. It should be short, must
-/// not throw, and must not wait for a transfer.
+/// not throw, and must not wait for a transfer. On a thread of the library, a
+/// child of fork(2) that returns from the function ends with status 1. A program
+/// that it executes inherits the signal mask: unblock the signals before execve(2).
 pub type cord_callback = Option<
     unsafe extern "C" fn(transfer: cord_transfer, report: *const cord_report, user: *mut c_void),
 >;

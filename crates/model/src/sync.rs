@@ -5,7 +5,7 @@ use std::time::Duration;
 pub(crate) use crate::scheduler::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 pub(crate) use crate::scheduler::sync::{Mutex, MutexGuard};
 
-pub(crate) use crate::guarded::guarded;
+pub(crate) use crate::guarded::guarded as guard_callers;
 
 use crate::scheduler::{by_chance, sync};
 

@@ -157,6 +157,42 @@ impl Heir {
     }
 }
 
+/// A child that runs until its code ends it, or this is dropped.
+pub struct Child(libc::pid_t);
+
+impl Child {
+    /// Forks. `None` in the child, in which no other thread runs.
+    pub fn fork() -> Option<Child> {
+        let parent = std::process::id();
+        // SAFETY: the caller runs only what needs no other thread.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            ends_with(parent);
+            return None;
+        }
+        Some(Child(child))
+    }
+
+    /// Waits for its end. Returns its exit status; `None` if a signal has ended it.
+    pub fn status(self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_raw(self.0).expect("the number of a child");
+        let _listed = Listed::new(pid);
+        until_ended(pid);
+        let mut status = 0;
+        // SAFETY: waits for the child, and stores its status.
+        assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
+        std::mem::forget(self);
+        libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        drop(Heir(self.0));
+    }
+}
+
 impl Drop for Heir {
     fn drop(&mut self) {
         // SAFETY: the child exists until it is waited for.

@@ -243,6 +243,42 @@ static void in_a_callback(void)
     close(to);
 }
 
+static void fork_and_return(cord_transfer t, const struct cord_report *report, void *user)
+{
+    (void)t;
+    (void)report;
+    pid_t child = fork();
+    if (child > 0)
+        *(pid_t *)user = child;
+}
+
+/* The child would run the parent's other transfers. */
+static void returning_from_a_callback(void)
+{
+    struct channel a = make_pipe(), b = make_pipe(), c = make_pipe(), d = make_pipe();
+    struct cord_request other = CORD_REQUEST_INIT(c.out, d.in);
+    cord_transfer o = cord_start(&other);
+    struct cord_request request = CORD_REQUEST_INIT(a.out, b.in);
+    cord_transfer t = cord_start(&request);
+    CHECK(o > 0 && t > 0);
+    pid_t child = 0;
+    CHECK(cord_on_end(t, fork_and_return, &child) == 0);
+    close(a.in);
+    CHECK(cord_wait(t, NULL) == 0);
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    put(c.in, "abc");
+    close(c.in);
+    struct cord_report report = CORD_REPORT_INIT;
+    CHECK(cord_wait(o, &report) == 0 && report.written == 3);
+    expect(d.out, "abc");
+    CHECK(cord_close(t) == 0 && cord_close(o) == 0);
+    int left[] = {a.out, b.in, b.out, c.out, d.in, d.out};
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+        close(left[i]);
+}
+
 /* The report and the stranded bytes of a synchronous transfer stay with the parent. */
 static void after_a_synchronous_transfer(void)
 {
@@ -314,6 +350,7 @@ int main(void)
     in_a_handler(cord_open);
     in_a_handler_of_cue_write();
     in_a_callback();
+    returning_from_a_callback();
     after_a_synchronous_transfer();
     return 0;
 }

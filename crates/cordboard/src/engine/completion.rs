@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::sync::{AtomicBool, Errno, Event, EventFd, Mutex, MutexGuard, Ordering, guarded};
+use super::sync::{AtomicBool, Errno, Event, EventFd, Mutex, MutexGuard, Ordering, guard_callers};
 
 /// An outcome with a report, which stays available after the outcome is taken.
 pub(crate) trait Ending {
@@ -91,7 +91,7 @@ impl<O: Ending> Completion<O> {
             let callbacks = std::mem::take(&mut state.callbacks);
             drop(state);
             for callback in callbacks {
-                let _ = guarded(|| callback(outcome.report()));
+                let _ = guard_callers(|| callback(outcome.report()));
             }
             state = self.lock();
         }
@@ -104,7 +104,7 @@ impl<O: Ending> Completion<O> {
         // Not under the lock: the woken thread may lock it next.
         self.ended.happen();
         if let Some(waker) = waker {
-            let _ = guarded(|| waker.wake());
+            let _ = guard_callers(|| waker.wake());
         }
     }
 

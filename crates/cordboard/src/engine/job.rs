@@ -13,9 +13,9 @@ use super::running::Shared;
 use super::table::Scheduled;
 use super::timers::Timer;
 use crate::errno::Errno;
-use crate::guarded::guarded;
 use crate::report::Outcome;
 use crate::sys::close;
+use crate::threads::guard_callers;
 use crate::transfer::{
     Clock, Interest, Next, Poll, Settlement, Stepper, Transfer, Trials, Turn, Wait, WaitFor,
     Waiter, Wakeup,
@@ -147,7 +147,7 @@ impl Job {
         let (stepper, transfer) = (&mut self.stepper, &mut self.transfer);
         // A caller's observer may panic; the other transfers continue.
         let source_polled = &mut self.source_polled;
-        let next = guarded(|| match self.wait.take() {
+        let next = guard_callers(|| match self.wait.take() {
             Some(wait) => {
                 *source_polled = wait.found_source(wakeup);
                 stepper.resume(transfer, wait, wakeup, &mut clock)
@@ -203,7 +203,7 @@ impl Job {
         let engine = Arc::clone(&job.reporter.engine);
         // A caller's observer or stage may panic; the thread also serves other
         // transfers.
-        let settled = guarded(|| {
+        let settled = guard_callers(|| {
             let (mut outcome, open) = Settlement::new(transfer, &turn, start).finish(&mut waiter);
             // Dropped only now: settling may take long (`fsync(2)`), and a process
             // that forks meanwhile must find the entry.

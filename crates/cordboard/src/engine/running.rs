@@ -355,7 +355,8 @@ impl Running {
     /// Calls `callback` at the end, before waiters are woken: on one of the
     /// engine's threads, which it must not block; or immediately on the calling
     /// thread, if the transfer has ended. Callbacks run in the order of their
-    /// registration.
+    /// registration. A child of `fork(2)` that returns from a callback on a thread of the
+    /// engine ends with status 1. The same holds for observers, stages and wakers.
     pub fn on_end(&self, callback: impl FnOnce(&Report) + Send + 'static) {
         if self.is_inherited() {
             callback(&self.inherited_outcome().report);

@@ -9,6 +9,7 @@ use super::inspector::Inspector;
 use super::report::StageReport;
 use super::transform::{Fault, Passed, Transform};
 use crate::errno::Errno;
+use crate::threads::run_callers;
 
 /// Bytes that one stage may hold for the next.
 const BETWEEN: usize = 128 << 10;
@@ -70,7 +71,7 @@ impl Link {
         output: &mut [u8],
         passed: &mut Passed,
     ) -> Result<bool, Fault> {
-        let now = self.stage.transform(input, output)?;
+        let now = run_callers(|| self.stage.transform(input, output))?;
         let idle = now == Passed::default() && !input.is_empty();
         if idle || now.taken > input.len() || now.made > output.len() {
             return Err(broken(self.stage.name()));
@@ -87,7 +88,7 @@ impl Link {
     }
 
     fn finish(&mut self, output: &mut [u8], passed: &mut Passed) -> Result<bool, Fault> {
-        let finished = self.stage.finish(output)?;
+        let finished = run_callers(|| self.stage.finish(output))?;
         let idle = finished.made == 0 && !finished.done;
         if idle || finished.made > output.len() {
             return Err(broken(self.stage.name()));

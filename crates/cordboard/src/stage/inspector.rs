@@ -2,6 +2,7 @@
 
 use super::inspect::Inspect;
 use super::report::StageReport;
+use crate::threads::run_callers;
 
 /// An inspecting stage, and the number of bytes it has seen.
 pub(crate) struct Inspector {
@@ -16,12 +17,12 @@ impl Inspector {
 
     pub(super) fn inspect(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
-        self.stage.inspect(bytes);
+        run_callers(|| self.stage.inspect(bytes));
     }
 
     pub(super) fn inspect_zeros(&mut self, count: u64) {
         self.bytes += count;
-        self.stage.inspect_zeros(count);
+        run_callers(|| self.stage.inspect_zeros(count));
     }
 
     pub(super) fn report(&self) -> StageReport {

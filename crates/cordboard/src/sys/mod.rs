@@ -109,7 +109,7 @@ pub(crate) use socket::{
 };
 #[cfg(test)]
 pub(crate) use spawn::on_another;
-pub(crate) use spawn::{Spawned, spawn};
+pub(crate) use spawn::{Spawned, end_thread, spawn};
 pub use stat::fstat;
 pub(crate) use table::Thread;
 pub(crate) use unreadable::write_unreadable;

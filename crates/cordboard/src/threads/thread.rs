@@ -10,12 +10,18 @@ use crate::sys::{self, NoSignals, Spawned};
 pub(crate) const NO_OWNER: usize = 0;
 
 thread_local! {
-    static OWNER: Cell<usize> = const { Cell::new(NO_OWNER) };
+    /// `None` in the program's own threads.
+    static OWNER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Whether the calling thread is one of the library.
+pub(super) fn is_own() -> bool {
+    OWNER.get().is_some()
 }
 
 /// Whether the calling thread belongs to this owner.
 pub(crate) fn is_of(owner: usize) -> bool {
-    OWNER.get() == owner
+    OWNER.get() == Some(owner)
 }
 
 /// Starts a thread with all signals blocked.
@@ -26,7 +32,7 @@ pub(crate) fn start(
 ) -> Result<Spawned, Errno> {
     let signals = NoSignals::start();
     let started = sys::spawn(name, move || {
-        OWNER.set(owner);
+        OWNER.set(Some(owner));
         body();
     });
     drop(signals);

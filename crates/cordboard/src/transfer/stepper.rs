@@ -412,7 +412,7 @@ impl Stepper {
         if transfer.observer.is_some() {
             let progress = transfer.progress(clock.now().saturating_sub(self.start));
             if let Some(observer) = &mut transfer.observer {
-                observer.progress(&progress);
+                crate::threads::run_callers(|| observer.progress(&progress));
             }
         }
     }
