@@ -96,16 +96,28 @@ impl Emulated {
     }
 }
 
-/// Returns the files that are open with a signal set; `None` without a procfs.
+/// Returns the files that are open with a signal set in the calling thread's descriptor table;
+/// `None` without a procfs, or if a file cannot be queried. `/proc/self` is the first thread,
+/// which may have ended or have a table of its own. Before Linux 3.17 there is no
+/// `/proc/thread-self`.
 fn with_signal() -> Option<BTreeSet<FileId>> {
-    let open = std::fs::read_dir("/proc/self/fd").ok()?;
-    let names = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let files = names.filter_map(|number: RawFd| {
+    let mut files = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc/thread-self/fd").ok()? {
+        let number = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let fd = sys::lend(number).ok()?;
-        let has_signal = sys::signal(fd).is_ok_and(|signal| signal > 0);
-        has_signal.then(|| file_id(fd).ok())?
-    });
-    Some(files.collect())
+        let file = match sys::signal(fd) {
+            Ok(0) => continue,
+            Ok(_) => file_id(fd),
+            Err(errno) => Err(errno),
+        };
+        match file {
+            Ok(file) => _ = files.insert(file),
+            // Closed meanwhile.
+            Err(Errno::EBADF) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(files)
 }
 
 /// Whether `fd` shares the open file description of `number`; `None` if the
@@ -183,7 +195,11 @@ pub(super) fn set(fd: BorrowedFd<'_>) -> Result<(), Errno> {
         (emulated.is_crowded(), emulated.insertions)
     };
     ANY.store(true, Ordering::Release);
-    if is_crowded && let Some(alive) = with_signal() {
+    if is_crowded
+        && let Some(alive) = with_signal()
+        // Otherwise the list is that of another descriptor table.
+        && alive.contains(&file)
+    {
         emulated().sweep(&alive, insertions);
     }
     Ok(())
@@ -197,6 +213,24 @@ pub(super) fn clear(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
+
+    /// The server of a file has failed.
+    #[test]
+    fn a_file_that_cannot_be_queried_is_not_taken_for_closed() {
+        let file = tempfile::tempfile().unwrap();
+        sys::set_signal(file.as_fd(), libc::SIGIO).unwrap();
+        for held in 0.. {
+            let mut alive = None;
+            let body = || alive = with_signal();
+            let refuses = |call| (call == held).then_some(libc::ESTALE);
+            let stat = testkit::refuse::STAT.concat();
+            match testkit::midst::refusing(&stat, body, refuses) {
+                None => return testkit::skip::here("no seccomp_unotify(2) here"),
+                Some(made) if held >= made => return assert!(made > 0, "no call was held"),
+                Some(_) => assert_eq!(alive, None, "at call {held}"),
+            }
+        }
+    }
 
     #[test]
     fn closed_files_are_removed() {

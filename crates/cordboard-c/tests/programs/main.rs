@@ -58,6 +58,11 @@ fn blind() {
 }
 
 #[test]
+fn first_thread() {
+    passes("first_thread", false);
+}
+
+#[test]
 fn owners() {
     passes("owners", true);
 }
