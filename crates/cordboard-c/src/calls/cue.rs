@@ -1,5 +1,6 @@
 //! Control descriptors: `cord_cue`.
 
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 
@@ -128,14 +129,14 @@ fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
     let mut exchange = Exchange {
         cue: RecordReader::of(socket, origin),
         unsent: Vec::new(),
-        is_unconfirmed: true,
-        is_marked: false,
+        marks: VecDeque::new(),
+        is_answer: false,
         refused: None,
         awaited: None,
     };
-    // Refusals that were not read concern earlier commands.
+    // Records that were not read concern earlier commands.
+    exchange.send(&[], &[Mark::End])?;
     exchange.synchronize()?;
-    exchange.refused = None;
     let (mut commands, mut left) = (Commands::default(), bytes);
     while !left.is_empty() {
         left = &left[commands.push(left)..];
@@ -157,16 +158,25 @@ fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
 /// Commands that start no transfer are sent together, up to this number of bytes.
 const TOGETHER: usize = 4096;
 
+/// A command that is refused ([`Command::MARK`]), before and behind the commands of one message.
+/// The answers to these are between the two refusals. Other answers are those to commands of other
+/// threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Begin,
+    End,
+}
+
 /// The commands of one call, and the records that answer them.
 struct Exchange {
     cue: RecordReader,
     /// Commands that are sent together.
     unsent: Vec<u8>,
-    /// Commands were sent that may have been refused.
-    is_unconfirmed: bool,
-    /// [`Command::MARK`] was sent, and is not refused yet.
-    is_marked: bool,
-    /// The first refusal of another command.
+    /// The marks that were sent and are not refused yet.
+    marks: VecDeque<Mark>,
+    /// The next record may answer a command of this call.
+    is_answer: bool,
+    /// The first refusal of a command of this call.
     refused: Option<Errno>,
     /// The awaited transfer.
     awaited: Option<Awaited>,
@@ -174,8 +184,6 @@ struct Exchange {
 
 /// A transfer whose end is awaited.
 struct Awaited {
-    /// The command that starts it.
-    command: Command,
     number: Number,
     done: Option<Done>,
 }
@@ -238,7 +246,6 @@ impl Exchange {
     fn carry_out(&mut self, command: Command) -> Result<(), Error> {
         if !matches!(command, Command::Write(_) | Command::WriteToEnd) {
             command.encode(&mut self.unsent);
-            self.is_unconfirmed = true;
             if self.unsent.len() >= TOGETHER {
                 self.flush()?;
             }
@@ -247,18 +254,17 @@ impl Exchange {
         // The commands before may have been refused: nothing then starts.
         self.confirm()?;
         // One message, so that no command of another thread comes between the status and the
-        // transfer. The status behind the mark is not one from before.
-        self.mark();
+        // transfer.
         Command::Status.encode(&mut self.unsent);
         command.encode(&mut self.unsent);
         self.awaited = Some(Awaited {
-            command,
             number: Number::Unknown,
             done: None,
         });
         self.flush()?;
+        self.synchronize()?;
+        self.check()?;
         loop {
-            self.check()?;
             let done = self
                 .awaited
                 .as_mut()
@@ -277,36 +283,42 @@ impl Exchange {
 
     /// Waits until all commands are carried out. Fails if one was refused.
     fn confirm(&mut self) -> Result<(), Errno> {
+        self.flush()?;
         self.synchronize()?;
         self.check()
     }
 
     /// Waits until all commands that were sent are carried out or refused.
     fn synchronize(&mut self) -> Result<(), Errno> {
-        if std::mem::take(&mut self.is_unconfirmed) {
-            self.mark();
-            self.flush()?;
-        }
-        while self.is_marked {
+        while !self.marks.is_empty() {
             self.receive()?;
         }
         Ok(())
-    }
-
-    /// Adds a command that is refused, which shows that those before are carried out.
-    fn mark(&mut self) {
-        self.is_marked = true;
-        self.unsent.extend_from_slice(&Command::MARK.to_le_bytes());
     }
 
     fn check(&self) -> Result<(), Errno> {
         self.refused.map_or(Ok(()), Err)
     }
 
-    /// Sends commands, and reads the records that arrive while the socket is full: no command
-    /// is carried out while records wait.
     fn flush(&mut self) -> Result<(), Errno> {
-        let bytes = std::mem::take(&mut self.unsent);
+        let commands = std::mem::take(&mut self.unsent);
+        match commands.is_empty() {
+            true => Ok(()),
+            false => self.send(&commands, &[Mark::Begin, Mark::End]),
+        }
+    }
+
+    /// Sends commands between marks, and reads the records that arrive while the socket is full: no
+    /// command is carried out while records wait.
+    fn send(&mut self, commands: &[u8], marks: &[Mark]) -> Result<(), Errno> {
+        let mut bytes = Vec::new();
+        for mark in marks {
+            if *mark == Mark::End {
+                bytes.extend_from_slice(commands);
+            }
+            bytes.extend_from_slice(&Command::MARK.to_le_bytes());
+        }
+        self.marks.extend(marks);
         let mut left = &bytes[..];
         while !left.is_empty() {
             let fd = self.cue.fd()?;
@@ -327,33 +339,23 @@ impl Exchange {
 
     /// Waits for a record, even if the descriptor has O_NONBLOCK.
     fn receive(&mut self) -> Result<(), Errno> {
-        let record = self.cue.receive()?;
-        match record {
+        match self.cue.receive()? {
+            Record::Refused {
+                word: Command::MARK,
+                ..
+            } => self.is_answer = self.marks.pop_front() == Some(Mark::Begin),
             // The answer, or a report of progress: no transfer was added between the two.
-            Record::Status(status) if !self.is_marked => {
+            Record::Status(status) if self.is_answer => {
                 if let Some(awaited) = &mut self.awaited {
                     awaited.status(&status);
                 }
             }
-            Record::Refused {
-                word: Command::MARK,
-                ..
-            } => self.is_marked = false,
-            Record::Refused { word, .. } if word as u16 == Command::Status.code() => {
-                if let Some(awaited) = &mut self.awaited
-                    && matches!(awaited.number, Number::Unknown)
-                {
+            Record::Refused { word, errno } if self.is_answer => match &mut self.awaited {
+                Some(awaited) if word as u16 == Command::Status.code() => {
                     awaited.number = Number::Any;
                 }
-            }
-            // Of a command of another thread: those of this call are confirmed before.
-            Record::Refused { errno, .. }
-                if (self.awaited.as_ref()).is_some_and(|awaited| {
-                    self.is_marked || record != Record::refused(awaited.command, errno)
-                }) => {}
-            Record::Refused { errno, .. } => {
-                self.refused.get_or_insert(errno);
-            }
+                _ => _ = self.refused.get_or_insert(errno),
+            },
             Record::Started(number) => {
                 if let Some(awaited) = &mut self.awaited {
                     awaited.started(number);

@@ -22,7 +22,7 @@ const MARK: Record = Record::Refused {
 
 /// The answers to one command that starts a transfer, the first of the descriptor.
 fn answers() -> Vec<u8> {
-    let mut bytes = bytes_of(&[MARK, MARK, Record::Status(Status::idle())]);
+    let mut bytes = bytes_of(&[MARK, MARK, Record::Status(Status::idle()), MARK]);
     bytes.extend(bytes_of(&[Record::Started(1)]));
     bytes.extend(done(1, 1));
     bytes
@@ -42,7 +42,7 @@ fn the_ends_of_other_transfers_do_not_count() {
     let mut status = Status::idle();
     (status.transfer, status.queued, status.commanded) = (3, 1, 4);
     let early = Record::Status(Status::idle());
-    let mut sent = bytes_of(&[MARK, early, MARK, Record::Status(status)]);
+    let mut sent = bytes_of(&[MARK, early, MARK, Record::Status(status), MARK]);
     for (transfer, ended) in [(4, 3), (5, 1), (6, 3)] {
         sent.extend(done(transfer, ended));
     }
@@ -58,7 +58,7 @@ fn the_ends_of_other_transfers_do_not_count() {
 fn the_number_of_a_transfer_is_that_of_its_command() {
     let mut status = Status::idle();
     (status.transfer, status.queued, status.commanded) = (1, 1, 5);
-    let mut sent = bytes_of(&[MARK, MARK, Record::Status(status)]);
+    let mut sent = bytes_of(&[MARK, MARK, Record::Status(status), MARK]);
     for (transfer, ended) in [(5, 1), (6, 3)] {
         sent.extend(done(transfer, ended));
     }
@@ -79,7 +79,7 @@ fn the_end_of_a_later_transfer_does_not_count() {
     // A limit forbids the status.
     let unknown = Record::refused(Command::Status, Errno::EPERM);
     for status in [known, unknown] {
-        let mut sent = bytes_of(&[MARK, MARK, status, Record::Started(6)]);
+        let mut sent = bytes_of(&[MARK, MARK, status, MARK, Record::Started(6)]);
         for (transfer, ended) in [(7, 3), (6, 1)] {
             sent.extend(done(transfer, ended));
         }
@@ -92,20 +92,25 @@ fn the_end_of_a_later_transfer_does_not_count() {
     }
 }
 
+/// Another thread writes the same commands, before and behind those of this call.
 #[test]
 fn refusals_of_commands_of_other_threads_do_not_count() {
     let refused = |command| Record::refused(command, Errno::EPERM);
-    let (theirs, own) = (refused(Command::Pause), refused(Command::Write(6)));
     let status = Record::Status(Status::idle());
-    for (last, errno) in [(None, None), (Some(own), Some(Errno::EPERM))] {
-        let mut sent = bytes_of(&[MARK, theirs, own, MARK, status, theirs]);
-        sent.extend(last.map_or_else(|| done(1, 1), |last| bytes_of(&[last])));
-        let (ours, mut service) = UnixStream::pair().unwrap();
-        service.write_all(&sent).unwrap();
-        let mut command = Vec::new();
-        Command::Write(6).encode(&mut command);
-        let result = carry_out(ours.as_fd(), &command);
-        assert_eq!(result.err().map(|error| error.errno), errno);
+    for (command, before) in [(Command::Pause, vec![]), (Command::Write(6), vec![status])] {
+        let theirs = [Command::Pause, Command::Write(6)].map(refused);
+        for (own, errno) in [(None, None), (Some(refused(command)), Some(Errno::EPERM))] {
+            let own: Vec<Record> = before.iter().copied().chain(own).collect();
+            let all = [&[MARK], &theirs[..], &[MARK], &own, &[MARK], &theirs].concat();
+            let mut sent = bytes_of(&all);
+            sent.extend(done(1, 1));
+            let (ours, mut service) = UnixStream::pair().unwrap();
+            service.write_all(&sent).unwrap();
+            let mut bytes = Vec::new();
+            command.encode(&mut bytes);
+            let result = carry_out(ours.as_fd(), &bytes);
+            assert_eq!(result.err().map(|error| error.errno), errno, "{command:?}");
+        }
     }
 }
 
