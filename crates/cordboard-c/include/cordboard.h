@@ -388,6 +388,8 @@ extern "C" {
 // * EOPNOTSUPP: no allowed path takes this pair.
 // * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
 //   EFBIG, EDQUOT, and so on.
+// * ECHILD: this is a child that a signal handler has forked during the call,
+//   before bytes have moved. The call continues in the parent.
 // * With FASYNC also EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or
 //   thread is available; EPERM, ENOSYS, or another errno of a seccomp filter
 //   that refuses epoll_pwait(2). The signal reports a failure after the start.
@@ -449,6 +451,8 @@ int cord_run(const struct cord_request *request, struct cord_report *report);
 //
 // Those of cord_run that are known before any byte is moved, and
 //
+// * ECHILD: this is a child that a signal handler has forked during the call,
+//   which continues in the parent.
 // * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 //   available.
 // * EPERM, ENOSYS, or another errno of a seccomp filter that refuses
@@ -647,6 +651,8 @@ int cord_detach(cord_transfer transfer);
 //
 // Those of cord_run that are known before any byte is moved, and
 //
+// * ECHILD: this is a child that a signal handler has forked during the call,
+//   which continues in the parent.
 // * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 // * ENOSPC: the limit of epoll(7) registrations is reached
 //   (/proc/sys/fs/epoll/max_user_watches).
@@ -707,6 +713,8 @@ int cord_step(cord_transfer transfer,
 //
 // * EBADF: a descriptor is not open, or the calling thread has its own
 //   descriptor table (unshare(2) with CLONE_FILES).
+// * ECHILD: this is a child that a signal handler has forked during the call,
+//   which continues in the parent.
 // * EINVAL: an environment variable of the library has an unknown value. It is
 //   read here, for all transfers.
 // * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is

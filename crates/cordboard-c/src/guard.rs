@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cordboard::Errno;
+use cordboard::{Errno, Origin};
 
 use crate::error::Error;
 use crate::{sys, table};
@@ -39,6 +39,31 @@ pub(crate) fn guard<T>(failed: T, call: impl FnOnce() -> Result<T, Error>) -> T 
     });
     sys::set_errno(error.errno);
     failed
+}
+
+/// As [`guard`], for a call that makes a transfer or a control descriptor. Passes the process and
+/// the thread in which the call has begun. If a signal handler forks during the call, it fails in
+/// the child and continues in the parent.
+pub(crate) fn guard_origin<T>(failed: T, call: impl FnOnce(Origin) -> Result<T, Error>) -> T {
+    let origin = Origin::here();
+    guard(failed, || {
+        let value = call(origin)?;
+        check(origin)?;
+        Ok(value)
+    })
+}
+
+/// # Errors
+///
+/// `ECHILD`: a signal handler has forked since the call has begun, and this is the child.
+pub(crate) fn check(origin: Origin) -> Result<(), Error> {
+    match origin.is_this_process() {
+        true => Ok(()),
+        false => Err(Error::new(
+            Errno::ECHILD,
+            "a signal handler has forked during the call, which continues in the parent process",
+        )),
+    }
 }
 
 /// The message of this thread's last failure, valid until its next failure.

@@ -38,14 +38,14 @@ impl Stepped {
     /// # Errors
     ///
     /// Those of `cord_open`.
-    pub(crate) fn new(transfer: Transfer<'static>) -> Result<Stepped, Error> {
+    pub(crate) fn new(transfer: Transfer<'static>, origin: Origin) -> Result<Stepped, Error> {
         let control = Control::new()?;
         let transfer = transfer.control(&control);
-        let stepping = (transfer.stepping()).map_err(|failure| Error::from(&failure))?;
+        let stepping = (transfer.stepping_in(origin)).map_err(|failure| Error::from(&failure))?;
         Ok(Stepped {
             control,
             number: stepping.as_fd().as_raw_fd(),
-            origin: Origin::here(),
+            origin,
             seen: Lock::new(stepping.progress()),
             is_due: AtomicBool::new(stepping.is_due()),
             stepping: Lock::new(stepping),
@@ -175,7 +175,7 @@ mod tests {
         let (end, sink) = std::io::pipe().unwrap();
         let request = cordboard::Request::default();
         let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
-        let stepped = Stepped::new(transfer).unwrap();
+        let stepped = Stepped::new(transfer, Origin::here()).unwrap();
         while stepped.stepping.lock().unwrap().is_due() {
             assert!(stepped.step(false, |_| ()).unwrap().is_none());
         }

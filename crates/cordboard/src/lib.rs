@@ -138,9 +138,9 @@ mod tune;
 pub use buffer::{Buffered, BufferedOutcome};
 pub use cue::Cue;
 pub use endpoint::{Endpoint, Kind, Side};
-#[doc(hidden)]
-pub use engine::close_inherited;
 pub use engine::{Engine, Running, Status, start};
+#[doc(hidden)]
+pub use engine::{close_inherited, start_in};
 pub use errno::Errno;
 pub use fan_in::{FanIn, FanInOutcome, OnFailure};
 pub use fan_out::{FanOut, FanOutOutcome, OnSlow};

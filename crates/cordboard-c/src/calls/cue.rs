@@ -12,7 +12,7 @@ use rustix::event::PollFlags;
 use super::splice::lend_both;
 use crate::checked_fd::CheckedFd;
 use crate::error::Error;
-use crate::guard::guard;
+use crate::guard::{guard, guard_origin};
 use crate::record_reader::RecordReader;
 use crate::sys;
 
@@ -44,6 +44,8 @@ use crate::sys;
 ///
 /// * EBADF: a descriptor is not open, or the calling thread has its own
 ///   descriptor table (unshare(2) with CLONE_FILES).
+/// * ECHILD: this is a child that a signal handler has forked during the call,
+///   which continues in the parent.
 /// * EINVAL: an environment variable of the library has an unknown value. It is
 ///   read here, for all transfers.
 /// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
@@ -52,9 +54,9 @@ use crate::sys;
 ///   socketpair(2) or epoll_pwait(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_cue(src: c_int, dst: c_int) -> c_int {
-    guard(-1, || {
+    guard_origin(-1, |origin| {
         let (source, sink) = lend_both(src, dst)?;
-        let cue = Cue::new(source, sink)?;
+        let cue = Cue::new_in(origin, source, sink)?;
         Ok(OwnedFd::from(cue).into_raw_fd())
     })
 }
@@ -105,12 +107,13 @@ pub unsafe extern "C" fn cord_cue_write(
     commands: *const c_void,
     count: usize,
 ) -> ssize_t {
+    let origin = Origin::here();
     guard(-1, || {
         let fd = sys::lend(cue)?;
         // SAFETY: as the caller promises.
         let bytes = unsafe { sys::bytes(commands, count)? };
         match Cue::is_control(fd) {
-            true => carry_out(fd, bytes)?,
+            true => carry_out(fd, bytes, origin)?,
             false => {
                 let written = rustix::io::write(fd, bytes).map_err(Errno::from)?;
                 return Ok(isize::try_from(written).unwrap_or(isize::MAX));
@@ -120,11 +123,10 @@ pub unsafe extern "C" fn cord_cue_write(
     })
 }
 
-fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Error> {
+fn carry_out(fd: BorrowedFd<'_>, bytes: &[u8], origin: Origin) -> Result<(), Error> {
     if bytes.is_empty() {
         return Ok(());
     }
-    let origin = Origin::here();
     let socket = CheckedFd::of_program(duplicate(fd)?);
     let mut exchange = Exchange {
         cue: RecordReader::of(socket, origin),

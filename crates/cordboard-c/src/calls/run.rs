@@ -7,7 +7,7 @@ use cordboard::Request;
 use super::splice::{lend_both, synchronous};
 use crate::error::Error;
 use crate::failed::Failed;
-use crate::guard::guard;
+use crate::guard::{guard, guard_origin};
 use crate::outcome::Finished;
 use crate::table::table;
 use crate::types::{cord_report, cord_request, cord_transfer};
@@ -94,6 +94,8 @@ unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
 ///
 /// Those of cord_run that are known before any byte is moved, and
 ///
+/// * ECHILD: this is a child that a signal handler has forked during the call,
+///   which continues in the parent.
 /// * EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or thread is
 ///   available.
 /// * EPERM, ENOSYS, or another errno of a seccomp filter that refuses
@@ -106,12 +108,12 @@ unsafe fn run(request: *const cord_request) -> Result<Finished, Failed> {
 /// `request` is valid for as many bytes as its `struct_size` says, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cord_start(request: *const cord_request) -> cord_transfer {
-    guard(-1, || {
+    guard_origin(-1, |origin| {
         // SAFETY: as the caller promises.
         let (from, request) = unsafe { read(request)? };
         let (source, sink) = lend_both(from.source, from.sink)?;
-        let running =
-            cordboard::start(source, sink, request).map_err(|failure| Error::from(&failure))?;
+        let running = cordboard::start_in(origin, source, sink, request)
+            .map_err(|failure| Error::from(&failure))?;
         Ok(table().insert(running, None, |_| {}))
     })
 }

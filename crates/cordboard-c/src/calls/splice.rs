@@ -3,12 +3,12 @@
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
-use cordboard::{Ended, Errno, Refusal, Report, Request, Side, Size, Transfer};
+use cordboard::{Ended, Errno, Origin, Refusal, Report, Request, Side, Size, Transfer};
 use libc::ssize_t;
 
 use crate::failed::Failed;
 use crate::fasync::Notification;
-use crate::guard::guard;
+use crate::guard::{check, guard};
 use crate::outcome::{Finished, set_last};
 use crate::sys;
 use crate::table::table;
@@ -55,15 +55,20 @@ use crate::types::{CORD_EOF, cord_transfer};
 /// * EOPNOTSUPP: no allowed path takes this pair.
 /// * Any errno of read(2) and write(2) on these descriptors: EIO, ENOSPC,
 ///   EFBIG, EDQUOT, and so on.
+/// * ECHILD: this is a child that a signal handler has forked during the call,
+///   before bytes have moved. The call continues in the parent.
 /// * With FASYNC also EMFILE, ENFILE, ENOMEM, EAGAIN: no descriptor, memory or
 ///   thread is available; EPERM, ENOSYS, or another errno of a seccomp filter
 ///   that refuses epoll_pwait(2). The signal reports a failure after the start.
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_splice(src: c_int, dst: c_int, size: usize) -> ssize_t {
-    guard(-1, || splice(src, dst, size).map_err(Failed::set_last))
+    let origin = Origin::here();
+    guard(-1, || {
+        splice(src, dst, size, origin).map_err(Failed::set_last)
+    })
 }
 
-fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
+fn splice(src: c_int, dst: c_int, size: usize, origin: Origin) -> Result<isize, Failed> {
     let request = Request {
         size: match size {
             CORD_EOF => Size::Eof,
@@ -72,7 +77,10 @@ fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
         ..Request::default()
     };
     let (source, sink) = lend_both(src, dst)?;
-    match Notification::requested(source, sink)? {
+    let notification = Notification::requested(source, sink, origin)?;
+    // The parent may have cleared the flag since, and the child would not see it.
+    check(origin)?;
+    match notification {
         None => {
             let finished = synchronous(source, sink, request)?;
             let written = finished.report.written;
@@ -80,9 +88,10 @@ fn splice(src: c_int, dst: c_int, size: usize) -> Result<isize, Failed> {
             Ok(isize::try_from(written).unwrap_or(isize::MAX))
         }
         Some(notification) => {
-            let running = cordboard::start(source, sink, request)?;
+            let running = cordboard::start_in(origin, source, sink, request)?;
             let at_end = move |report: &Report| notification.send(report);
             table().insert(running, Some([src, dst]), at_end);
+            check(origin)?;
             Ok(0)
         }
     }

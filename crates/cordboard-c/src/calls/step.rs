@@ -8,7 +8,7 @@ use super::handle::{check, try_entry};
 use super::run::read;
 use super::splice::lend_both;
 use crate::error::Error;
-use crate::guard::guard;
+use crate::guard::{guard, guard_origin};
 use crate::stepped::Stepped;
 use crate::table::table;
 use crate::types::{cord_report, cord_request, cord_transfer};
@@ -27,6 +27,8 @@ use crate::types::{cord_report, cord_request, cord_transfer};
 ///
 /// Those of cord_run that are known before any byte is moved, and
 ///
+/// * ECHILD: this is a child that a signal handler has forked during the call,
+///   which continues in the parent.
 /// * EMFILE, ENFILE, ENOMEM: no descriptor or memory is available.
 /// * ENOSPC: the limit of epoll(7) registrations is reached
 ///   (/proc/sys/fs/epoll/max_user_watches).
@@ -39,13 +41,13 @@ use crate::types::{cord_report, cord_request, cord_transfer};
 /// `request` is valid for as many bytes as its `struct_size` says, or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cord_open(request: *const cord_request) -> cord_transfer {
-    guard(-1, || {
+    guard_origin(-1, |origin| {
         // SAFETY: as the caller promises.
         let (from, request) = unsafe { read(request)? };
         let (source, sink) = lend_both(from.source, from.sink)?;
         let transfer = Transfer::duplicating(source, sink, request)
             .map_err(|failure| Error::from(&failure))?;
-        Ok(table().insert_stepped(Stepped::new(transfer)?))
+        Ok(table().insert_stepped(Stepped::new(transfer, origin)?))
     })
 }
 

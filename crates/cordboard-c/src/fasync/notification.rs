@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use cordboard::{Errno, Refusal, Report, Side};
+use cordboard::{Errno, Origin, Refusal, Report, Side};
 
 use super::flags::flags;
 use super::suspended::Suspended;
@@ -13,6 +13,8 @@ use crate::sys::{self, Owner, OwnerEx, Target};
 pub(crate) struct Notification {
     /// The source first. Not empty.
     sides: Vec<AsyncSide>,
+    /// That of the call.
+    origin: Origin,
 }
 
 /// A side that has FASYNC set.
@@ -26,10 +28,10 @@ struct AsyncSide {
 }
 
 impl AsyncSide {
-    fn new(fd: BorrowedFd<'_>, which: Side) -> Result<AsyncSide, Errno> {
+    fn new(fd: BorrowedFd<'_>, which: Side, origin: Origin) -> Result<AsyncSide, Errno> {
         let initial_owner = sys::owner(fd)?;
         Ok(AsyncSide {
-            suspended: Suspended::new(fd)?,
+            suspended: Suspended::new(fd, origin)?,
             number: fd.as_raw_fd(),
             which,
             initial_owner,
@@ -67,24 +69,29 @@ impl Notification {
     pub(crate) fn requested(
         source: BorrowedFd<'_>,
         sink: BorrowedFd<'_>,
+        origin: Origin,
     ) -> Result<Option<Notification>, Refusal> {
         let mut sides = Vec::new();
         for (fd, side) in [(source, Side::Source), (sink, Side::Sink)] {
             let unusable = |errno| Refusal::Unusable { side, errno };
             let flags = flags(fd).map_err(unusable)?;
             if flags & libc::O_ASYNC != 0 {
-                let side = AsyncSide::new(fd, side).map_err(|errno| match errno {
+                let side = AsyncSide::new(fd, side, origin).map_err(|errno| match errno {
                     Errno::EMFILE | Errno::ENFILE => Refusal::NoDescriptor { errno },
                     _ => unusable(errno),
                 })?;
                 sides.push(side);
             }
         }
-        Ok((!sides.is_empty()).then_some(Notification { sides }))
+        Ok((!sides.is_empty()).then_some(Notification { sides, origin }))
     }
 
-    /// Restores the flags and sends the signal.
+    /// Restores the flags and sends the signal. In a child that a signal handler has forked during
+    /// the call, does neither: the transfer is the parent's.
     pub(crate) fn send(self, report: &Report) {
+        if !self.origin.is_this_process() {
+            return;
+        }
         let target = self.target(report);
         self.restore_flags();
         if let Some(target) = target {
@@ -154,7 +161,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         let flags = sys::flags(reader.as_fd()).unwrap();
         sys::set_flags(reader.as_fd(), flags | libc::O_ASYNC).unwrap();
-        let notification = Notification::requested(reader.as_fd(), writer.as_fd());
+        let notification = Notification::requested(reader.as_fd(), writer.as_fd(), Origin::here());
         let notification = notification.unwrap().expect("the source has FASYNC");
         (notification, reader, writer)
     }
@@ -200,6 +207,19 @@ mod tests {
         }));
     }
 
+    /// A signal handler forks during the call.
+    #[test]
+    fn a_child_neither_signals_nor_restores_the_flag() {
+        let (notification, reader, _writer) = notification();
+        let has_flag = || sys::flags(reader.as_fd()).unwrap() & libc::O_ASYNC != 0;
+        assert!(child::in_a_child(|| {
+            // SIGIO would end the child.
+            notification.send(&Report::default());
+            !has_flag()
+        }));
+        assert!(has_flag());
+    }
+
     /// A transfer ends while the program sets other flags: these and the
     /// restored flag stay set.
     #[test]
@@ -208,7 +228,8 @@ mod tests {
             let (reader, writer) = std::io::pipe().unwrap();
             let flags = sys::flags(reader.as_fd()).unwrap() | libc::O_ASYNC;
             sys::set_flags(reader.as_fd(), flags).unwrap();
-            let notification = Notification::requested(reader.as_fd(), writer.as_fd());
+            let notification =
+                Notification::requested(reader.as_fd(), writer.as_fd(), Origin::here());
             let notification = notification.unwrap().expect("the source has FASYNC");
             let wanted = flags | libc::O_NONBLOCK;
             let sets = || set_flags(reader.as_fd(), wanted).unwrap();

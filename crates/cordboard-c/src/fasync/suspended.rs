@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use cordboard::{Errno, Lock, PerProcess};
+use cordboard::{Errno, Lock, Origin, PerProcess};
 
 use super::description::{Description, Named};
 use super::emulated;
@@ -82,6 +82,8 @@ pub(super) fn set_flags(fd: BorrowedFd<'_>, flags: libc::c_int) -> Option<Result
 /// use restores the flag.
 pub(super) struct Suspended {
     description: Arc<Description>,
+    /// That of the call.
+    origin: Origin,
 }
 
 impl Suspended {
@@ -90,9 +92,9 @@ impl Suspended {
     /// # Errors
     ///
     /// As [`Description::new`], and those of `FIOASYNC`.
-    pub(super) fn new(fd: BorrowedFd<'_>) -> Result<Suspended, Errno> {
+    pub(super) fn new(fd: BorrowedFd<'_>, origin: Origin) -> Result<Suspended, Errno> {
         let named = Named::of(fd);
-        if let Some(other) = Suspended::with_others(&mut entries(), named) {
+        if let Some(other) = Suspended::with_others(&mut entries(), named, origin) {
             return Ok(other);
         }
         // Made without the lock, because it queries the file. It is closed without the lock
@@ -101,7 +103,7 @@ impl Suspended {
         let named = description.named().ok_or(Errno::EBADF)?;
         let mut entries = entries();
         // Another thread may have cleared the flag meanwhile.
-        if let Some(other) = Suspended::with_others(&mut entries, named) {
+        if let Some(other) = Suspended::with_others(&mut entries, named, origin) {
             drop(entries);
             return Ok(other);
         }
@@ -119,15 +121,25 @@ impl Suspended {
             users: 1,
             restore: true,
         });
-        Ok(Suspended { description })
+        Ok(Suspended {
+            description,
+            origin,
+        })
     }
 
     /// Adds a transfer to those that use the description; `None` if its flag is not cleared.
-    fn with_others(entries: &mut [SuspendedFlag], named: Named<'_>) -> Option<Suspended> {
+    fn with_others(
+        entries: &mut [SuspendedFlag],
+        named: Named<'_>,
+        origin: Origin,
+    ) -> Option<Suspended> {
         let at = find(entries, named)?;
         entries[at].users += 1;
         let description = Arc::clone(&entries[at].description);
-        Some(Suspended { description })
+        Some(Suspended {
+            description,
+            origin,
+        })
     }
 
     /// Returns the duplicate; `None` if its number refers to another file.
@@ -140,7 +152,9 @@ impl Drop for Suspended {
     /// Finds the entry by its address: not every kernel can compare
     /// descriptions.
     fn drop(&mut self) {
-        let program = self.description.program_fd();
+        // In a child that a signal handler has forked during the call, the parent restores it.
+        let is_here = self.origin.is_this_process();
+        let program = self.description.program_fd().filter(|_| is_here);
         let mut emulated = None;
         loop {
             let mut entries = entries();
@@ -217,7 +231,7 @@ mod tests {
         let mounted = with_file(served, |path| {
             let file = File::open(path).unwrap();
             let (reader, _writer) = std::io::pipe().unwrap();
-            let other = Suspended::new(reader.as_fd()).unwrap();
+            let other = Suspended::new(reader.as_fd(), Origin::here()).unwrap();
             let ((begins, begun), (ends, end)) = (channel(), channel());
             silent.store(true, Ordering::Relaxed);
             std::thread::scope(|scope| {
@@ -253,7 +267,7 @@ mod tests {
             let flags = || sys::flags(reader.as_fd()).unwrap();
             let set = |flag| sys::set_flags(reader.as_fd(), flags() | flag).unwrap();
             set(libc::O_ASYNC);
-            let body = || drop(Suspended::new(reader.as_fd()).unwrap());
+            let body = || drop(Suspended::new(reader.as_fd(), Origin::here()).unwrap());
             let mut calls = 0;
             let made = testkit::midst::at_each(&[FCNTL, libc::SYS_ioctl], body, || {
                 if calls == held {
@@ -285,7 +299,7 @@ mod tests {
             let ((first, _first), (second, _second)) = (pipe(), pipe());
             let used = first.try_clone().unwrap();
             let mut suspended = None;
-            let body = || suspended = Some(Suspended::new(used.as_fd()).unwrap());
+            let body = || suspended = Some(Suspended::new(used.as_fd(), Origin::here()).unwrap());
             let mut calls = 0;
             let held_calls = [&STAT.concat()[..], &[FCNTL, libc::SYS_ioctl]].concat();
             let made = testkit::midst::at_each(&held_calls, body, || {

@@ -65,7 +65,7 @@ fn a_thread_with_descriptors_of_its_own_takes_no_step() {
     feed.write_all(b"abc").unwrap();
     let request = Request::default();
     let transfer = cordboard::Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
-    let id = table().insert_stepped(Stepped::new(transfer).unwrap());
+    let id = table().insert_stepped(Stepped::new(transfer, cordboard::Origin::here()).unwrap());
     let origin = cordboard::Origin::here();
     let elsewhere = std::thread::spawn(move || {
         testkit::child::own_descriptors();
@@ -106,7 +106,7 @@ fn a_handle_is_closed_before_the_peer_has_read() {
     let source = std::fs::File::open("/dev/zero").unwrap();
     let request = Request::default();
     let transfer = cordboard::Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
-    let id = table().insert_stepped(Stepped::new(transfer).unwrap());
+    let id = table().insert_stepped(Stepped::new(transfer, cordboard::Origin::here()).unwrap());
     drop(sink);
     let entry = table().get(id).unwrap();
     let (sender, receiver) = channel();
@@ -136,7 +136,7 @@ fn a_handle_is_closed_although_no_call_can_wait() {
     let (_end, sink) = std::io::pipe().unwrap();
     let request = Request::default();
     let transfer = cordboard::Transfer::duplicating(source.as_fd(), sink.as_fd(), request).unwrap();
-    let id = table().insert_stepped(Stepped::new(transfer).unwrap());
+    let id = table().insert_stepped(Stepped::new(transfer, cordboard::Origin::here()).unwrap());
     let (sender, receiver) = channel();
     let entry = table().get(id).unwrap();
     entry.on_end(move |report| sender.send(report.ended).unwrap());

@@ -13,7 +13,7 @@ use super::service::{existing, registry};
 use crate::endpoint::{Endpoint, Filesystem, Kind};
 use crate::errno::Errno;
 use crate::request::Environment;
-use crate::sys::{beyond, duplicate, fstat, recv, send};
+use crate::sys::{Origin, beyond, duplicate, fstat, recv, send};
 use crate::transfer::Control;
 
 /// A control descriptor: commands are written to it, and records are read from it.
@@ -78,11 +78,29 @@ impl Cue {
     /// available. Another errno: a seccomp filter refuses `socketpair(2)`,
     /// `epoll_create1(2)` or another call.
     pub fn new(source: impl AsFd, sink: impl AsFd) -> Result<Cue, Errno> {
+        Cue::new_in(Origin::here(), source, sink)
+    }
+
+    /// As [`Cue::new`], in a call that has begun here. `ECHILD`: a signal handler has forked
+    /// since, and the call continues in the parent.
+    ///
+    /// Public for the C library only; not part of the API.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cue::new`].
+    #[doc(hidden)]
+    pub fn new_in(origin: Origin, source: impl AsFd, sink: impl AsFd) -> Result<Cue, Errno> {
         let registry = registry()?;
         if registry.served_by.has_other_descriptors() {
             return Err(Errno::EBADF);
         }
-        Cue::of(registry, source.as_fd(), sink.as_fd())
+        let cue = Cue::of(registry, source.as_fd(), sink.as_fd())?;
+        // In the child, the registry may be that of the parent, which no thread serves.
+        match origin.is_this_process() {
+            true => Ok(cue),
+            false => Err(Errno::ECHILD),
+        }
     }
 
     /// Creates a control descriptor that the thread of this registry serves.

@@ -51,7 +51,7 @@ use self::status::Live;
 use crate::errno::Errno;
 use crate::report::{Failure, Refusal};
 use crate::request::Request;
-use crate::sys::{self, Event, PerProcess, Spawned, Thread, duplicate};
+use crate::sys::{self, Event, Origin, PerProcess, Spawned, Thread, duplicate};
 use crate::threads;
 use crate::transfer::{Control, Transfer};
 
@@ -358,14 +358,23 @@ impl Transfer<'static> {
     ///
     /// As [`Engine::start`].
     pub fn start(self) -> Result<Running, Failure> {
+        self.start_in(Origin::here())
+    }
+
+    /// As [`Transfer::start`], in a call that has begun here.
+    fn start_in(self, origin: Origin) -> Result<Running, Failure> {
         let start = || {
             let backend = self.backend();
             let (mut engine, mut transfer) = (default_engine(|_| true, backend)?, self);
             loop {
+                // A signal handler has forked since: the parent starts the transfer.
+                if !origin.is_this_process() {
+                    let errno = Errno::ECHILD;
+                    return Err(Refusal::NoEngine { errno });
+                }
                 transfer = match engine.try_start(transfer)? {
-                    // The host has closed all descriptors, perhaps again; or this
-                    // process is a child that was forked since.
-                    Err((Errno::EBADF | Errno::ECHILD, transfer)) => *transfer,
+                    // The host has closed all descriptors, perhaps again.
+                    Err((Errno::EBADF, transfer)) => *transfer,
                     done => return done.map_err(|(errno, _)| Refusal::NoEngine { errno }),
                 };
                 let next = default_engine(Engine::is_usable, backend)?;
@@ -388,7 +397,24 @@ impl Transfer<'static> {
 ///
 /// A [`Refusal`] in a [`Failure`]; nothing has moved.
 pub fn start(source: impl AsFd, sink: impl AsFd, request: Request) -> Result<Running, Failure> {
-    start_with(source, sink, request, |transfer| transfer)
+    start_in(Origin::here(), source, sink, request)
+}
+
+/// As [`start`], in a call that has begun here.
+///
+/// Public for the C library only; not part of the interface.
+///
+/// # Errors
+///
+/// As [`start`].
+pub fn start_in(
+    origin: Origin,
+    source: impl AsFd,
+    sink: impl AsFd,
+    request: Request,
+) -> Result<Running, Failure> {
+    let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request)?;
+    transfer.start_in(origin)
 }
 
 /// As [`start`]; `attach` attaches a handle or an observer.
@@ -398,6 +424,7 @@ pub(crate) fn start_with(
     request: Request,
     attach: impl FnOnce(Transfer<'static>) -> Transfer<'static>,
 ) -> Result<Running, Failure> {
+    let origin = Origin::here();
     let transfer = Transfer::duplicating(source.as_fd(), sink.as_fd(), request)?;
-    attach(transfer).start()
+    attach(transfer).start_in(origin)
 }

@@ -193,7 +193,8 @@ pub enum Refusal {
     #[error("{}", no_engine(*.errno))]
     NoEngine {
         /// `ESHUTDOWN`: the engine has shut down. `ECHILD`: it was started
-        /// before `fork(2)` and belongs to the parent process. Any other errno:
+        /// before `fork(2)` and belongs to the parent process; or a signal handler has
+        /// forked during the start, which continues in the parent. Any other errno:
         /// it could not be started, such as `EMFILE` (no descriptor), `EAGAIN`
         /// (no thread), `EPERM` (a filter).
         errno: Errno,

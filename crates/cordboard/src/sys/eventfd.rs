@@ -66,7 +66,7 @@ impl EventFd {
     /// As [`EventFd::new`].
     pub(crate) fn event() -> Result<EventFd, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        EventFd::of(Ends::Event(beyond(eventfd(0, flags)?)?))
+        EventFd::of(|| Ok(Ends::Event(beyond(eventfd(0, flags)?)?)))
     }
 
     /// Makes one that can be distinguished from every other file: from a pipe, with two
@@ -80,26 +80,41 @@ impl EventFd {
     }
 
     fn pipe() -> Result<EventFd, Errno> {
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let (reader, writer) = (beyond(reader)?, beyond(writer)?);
-        // It holds a few bytes, and one page of the user's limit is enough.
-        let _ = rustix::pipe::fcntl_setpipe_size(&writer, 4096);
-        EventFd::of(Ends::Pipe { reader, writer })
+        EventFd::of(|| {
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+            let (reader, writer) = (beyond(reader)?, beyond(writer)?);
+            // It holds a few bytes, and one page of the user's limit is enough.
+            let _ = rustix::pipe::fcntl_setpipe_size(&writer, 4096);
+            Ok(Ends::Pipe { reader, writer })
+        })
     }
 
-    fn of(ends: Ends) -> Result<EventFd, Errno> {
-        let id = identity(ends.reader()).ok_or(Errno::EBADF)?;
-        let made = EventFd {
-            ends: ManuallyDrop::new(ends),
-            id,
-            home: Stamp::here(),
-            is_uncleared: AtomicBool::new(false),
-        };
-        // If it could not be signalled, a thread would wait for it forever.
-        signal(made.ends.writer())?;
-        // If it could not be read, a thread would find it readable forever.
-        made.clear()?;
-        Ok(made)
+    /// A child that a signal handler forks meanwhile makes its own one: it would clear signals of
+    /// the parent.
+    fn of(make: impl Fn() -> Result<Ends, Errno>) -> Result<EventFd, Errno> {
+        loop {
+            let home = Stamp::here();
+            let ends = make()?;
+            let id = identity(ends.reader()).ok_or(Errno::EBADF)?;
+            if !home.is_here() {
+                continue;
+            }
+            // If it could not be signalled, a thread would wait for it forever.
+            signal(ends.writer())?;
+            let made = EventFd {
+                ends: ManuallyDrop::new(ends),
+                id,
+                home,
+                is_uncleared: AtomicBool::new(false),
+            };
+            // If it could not be read, a thread would find it readable forever.
+            if home.is_here() {
+                made.read_some()?;
+            }
+            if home.is_here() {
+                return Ok(made);
+            }
+        }
     }
 
     /// Makes the descriptor readable. `false`: failed, and no thread wakes.

@@ -50,7 +50,7 @@ fn the_ends_of_other_transfers_do_not_count() {
     service.write_all(&sent).unwrap();
     let mut command = Vec::new();
     Command::Write(6).encode(&mut command);
-    assert!(carry_out(ours.as_fd(), &command).is_ok());
+    assert!(carry_out(ours.as_fd(), &command, Origin::here()).is_ok());
 }
 
 /// Transfers between the one that runs and those that wait were cancelled.
@@ -66,7 +66,7 @@ fn the_number_of_a_transfer_is_that_of_its_command() {
     service.write_all(&sent).unwrap();
     let mut command = Vec::new();
     Command::Write(6).encode(&mut command);
-    let failed = carry_out(ours.as_fd(), &command).unwrap_err();
+    let failed = carry_out(ours.as_fd(), &command, Origin::here()).unwrap_err();
     assert_eq!(failed.errno, Errno::ECANCELED);
 }
 
@@ -87,7 +87,7 @@ fn the_end_of_a_later_transfer_does_not_count() {
         service.write_all(&sent).unwrap();
         let mut command = Vec::new();
         Command::Write(6).encode(&mut command);
-        let result = carry_out(ours.as_fd(), &command);
+        let result = carry_out(ours.as_fd(), &command, Origin::here());
         assert_eq!(result.err().map(|error| error.errno), None);
     }
 }
@@ -108,7 +108,7 @@ fn refusals_of_commands_of_other_threads_do_not_count() {
             service.write_all(&sent).unwrap();
             let mut bytes = Vec::new();
             command.encode(&mut bytes);
-            let result = carry_out(ours.as_fd(), &bytes);
+            let result = carry_out(ours.as_fd(), &bytes, Origin::here());
             assert_eq!(result.err().map(|error| error.errno), errno, "{command:?}");
         }
     }
@@ -125,7 +125,7 @@ fn records_behind_the_awaited_one_stay_in_the_socket() {
     service.write_all(&sent).unwrap();
     let mut command = Vec::new();
     Command::Write(6).encode(&mut command);
-    assert!(carry_out(ours.as_fd(), &command).is_ok());
+    assert!(carry_out(ours.as_fd(), &command, Origin::here()).is_ok());
     service.shutdown(std::net::Shutdown::Write).unwrap();
     let mut left = Vec::new();
     (&ours).read_to_end(&mut left).unwrap();
@@ -143,7 +143,10 @@ fn a_number_that_is_reused_meanwhile_is_not_used() {
     let mut command = Vec::new();
     Command::Write(6).encode(&mut command);
     let (mut result, mut calls) = (None, 0);
-    let body = || result = Some(carry_out(ours.as_fd(), &command).map_err(|error| error.errno));
+    let body = || {
+        result =
+            Some(carry_out(ours.as_fd(), &command, Origin::here()).map_err(|error| error.errno))
+    };
     let made = testkit::midst::at_each(&STAT.concat(), body, || {
         if calls == 0 {
             testkit::child::replace(ours.as_fd(), other.as_fd());
@@ -166,7 +169,7 @@ fn a_socket_that_ends_within_a_record_is_reported() {
     service.shutdown(std::net::Shutdown::Write).unwrap();
     let mut command = Vec::new();
     Command::Write(6).encode(&mut command);
-    let failed = carry_out(ours.as_fd(), &command).unwrap_err();
+    let failed = carry_out(ours.as_fd(), &command, Origin::here()).unwrap_err();
     assert_eq!(failed.errno, Errno::EPIPE);
 }
 
@@ -183,7 +186,7 @@ fn the_next_call_is_made_where_one_is_refused() {
             Command::Write(6).encode(&mut command);
             apart(|| {
                 refuse(calls, errno);
-                carry_out(ours.as_fd(), &command).map_err(|error| error.errno)
+                carry_out(ours.as_fd(), &command, Origin::here()).map_err(|error| error.errno)
             })
         };
         assert_eq!(wait(&one), Ok(()));

@@ -103,15 +103,28 @@ impl<'a> Transfer<'a> {
     ///
     /// [`Refusal::NoStepping`]: no descriptor or memory is available, the limit of epoll
     /// registrations is reached, or a filter refuses a call.
-    pub fn stepping(mut self) -> Result<Stepping<'a>, Failure> {
+    pub fn stepping(self) -> Result<Stepping<'a>, Failure> {
+        self.stepping_in(Origin::here())
+    }
+
+    /// As [`Transfer::stepping`], in a call that has begun here. `ECHILD`: a signal handler has
+    /// forked since, and the call continues in the parent.
+    ///
+    /// Public for the C library only; not part of the API.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transfer::stepping`].
+    #[doc(hidden)]
+    pub fn stepping_in(mut self, origin: Origin) -> Result<Stepping<'a>, Failure> {
         let refused = |errno| Failure::refused(Refusal::NoStepping { errno });
-        let mut step_fd = StepFd::new().map_err(refused)?;
+        let mut step_fd = StepFd::new(origin).map_err(refused)?;
         self.set_up(Backend::Epoll);
         self.listen();
         // The first step is due.
         step_fd.set_due();
         let mut poll = Poll::new();
-        Ok(Stepping {
+        let stepping = Stepping {
             stepper: Stepper::begin(poll.now()),
             progress: self.progress(Duration::ZERO),
             stage: Stage::Runs(Box::new(self)),
@@ -119,8 +132,12 @@ impl<'a> Transfer<'a> {
             wait: None,
             source_polled: false,
             step_fd,
-            origin: Origin::here(),
-        })
+            origin,
+        };
+        match origin.is_this_process() {
+            true => Ok(stepping),
+            false => Err(refused(Errno::ECHILD)),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use rustix::time::{
 };
 
 use crate::errno::Errno;
-use crate::sys::{self, EventFd, beyond};
+use crate::sys::{self, EventFd, Origin, beyond};
 use crate::transfer::edges::{direction, fetch, wakeup_of};
 use crate::transfer::wait::{BACKOFF, Interest, Wakeup};
 
@@ -55,9 +55,15 @@ impl StepFd {
     ///
     /// * `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
     /// * `ENOSPC`: the limit of epoll registrations is reached.
+    /// * `ECHILD`: a signal handler has forked since `origin`. The child shares what the parent
+    ///   has made, and must not change it.
     /// * Any errno of a seccomp filter that refuses `epoll_create1(2)`, `epoll_ctl(2)`,
     ///   `timerfd_create(2)` or `timerfd_settime(2)`, or both `eventfd2(2)` and `pipe2(2)`.
-    pub(super) fn new() -> Result<StepFd, Errno> {
+    pub(super) fn new(origin: Origin) -> Result<StepFd, Errno> {
+        let check = || match origin.is_this_process() {
+            true => Ok(()),
+            false => Err(Errno::ECHILD),
+        };
         let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = beyond(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
@@ -67,8 +73,10 @@ impl StepFd {
             it_interval: NEVER,
             it_value: NEVER,
         };
+        check()?;
         timerfd_settime(&timer, TimerfdTimerFlags::empty(), &never)?;
         for own in [timer.as_fd(), due.as_fd()] {
+            check()?;
             epoll::add(&epoll, own, EventData::new_u64(OWN), EventFlags::IN)?;
         }
         Ok(StepFd {
@@ -301,7 +309,7 @@ mod tests {
     /// the parent then stay.
     #[test]
     fn what_is_dropped_is_not_readable_by_a_copy() {
-        let mut step_fd = StepFd::new().unwrap();
+        let mut step_fd = StepFd::new(Origin::here()).unwrap();
         step_fd.set_due();
         assert!(step_fd.set_timer(Some(Duration::ZERO)));
         let own = step_fd.own.as_ref().unwrap();

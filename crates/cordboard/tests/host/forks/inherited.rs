@@ -216,9 +216,9 @@ fn a_child_keeps_no_end_of_a_transfer_that_is_being_synced() {
 }
 
 /// The child that [`fork_here`] has made, or -1; 0 in that child.
-static FORKED: AtomicI32 = AtomicI32::new(-1);
+pub(super) static FORKED: AtomicI32 = AtomicI32::new(-1);
 
-extern "C" fn fork_here(_: libc::c_int) {
+pub(super) extern "C" fn fork_here(_: libc::c_int) {
     // SAFETY: the child reads a few words of memory, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -229,7 +229,7 @@ extern "C" fn fork_here(_: libc::c_int) {
 }
 
 /// Installs a handler for SIGUSR1, with interrupted calls restarted.
-fn install(handler: extern "C" fn(libc::c_int)) {
+pub(super) fn install(handler: extern "C" fn(libc::c_int)) {
     // SAFETY: all zeros are no flags, and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
@@ -248,7 +248,7 @@ fn interrupts(thread: i32) {
 }
 
 /// Makes this thread fork, whatever call it is in.
-fn forks_in(thread: i32) {
+pub(super) fn forks_in(thread: i32) {
     interrupts(thread);
     while FORKED.load(Ordering::Acquire) < 0 {
         std::thread::yield_now();
@@ -256,7 +256,7 @@ fn forks_in(thread: i32) {
 }
 
 /// Waits for the child and returns its status.
-fn status_of(child: i32) -> i32 {
+pub(super) fn status_of(child: i32) -> i32 {
     let mut status = -1;
     // SAFETY: no other thread waits for this child.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };
@@ -382,71 +382,5 @@ fn until_it_sleeps(thread: i32) {
     let stat = format!("/proc/self/task/{thread}/stat");
     while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
         std::thread::yield_now();
-    }
-}
-
-/// A signal handler forks during a start. The child continues the start, but has no
-/// thread that would run the transfer: the transfer is refused, the parent's, or run
-/// by an engine of the child.
-#[test]
-fn a_child_that_is_forked_in_a_start_does_not_wait() {
-    let name = "a_child_that_is_forked_in_a_start_does_not_wait";
-    let _dog = watchdog(name);
-    if !common::alone!() {
-        return;
-    }
-    install(fork_here);
-    const CALLS: &[libc::c_long] = &[
-        testkit::refuse::FCNTL,
-        libc::SYS_kcmp,
-        libc::SYS_fstat,
-        libc::SYS_newfstatat,
-    ];
-    let own = Engine::new(Default::default()).unwrap();
-    // The calls of the engine's threads must not be held.
-    assert!(carries());
-    for engine in [None, Some(&own)] {
-        for moment in 0.. {
-            let (source, _feed) = std::io::pipe().unwrap();
-            let (_end, sink) = std::io::pipe().unwrap();
-            let starter = &AtomicI32::new(0);
-            FORKED.store(-1, Ordering::Release);
-            let body = || {
-                starter.store(rustix::thread::gettid().as_raw_pid(), Ordering::Release);
-                let transfer = Transfer::owning(source.into(), sink.into(), common::any());
-                let started = match engine {
-                    None => transfer.unwrap().start(),
-                    Some(engine) => engine.start(transfer.unwrap()),
-                };
-                let ended = started.map(|running| {
-                    running.cancel();
-                    running.wait().report
-                });
-                if FORKED.load(Ordering::Acquire) == 0 {
-                    // Ended without an errno, or refused with `ECHILD`.
-                    let errno = ended.map_or_else(|f| f.report.errno, |report| report.errno);
-                    let known = [None, Some(cordboard::Errno::ECHILD)];
-                    testkit::child::end(known.contains(&errno));
-                }
-                let ended = ended.unwrap();
-                assert_eq!(ended.ended, Ended::Cancelled, "{ended:?}");
-            };
-            let mut calls = 0;
-            let held = testkit::midst::at_each(CALLS, body, || {
-                if calls == moment {
-                    forks_in(starter.load(Ordering::Acquire));
-                }
-                calls += 1;
-            });
-            if held.is_none() {
-                return testkit::skip::report("a child", "calls of another thread cannot be held");
-            }
-            let child = FORKED.load(Ordering::Acquire);
-            if child < 0 {
-                assert!(moment > 3, "{moment}");
-                break;
-            }
-            assert_eq!(status_of(child), 0, "forked at call {moment}");
-        }
     }
 }

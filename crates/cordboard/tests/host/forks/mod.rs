@@ -2,6 +2,7 @@
 //! reused: in a child of `fork(2)`, and in a host that closes what it has not opened,
 //! by `closefrom(3)` or `close_range(2)`.
 
+mod calls;
 mod inherited;
 mod low_numbers;
 mod unwiped;
