@@ -32,7 +32,7 @@ pub(crate) struct Intake<'a> {
     is_open: bool,
     /// The number of bytes that it may take from the source before it halts. `None`: no
     /// limit.
-    turn: Option<u64>,
+    quota: Option<u64>,
     /// The number of bytes that [`Intake::arrived`] has returned.
     taken: u64,
     /// The number of steps that have moved no byte since bytes have last moved.
@@ -123,7 +123,7 @@ impl<'a> Intake<'a> {
             source_polled: false,
             edge: None,
             is_open: false,
-            turn: None,
+            quota: None,
             taken: 0,
             fruitless: 0,
             yields: false,
@@ -155,7 +155,7 @@ impl<'a> Intake<'a> {
     /// cannot be divided is taken whole.
     pub(crate) fn grant(&mut self, bytes: u64) {
         let was_over = self.halt() == Halt::Turn;
-        self.turn = Some(bytes);
+        self.quota = Some(bytes);
         if was_over && bytes > 0 {
             self.resume(PollFlags::empty());
         }
@@ -169,9 +169,9 @@ impl<'a> Intake<'a> {
         self.yields = false;
         while matches!(self.next, Next::Step | Next::Elsewhere) {
             let before = transfer.counts();
-            transfer.set_turn(self.turn);
-            // With a turn of 0, a step does not read the source.
-            let polls = !std::mem::take(&mut self.source_polled) && self.turn != Some(0);
+            transfer.set_quota(self.quota);
+            // With a quota of 0, a step does not read the source.
+            let polls = !std::mem::take(&mut self.source_polled) && self.quota != Some(0);
             let first = match polls {
                 true => self.stepper.poll_source_first(transfer, &mut self.poll),
                 false => None,
@@ -181,8 +181,8 @@ impl<'a> Intake<'a> {
                 None => self.stepper.step(transfer, false, &mut self.poll),
             };
             let counts = transfer.counts();
-            if let Some(turn) = &mut self.turn {
-                *turn = turn.saturating_sub(counts.0 - before.0);
+            if let Some(quota) = &mut self.quota {
+                *quota = quota.saturating_sub(counts.0 - before.0);
             }
             if counts != before {
                 self.fruitless = 0;
@@ -206,7 +206,7 @@ impl<'a> Intake<'a> {
             _ if self.has_ended() => Halt::End,
             Next::Wait(wait) => match wait.target {
                 WaitFor::Side(Side::Sink) | WaitFor::Backoff(Side::Sink) => Halt::Channel,
-                WaitFor::Grant if self.turn == Some(0) => Halt::Turn,
+                WaitFor::Grant if self.quota == Some(0) => Halt::Turn,
                 _ => Halt::Source,
             },
             _ if self.yields => Halt::Yield,

@@ -17,13 +17,13 @@ impl Transfer<'_> {
     /// the next grant if it grants none.
     pub(super) fn take_grant(&mut self, clock: &mut dyn Clock) -> Option<Duration> {
         let control = (self.control.as_ref()).filter(|control| control.is_paced());
-        let turn = self.turn.filter(|_| !self.flow.allowance.is_over());
-        if turn == Some(0) {
+        let quota = self.quota.filter(|_| !self.flow.allowance.is_over());
+        if quota == Some(0) {
             self.flow.allowance.add_grant(0);
             return Some(Duration::MAX);
         }
         let Some(control) = control else {
-            self.flow.allowance.add_grant(turn.unwrap_or(u64::MAX));
+            self.flow.allowance.add_grant(quota.unwrap_or(u64::MAX));
             return None;
         };
         if self.flow.allowance.is_over() {
@@ -95,8 +95,8 @@ impl Transfer<'_> {
         let left = self.flow.before_its_size();
         // A source that has grown has whole blocks behind its first size.
         let left = left.filter(|left| unit == 1 || *left >= unit || !self.flow.source_has_grown());
-        let turn = self.turn.unwrap_or(u64::MAX);
-        let most = self.flow.allowance.remaining().min(turn);
+        let quota = self.quota.unwrap_or(u64::MAX);
+        let most = self.flow.allowance.remaining().min(quota);
         let block = self.flow.options.block.map(|block| block as u64);
         Need {
             // At its size, a source is read once more, to find its end or more bytes.

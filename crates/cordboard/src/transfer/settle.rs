@@ -83,10 +83,10 @@ impl<'a> Settlement<'a> {
         &self.transfer
     }
 
-    /// Takes one turn. `may_wait`: it may wait for blocks in flight instead of
+    /// Continues as far as it can without a wait. `may_wait`: it may wait for blocks in flight instead of
     /// returning [`Settled::Wait`]. Calls on files may block in the kernel
     /// nevertheless: see [`Transfer::end_may_block`].
-    pub(crate) fn turn(&mut self, waiter: &mut dyn Waiter, may_wait: bool) -> Settled {
+    pub(crate) fn advance(&mut self, waiter: &mut dyn Waiter, may_wait: bool) -> Settled {
         self.phase = match self.phase {
             Phase::Reap => {
                 if !may_wait && self.transfer.reap_completions() {
@@ -113,7 +113,7 @@ impl<'a> Settlement<'a> {
 
     /// Makes the report; the caller still [closes](Transfer::close) the transfer.
     pub(crate) fn finish(mut self, waiter: &mut dyn Waiter) -> (Outcome, Transfer<'a>) {
-        while self.turn(waiter, true) != Settled::Done {}
+        while self.advance(waiter, true) != Settled::Done {}
         let Settlement {
             mut transfer,
             ending,

@@ -73,7 +73,7 @@ fn blocks_complete_between_turns() {
     let mut turns = 0;
     loop {
         turns += 1;
-        match settlement.turn(&mut waiter, false) {
+        match settlement.advance(&mut waiter, false) {
             Settled::Again => {}
             Settled::Wait(wait) => {
                 let interest = wait.interest(settlement.transfer());
@@ -84,7 +84,7 @@ fn blocks_complete_between_turns() {
         }
     }
     assert!(turns >= 4, "reap, drain, close, sync: {turns}");
-    assert_eq!(settlement.turn(&mut waiter, false), Settled::Done);
+    assert_eq!(settlement.advance(&mut waiter, false), Settled::Done);
     let (outcome, open) = settlement.finish(&mut waiter);
     open.close(false).unwrap();
     let report = outcome.report;

@@ -1,5 +1,5 @@
-//! Decides the next action of a transfer. The synchronous driver and the engine
-//! share this; they only wait differently.
+//! Decides the next action of a transfer. All that run one share this (the synchronous driver, the
+//! engine, a [`Stepping`](super::Stepping), the compositions): they only wait differently.
 
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ impl Stepper {
             }
             Turn::HeldBack if let Some(rest) = self.next_grant => {
                 // The rest would only come before the end. Without a turn, others are next.
-                let is_long = rest > SHORT && transfer.turn != Some(0);
+                let is_long = rest > SHORT && transfer.quota != Some(0);
                 match is_long.then(|| transfer.end_of_source()).flatten() {
                     Some(end) => Next::End(end),
                     None => Next::Wait(self.new_wait(transfer, WaitFor::Grant, waiter)),

@@ -74,7 +74,7 @@ pub struct Transfer<'a> {
     pub(crate) control: Option<Control>,
     /// The number of bytes that it may take before its composition grants more. `None`: no
     /// limit.
-    pub(super) turn: Option<u64>,
+    pub(super) quota: Option<u64>,
     /// The changes of the schedule before its last grant: see
     /// [`Returned`](super::pacer::Returned).
     pub(super) grant_changes: u64,
@@ -262,7 +262,7 @@ impl<'a> Transfer<'a> {
             used: Used::new(),
             declined: Vec::new(),
             control: None,
-            turn: None,
+            quota: None,
             grant_changes: 0,
             has_grant: false,
             tunes: false,
@@ -340,8 +340,8 @@ impl<'a> Transfer<'a> {
 
     /// Limits the number of bytes that the next step may take from the source, in addition
     /// to a schedule. With 0, a step waits for a grant.
-    pub(crate) fn set_turn(&mut self, bytes: Option<u64>) {
-        self.turn = bytes;
+    pub(crate) fn set_quota(&mut self, bytes: Option<u64>) {
+        self.quota = bytes;
     }
 
     /// Attaches a handle that can cancel or pause the transfer, or set a schedule.

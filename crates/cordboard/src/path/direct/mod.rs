@@ -103,7 +103,7 @@ impl Direct {
         let files = reopened::for_direct_io(flow)?;
         let none = "the file system does not support direct I/O";
         let alignment = |side: &Endpoint<'_>| side.direct_alignment().ok_or(none);
-        let unit = reopened::unit(
+        let unit = places::unit(
             alignment(flow.source.endpoint())?,
             alignment(flow.sink.endpoint())?,
         )?;

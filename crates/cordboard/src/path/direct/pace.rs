@@ -13,7 +13,7 @@ const BLOCK: usize = 1 << 20;
 
 pub(super) enum Pace {
     /// By watermarks, as in the 1992 paper, with blocks of one size.
-    Fixed { marks: Watermarks, block: usize },
+    Marks { marks: Watermarks, block: usize },
     /// The request has a block size: their number is fixed as well.
     Pinned(Setting),
     /// Adapted to the device.
@@ -38,7 +38,7 @@ impl Pace {
             return None;
         }
         Some(match (flow.options.watermarks, flow.options.block) {
-            (Some(marks), _) => Pace::Fixed { marks, block },
+            (Some(marks), _) => Pace::Marks { marks, block },
             (None, Some(_)) => Pace::Pinned(Setting::of_blocks(block, memory)),
             (None, None) => Pace::Adaptive {
                 clock: Instant::now(),
@@ -51,7 +51,7 @@ impl Pace {
     /// Returns how many blocks may be begun now, and their length.
     pub(super) fn allows(&mut self, pending: (u32, u32), goal: Goal) -> (u32, usize) {
         match self {
-            Pace::Fixed { marks, block } => (marks.reads_to_start(pending.0, pending.1), *block),
+            Pace::Marks { marks, block } => (marks.reads_to_start(pending.0, pending.1), *block),
             Pace::Pinned(setting) => setting.more(pending),
             Pace::Adaptive { adaptive, .. } => {
                 adaptive.set_goal(goal);

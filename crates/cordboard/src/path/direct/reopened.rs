@@ -5,10 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
-use crate::endpoint::{Alignment, Endpoint, Filesystem, reopen};
+use crate::endpoint::{Endpoint, Filesystem, reopen};
 use crate::errno::Errno;
 use crate::path::flow::Flow;
-use crate::request::Why;
 
 /// Opens both files for direct I/O.
 pub(super) fn for_direct_io(flow: &Flow<'_>) -> Result<[OwnedFd; 2], Errno> {
@@ -43,17 +42,4 @@ impl Cached {
     pub(super) fn fd<'a>(&'a self, original: BorrowedFd<'a>) -> BorrowedFd<'a> {
         self.0.as_ref().map_or(original, AsFd::as_fd)
     }
-}
-
-/// Returns the number of bytes that offsets and lengths must be multiples of
-/// for both sides: at least a page, since a file system that reads the rest of
-/// a block before it writes it is slower than the page cache (`STATX_DIOALIGN`
-/// in `statx(2)`, since Linux 6.1).
-pub(super) fn unit(source: Alignment, sink: Alignment) -> Result<u64, Why> {
-    let largest = source.offset.max(sink.offset).max(4096);
-    let memory = source.memory.max(sink.memory);
-    if memory > 4096 || !largest.is_power_of_two() || largest > 256 << 10 {
-        return Err("direct I/O needs a coarser alignment than is supported here".into());
-    }
-    Ok(u64::from(largest))
 }

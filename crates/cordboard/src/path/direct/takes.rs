@@ -1,5 +1,6 @@
 //! The pairs that use direct I/O, by facts alone.
 
+use super::places;
 use crate::endpoint::{Facts, Kind};
 use crate::errno::Errno;
 use crate::pair::Pair;
@@ -14,8 +15,6 @@ const LEAST: u64 = 16 << 20;
 /// again; if reads and writes share its rate, each percent costs half a percent
 /// of time.
 const CACHED: u8 = 10;
-
-pub(super) const INCONGRUENT: &str = "source and sink offsets differ within a block of direct I/O";
 
 /// Checks what is known without querying the kernel for alignment or the cache.
 pub(crate) fn worth_asking(pair: &Pair<'_>) -> Result<(), Why> {
@@ -71,9 +70,9 @@ pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (Some(from), Some(to)) = (source.alignment, sink.alignment) else {
         return Err("no direct I/O here".into());
     };
-    let unit = super::reopened::unit(from, to)?;
+    let unit = places::unit(from, to)?;
     if pair.from().unwrap_or(0) % unit != pair.to().unwrap_or(0) % unit {
-        return Err(INCONGRUENT.into());
+        return Err(places::INCONGRUENT.into());
     }
     if pair.direct_io == Direct::Always {
         return Ok("direct I/O is requested");

@@ -298,7 +298,7 @@ impl<'a> Stepping<'a> {
     /// Takes one turn of the settlement. A panic of a stage ends the transfer, as on an engine.
     fn settle(&mut self, mut settlement: Box<Settlement<'a>>) -> Option<Outcome> {
         let guard = settlement.transfer().needs_guard().then(SignalGuard::start);
-        let settled = guarded(|| settlement.turn(&mut self.poll, false));
+        let settled = guarded(|| settlement.advance(&mut self.poll, false));
         drop(guard);
         match settled {
             Some(Settled::Again) => self.step_fd.set_due(),
