@@ -14,6 +14,8 @@ mod ending;
 mod fast_path;
 #[cfg(test)]
 mod fifo_tests;
+#[cfg(test)]
+mod full_sink_tests;
 mod give_back;
 mod grant;
 #[cfg(test)]

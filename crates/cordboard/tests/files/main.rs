@@ -2,6 +2,7 @@
 //! a transfer.
 
 mod changes;
+mod clones;
 #[path = "../common/mod.rs"]
 mod common;
 mod compressed;
