@@ -116,6 +116,10 @@ fn run(bench: &mut Bench) -> Result<()> {
 fn size_of(bench: &Bench, from: From, to: To) -> u64 {
     match from == From::Cold || to == To::File {
         true => bench.size(OF_FILES, 24 << 20),
+        // In a quick run, one pair is long enough to measure settings.
+        false if (from, to) == (From::Cached, To::Stream(Stream::Tcp)) => {
+            bench.size(LENGTH, 96 << 20)
+        }
         false => bench.size(LENGTH, 24 << 20),
     }
 }

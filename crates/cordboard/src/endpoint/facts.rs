@@ -47,7 +47,7 @@ pub struct Facts {
     /// server's choice is unknown.
     pub unpaged: bool,
     /// A memory device (`mem(4)`, `random(4)`): bytes without boundaries, whose
-    /// reads and writes never wait.
+    /// reads and writes never wait, except for reads of `/dev/random`.
     pub memory: bool,
     /// `/dev/random`, which is a memory device whose reads may wait (`random(4)`): until the
     /// generator is ready since Linux 5.6, before that whenever its pool is empty.

@@ -17,7 +17,7 @@ use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::Request;
 #[cfg(feature = "zstd")]
-use crate::{Stage, Stranded};
+use crate::{Side, Stage, Stranded};
 use testkit::pattern::noise;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(7);

@@ -10,6 +10,7 @@
 mod bytes;
 pub mod datagrams;
 mod exact;
+mod grows;
 pub mod mount;
 mod pace;
 mod paths;
@@ -22,6 +23,7 @@ mod steps;
 
 pub use bytes::*;
 pub use exact::*;
+pub use grows::*;
 pub use pace::*;
 pub use paths::*;
 pub use process::*;

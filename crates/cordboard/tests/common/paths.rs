@@ -80,10 +80,9 @@ pub fn is_open(path: DataPath) -> bool {
 /// Returns those of the paths that a test can force here, and reports the others
 /// as skipped.
 pub fn forcible(paths: &[DataPath]) -> Vec<DataPath> {
-    let open = |path: &DataPath| {
-        need(*path).is_none_or(|need| {
-            !needs::missing(&format!("{}: {path}", testkit::skip::this_test()), &[need])
-        })
+    let open = |path: &DataPath| match need(*path) {
+        Some(need) => !needs::missing(&format!("{}: {path}", testkit::skip::this_test()), &[need]),
+        None => *path != DataPath::Direct || has_direct_files(),
     };
     paths.iter().copied().filter(open).collect()
 }

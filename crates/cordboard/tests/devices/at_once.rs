@@ -90,6 +90,7 @@ fn the_log_of_the_kernel_takes_records_on_an_engine() {
         };
         let report = &outcome.report;
         assert_eq!(report.ended, Ended::Eof, "{report:?}");
+        assert_eq!(report.path, [cordboard::DataPath::ReadWrite]);
         assert_eq!(report.written, line.len() as u64, "{report:?}");
     }
 }

@@ -1,14 +1,13 @@
 //! Clones: their pieces, their positions, and what comes before and after them. The file
 //! systems are made in memory and mounted, which needs root.
 
-use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
 use crate::common::mount::Mount;
-use crate::common::{self, any, content, only, pattern, position, run, watchdog};
+use crate::common::{self, Grows, any, content, only, pattern, position, run, watchdog};
 use cordboard::DataPath::{Clone, CopyFileRange, ReadWrite, Sendfile, Splice};
 use cordboard::{Control, Direct, Ended, Observer, Progress, Request, Schedule, Transfer};
 
@@ -48,18 +47,6 @@ fn a_clone_is_made_in_pieces_at_a_rate() {
         );
         assert_eq!(report.written, data.len() as u64, "{kind}");
         assert!(content(&sink) == data, "{kind}");
-    }
-}
-
-/// Lengthens a file once the transfer has begun.
-struct Grows<'a>(&'a File, Option<&'a [u8]>);
-
-impl Observer for Grows<'_> {
-    fn progress(&mut self, progress: &Progress) {
-        if let Some(more) = self.1.take_if(|_| progress.read > 0) {
-            let end = self.0.metadata().unwrap().len();
-            self.0.write_all_at(more, end).unwrap();
-        }
     }
 }
 

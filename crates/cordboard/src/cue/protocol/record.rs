@@ -79,8 +79,8 @@ pub enum State {
 pub struct Status {
     /// The state.
     pub state: State,
-    /// The number of the running transfer, or of the last one; 0 before the first. Transfers
-    /// are counted in the order in which they were commanded.
+    /// The number of the running transfer, or of the one that has ended last, also if it was not
+    /// started; 0 before the first. Transfers are counted in the order in which they were commanded.
     pub transfer: u32,
     /// The number of waiting transfers.
     pub queued: u32,

@@ -116,7 +116,7 @@ impl Flow<'_> {
         match available {
             // The call is made to detect the end of file.
             Some(Available { bytes: 0, .. }) => within(self.sink.cursor, length),
-            _ if self.lacks_source_claim() => within(self.sink.cursor, length),
+            Some(_) if self.lacks_source_claim() => within(self.sink.cursor, length),
             Some(Available { bytes, .. }) => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 self.claim_sink(length.min(bytes))
@@ -131,14 +131,22 @@ impl Flow<'_> {
         self.claims_source() && self.source.cursor == Cursor::Position
     }
 
+    /// Whether the sink's position has to be claimed, and nothing is.
+    fn lacks_sink_claim(&self) -> bool {
+        self.claims_sink() && self.sink.cursor == Cursor::Position
+    }
+
+    /// Whether a call with offsets would use a range that is not claimed.
+    pub(crate) fn lacks_a_claim(&self) -> bool {
+        self.lacks_source_claim() || self.lacks_sink_claim()
+    }
+
     /// As [`Flow::claim_both`], for a call that writes into the claimed range of the sink.
     /// `wanted` returns the length to claim. `None`: nothing is claimed, so nothing may be
     /// written. The source has ended, as far as it reports.
     pub(crate) fn claim_to_write(&mut self, wanted: impl Fn(&Flow<'_>) -> usize) -> Option<usize> {
-        let lacks_claim =
-            |flow: &Flow<'_>| flow.claims_sink() && flow.sink.cursor == Cursor::Position;
         let length = self.claim_both(wanted(self));
-        if !lacks_claim(self) {
+        if !self.lacks_sink_claim() {
             return Some(length);
         }
         // The source has ended, or has grown since.
@@ -146,7 +154,7 @@ impl Flow<'_> {
             return None;
         }
         let length = self.claim_both(wanted(self));
-        (!lacks_claim(self)).then_some(length)
+        (!self.lacks_sink_claim()).then_some(length)
     }
 
     /// Claims both ends for `bytes` that the source was found to have, up to `size`.

@@ -65,7 +65,8 @@ impl Direct {
             Ok(offsets) => offsets,
             Err(errno) => return Verdict::Declined(errno.into()),
         };
-        if flow.is_at_size() && self.found_end <= from {
+        // Others may have read the rest. The source may grow from now on.
+        if flow.lacks_a_claim() || (flow.is_at_size() && self.found_end <= from) {
             return Verdict::Ended;
         }
         // `O_APPEND` was set on the sink since.

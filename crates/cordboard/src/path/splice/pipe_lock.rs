@@ -35,7 +35,7 @@ pub(super) fn waits_with_channel_locked(flow: &Flow<'_>) -> bool {
 fn waits(end: &Facts) -> bool {
     match end.kind.is_cached() {
         true => end.may_be_on(Filesystem::is_foreign),
-        false => end.can_block() && !end.nonblocking,
+        false => (end.can_block() || end.waits_for_entropy) && !end.nonblocking,
     }
 }
 
@@ -64,6 +64,10 @@ mod tests {
             memory: false,
             ..Facts::plain(Kind::CharDevice)
         };
+        let random = Facts {
+            waits_for_entropy: true,
+            ..Facts::plain(Kind::CharDevice)
+        };
         // With it as the sink, and as the source.
         let ends = [
             (Facts::plain(Kind::UnixStream), [true, false]),
@@ -71,6 +75,7 @@ mod tests {
             (Facts::plain(Kind::StreamSocket), [true, false]),
             (device, [true, true]),
             (Facts::plain(Kind::CharDevice), [false, false]),
+            (random, [true, true]),
             (Facts::plain(Kind::Memfd), [false, false]),
             (Facts::plain(Kind::BlockDevice), [false, false]),
             (on(0xEF53), [false, false]),

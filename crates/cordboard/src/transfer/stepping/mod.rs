@@ -215,7 +215,8 @@ impl<'a> Stepping<'a> {
                 self.step_fd.wait(&interest, wait.timeout);
                 // The last step may not have taken all that an edge has announced.
                 if interest.edge_triggered != [false; 2]
-                    && self.poll.wait(&interest, Some(Duration::ZERO)) != Ok(Wakeup::default())
+                    && let Ok(found) = self.poll.wait(&interest, Some(Duration::ZERO))
+                    && found != Wakeup::default()
                 {
                     self.step_fd.set_due();
                 }
@@ -283,10 +284,12 @@ impl<'a> Stepping<'a> {
         // An edge-triggered event that is not taken keeps the instance readable.
         let is_level = interest.edge_triggered == [false; 2];
         match self.step_fd.events(&interest) {
-            Ok(wakeup)
-                if wakeup == Wakeup::default() && (self.step_fd.lacks_events() || !is_level) =>
-            {
+            Ok(wakeup) if wakeup == Wakeup::default() && self.step_fd.lacks_events() => {
                 self.poll.wait(&interest, Some(Duration::ZERO))
+            }
+            // Bytes that an earlier edge has announced. If poll(2) is refused, there are only edges.
+            Ok(wakeup) if wakeup == Wakeup::default() && !is_level => {
+                Ok((self.poll.wait(&interest, Some(Duration::ZERO))).unwrap_or_default())
             }
             Err(errno) if errno.is_refusal_or_invalid() && is_level => {
                 (self.poll.wait(&interest, Some(Duration::ZERO))).map_err(|_| errno)

@@ -250,3 +250,49 @@ fn bytes_that_an_earlier_edge_has_announced_are_an_event() {
     assert_eq!(outcome.report.written, SIZE as u64);
     drop(writer.join().unwrap());
 }
+
+/// Without `poll(2)` and `select(2)`, the edges of the epoll instance are all there is.
+#[test]
+fn edges_suffice_if_polling_is_refused() {
+    use rustix::event::epoll;
+    let (source, mut peer) = testkit::stalled::silent(testkit::stalled::Trouble::Timestamps);
+    let (_reader, sink) = std::io::pipe().unwrap();
+    source.set_nonblocking(true).unwrap();
+    rustix::io::ioctl_fionbio(&sink, true).unwrap();
+    let report = testkit::refuse::apart(|| {
+        for calls in [
+            testkit::refuse::PPOLL,
+            testkit::refuse::POLL,
+            testkit::refuse::SELECT,
+        ] {
+            testkit::refuse::refuse(calls, libc::EPERM);
+        }
+        let transfer = Transfer::new(source.as_fd(), sink.as_fd(), Request::default()).unwrap();
+        let mut stepping = transfer.stepping().unwrap();
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&events, &stepping, data, epoll::EventFlags::IN).unwrap();
+        let mut steps = 0;
+        loop {
+            if let Some(outcome) = stepping.step() {
+                break outcome.report;
+            }
+            steps += 1;
+            if steps == 5 {
+                std::io::Write::write_all(&mut peer, b"please").unwrap();
+            } else if steps == 10 {
+                rustix::net::shutdown(&peer, rustix::net::Shutdown::Write).unwrap();
+            }
+            if steps > 10 {
+                let mut room = [const { std::mem::MaybeUninit::uninit() }; 1];
+                epoll::wait(&events, &mut room, None).unwrap();
+            }
+            assert!(steps < 10_000, "it ends neither way");
+        }
+    });
+    assert_eq!(
+        (report.ended, report.written),
+        (Ended::Eof, 6),
+        "{report:?}"
+    );
+}

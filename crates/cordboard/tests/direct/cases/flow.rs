@@ -1,10 +1,11 @@
 //! The number of blocks in flight, and their executor.
 
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt as _;
 
 use super::{audit, direct};
-use crate::common::{MIB, file_with, has_blocks_in_flight, has_rings, pattern, run, watchdog};
+use crate::common::{
+    Grows, MIB, file_with, has_blocks_in_flight, has_rings, pattern, run, watchdog,
+};
 use cordboard::{Control, Observer, Progress, Request, Schedule, Transfer, Watermarks, start};
 
 /// The most bytes pending at a time, and the open descriptors of the process.
@@ -55,18 +56,6 @@ fn the_engine_that_was_asked_for_is_the_one() {
     let by_ring = crate::engine() == "io_uring" && has_rings();
     assert_eq!(seen.ring, by_ring);
     assert!(seen.reads > 1, "several blocks in flight: {}", seen.reads);
-}
-
-/// Lengthens a file once the transfer has begun.
-struct Grows<'a>(&'a std::fs::File, Option<&'a [u8]>);
-
-impl Observer for Grows<'_> {
-    fn progress(&mut self, progress: &Progress) {
-        if let Some(more) = self.1.take_if(|_| progress.read > 0) {
-            let end = self.0.metadata().unwrap().len();
-            self.0.write_all_at(more, end).unwrap();
-        }
-    }
 }
 
 /// A grant for the last bytes of its first size would be shorter than a block.
