@@ -32,8 +32,9 @@ impl Mask {
 /// The limits of one control descriptor. Each can only be tightened.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// Bytes that further transfers may take; `None`: no limit.
-    bytes: Option<u64>,
+    /// Bytes that further transfers may take; `None`: no limit. Negative: a cancelled transfer
+    /// has read bytes that are reserved for waiting ones.
+    bytes: Option<i128>,
     /// Counts the changes of `bytes`: bytes that a transfer has reserved before a change
     /// are not returned after it.
     changes: u32,
@@ -59,6 +60,7 @@ impl Limits {
     pub(super) fn tighten(&mut self, limit: Limit, now: Duration) {
         match limit {
             Limit::Bytes(bytes) => {
+                let bytes = i128::from(bytes);
                 self.bytes = Some(self.bytes.map_or(bytes, |before| before.min(bytes)));
                 self.changes = self.changes.wrapping_add(1);
             }
@@ -101,21 +103,37 @@ impl Limits {
         self.until.is_some_and(|until| now >= until)
     }
 
+    /// Reserves the bytes of a transfer that waits. One to the end gets its bytes when its
+    /// turn comes: those before it return bytes that they do not read.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM`: fewer bytes are left.
+    pub(super) fn reserve_early(&mut self, size: Size) -> Result<Reserved, Errno> {
+        match size {
+            Size::Bytes(_) => Ok(self.reserve(size)?.1),
+            Size::Eof => Ok(Reserved::default()),
+        }
+    }
+
     /// Reserves the bytes of a transfer, and returns its size. A transfer to the end gets
     /// all bytes that are left.
     ///
     /// # Errors
     ///
-    /// `EPERM`: fewer bytes are left.
+    /// `EPERM`: fewer bytes are left, or none for one to the end.
     pub(super) fn reserve(&mut self, size: Size) -> Result<(Size, Reserved), Errno> {
         let Some(left) = &mut self.bytes else {
             return Ok((size, Reserved::default()));
         };
+        let most = u64::try_from((*left).max(0)).unwrap_or(u64::MAX);
         let bytes = match size {
-            Size::Eof => *left,
+            Size::Eof if most == 0 => return Err(Errno::EPERM),
+            Size::Eof => most,
+            Size::Bytes(bytes) if bytes > most => return Err(Errno::EPERM),
             Size::Bytes(bytes) => bytes,
         };
-        *left = left.checked_sub(bytes).ok_or(Errno::EPERM)?;
+        *left -= i128::from(bytes);
         let reserved = Reserved {
             bytes,
             before: 0,
@@ -147,8 +165,7 @@ impl Limits {
             && reserved.change == self.changes
         {
             let read = read.saturating_sub(reserved.before);
-            *left = left.saturating_add(reserved.bytes.saturating_sub(read));
-            *left = left.saturating_sub(read.saturating_sub(reserved.bytes));
+            *left += i128::from(reserved.bytes) - i128::from(read);
         }
     }
 
@@ -173,6 +190,8 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -190,7 +209,10 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Act {
         Tighten(Limit),
-        Transfer(u64),
+        /// A transfer is commanded; `None`: to the end.
+        Command(Option<u64>),
+        /// The first waiting transfer begins.
+        Begin,
         /// The last transfer reads.
         Read(u64),
         /// The last transfer ends, and these bytes return to the source.
@@ -217,10 +239,24 @@ mod tests {
         }
     }
 
+    /// A transfer that waits.
+    struct Waiting {
+        size: Size,
+        reserved: Reserved,
+    }
+
     /// Tightens a limit of bytes as `Stream::tighten` does.
-    fn tighten_bytes(limits: &mut Limits, limit: Limit, running: &mut [Running]) {
+    fn tighten_bytes(
+        limits: &mut Limits,
+        limit: Limit,
+        running: &mut [Running],
+        waiting: &mut VecDeque<Waiting>,
+    ) {
         for one in &*running {
             limits.release(one.reserved, one.read);
+        }
+        for one in &*waiting {
+            limits.release(one.reserved, 0);
         }
         limits.tighten(limit, Duration::ZERO);
         for one in running {
@@ -228,6 +264,9 @@ mod tests {
             one.reserved = reserved;
             one.before = one.read;
             one.is_cancelled |= rest.is_none();
+        }
+        for one in waiting {
+            one.reserved = limits.reserve_early(one.size).unwrap_or_default();
         }
     }
 
@@ -244,9 +283,26 @@ mod tests {
             before,
             is_cancelled,
         }];
-        tighten_bytes(&mut limits, Limit::Bytes(0), &mut running);
+        let mut waiting = VecDeque::new();
+        tighten_bytes(&mut limits, Limit::Bytes(0), &mut running, &mut waiting);
         limits.release(running[0].reserved, 0);
         assert_eq!(limits.bytes, Some(0));
+    }
+
+    /// A call of the running transfer is in progress when the limit cancels it.
+    #[test]
+    fn bytes_of_a_cancelled_transfer_count_before_those_of_waiting_ones() {
+        let mut limits = Limits::default();
+        let (_, running) = limits.reserve(Size::Eof).unwrap();
+        limits.release(running, 0);
+        limits.tighten(Limit::Bytes(1000), Duration::ZERO);
+        let (running, rest) = limits.reserve_rest(Size::Eof, 0);
+        assert_eq!(rest, None);
+        let waiting = limits.reserve_early(Size::Bytes(1000)).unwrap();
+        limits.release(running, 50);
+        limits.release(waiting, 0);
+        assert_eq!(limits.reserve(Size::Bytes(951)).unwrap_err(), Errno::EPERM);
+        assert_eq!(limits.reserve(Size::Eof).unwrap().0, Size::Bytes(950));
     }
 
     proptest! {
@@ -255,12 +311,14 @@ mod tests {
         #[test]
         fn nothing_loosens_a_limit(acts in prop::collection::vec(prop_oneof![
             limits().prop_map(Act::Tighten),
-            (0..200u64).prop_map(Act::Transfer),
+            prop::option::of(0..200u64).prop_map(Act::Command),
+            Just(Act::Begin),
             (0..200u64).prop_map(Act::Read),
             (0..200u64).prop_map(Act::End),
         ], 1..60)) {
             let mut limits = Limits::default();
             let mut running = Vec::<Running>::new();
+            let mut waiting = VecDeque::<Waiting>::new();
             // The bytes that may be read from now on.
             let mut bytes = u64::MAX;
             let mut range = (0, u64::MAX);
@@ -269,7 +327,7 @@ mod tests {
                 match act {
                     Act::Tighten(limit @ Limit::Bytes(most)) => {
                         bytes = bytes.min(most);
-                        tighten_bytes(&mut limits, limit, &mut running);
+                        tighten_bytes(&mut limits, limit, &mut running, &mut waiting);
                     }
                     Act::Tighten(limit) => {
                         if let Limit::Range { start, end } = limit {
@@ -283,8 +341,17 @@ mod tests {
                         }
                         limits.tighten(limit, Duration::ZERO);
                     }
-                    Act::Transfer(size) => {
-                        if let Ok((_, reserved)) = limits.reserve(Size::Bytes(size)) {
+                    Act::Command(size) => {
+                        let size = size.map_or(Size::Eof, Size::Bytes);
+                        if let Ok(reserved) = limits.reserve_early(size) {
+                            waiting.push_back(Waiting { size, reserved });
+                        }
+                    }
+                    Act::Begin => if let Some(next) = waiting.pop_front() {
+                        limits.release(next.reserved, 0);
+                        if let Ok((size, reserved)) = limits.reserve(next.size) {
+                            // Without a limit, one to the end has no size.
+                            let size = match size { Size::Bytes(size) => size, Size::Eof => 200 };
                             let (read, before, is_cancelled) = (0, 0, false);
                             running.push(Running { size, reserved, read, before, is_cancelled });
                         }
@@ -306,7 +373,7 @@ mod tests {
                 }
                 let rest: u64 = running.iter().map(Running::rest).sum();
                 prop_assert!(rest <= bytes);
-                prop_assert!(limits.bytes.is_none_or(|left| left <= bytes - rest));
+                prop_assert!(limits.bytes.is_none_or(|left| left <= i128::from(bytes - rest)));
                 prop_assert!(limits.commands.0 & !commands == 0);
                 prop_assert!(limits.until.unwrap_or(Duration::MAX) <= until);
                 for offset in [0, 10, 500, 999] {
@@ -326,6 +393,7 @@ mod tests {
         let (size, reserved) = limits.reserve(Size::Eof).unwrap();
         assert_eq!(size, Size::Bytes(100));
         assert_eq!(limits.reserve(Size::Bytes(1)).unwrap_err(), Errno::EPERM);
+        assert_eq!(limits.reserve(Size::Eof).unwrap_err(), Errno::EPERM);
         limits.release(reserved, 40);
         assert_eq!(limits.reserve(Size::Eof).unwrap().0, Size::Bytes(60));
         limits.tighten(Limit::Range { start: 10, end: 20 }, Duration::ZERO);

@@ -41,6 +41,8 @@ fn no_more_bytes_than_the_limit() {
     let last = done(&mut cue);
     assert_eq!((last.ended, last.written), (Ended::Size, 600));
     assert!(is_refused(&mut cue, Command::Write(1)));
+    send(&cue, &[Command::WriteToEnd]);
+    assert_eq!(done(&mut cue).errno, Some(Errno::EPERM));
     assert_eq!(sink.metadata().unwrap().len(), 1000);
 }
 

@@ -18,8 +18,8 @@ pub(super) struct Job {
     pub(super) port: u32,
     /// The size that was commanded.
     pub(super) commanded: Size,
-    /// The size that the limits permit. `None`: a limit that was set since forbids it.
-    pub(super) size: Option<Size>,
+    /// The size that the limits permit, after it was admitted.
+    pub(super) size: Size,
     pub(super) source_offset: Option<u64>,
     /// `None`: where the transfer before it has ended.
     pub(super) sink_offset: Option<u64>,

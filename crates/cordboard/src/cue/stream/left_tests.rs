@@ -14,19 +14,21 @@ use crate::cue::registry::Message;
 use crate::report::{Ended, Stranded};
 
 /// Lets transfers end until the condition holds.
-fn end_until(stream: &mut Stream, now: Duration, is_done: impl Fn(&Stream) -> bool) {
+pub(super) fn end_until(stream: &mut Stream, now: Duration, is_done: impl Fn(&Stream) -> bool) {
     while !is_done(stream) {
         for message in stream.held.registry.take() {
-            if let Message::Ended(_) = message {
-                stream.ended(now);
-                stream.advance(|| now);
+            match message {
+                Message::Started(_, result) => stream.started(*result),
+                Message::Ended(_) => stream.ended(now),
+                _ => continue,
             }
+            stream.advance(|| now);
         }
         std::thread::yield_now();
     }
 }
 
-fn is_idle(stream: &Stream) -> bool {
+pub(super) fn is_idle(stream: &Stream) -> bool {
     stream.active.is_none()
 }
 

@@ -10,6 +10,8 @@ mod transfers;
 #[cfg(test)]
 mod left_tests;
 #[cfg(test)]
+mod limit_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;

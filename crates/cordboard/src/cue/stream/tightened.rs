@@ -8,7 +8,7 @@ use crate::request::Size;
 
 impl Stream {
     /// Tightens a limit, and applies it to the transfers that run and wait. One that waits
-    /// and is forbidden now is refused when its turn comes. The one that runs is cancelled
+    /// and is forbidden by then is refused when its turn comes. The one that runs is cancelled
     /// if it could exceed the limit.
     pub(super) fn tighten(&mut self, limit: Limit, now: Duration) {
         let read = self.read_of_job();
@@ -37,17 +37,15 @@ impl Stream {
 
     fn reserve_again(&mut self, read: u64) {
         if let Some(active) = &mut self.active {
-            let size = active.job.size.unwrap_or(Size::Eof);
-            let (reserved, rest) = self.limits.reserve_rest(size, read);
+            let (reserved, rest) = self.limits.reserve_rest(active.job.size, read);
             active.job.reserved = reserved;
             if rest.is_none() {
                 active.cancel();
             }
         }
         for job in &mut self.queue {
-            let reserved = self.limits.reserve(job.commanded).ok();
-            job.size = reserved.map(|(size, _)| size);
-            job.reserved = reserved.map(|(_, reserved)| reserved).unwrap_or_default();
+            // One that does not fit now may do so when its turn comes.
+            job.reserved = self.limits.reserve_early(job.commanded).unwrap_or_default();
         }
     }
 
@@ -58,8 +56,8 @@ impl Stream {
                 .source_offset
                 .map(|offset| offset.saturating_add(read));
             let rest = match active.job.size {
-                Some(Size::Bytes(bytes)) => Some(Size::Bytes(bytes.saturating_sub(read))),
-                _ => None,
+                Size::Bytes(bytes) => Some(Size::Bytes(bytes.saturating_sub(read))),
+                Size::Eof => None,
             };
             let stays = match rest {
                 // It has read everything, and only writes.

@@ -21,14 +21,14 @@ type Start = Box<dyn FnOnce() -> Result<(), Failure> + Send>;
 
 impl Stream {
     pub(super) fn enqueue(&mut self, at: usize, size: Size) -> Result<(), Errno> {
-        let (allowed, reserved) = self.limits.reserve(size)?;
+        let reserved = self.limits.reserve_early(size)?;
         self.transfers = self.transfers.wrapping_add(1);
         let port = &mut self.ports[at];
         let job = Job {
             number: self.transfers,
             port: port.number,
             commanded: size,
-            size: Some(allowed),
+            size,
             source_offset: port.source_offset.take(),
             sink_offset: port.sink_offset.take(),
             block: port.block,
@@ -101,16 +101,20 @@ impl Stream {
         }
     }
 
-    /// Resolves the source offset of a transfer, and checks that it stays in its range.
+    /// Reserves the bytes of a transfer, resolves its source offset, and checks that it stays in
+    /// its range. All transfers before it have ended and have returned bytes that they have not
+    /// read.
     fn place(&mut self, job: &mut Job) -> Result<(), Errno> {
-        let size = job.size.ok_or(Errno::EPERM)?;
+        self.limits.release(std::mem::take(&mut job.reserved), 0);
+        let (size, reserved) = self.limits.reserve(job.commanded)?;
+        job.reserved = reserved;
         job.source_offset = job.source_offset.or(self.source_place);
         if self.limits.range().is_some() && job.source_offset.is_none() {
             job.source_offset = self.source_position();
         }
         // A transfer to the end is shortened by both limits.
         let in_range = self.limits.within_range(job.source_offset, job.commanded)?;
-        job.size = Some(shorter(size, in_range));
+        job.size = shorter(size, in_range);
         self.places_before[0] = self.source_place;
         self.source_place = job.source_offset;
         Ok(())
@@ -171,7 +175,7 @@ impl Stream {
                 ..environment.request()
             },
             None => Request {
-                size: job.size.unwrap_or(Size::Eof),
+                size: job.size,
                 source_offset: self.source_place,
                 sink_offset: self.sink_place,
                 block: job.block,
