@@ -107,7 +107,7 @@ impl Rest {
         let Some(Part::Open(fd)) = self.0.front() else {
             return;
         };
-        // A socket holds a single message, which was stranded.
+        // The socket of a message is empty by now: a message is read whole.
         let (left, is_all) = content_of(fd);
         if is_all {
             self.0.pop_front();

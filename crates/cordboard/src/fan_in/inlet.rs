@@ -183,7 +183,7 @@ impl<'a> Inlet<'a> {
             match fetch(&mut self.intake, sorter, &mut self.broken) {
                 Fetched::Something => {}
                 Fetched::Nothing => return Gave::Less,
-                Fetched::NothingYet => return Gave::All,
+                Fetched::Yields => return Gave::All,
             }
         }
     }
@@ -256,7 +256,7 @@ enum Fetched {
     /// The source is silent.
     Nothing,
     /// Others are next.
-    NothingYet,
+    Yields,
 }
 
 /// Takes steps until the source has given bytes or has ended.
@@ -268,7 +268,7 @@ fn fetch(intake: &mut Intake<'_>, sorter: &mut Sorter<'_>, broken: &mut Option<E
         }
         match intake.halt() {
             Halt::No => {}
-            Halt::Yield => return Fetched::NothingYet,
+            Halt::Yield => return Fetched::Yields,
             _ => return Fetched::Nothing,
         }
     }

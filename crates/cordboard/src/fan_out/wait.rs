@@ -136,6 +136,7 @@ impl Running<'_> {
         let is_last = self.block.is_none() && self.intake.has_ended();
         for (outlet, closed) in self.outlets.iter_mut().zip(closed) {
             if *closed && !(is_last && outlet.has_all()) {
+                // The account has the errno of a transfer instead.
                 outlet.fail(Errno::EPIPE);
             }
         }
