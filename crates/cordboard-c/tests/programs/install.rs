@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::prefix::{Prefix, make, prefix, run};
+use super::prefix::{Prefix, here, make, prefix, run};
 
 /// The symbols that a shared library exports, by `nm`.
 fn symbols(library: &Path) -> Vec<String> {
@@ -64,6 +64,7 @@ fn uninstall_removes_every_installed_file() {
         "share/doc/cordboard/json.md",
         "share/doc/cordboard/scp.c",
         "share/doc/cordboard/cue.c",
+        "share/doc/cordboard/ftpd.c",
     ] {
         assert!(root.join(file).is_file(), "{file}");
     }
@@ -114,6 +115,29 @@ fn install_builds_nothing() {
     assert_eq!(files(), before);
     let installed = stage.path().join("usr/local/lib/libcordboard.so");
     assert!(installed.is_file());
+}
+
+/// cargo builds into another folder if `build.target` is set. The archive of an earlier build is
+/// not installed in its place.
+#[test]
+fn the_archive_is_the_one_that_cargo_names() {
+    let Some(prefix) = prefix() else { return };
+    let target = tempfile::tempdir().unwrap();
+    let release = target.path().join("release");
+    std::fs::create_dir(&release).unwrap();
+    let archive = release.join("libcordboard_c.a");
+    std::fs::write(&archive, "stale").unwrap();
+    let (lines, cargo) = (target.path().join("lines"), target.path().join("cargo.sh"));
+    let built = serde_json::json!({ "filenames": [prefix.archive, "libcordboard_c.rlib"] });
+    std::fs::write(&lines, format!("{built}\n{{\"success\":true}}\n")).unwrap();
+    std::fs::write(&cargo, format!("cat '{}'\n", lines.display())).unwrap();
+    let cargo = format!("sh {}", cargo.display());
+    run(&mut make(
+        "all",
+        &[("TARGET", target.path()), ("CARGO", Path::new(&cargo))],
+    ));
+    let length = |path: &Path| std::fs::metadata(path).unwrap().len();
+    assert_eq!(length(&archive), length(&prefix.archive));
 }
 
 /// A moved installation is found at its new place.
@@ -184,19 +208,46 @@ fn links_and_runs(prefix: &Prefix, options: &[&str], libraries: &[String]) -> St
     run(Command::new("readelf").args(["-d", "-l"]).arg(&program))
 }
 
-/// A program linked with the archive does not need the shared library.
-#[test]
-fn a_program_linked_with_the_archive_needs_no_library() {
-    let Some(prefix) = prefix() else { return };
+/// The options that link the archive into a dynamic program or a shared object.
+fn with_archive(prefix: &Prefix) -> Vec<String> {
     let mut libraries = prefix.pkg_config(&["--static", "--libs"]);
     for word in &mut libraries {
         if word == "-lcordboard" {
             *word = "-l:libcordboard.a".to_owned();
         }
     }
-    let needed = links_and_runs(prefix, &[], &libraries);
+    libraries
+}
+
+/// A program linked with the archive does not need the shared library.
+#[test]
+fn a_program_linked_with_the_archive_needs_no_library() {
+    let Some(prefix) = prefix() else { return };
+    let needed = links_and_runs(prefix, &[], &with_archive(prefix));
     assert!(needed.contains("[libc.so"), "{needed}");
     assert!(!needed.contains("libcordboard"), "{needed}");
+}
+
+/// A plugin that contains the archive, and a program that loads it, uses it and closes it. The
+/// library's threads still run then.
+#[test]
+fn a_plugin_with_the_archive_can_be_closed() {
+    let Some(prefix) = prefix() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let source = here().join("tests/c/plugin.c");
+    let cc = |options: &[&str], to: &Path, libraries: &[String]| {
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]);
+        cc.args(options).arg("-o").arg(to).arg(&source);
+        cc.args(prefix.pkg_config(&["--cflags"])).args(libraries);
+        run(&mut cc);
+    };
+    let (plugin, host) = (path("plugin.so"), path("host"));
+    let options = ["-DPLUGIN", "-shared", "-fPIC"];
+    cc(&options, &plugin, &with_archive(prefix));
+    cc(&[], &host, &["-ldl".to_owned()]);
+    run(Command::new(host).arg(plugin));
 }
 
 /// `pkg-config --static --libs` is sufficient for `-static`, if the C library
