@@ -58,8 +58,8 @@ impl Drop for Ends {
 ///
 /// # Errors
 ///
-/// `EAGAIN`: the limit of threads, or no memory. `ENOMEM`: no memory. `EPERM`,
-/// `ENOSYS`, or another errno: a filter refuses.
+/// `EAGAIN`: the limit of threads, or no memory; or new processes get another PID namespace.
+/// `ENOMEM`: no memory. `EPERM`, `ENOSYS`, or another errno: a filter refuses.
 pub(crate) fn spawn(
     name: &'static CStr,
     body: impl FnOnce() + Send + 'static,
@@ -88,7 +88,12 @@ fn create(start: *mut Start) -> Result<libc::pthread_t, Errno> {
         // The host's thread-local variables do not fit into a stack of that
         // size (`allocate_stack` in the GNU C library). The default size
         // suffices for the host's own threads.
-        Err(Errno::EINVAL) => create_with(ptr::null(), start),
+        Err(Errno::EINVAL) => match create_with(ptr::null(), start) {
+            // After unshare(2) with CLONE_NEWPID the kernel starts no thread (`copy_process`,
+            // kernel/fork.c).
+            Err(Errno::EINVAL) => Err(Errno::EAGAIN),
+            done => done,
+        },
         done => done,
     }
 }
@@ -287,6 +292,15 @@ mod tests {
             };
             let refused = spawn(c"cordboard-none", body).map(drop);
             refused == Err(Errno::EAGAIN) && Arc::strong_count(&kept) == 1
+        }));
+    }
+
+    /// Callers take `EINVAL` for an invalid request.
+    #[test]
+    fn no_thread_is_started_beside_another_pid_namespace() {
+        assert!(testkit::child::in_a_child(|| {
+            testkit::refuse::refuse(&[libc::SYS_clone, libc::SYS_clone3], libc::EINVAL);
+            spawn(c"cordboard-none", || ()).map(drop) == Err(Errno::EAGAIN)
         }));
     }
 }
