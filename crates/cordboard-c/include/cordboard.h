@@ -318,7 +318,8 @@ struct cord_status {
     uint32_t pending_reads;
     // Writes submitted to the kernel and not completed.
     uint32_t pending_writes;
-    // 1 if the transfer has ended, else 0.
+    // 1 if the transfer has ended, else 0. Callbacks may still run on another
+    // thread.
     int ended;
     // Reserved, 0.
     int reserved;
@@ -340,7 +341,8 @@ typedef void (*cord_callback)(cord_transfer transfer,
 
 // Stands for the last `cord_run` or synchronous `cord_splice` of this thread in
 // this process, which has ended or was refused. Valid in `cord_wait`, `cord_try`,
-// `cord_stranded`, `cord_json` and `cord_close`; `EBADF` in the other calls.
+// `cord_stranded`, `cord_json` and `cord_close`; `EBADF` in the other calls, and
+// while the thread exits (also in atexit(3) functions).
 #define CORD_LAST 0
 
 #ifdef __cplusplus
@@ -486,7 +488,8 @@ int cord_wait(cord_transfer transfer, struct cord_report *report);
 
 // cord_try - get the report of a transfer if it has ended
 //
-// Never waits. `report` may be NULL.
+// Never waits. `report` may be NULL. The callbacks of a transfer that has ended
+// may still run on another thread: cord_wait waits for them.
 //
 // # Returns
 //
@@ -536,7 +539,9 @@ int cord_fd(cord_transfer transfer);
 // library, or, for a handle of `cord_open`, in the `cord_step`, `cord_wait` or
 // `cord_close` that takes the last step. If the transfer has already ended,
 // cord_on_end itself runs it. It runs even if the handle has been closed
-// meanwhile. The report is valid only during the callback.
+// meanwhile. The report is valid only during the callback. Free `user` in the
+// callback, or once cord_wait has returned: cord_try and cord_step may return 1
+// while the callback runs on another thread.
 //
 // # Returns
 //
@@ -567,7 +572,8 @@ int cord_cancel(cord_transfer transfer);
 // cord_stranded - get bytes that were read from the source and not written
 //
 // Reads the next stranded bytes, at most `size`, as read(2) does. If they are
-// datagrams, each call reads one whole datagram, which may be empty.
+// datagrams, each call reads one whole datagram, which may be empty. Waits for
+// callbacks of the transfer that run on another thread.
 //
 // # Returns
 //
@@ -587,7 +593,8 @@ ssize_t cord_stranded(cord_transfer transfer, void *buffer, size_t size);
 //
 // Writes the line that the command prints with `--json`. It includes the paths
 // that were not taken, and why. docs/json.md lists the members. As snprintf(3),
-// writes at most `size` bytes, including the terminating 0.
+// writes at most `size` bytes, including the terminating 0. Waits for callbacks of
+// the transfer that run on another thread.
 //
 // # Returns
 //
@@ -599,7 +606,9 @@ ssize_t cord_stranded(cord_transfer transfer, void *buffer, size_t size);
 // * EDEADLK: called in a callback, in which a wait would deadlock.
 // * EBADF: not an open handle of this process.
 // * EFAULT: `buffer` is NULL and `size` is not 0.
-ssize_t cord_json(cord_transfer transfer, char *buffer, size_t size);
+ssize_t cord_json(cord_transfer transfer,
+                  char *buffer,
+                  size_t size);
 
 // cord_close - release a handle, and cancel its transfer if that still runs
 //
@@ -792,7 +801,8 @@ int cord_get_flags(int fd);
 // cord_error - the message of this thread's last failed call
 //
 // Says which side failed, why, and what may help. Valid until the next call of
-// this thread that fails. Never NULL; empty before the first failure.
+// this thread that fails. Never NULL; empty before the first failure, and while
+// the thread exits (also in atexit(3) functions).
 const char *cord_error(void);
 
 // cord_version - the version of the library, `"0.1.0"`

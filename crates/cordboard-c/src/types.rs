@@ -21,7 +21,8 @@ pub type cord_transfer = i64;
 
 /// Stands for the last `cord_run` or synchronous `cord_splice` of this thread in
 /// this process, which has ended or was refused. Valid in `cord_wait`, `cord_try`,
-/// `cord_stranded`, `cord_json` and `cord_close`; `EBADF` in the other calls.
+/// `cord_stranded`, `cord_json` and `cord_close`; `EBADF` in the other calls, and
+/// while the thread exits (also in atexit(3) functions).
 pub const CORD_LAST: cord_transfer = 0;
 
 /// `cord_splice`: until the source ends. (cbindgen cannot evaluate it:
@@ -286,7 +287,8 @@ pub struct cord_status {
     pub pending_reads: u32,
     /// Writes submitted to the kernel and not completed.
     pub pending_writes: u32,
-    /// 1 if the transfer has ended, else 0.
+    /// 1 if the transfer has ended, else 0. Callbacks may still run on another
+    /// thread.
     pub ended: c_int,
     /// Reserved, 0.
     pub reserved: c_int,

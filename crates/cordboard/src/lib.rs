@@ -74,6 +74,15 @@
 //! A call needs a stack of 64 KiB or more, plus what the caller's observers and
 //! stages need. Threads of an [`Engine`] have 2 MiB.
 //!
+//! # Threads
+//!
+//! The threads of an [`Engine`] have the scheduling policy, the processor affinity, the credentials
+//! (capabilities, the user for files), the Landlock rules and the seccomp filters of the thread that
+//! starts them: for the engine of the process, the first one that calls [`start`]. Later changes of
+//! one thread do not apply to transfers on the engine, also if that thread starts them.
+//! [`Transfer::run`] and [`Stepping`] read and write on the calling thread, except with direct I/O.
+//! After `unshare(2)` with `CLONE_NEWPID`, the kernel starts no thread (`EAGAIN`).
+//!
 //! # What it never does
 //!
 //! * It changes no status flag of the caller's descriptors: `O_NONBLOCK` set on an

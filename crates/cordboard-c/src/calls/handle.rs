@@ -56,7 +56,8 @@ pub unsafe extern "C" fn cord_wait(transfer: cord_transfer, report: *mut cord_re
 
 /// cord_try - get the report of a transfer if it has ended
 ///
-/// Never waits. `report` may be NULL.
+/// Never waits. `report` may be NULL. The callbacks of a transfer that has ended
+/// may still run on another thread: cord_wait waits for them.
 ///
 /// # Returns
 ///
@@ -191,7 +192,9 @@ pub extern "C" fn cord_fd(transfer: cord_transfer) -> c_int {
 /// library, or, for a handle of `cord_open`, in the `cord_step`, `cord_wait` or
 /// `cord_close` that takes the last step. If the transfer has already ended,
 /// cord_on_end itself runs it. It runs even if the handle has been closed
-/// meanwhile. The report is valid only during the callback.
+/// meanwhile. The report is valid only during the callback. Free `user` in the
+/// callback, or once cord_wait has returned: cord_try and cord_step may return 1
+/// while the callback runs on another thread.
 ///
 /// # Returns
 ///
@@ -249,7 +252,8 @@ pub extern "C" fn cord_cancel(transfer: cord_transfer) -> c_int {
 /// cord_stranded - get bytes that were read from the source and not written
 ///
 /// Reads the next stranded bytes, at most `size`, as read(2) does. If they are
-/// datagrams, each call reads one whole datagram, which may be empty.
+/// datagrams, each call reads one whole datagram, which may be empty. Waits for
+/// callbacks of the transfer that run on another thread.
 ///
 /// # Returns
 ///
@@ -285,7 +289,8 @@ pub unsafe extern "C" fn cord_stranded(
 ///
 /// Writes the line that the command prints with `--json`. It includes the paths
 /// that were not taken, and why. docs/json.md lists the members. As snprintf(3),
-/// writes at most `size` bytes, including the terminating 0.
+/// writes at most `size` bytes, including the terminating 0. Waits for callbacks of
+/// the transfer that run on another thread.
 ///
 /// # Returns
 ///

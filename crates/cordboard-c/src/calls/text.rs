@@ -7,7 +7,8 @@ use crate::guard::message;
 /// cord_error - the message of this thread's last failed call
 ///
 /// Says which side failed, why, and what may help. Valid until the next call of
-/// this thread that fails. Never NULL; empty before the first failure.
+/// this thread that fails. Never NULL; empty before the first failure, and while
+/// the thread exits (also in atexit(3) functions).
 #[unsafe(no_mangle)]
 pub extern "C" fn cord_error() -> *const c_char {
     message()
