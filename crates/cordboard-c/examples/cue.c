@@ -54,6 +54,11 @@ int main(int argc, char **argv)
 
     if (sd < 0 || fd < 0 || c < 0)
         return failed("cue");
+    /* The write fails if a transfer does, for example because no server accepts. */
+    if (cord_error()[0]) {
+        fprintf(stderr, "cue: %s\n", cord_error());
+        return 1;
+    }
     close(fd);
     return close(sd) == 0 ? 0 : failed("close");
 }

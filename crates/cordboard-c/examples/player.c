@@ -87,6 +87,13 @@ int main(int argc, char **argv)
     sigemptyset(&end_of_audio);
     sigaddset(&end_of_audio, SIGIO);
     sigprocmask(SIG_BLOCK, &end_of_audio, &before);
+    /* The process that has started this one may have blocked both. */
+    sigdelset(&before, SIGIO);
+    sigdelset(&before, SIGALRM);
+    sigset_t next_frame;
+    sigemptyset(&next_frame);
+    sigaddset(&next_frame, SIGALRM);
+    sigprocmask(SIG_UNBLOCK, &next_frame, NULL);
     handle(SIGIO, on_sigio);
     handle(SIGALRM, on_sigalrm);
 

@@ -46,6 +46,8 @@ int main(int argc, char **argv)
     sigemptyset(&end);
     sigaddset(&end, SIGIO);
     sigprocmask(SIG_BLOCK, &end, &before);
+    /* The process that has started this one may have blocked it. */
+    sigdelset(&before, SIGIO);
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_sigio;

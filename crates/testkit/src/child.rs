@@ -129,6 +129,25 @@ pub fn alarmed(command: &mut Command, after: Duration) {
     unsafe { command.pre_exec(set) };
 }
 
+/// Blocks these signals in the child of this command. execve(2) keeps that.
+pub fn with_blocked(command: &mut Command, signals: &'static [libc::c_int]) {
+    let block = move || {
+        // SAFETY: all zeros are a valid set.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        for signal in signals {
+            // SAFETY: changes one set, which is valid.
+            unsafe { libc::sigaddset(&raw mut set, *signal) };
+        }
+        // SAFETY: reads one set, which is valid.
+        match unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: what runs between fork and exec are bare calls that a handler may make.
+    unsafe { command.pre_exec(block) };
+}
+
 fn timeval(time: Duration) -> libc::timeval {
     libc::timeval {
         tv_sec: time.as_secs() as _,

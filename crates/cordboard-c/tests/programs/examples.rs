@@ -220,6 +220,12 @@ fn scp_copies() {
     let copy = program.plain().args([&from, &to]).output().unwrap();
     assert!(copy.status.success(), "{copy:?}");
     assert!(std::fs::read(&to).unwrap() == bytes);
+    // The process that starts it has blocked the signal.
+    let _watched = testkit::watchdog::watch("scp with a blocked signal");
+    let mut blocked = program.plain();
+    testkit::child::with_blocked(&mut blocked, &[libc::SIGIO]);
+    let copy = blocked.args([&from, &to]).output().unwrap();
+    assert!(copy.status.success(), "{copy:?}");
     // An error names the side that failed.
     let full = program
         .plain()
@@ -264,6 +270,12 @@ fn the_cue_program_sends_what_it_commands() {
         .unwrap();
     assert!(run.status.success(), "{run:?}");
     assert!(receiver.join().unwrap() == bytes[..BYTES]);
+    // No server has port 0.
+    let refused = (program.plain().current_dir(folder.path()).arg("0"))
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(!refused.stderr.is_empty());
 }
 
 /// The statements between the markers are the paper's, apart from its comments.
