@@ -46,9 +46,9 @@ static void unmake(struct channel c)
         close(c.out);
 }
 
-/* Moves bytes by this path, or by any path if it is NULL. Returns whether
- * the path takes the pair. */
-static int one(enum kind from, enum kind to, const char *path, uint64_t flags)
+/* Moves bytes by this path, or by any path if it is NULL: by cord_run, or by the
+ * steps of a handle. Returns whether the path takes the pair. */
+static int one(enum kind from, enum kind to, const char *path, uint64_t flags, int steps)
 {
     struct channel a = make(from), b = make(to);
     CHECK(write(a.in, TEXT, sizeof TEXT) == sizeof TEXT);
@@ -61,15 +61,30 @@ static int one(enum kind from, enum kind to, const char *path, uint64_t flags)
     if (path && strcmp(path, "direct") == 0)
         request.direct = CORD_DIRECT_ALWAYS;
     struct cord_report report = CORD_REPORT_INIT;
-    int taken = cord_run(&request, &report) == 0;
+    cord_transfer t = steps ? cord_open(&request) : CORD_LAST;
+    int taken;
+    if (steps)
+        taken = t > 0 && cord_wait(t, &report) == 0 && report.error == 0;
+    else
+        taken = cord_run(&request, &report) == 0;
     CHECK(taken || path || flags);
     CHECK(!taken || report.written == sizeof TEXT);
-    CHECK(taken || (report.written == 0 && cord_error()[0]));
+    CHECK(taken || (report.written == 0 && (steps || cord_error()[0])));
     char line[512];
-    CHECK(cord_json(CORD_LAST, line, sizeof line) > 0);
+    if (t >= 0) {
+        CHECK(cord_json(t, line, sizeof line) > 0);
+        CHECK(cord_close(t) == 0);
+    }
     unmake(a);
     unmake(b);
     return taken;
+}
+
+static void nothing(cord_transfer t, const struct cord_report *report, void *user)
+{
+    (void)t;
+    (void)report;
+    (void)user;
 }
 
 static void others(void)
@@ -99,7 +114,19 @@ static void others(void)
     CHECK(cord_splice(from, to, CORD_EOF) == 0);
     t = cord_last(from);
     CHECK(t > 0 && cord_wait(t, &report) == 0 && report.written == strlen(TEXT));
+    CHECK(cord_on_end(t, nothing, NULL) == 0 && cord_try(t, &report) == 1);
+    CHECK(cord_detach(t) == 0);
+    CHECK((cord_get_flags(from) & O_ASYNC) != 0 && cord_set_flags(from, 0) == 0);
+    struct cord_request again = CORD_REQUEST_INIT(from, to);
+    t = cord_open(&again);
+    CHECK(t > 0 && cord_fd(t) > 0 && cord_get_status(t, &status) == 0);
+    CHECK(cord_step(t, &report) >= 0);
     CHECK(cord_close(t) == 0);
+    CHECK(lseek(from, 0, SEEK_SET) == 0);
+    int c = cord_cue(from, to);
+    const uint32_t go[] = {CORD_CUE_WRITE, 4};
+    CHECK(cord_cue_write(c, go, sizeof go) == (ssize_t)sizeof go);
+    close(c);
     close(from);
     close(to);
 }
@@ -111,10 +138,13 @@ static void *all(void *user)
     const uint64_t flags[] = {0, CORD_SPARSE, CORD_SYNC, CORD_STABLE};
     int *taken = (int *)user;
     for (size_t path = 0; path < sizeof paths / sizeof *paths; path++)
-        for (int pair = 0; pair < KINDS * KINDS; pair++)
+        for (int pair = 0; pair < KINDS * KINDS; pair++) {
+            enum kind from = (enum kind)(pair / KINDS), to = (enum kind)(pair % KINDS);
             for (size_t flag = 0; flag < sizeof flags / sizeof *flags; flag++)
-                *taken += one((enum kind)(pair / KINDS), (enum kind)(pair % KINDS),
-                              paths[path], flags[flag]);
+                *taken += one(from, to, paths[path], flags[flag], 0);
+            if (!paths[path])
+                *taken += one(from, to, NULL, 0, 1);
+        }
     others();
     return NULL;
 }
@@ -130,7 +160,7 @@ int main(void)
     CHECK(pthread_create(&thread, &attributes, all, &taken) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(pthread_attr_destroy(&attributes) == 0);
-    /* Each pair at least by the best path and by the fallback. */
-    CHECK(taken >= 2 * KINDS * KINDS);
+    /* Each pair at least by the best path, also in steps, and by the fallback. */
+    CHECK(taken >= 3 * KINDS * KINDS);
     return 0;
 }

@@ -38,9 +38,17 @@ static void *pending(void *done)
     CHECK(cord_json(t, text, sizeof text) > 0);
     CHECK(cord_cancel(t) == 0);
     CHECK(cord_close(t) == 0);
+    int c = cord_cue(from, to);
+    const uint32_t go[] = {CORD_CUE_WRITE, 2};
+    CHECK(c >= 0);
+    CHECK(cord_cue_write(c, go, sizeof go) == (ssize_t)sizeof go);
     request.source = a.out;
     t = cord_start(&request);
     CHECK(t > 0 && cord_detach(t) == 0);
+    t = cord_open(&request);
+    CHECK(t > 0 && cord_fd(t) > 0);
+    CHECK(cord_step(t, &report) == 0);
+    CHECK(cord_close(t) == 0);
     CHECK(cord_set_flags(from, O_ASYNC) == 0);
     CHECK((cord_get_flags(from) & O_ASYNC) != 0);
     FAILS(ENOENT, cord_last(from));
