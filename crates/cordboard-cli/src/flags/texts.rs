@@ -206,7 +206,9 @@ Keys, if standard input is a terminal: Space pauses the video and resumes it,
 [ and ] change the speed by a tenth, { and } by half and double, Backspace
 resets the speed, q quits. The audio is not paused: its sink has its own clock.
 The modes of the terminal are restored while the command is stopped (Ctrl-Z),
-and at its end, also by a signal (Ctrl-\\).",
+and at its end, also by a signal (Ctrl-\\). Ctrl-Z is no pause: the frames of
+the time in between are late, and follow at once. The audio continues where it
+was, behind the video.",
 );
 
 pub const TOP_KEYS: Text = section(
