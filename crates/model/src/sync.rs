@@ -11,26 +11,26 @@ use crate::scheduler::{by_chance, sync};
 
 pub(crate) type Errno = std::convert::Infallible;
 
-/// A flag that threads can wait for, in place of an eventfd.
+/// A flag that threads can wait for, in place of a wake descriptor.
 #[derive(Debug)]
-pub(crate) struct EventFd {
+pub(crate) struct WakeFd {
     signalled: Mutex<bool>,
     /// The host has closed it.
     closed: AtomicBool,
     changed: sync::Condvar,
 }
 
-impl EventFd {
-    pub(crate) fn new() -> Result<EventFd, Errno> {
-        Ok(EventFd {
+impl WakeFd {
+    pub(crate) fn new() -> Result<WakeFd, Errno> {
+        Ok(WakeFd {
             signalled: Mutex::new(false),
             closed: AtomicBool::new(false),
             changed: sync::Condvar::new(),
         })
     }
 
-    pub(crate) fn distinct() -> Result<EventFd, Errno> {
-        EventFd::new()
+    pub(crate) fn distinct() -> Result<WakeFd, Errno> {
+        WakeFd::new()
     }
 
     pub(crate) fn is_still_open(&self) -> bool {

@@ -13,7 +13,7 @@ use crate::engine::{self, Awaits, Running, Status};
 use crate::errno::Errno;
 use crate::report::{Ended, Failure, Outcome, Report};
 use crate::request::{Request, Size};
-use crate::sys::EventFd;
+use crate::sys::WakeFd;
 use crate::transfer::{Control, Observer, Progress};
 
 /// The interval of polling if no descriptor is available to wait for.
@@ -31,7 +31,7 @@ pub(crate) struct Drain<'o> {
 #[derive(Debug)]
 pub(crate) struct Wake {
     /// `None`: no descriptor is available, and the composition polls.
-    event: Option<EventFd>,
+    event: Option<WakeFd>,
     /// The composition waits for bytes to be accepted.
     wanted: AtomicBool,
     /// The total number of bytes that the sinks have accepted.
@@ -41,7 +41,7 @@ pub(crate) struct Wake {
 impl Wake {
     pub(crate) fn new() -> Arc<Wake> {
         Arc::new(Wake {
-            event: EventFd::new().ok(),
+            event: WakeFd::new().ok(),
             wanted: AtomicBool::new(false),
             written: AtomicU64::new(0),
         })
@@ -83,7 +83,7 @@ impl Wake {
         fds: &mut Vec<PollFd<'f>>,
         timeout: Option<Duration>,
     ) -> Option<Duration> {
-        match self.event.as_ref().and_then(EventFd::waitable) {
+        match self.event.as_ref().and_then(WakeFd::waitable) {
             Some(event) => {
                 fds.push(PollFd::from_borrowed_fd(event, PollFlags::IN));
                 timeout

@@ -273,7 +273,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(!waits(&reader) && !waits(&writer) && !waits(&socket));
-        let event = crate::sys::EventFd::new().unwrap();
+        let event = crate::sys::WakeFd::new().unwrap();
         assert!(!waits(&event));
         assert!(waits(&tempfile::tempfile().unwrap()) && waits(&open("/")));
         // No list has this file system: it is the magic that counts, not the kind.

@@ -15,8 +15,8 @@ use crate::map::Map;
 use crate::report::Failure;
 use crate::request::Environment;
 use crate::sys::{
-    EventFd, Identity, Lock, ServedBy, Stamp, WithEnd, accept_no_descriptors, close, identity,
-    recv, recv_with_descriptors,
+    Identity, Lock, ServedBy, Stamp, WakeFd, WithEnd, accept_no_descriptors, close, identity, recv,
+    recv_with_descriptors,
 };
 use crate::threads;
 use crate::transfer::Control;
@@ -222,7 +222,7 @@ pub(super) enum Message {
 
 /// Shared by all threads of the process.
 pub(super) struct Registry {
-    wake: EventFd,
+    wake: WakeFd,
     inbox: Lock<Vec<Message>>,
     /// The sockets that callers have, by the files behind them.
     known: Lock<Map<Identity, u64>>,
@@ -240,10 +240,10 @@ impl Registry {
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`, or the errno of a seccomp filter, as
-    /// [`EventFd::distinct`].
+    /// [`WakeFd::distinct`].
     pub(super) fn new() -> Result<Registry, Errno> {
         Ok(Registry {
-            wake: EventFd::distinct()?,
+            wake: WakeFd::distinct()?,
             inbox: Lock::default(),
             known: Lock::default(),
             next: AtomicU64::new(1),
@@ -253,7 +253,7 @@ impl Registry {
         })
     }
 
-    pub(super) fn wake(&self) -> &EventFd {
+    pub(super) fn wake(&self) -> &WakeFd {
         &self.wake
     }
 

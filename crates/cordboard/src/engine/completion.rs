@@ -1,5 +1,5 @@
 //! The end of one transfer, reported exactly once: to waiting threads, a future's
-//! waker, callbacks and an eventfd.
+//! waker, callbacks and a wake descriptor.
 //!
 //! One lock protects the state. It is never held while callbacks or wakers run, so every
 //! order of an end and a registration has the same result. `crates/model` tries the
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::sync::{AtomicBool, Errno, Event, EventFd, Mutex, MutexGuard, Ordering, guard_callers};
+use super::sync::{AtomicBool, Errno, Event, Mutex, MutexGuard, Ordering, WakeFd, guard_callers};
 
 /// An outcome with a report, which stays available after the outcome is taken.
 pub(crate) trait Ending {
@@ -25,7 +25,7 @@ pub(crate) struct Completion<O: Ending> {
     state: Mutex<State<O>>,
     ended: Event,
     /// Created on first use.
-    eventfd: OnceLock<EventFd>,
+    wake_fd: OnceLock<WakeFd>,
     cancelled: AtomicBool,
 }
 
@@ -59,7 +59,7 @@ impl<O: Ending> Completion<O> {
                 callbacks: Vec::new(),
             }),
             ended: Event::new(),
-            eventfd: OnceLock::new(),
+            wake_fd: OnceLock::new(),
             cancelled: AtomicBool::new(false),
         }
     }
@@ -97,8 +97,8 @@ impl<O: Ending> Completion<O> {
         }
         state.phase = Phase::Ended(outcome);
         let waker = state.waker.take();
-        if let Some(eventfd) = self.eventfd.get() {
-            eventfd.signal();
+        if let Some(wake_fd) = self.wake_fd.get() {
+            wake_fd.signal();
         }
         drop(state);
         // Not under the lock: the woken thread may lock it next.
@@ -189,23 +189,23 @@ impl<O: Ending> Completion<O> {
     /// Returns a descriptor that is readable once the transfer has ended. `may`
     /// fails if the engine's threads could not signal a descriptor that this thread
     /// creates.
-    pub(crate) fn eventfd(
+    pub(crate) fn wake_fd(
         &self,
         may: impl FnOnce() -> Result<(), Errno>,
-    ) -> Result<&EventFd, Errno> {
+    ) -> Result<&WakeFd, Errno> {
         let state = self.lock();
-        if let Some(eventfd) = self.eventfd.get() {
-            return Ok(eventfd);
+        if let Some(wake_fd) = self.wake_fd.get() {
+            return Ok(wake_fd);
         }
         may()?;
         // The host learns this number and may close and reuse it: the file must be
         // distinguishable from any other.
-        let eventfd = EventFd::distinct()?;
+        let wake_fd = WakeFd::distinct()?;
         if !matches!(state.phase, Phase::Running) {
-            eventfd.signal();
+            wake_fd.signal();
         }
         // Set under the lock only, so never twice.
-        Ok(self.eventfd.get_or_init(|| eventfd))
+        Ok(self.wake_fd.get_or_init(|| wake_fd))
     }
 }
 

@@ -252,7 +252,7 @@ impl Core {
             return job.end_without_close();
         }
         if job.has_completions() {
-            // With the eventfd closed, nothing reports their completion.
+            // With the wake descriptor closed, nothing reports their completion.
             if self.is_lost() {
                 return job.end_without_close();
             }
@@ -372,7 +372,7 @@ impl EngineForHandle for Core {
 
     fn check(&self) {
         self.inbox().nudge();
-        if !self.inbox().eventfd().is_still_open() {
+        if !self.inbox().wake_fd().is_still_open() {
             self.main.takeover().recheck();
         }
     }
@@ -385,7 +385,7 @@ impl EngineForHandle for Core {
             return;
         };
         let shared = thread.shares_descriptors() == Some(true);
-        if self.is_inherited() && !shared && self.inbox().eventfd().is_here() {
+        if self.is_inherited() && !shared && self.inbox().wake_fd().is_here() {
             self.inheritable.close();
         }
     }

@@ -22,7 +22,7 @@ impl ReactorHandle {
     pub(super) fn new(number: usize, thread_kind: ThreadKind) -> Result<Arc<ReactorHandle>, Errno> {
         let inbox = Arc::new(Inbox::new()?);
         Ok(Arc::new(ReactorHandle {
-            poller: Arc::new(Poller::new(number, thread_kind, inbox.eventfd())?),
+            poller: Arc::new(Poller::new(number, thread_kind, inbox.wake_fd())?),
             inbox,
             takeover: Arc::new(Takeover::new()),
         }))

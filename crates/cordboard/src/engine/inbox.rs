@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::sync::{Condvar, Errno, EventFd, Mutex, MutexGuard};
+use super::sync::{Condvar, Errno, Mutex, MutexGuard, WakeFd};
 
 /// A queue with one reader.
 pub(crate) struct Inbox<T> {
     queue: Mutex<Queue<T>>,
     /// Wakes a reader that also waits for descriptors.
-    eventfd: Arc<EventFd>,
+    wake_fd: Arc<WakeFd>,
     /// Wakes a reader that waits for messages only.
     arrived: Condvar,
 }
@@ -18,12 +18,12 @@ pub(crate) struct Inbox<T> {
 struct Queue<T> {
     items: Vec<T>,
     /// The reader found the queue empty and goes to sleep: the next message signals
-    /// the eventfd.
+    /// the wake descriptor.
     asleep: bool,
     /// The reader waits for messages only. Only the reader clears this, so each message
     /// notifies it until it runs: a lost notification delays it until the next one.
     waits: bool,
-    /// A sender has found the eventfd closed: the reader checks its descriptors.
+    /// A sender has found the wake descriptor closed: the reader checks its descriptors.
     recheck: bool,
     closed: bool,
 }
@@ -31,7 +31,7 @@ struct Queue<T> {
 impl<T> Inbox<T> {
     /// # Errors
     ///
-    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor for the eventfd is available.
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor is available.
     pub(crate) fn new() -> Result<Inbox<T>, Errno> {
         Ok(Inbox {
             queue: Mutex::new(Queue {
@@ -41,7 +41,7 @@ impl<T> Inbox<T> {
                 recheck: false,
                 closed: false,
             }),
-            eventfd: Arc::new(EventFd::distinct()?),
+            wake_fd: Arc::new(WakeFd::distinct()?),
             arrived: Condvar::new(),
         })
     }
@@ -52,14 +52,14 @@ impl<T> Inbox<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Returns the message if the reader has closed the queue, or the eventfd is
+    /// Returns the message if the reader has closed the queue, or the wake descriptor is
     /// closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut queue = self.lock();
         if queue.closed {
             return Err(item);
         }
-        if !self.eventfd.is_still_open() {
+        if !self.wake_fd.is_still_open() {
             queue.recheck = true;
             if queue.waits {
                 self.arrived.notify_one();
@@ -72,7 +72,7 @@ impl<T> Inbox<T> {
         drop(queue);
         if waits {
             self.arrived.notify_one();
-        } else if signal && !self.eventfd.signal_unchecked() {
+        } else if signal && !self.wake_fd.signal_unchecked() {
             // The next sender finds the reader asleep, as before.
             self.lock().asleep = true;
         }
@@ -80,7 +80,7 @@ impl<T> Inbox<T> {
     }
 
     /// Moves all messages into `items`, which is empty. If there are none the
-    /// reader may sleep until the eventfd is signalled.
+    /// reader may sleep until the wake descriptor is signalled.
     pub(crate) fn take(&self, items: &mut Vec<T>) {
         let mut queue = self.lock();
         std::mem::swap(&mut queue.items, items);
@@ -88,7 +88,7 @@ impl<T> Inbox<T> {
     }
 
     /// Sleeps until a message arrives, for at most `most`. The wakeup does not
-    /// depend on the eventfd, which may be closed by then. Returns true if a sender has
+    /// depend on the wake descriptor, which may be closed by then. Returns true if a sender has
     /// found it closed. That sender may have another descriptor table.
     pub(crate) fn wait(&self, most: Option<Duration>) -> bool {
         let mut queue = self.lock();
@@ -126,7 +126,7 @@ impl<T> Inbox<T> {
         std::mem::take(&mut queue.items)
     }
 
-    pub(crate) fn eventfd(&self) -> &Arc<EventFd> {
-        &self.eventfd
+    pub(crate) fn wake_fd(&self) -> &Arc<WakeFd> {
+        &self.wake_fd
     }
 }

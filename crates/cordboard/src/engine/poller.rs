@@ -9,25 +9,25 @@ use std::time::Duration;
 use rustix::event::epoll::{self, Event, EventData};
 
 use crate::errno::Errno;
-use crate::sys::{EventFd, beyond};
+use crate::sys::{WakeFd, beyond};
 use crate::transfer::{self, ThreadKind};
 
-/// The token of the wakeup eventfd: transfer numbers do not reach it.
+/// The token of the wake descriptor: transfer numbers do not reach it.
 pub(super) const WAKE: EventData = EventData::new_u64(u64::MAX);
 
-/// The time for which a check of the eventfd stays valid.
+/// The time for which a check of the wake descriptor stays valid.
 pub(super) const FRESH: Duration = Duration::from_millis(1);
 
-/// An epoll instance, and the wakeup eventfd that is registered in it.
+/// An epoll instance, and the wake descriptor that is registered in it.
 pub(super) struct Poller {
     /// `None` once it is dropped.
     epoll: Option<OwnedFd>,
-    wake: Arc<EventFd>,
+    wake: Arc<WakeFd>,
     /// The number of its reactor in the engine.
     pub(super) reactor: usize,
     /// The kind of thread that waits with it.
     pub(super) thread_kind: ThreadKind,
-    /// The time of the last check of the eventfd, in milliseconds.
+    /// The time of the last check of the wake descriptor, in milliseconds.
     last_check: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl Poller {
     pub(super) fn new(
         reactor: usize,
         thread_kind: ThreadKind,
-        wake: &Arc<EventFd>,
+        wake: &Arc<WakeFd>,
     ) -> Result<Poller, Errno> {
         let epoll = beyond(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         epoll::add(&epoll, wake, WAKE, wake.events())?;
@@ -48,8 +48,8 @@ impl Poller {
         })
     }
 
-    /// Clears the eventfd; called before the messages are read. If a filter refuses
-    /// that, the eventfd stays readable, and an event each time would keep the thread
+    /// Clears the wake descriptor; called before the messages are read. If a filter refuses
+    /// that, the wake descriptor stays readable, and an event each time would keep the thread
     /// busy.
     pub(super) fn clear_wake(&self) {
         self.wake.clear_in(self.epoll(), WAKE);
@@ -76,13 +76,13 @@ impl Poller {
         }
     }
 
-    /// Returns whether the eventfd is open, as of the last millisecond.
+    /// Returns whether the wake descriptor is open, as of the last millisecond.
     pub(super) fn was_open(&self, now: Duration) -> bool {
         let now = millisecond(now);
         self.last_check.load(Ordering::Relaxed) == now || self.check(now)
     }
 
-    /// Returns whether the eventfd is open now.
+    /// Returns whether the wake descriptor is open now.
     pub(super) fn is_open(&self, now: Duration) -> bool {
         self.check(millisecond(now))
     }
@@ -97,7 +97,7 @@ impl Poller {
 
     /// Returns whether both descriptors still refer to the files of this poller:
     /// the host may have closed all descriptors that it did not open, and reused
-    /// their numbers. The epoll instance is this poller's if the eventfd is
+    /// their numbers. The epoll instance is this poller's if the wake descriptor is
     /// registered in it. On any other, the call fails with `ENOENT` and changes
     /// nothing.
     pub(super) fn is_intact(&self) -> bool {

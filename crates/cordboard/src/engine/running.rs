@@ -342,12 +342,12 @@ impl Running {
         if self.is_inherited() {
             return Err(Errno::ECHILD);
         }
-        let eventfd = self
+        let wake_fd = self
             .shared
             .completion
-            .eventfd(|| self.shared.check_table())?;
-        match eventfd.is_here() {
-            true => Ok(eventfd.as_fd()),
+            .wake_fd(|| self.shared.check_table())?;
+        match wake_fd.is_here() {
+            true => Ok(wake_fd.as_fd()),
             false => Err(Errno::EBADF),
         }
     }

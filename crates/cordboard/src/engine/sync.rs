@@ -5,5 +5,5 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
 pub(crate) use crate::errno::Errno;
-pub(crate) use crate::sys::{Event, EventFd};
+pub(crate) use crate::sys::{Event, WakeFd};
 pub(crate) use crate::threads::guard_callers;

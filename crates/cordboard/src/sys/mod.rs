@@ -15,7 +15,6 @@ mod describe;
 mod discard;
 mod epoll;
 mod event;
-mod eventfd;
 mod extents;
 mod high;
 mod identity;
@@ -34,6 +33,7 @@ mod origin;
 mod poll;
 mod process;
 mod procfs;
+mod wake_fd;
 // The list is also in Cargo.toml, and is that of the `io-uring` crate
 // (`src/sys/mod.rs`).
 #[cfg_attr(
@@ -78,7 +78,6 @@ pub(crate) use describe::{
 pub(crate) use discard::discard;
 pub(crate) use epoll::epoll_delete;
 pub(crate) use event::Event;
-pub(crate) use eventfd::EventFd;
 pub(crate) use extents::{has_written_extent, maps_extents};
 pub(crate) use high::beyond;
 pub use high::duplicate;
@@ -114,5 +113,6 @@ pub use stat::fstat;
 pub(crate) use table::Thread;
 pub(crate) use unreadable::write_unreadable;
 pub(crate) use vmsplice::{is_over, read_across};
+pub(crate) use wake_fd::WakeFd;
 pub(crate) use with_end::WithEnd;
 pub(crate) use writeback::{start_writeback, writeback_error};

@@ -14,9 +14,9 @@ pub(crate) use self::setup::try_io_uring;
 use self::setup::{again, errno, register_files, set_up};
 use super::arena::{Arena, Piece};
 use super::blocks::{Completion, Half, SLOTS};
-use super::eventfd::EventFd;
 use super::poll::poll_for;
 use super::process::Stamp;
+use super::wake_fd::WakeFd;
 use crate::errno::Errno;
 
 mod setup;
@@ -44,7 +44,7 @@ pub(crate) struct Uring {
     retired: bool,
     owner: (Stamp, ThreadId),
     /// Signalled by the kernel with each completion.
-    completions: EventFd,
+    completions: WakeFd,
     /// The caller may wait for [`Uring::fd`].
     waited: Cell<bool>,
     _source: OwnedFd,

@@ -11,7 +11,7 @@ use super::pacer::{Pacers, Returned};
 use crate::errno::Errno;
 use crate::report::Dropped;
 use crate::request::{DataPath, Schedule};
-use crate::sys::{EventFd, Lock};
+use crate::sys::{Lock, WakeFd};
 
 /// A handle by which another thread, or a signal handler, cancels, pauses or
 /// resumes a transfer.
@@ -68,7 +68,7 @@ struct Shared {
     /// The number of transfers that use the wakeup.
     listeners: AtomicU32,
     /// `None`: a waiting transfer polls.
-    wake: Option<EventFd>,
+    wake: Option<WakeFd>,
 }
 
 /// The interval at which a transfer polls if nothing can wake it.
@@ -88,7 +88,7 @@ impl Control {
     /// `pipe2(2)` and `eventfd2(2)`, or `write(2)` and `writev(2)`, or `read(2)`
     /// and `readv(2)`.
     pub fn new() -> Result<Control, Errno> {
-        Ok(Control::with(Some(EventFd::distinct()?)))
+        Ok(Control::with(Some(WakeFd::distinct()?)))
     }
 
     /// Creates a handle that uses one descriptor, for a program that closes no
@@ -98,7 +98,7 @@ impl Control {
     /// Public for the command only; not part of the interface.
     #[doc(hidden)]
     pub fn of_one_descriptor() -> Result<Control, Errno> {
-        Ok(Control::with(Some(EventFd::new()?)))
+        Ok(Control::with(Some(WakeFd::new()?)))
     }
 
     /// Creates a handle without a descriptor, for use when none is available. A
@@ -108,7 +108,7 @@ impl Control {
         Control::with(None)
     }
 
-    fn with(wake: Option<EventFd>) -> Control {
+    fn with(wake: Option<WakeFd>) -> Control {
         Control {
             shared: Arc::new(Shared {
                 cancelled: AtomicBool::new(false),
@@ -294,8 +294,8 @@ impl Control {
     /// handle it wakes only the first to notice; to wake all, give each its own
     /// handle. Async-signal-safe.
     pub fn wake(&self) {
-        if let Some(eventfd) = &self.shared.wake {
-            eventfd.signal();
+        if let Some(wake_fd) = &self.shared.wake {
+            wake_fd.signal();
         }
     }
 
@@ -303,7 +303,7 @@ impl Control {
     pub(crate) fn listen(&mut self) {
         self.shared.listeners.fetch_add(1, Ordering::Relaxed);
         self.listening = Listening(Some(Arc::clone(&self.shared)));
-        self.cannot_wake = !self.shared.wake.as_ref().is_some_and(EventFd::is_here);
+        self.cannot_wake = !self.shared.wake.as_ref().is_some_and(WakeFd::is_here);
     }
 
     pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -344,8 +344,8 @@ impl Control {
         }
         // If it cannot be cleared, or its number is closed or refers to another file, it would
         // wake the transfer again and again, and no idle limit would end that.
-        if let Some(eventfd) = &self.shared.wake
-            && (eventfd.clear().is_err() || !eventfd.is_here())
+        if let Some(wake_fd) = &self.shared.wake
+            && (wake_fd.clear().is_err() || !wake_fd.is_here())
         {
             self.cannot_wake = true;
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::completion::{Completion, Ending, Taken};
 use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::{in_every_order, thread};
-use crate::sync::EventFd;
+use crate::sync::WakeFd;
 
 #[derive(Debug, PartialEq)]
 struct Outcome(u32);
@@ -46,7 +46,7 @@ fn waited(completion: &Shared) -> Taken<Outcome> {
     completion.taken().unwrap()
 }
 
-struct Flag(EventFd);
+struct Flag(WakeFd);
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
@@ -56,7 +56,7 @@ impl Wake for Flag {
 
 /// Polls until it has ended, and sleeps in between.
 fn polled(completion: &Shared) -> Taken<Outcome> {
-    let flag = Arc::new(Flag(EventFd::new().unwrap()));
+    let flag = Arc::new(Flag(WakeFd::new().unwrap()));
     let waker = Waker::from(Arc::clone(&flag));
     loop {
         if let Some(taken) = completion.poll(&waker) {
@@ -127,7 +127,7 @@ fn the_last_registered_waker_is_woken() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let end = ends(&completion);
-        let before = Waker::from(Arc::new(Flag(EventFd::new().unwrap())));
+        let before = Waker::from(Arc::new(Flag(WakeFd::new().unwrap())));
         if completion.poll(&before).is_none() {
             assert!(is_whole(&polled(&completion)));
         }
@@ -206,15 +206,15 @@ fn the_descriptor_is_readable_whenever_it_was_made() {
     in_every_order(|| {
         let completion: Shared = Arc::new(Completion::new());
         let asks = Arc::clone(&completion);
-        let other = thread::spawn(move || asks.eventfd(|| Ok(())).unwrap().wait());
+        let other = thread::spawn(move || asks.wake_fd(|| Ok(())).unwrap().wait());
         let end = ends(&completion);
-        completion.eventfd(|| Ok(())).unwrap().wait();
+        completion.wake_fd(|| Ok(())).unwrap().wait();
         assert!(completion.has_ended(), "signalled before the end");
         assert!(completion.try_take().is_some());
         other.join().unwrap();
         end.join().unwrap();
         assert!(
-            completion.eventfd(|| Ok(())).unwrap().is_signalled(),
+            completion.wake_fd(|| Ok(())).unwrap().is_signalled(),
             "and stays readable"
         );
     });

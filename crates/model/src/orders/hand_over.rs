@@ -8,7 +8,7 @@ use super::reactor::{Engine, Job, Message};
 use crate::home::{Home, MAIN};
 use crate::inbox::Inbox;
 use crate::scheduler::{in_every_order, thread};
-use crate::sync::{AtomicBool, EventFd, Ordering};
+use crate::sync::{AtomicBool, Ordering, WakeFd};
 
 #[test]
 fn a_cancel_meets_a_transfer_on_its_way_back() {
@@ -81,8 +81,8 @@ fn every_message_arrives_and_none_comes_after_the_last() {
         while all.len() < 4 {
             inbox.take(&mut some);
             if some.is_empty() {
-                inbox.eventfd().wait();
-                inbox.eventfd().clear();
+                inbox.wake_fd().wait();
+                inbox.wake_fd().clear();
             }
             all.append(&mut some);
         }
@@ -97,7 +97,7 @@ fn every_message_arrives_and_none_comes_after_the_last() {
     });
 }
 
-/// A reader that waits for messages only uses no eventfd, and one otherwise; here
+/// A reader that waits for messages only uses no wake descriptor, and one otherwise; here
 /// it alternates.
 #[test]
 fn every_message_wakes_a_reader_that_waits_for_messages_only() {
@@ -120,8 +120,8 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
             match (some.is_empty(), all.len()) {
                 (false, _) => {}
                 (true, 2) => {
-                    inbox.eventfd().wait();
-                    inbox.eventfd().clear();
+                    inbox.wake_fd().wait();
+                    inbox.wake_fd().clear();
                 }
                 (true, 3) => assert!(!inbox.wait(Some(Duration::MAX))),
                 (true, _) => assert!(!inbox.wait(None)),
@@ -136,16 +136,16 @@ fn every_message_wakes_a_reader_that_waits_for_messages_only() {
     });
 }
 
-/// The host closes the eventfd. The next message does not arrive, but ends the sleep of a
+/// The host closes the wake descriptor. The next message does not arrive, but ends the sleep of a
 /// reader that waits for messages only.
 #[test]
-fn a_closed_eventfd_wakes_a_reader_that_waits_for_messages_only() {
+fn a_closed_wake_descriptor_wakes_a_reader_that_waits_for_messages_only() {
     in_every_order(|| {
         let inbox = Arc::new(Inbox::<u32>::new().unwrap());
         let sender = {
             let inbox = Arc::clone(&inbox);
             thread::spawn(move || {
-                inbox.eventfd().close();
+                inbox.wake_fd().close();
                 assert_eq!(inbox.push(1), Err(1));
             })
         };
@@ -161,7 +161,7 @@ fn a_closed_eventfd_wakes_a_reader_that_waits_for_messages_only() {
 fn a_message_is_never_lost_at_the_end() {
     in_every_order(|| {
         let inbox = Arc::new(Inbox::<u32>::new().unwrap());
-        let done = Arc::new(EventFd::new().unwrap());
+        let done = Arc::new(WakeFd::new().unwrap());
         let sender = {
             let (inbox, done) = (Arc::clone(&inbox), Arc::clone(&done));
             thread::spawn(move || {

@@ -253,14 +253,14 @@ impl Cycle for Thread<'_> {
 
     fn fetch(&self, (): &mut (), timeout: Option<Duration>) -> Result<(), Errno> {
         if timeout.is_none() {
-            self.engine.inbox.eventfd().wait();
+            self.engine.inbox.wake_fd().wait();
         }
         Ok(())
     }
 
     fn handle_events(&self, state: &mut Owned, (): ()) -> Result<(), Errno> {
         self.check_owner(state);
-        self.engine.inbox.eventfd().clear();
+        self.engine.inbox.wake_fd().clear();
         Ok(())
     }
 

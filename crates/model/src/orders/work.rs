@@ -7,7 +7,7 @@ use crate::queue::{Pushed, Queue, Since};
 use crate::scheduler::sync::Mutex;
 use crate::scheduler::sync::atomic::{AtomicUsize, Ordering};
 use crate::scheduler::{by_chance, in_every_order, thread};
-use crate::sync::EventFd;
+use crate::sync::WakeFd;
 
 struct Pool {
     queue: Queue<u32>,
@@ -154,7 +154,7 @@ fn where_the_only_thread_is_blocked() {
     for most in [1, 2] {
         in_every_order(move || {
             let queue = Arc::new(Queue::new(most));
-            let done = Arc::new(EventFd::new().unwrap());
+            let done = Arc::new(WakeFd::new().unwrap());
             assert_eq!(queue.push(1), Ok(Pushed::StartOne));
             let blocked = {
                 let (queue, done) = (Arc::clone(&queue), Arc::clone(&done));
@@ -190,7 +190,7 @@ fn where_a_thread_is_blocked_that_could_start_no_other() {
     for monitors in [true, false] {
         in_every_order(move || {
             let pool = Pool::new(1);
-            let (begun, done) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+            let (begun, done) = (WakeFd::new().unwrap(), WakeFd::new().unwrap());
             let events = Arc::new((begun, done));
             assert_eq!(pool.queue.push(1), Ok(Pushed::StartOne));
             assert_eq!(pool.queue.push(2), Ok(Pushed::Oversee));

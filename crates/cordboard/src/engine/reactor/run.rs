@@ -108,7 +108,7 @@ impl Cycle for EventLoop {
     fn longest_sleep(&self, reactor: &Box<Reactor>) -> Option<Duration> {
         let now = self.core.clock().now();
         let timer = reactor.timers.next().map(|at| at.saturating_sub(now));
-        // If the host closes the eventfd nothing else may wake it.
+        // If the host closes the wake descriptor nothing else may wake it.
         let disk = self.thread_kind() == ThreadKind::Disk && !reactor.jobs.is_empty();
         let is_unwatched = disk || reactor.next_watchdog.is_some();
         let most = if is_unwatched { UNWATCHED } else { LONGEST };
@@ -193,7 +193,7 @@ fn start_watchdog(core: &Arc<Core>) -> Result<(), Errno> {
         move || {
             let main = core.main();
             let is_blocked = || core.thread().is_some_and(|thread| thread.waits());
-            let cannot_wake = || !main.inbox().eventfd().is_still_open();
+            let cannot_wake = || !main.inbox().wake_fd().is_still_open();
             let event_loop = EventLoop::new(&core, main);
             match main
                 .takeover()

@@ -38,7 +38,7 @@ fn a_busy_thread_takes_no_event_of_the_hosts() {
         epoll::add(&own, &reader, EventData::new_u64(7), flags).unwrap();
         let handle = Arc::clone(core.main());
         child::replace(handle.poller().epoll(), own.as_fd());
-        for number in handle.inbox().eventfd().numbers() {
+        for number in handle.inbox().wake_fd().numbers() {
             child::replace(number, reader.as_fd());
         }
         // The state after the first millisecond.
@@ -62,7 +62,7 @@ fn descriptors_are_checked_before_a_close_by_number() {
         let core = Arc::new(Core::new(1).unwrap());
         let (reader, _writer) = std::io::pipe().unwrap();
         let here = !core.is_lost();
-        for number in core.inbox().eventfd().numbers() {
+        for number in core.inbox().wake_fd().numbers() {
             child::replace(number, reader.as_fd());
         }
         here && core.is_lost_now() && core.is_lost()

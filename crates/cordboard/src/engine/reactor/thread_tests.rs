@@ -166,7 +166,7 @@ fn a_thread_with_its_own_descriptors_does_not_end_the_engine() {
     apart(|| {
         child::own_descriptors();
         let null = std::fs::File::open("/dev/null").unwrap();
-        for number in core.inbox().eventfd().numbers() {
+        for number in core.inbox().wake_fd().numbers() {
             child::replace(number, null.as_fd());
         }
         assert!(core.inbox().push(Message::Stop).is_err());
@@ -184,7 +184,7 @@ fn a_thread_with_its_own_descriptors_does_not_end_the_engine() {
 fn a_wakeup_that_cannot_be_cleared_is_no_event_again() {
     apart(|| {
         let core = Core::new(1).unwrap();
-        let (poller, eventfd) = (core.main().poller(), core.inbox().eventfd());
+        let (poller, wake_fd) = (core.main().poller(), core.inbox().wake_fd());
         refuse(&[libc::SYS_read, libc::SYS_readv], libc::EPERM);
         // At most one more event for each registration.
         let until_quiet = || {
@@ -199,9 +199,9 @@ fn a_wakeup_that_cannot_be_cleared_is_no_event_again() {
                 .inspect(|_| poller.clear_wake())
                 .count()
         };
-        assert!(eventfd.signal());
+        assert!(wake_fd.signal());
         assert!((1..=2).contains(&until_quiet()));
-        assert!(eventfd.signal());
+        assert!(wake_fd.signal());
         assert_eq!(until_quiet(), 1);
         assert!(poller.is_intact());
         assert!(until_quiet() <= 1);

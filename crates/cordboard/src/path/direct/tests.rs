@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
 use crate::path::step::Step;
-use crate::sys::EventFd;
+use crate::sys::WakeFd;
 use crate::{DataPath, Request, Switches, Transfer, Watermarks};
 use testkit::refuse::{SEEK, apart, refuse};
 
@@ -23,7 +23,7 @@ struct Slow {
     queue: std::collections::VecDeque<Block>,
     in_flight: Arc<AtomicU32>,
     retired: Arc<AtomicU32>,
-    event: EventFd,
+    event: WakeFd,
 }
 
 impl BlockEngine for Slow {
@@ -96,7 +96,7 @@ fn blocks_are_waited_for_though_they_cannot_be_counted() {
             queue: Default::default(),
             in_flight: Arc::clone(&in_flight),
             retired: Arc::clone(&retired),
-            event: EventFd::new().unwrap(),
+            event: WakeFd::new().unwrap(),
         });
         let left = || in_flight.load(Ordering::Relaxed);
         assert_eq!(direct.step(flow), Verdict::Moved(BLOCK as u64));

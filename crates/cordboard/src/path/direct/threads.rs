@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::block_engine::{Block, BlockEngine, Outcome};
 use crate::endpoint::Side;
 use crate::errno::Errno;
-use crate::sys::{EventFd, Identity, Thread, identity, poll_for};
+use crate::sys::{Identity, Thread, WakeFd, identity, poll_for};
 use crate::threads;
 
 /// The interval at which completions are polled for without the event.
@@ -22,7 +22,7 @@ struct Files {
     /// Identities of both; `None`: unknown.
     ids: [Option<Identity>; 2],
     /// Readable when there are completions.
-    event: EventFd,
+    event: WakeFd,
 }
 
 impl Files {
@@ -142,7 +142,7 @@ impl ThreadEngine {
             source,
             sink: Some(sink),
             // A late thread still signals it.
-            event: EventFd::distinct()?,
+            event: WakeFd::distinct()?,
         });
         let shared = Shared::default();
         shared.state().files = Some(Arc::clone(&files));

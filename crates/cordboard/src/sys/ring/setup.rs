@@ -6,9 +6,9 @@ use io_uring::IoUring;
 
 use crate::errno::Errno;
 use crate::sys::blocks::SLOTS;
-use crate::sys::eventfd::EventFd;
 use crate::sys::high::is_beyond;
 use crate::sys::last_errno::last_errno;
+use crate::sys::wake_fd::WakeFd;
 
 pub(super) fn errno(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
@@ -16,8 +16,8 @@ pub(super) fn errno(error: &std::io::Error) -> Errno {
 
 /// Makes the eventfd of the ring's completions. The kernel accepts no pipe in
 /// its place (`io_eventfd_register` in io_uring/eventfd.c).
-fn completion_event(ring: &IoUring) -> Result<EventFd, Errno> {
-    let event = EventFd::event()?;
+fn completion_event(ring: &IoUring) -> Result<WakeFd, Errno> {
+    let event = WakeFd::event()?;
     let registered = (ring.submitter()).register_eventfd(event.as_fd().as_raw_fd());
     registered.map_err(|error| errno(&error))?;
     Ok(event)
@@ -36,7 +36,7 @@ pub(crate) fn try_io_uring() -> Result<(), Errno> {
 /// `IORING_FEAT_RSRC_TAGS`, Linux 5.13, which implies linked requests (5.3),
 /// reads and writes of any memory (5.6), rings that do not count as locked
 /// memory (5.12), and tags that complete once a resource is released.
-pub(super) fn set_up() -> Result<(IoUring, EventFd), Errno> {
+pub(super) fn set_up() -> Result<(IoUring, WakeFd), Errno> {
     let ring = made_beyond(build).map_err(|error| errno(&error))?;
     let event = completion_event(&ring)?;
     try_to_enter(&ring)?;

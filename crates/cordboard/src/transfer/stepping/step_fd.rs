@@ -12,7 +12,7 @@ use rustix::time::{
 };
 
 use crate::errno::Errno;
-use crate::sys::{self, EventFd, Origin, beyond};
+use crate::sys::{self, Origin, WakeFd, beyond};
 use crate::transfer::edges::{direction, fetch, wakeup_of};
 use crate::transfer::wait::{BACKOFF, Interest, Wakeup};
 
@@ -47,7 +47,7 @@ struct Own {
     timer: OwnedFd,
     /// Readable while a step is possible at once. A thread that closes descriptors signals it
     /// too.
-    due: Arc<EventFd>,
+    due: Arc<WakeFd>,
 }
 
 impl StepFd {
@@ -67,7 +67,7 @@ impl StepFd {
         let epoll = beyond(epoll::create(CreateFlags::CLOEXEC)?)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = beyond(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
-        let due = Arc::new(EventFd::new()?);
+        let due = Arc::new(WakeFd::new()?);
         // A filter may refuse this call alone.
         let never = Itimerspec {
             it_interval: NEVER,
@@ -259,7 +259,7 @@ impl StepFd {
     }
 
     /// Removes all descriptors, and is not readable until a thread signals the result.
-    pub(super) fn wait_for_thread(&mut self) -> Option<Arc<EventFd>> {
+    pub(super) fn wait_for_thread(&mut self) -> Option<Arc<WakeFd>> {
         self.forget();
         self.clear_due();
         let Own { epoll, due, .. } = self.own.as_ref()?;

@@ -17,7 +17,7 @@ use crate::errno::Errno;
 
 /// A descriptor that becomes readable when it is signalled: `eventfd(2)`, since Linux
 /// 2.6.27. A pipe takes its place if a filter refuses `eventfd2(2)`, or if its identity
-/// matters ([`EventFd::distinct`]).
+/// matters ([`WakeFd::distinct`]).
 ///
 /// Its descriptor numbers may refer to other files by now: the host, or a child of
 /// `fork(2)`, may have closed them (`close_range(2)`). A number that no longer refers
@@ -25,9 +25,9 @@ use crate::errno::Errno;
 /// (eventfds, epoll instances, timers) share one inode, so an eventfd can be
 /// distinguished only from files with an inode of their own. A pipe can be
 /// distinguished from every other file. So a descriptor that a host may close and reuse
-/// is made by [`EventFd::distinct`].
+/// is made by [`WakeFd::distinct`].
 #[derive(Debug)]
-pub(crate) struct EventFd {
+pub(crate) struct WakeFd {
     ends: ManuallyDrop<Ends>,
     id: Identity,
     /// The process that made it.
@@ -42,7 +42,7 @@ enum Ends {
     Pipe { reader: OwnedFd, writer: OwnedFd },
 }
 
-impl EventFd {
+impl WakeFd {
     /// Makes one from an eventfd, with one descriptor; from a pipe, with two, if a
     /// filter refuses `eventfd2(2)`. The kernel returns `EINVAL` only for unknown
     /// flags (`do_eventfd`, fs/eventfd.c).
@@ -52,9 +52,9 @@ impl EventFd {
     /// `EMFILE`, `ENFILE`, `ENOMEM`: no descriptor or memory is available.
     /// `EPERM`, `ENOSYS`, or another errno: a filter refuses to make it, to write
     /// to it or to read it.
-    pub(crate) fn new() -> Result<EventFd, Errno> {
-        match EventFd::event() {
-            Err(errno) if errno.is_refusal_or_invalid() => EventFd::pipe(),
+    pub(crate) fn new() -> Result<WakeFd, Errno> {
+        match WakeFd::event() {
+            Err(errno) if errno.is_refusal_or_invalid() => WakeFd::pipe(),
             made => made,
         }
     }
@@ -63,24 +63,24 @@ impl EventFd {
     ///
     /// # Errors
     ///
-    /// As [`EventFd::new`].
-    pub(crate) fn event() -> Result<EventFd, Errno> {
+    /// As [`WakeFd::new`].
+    pub(crate) fn event() -> Result<WakeFd, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        EventFd::of(|| Ok(Ends::Event(beyond(eventfd(0, flags)?)?)))
+        WakeFd::of(|| Ok(Ends::Event(beyond(eventfd(0, flags)?)?)))
     }
 
     /// Makes one that can be distinguished from every other file: from a pipe, with two
-    /// descriptors; as [`EventFd::new`] if no pipe is available.
+    /// descriptors; as [`WakeFd::new`] if no pipe is available.
     ///
     /// # Errors
     ///
-    /// As [`EventFd::new`].
-    pub(crate) fn distinct() -> Result<EventFd, Errno> {
-        EventFd::pipe().or_else(|_| EventFd::new())
+    /// As [`WakeFd::new`].
+    pub(crate) fn distinct() -> Result<WakeFd, Errno> {
+        WakeFd::pipe().or_else(|_| WakeFd::new())
     }
 
-    fn pipe() -> Result<EventFd, Errno> {
-        EventFd::of(|| {
+    fn pipe() -> Result<WakeFd, Errno> {
+        WakeFd::of(|| {
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
             let (reader, writer) = (beyond(reader)?, beyond(writer)?);
             // It holds a few bytes, and one page of the user's limit is enough.
@@ -91,7 +91,7 @@ impl EventFd {
 
     /// A child that a signal handler forks meanwhile makes its own one: it would clear signals of
     /// the parent.
-    fn of(make: impl Fn() -> Result<Ends, Errno>) -> Result<EventFd, Errno> {
+    fn of(make: impl Fn() -> Result<Ends, Errno>) -> Result<WakeFd, Errno> {
         loop {
             let home = Stamp::here();
             let ends = make()?;
@@ -101,7 +101,7 @@ impl EventFd {
             }
             // If it could not be signalled, a thread would wait for it forever.
             signal(ends.writer())?;
-            let made = EventFd {
+            let made = WakeFd {
                 ends: ManuallyDrop::new(ends),
                 id,
                 home,
@@ -129,7 +129,7 @@ impl EventFd {
         identity(self.ends.writer()) == Some(self.id)
     }
 
-    /// As [`EventFd::signal`], without the check of [`EventFd::is_still_open`], which
+    /// As [`WakeFd::signal`], without the check of [`WakeFd::is_still_open`], which
     /// the caller has made.
     pub(crate) fn signal_unchecked(&self) -> bool {
         match signal(self.ends.writer()) {
@@ -144,8 +144,8 @@ impl EventFd {
     /// # Errors
     ///
     /// `EPERM`, `ENOSYS`, or another errno: a filter refuses the read. The descriptor
-    /// may stay readable, and is waited for as [`EventFd::waitable`] or
-    /// [`EventFd::events`] return from now on.
+    /// may stay readable, and is waited for as [`WakeFd::waitable`] or
+    /// [`WakeFd::events`] return from now on.
     pub(crate) fn clear(&self) -> Result<(), Refused> {
         while identity(self.ends.reader()) == Some(self.id) {
             match self.read_some() {
@@ -176,7 +176,7 @@ impl EventFd {
         }
     }
 
-    /// As [`EventFd::clear`], for a descriptor that is registered with `data`. Registers it
+    /// As [`WakeFd::clear`], for a descriptor that is registered with `data`. Registers it
     /// again if its events change.
     pub(crate) fn clear_in(&self, epoll: impl AsFd, data: epoll::EventData) {
         let before = self.events();
@@ -196,7 +196,7 @@ impl EventFd {
         }
     }
 
-    /// Whether both its numbers still refer to it, as far as [`EventFd::is_distinct`]
+    /// Whether both its numbers still refer to it, as far as [`WakeFd::is_distinct`]
     /// permits.
     pub(crate) fn is_here(&self) -> bool {
         let here = |fd| identity(fd) == Some(self.id);
@@ -209,7 +209,7 @@ impl EventFd {
         [self.ends.reader(), self.ends.writer()]
     }
 
-    /// Whether it is a pipe, so that [`EventFd::is_here`] is certain.
+    /// Whether it is a pipe, so that [`WakeFd::is_here`] is certain.
     pub(crate) fn is_distinct(&self) -> bool {
         matches!(*self.ends, Ends::Pipe { .. })
     }
@@ -253,7 +253,7 @@ impl Ends {
     }
 }
 
-impl Drop for EventFd {
+impl Drop for WakeFd {
     fn drop(&mut self) {
         // In a child, the number of an eventfd may refer to another eventfd.
         let proven = self.is_distinct() || self.home.is_here();
@@ -271,7 +271,7 @@ impl Drop for EventFd {
     }
 }
 
-impl AsFd for EventFd {
+impl AsFd for WakeFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ends.reader()
     }
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use testkit::child;
 
-    fn is_signalled(event: &EventFd) -> bool {
+    fn is_signalled(event: &WakeFd) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut fds = [PollFd::new(event, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())) == Ok(1)
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_signal_stays_until_it_is_cleared() {
-        for make in [EventFd::new, EventFd::distinct] {
+        for make in [WakeFd::new, WakeFd::distinct] {
             let event = make().unwrap();
             assert!(!is_signalled(&event) && event.is_here());
             assert!((0..5000).all(|_| event.signal()));
@@ -307,7 +307,7 @@ mod tests {
         for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_eventfd2], errno);
-                let event = EventFd::new().unwrap();
+                let event = WakeFd::new().unwrap();
                 assert!(event.signal() && event.is_distinct() && is_signalled(&event));
             });
         }
@@ -318,11 +318,11 @@ mod tests {
         for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_write], errno);
-                let event = EventFd::new().unwrap();
+                let event = WakeFd::new().unwrap();
                 assert!(event.signal() && is_signalled(&event));
                 testkit::refuse::refuse(&[libc::SYS_writev], errno);
                 assert!(!event.signal(), "no thread wakes");
-                for make in [EventFd::new, EventFd::distinct] {
+                for make in [WakeFd::new, WakeFd::distinct] {
                     assert_eq!(make().err(), Some(Errno::from_raw(errno)));
                 }
             });
@@ -334,7 +334,7 @@ mod tests {
         for errno in [libc::EPERM, libc::ENOSYS, libc::EINVAL] {
             testkit::refuse::apart(|| {
                 testkit::refuse::refuse(&[libc::SYS_read], errno);
-                let event = EventFd::new().unwrap();
+                let event = WakeFd::new().unwrap();
                 assert!(event.signal() && is_signalled(&event));
                 assert!(event.clear().is_ok() && !is_signalled(&event));
                 testkit::refuse::refuse(&[libc::SYS_readv], errno);
@@ -343,7 +343,7 @@ mod tests {
                     event.clear().map_err(Errno::from),
                     Err(Errno::from_raw(errno))
                 );
-                for make in [EventFd::new, EventFd::distinct] {
+                for make in [WakeFd::new, WakeFd::distinct] {
                     assert_eq!(make().err(), Some(Errno::from_raw(errno)));
                 }
             });
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn what_has_its_number_is_left_alone() {
         assert!(child::in_a_child(|| {
-            [EventFd::new, EventFd::distinct].into_iter().all(|make| {
+            [WakeFd::new, WakeFd::distinct].into_iter().all(|make| {
                 let event = make().unwrap();
                 let file = tempfile::tempfile().unwrap();
                 rustix::io::write(&file, b"host's").unwrap();
