@@ -16,6 +16,8 @@ use crate::path::verdict::{Takes, Verdict};
 use crate::request::Sparse;
 use crate::sys;
 
+const ALSO_READ: &str = "another process reads the source too";
+
 /// Accepts two files on a file system that may support clones.
 pub(crate) fn takes(pair: &Pair<'_>) -> Takes {
     let (source, sink) = (pair.source, pair.sink);
@@ -94,7 +96,9 @@ impl Step for Clone {
         if length == 0 {
             return Verdict::Moved(0);
         }
-        let claimed = flow.claim_found(length, size);
+        let Some(claimed) = flow.claim_found(length, size) else {
+            return Verdict::Declined(ALSO_READ.into());
+        };
         let (from, to) = match (flow.source.place(), flow.sink.place()) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(errno), _) | (_, Err(errno)) => return Verdict::Declined(errno.into()),
@@ -111,7 +115,7 @@ impl Step for Clone {
         // Another process has read some of it meanwhile. A length of 0 would mean
         // up to the end of file.
         if from + length > size {
-            return Verdict::Declined("another process reads the source too".into());
+            return Verdict::Declined(ALSO_READ.into());
         }
         let empty = sys::fstat(flow.sink.fd()).is_ok_and(|sink| sink.st_size == 0);
         // An exact length gives an exact count: if the file grows meanwhile, a

@@ -19,21 +19,18 @@ impl Flow<'_> {
     /// request.
     pub(crate) fn claim_source(&mut self, length: usize) -> usize {
         let available = self.available();
-        self.claim_of_source(length, available)
+        self.claim_of_source(length, available);
+        within(self.source.cursor, length)
     }
 
-    fn claim_of_source(&mut self, length: usize, available: Option<Available>) -> usize {
-        if self.claims_source()
-            && self.source.cursor == Cursor::Position
-            && let Some(Available { bytes, size }) = available
-        {
-            self.source
-                .cursor
-                .claim(self.source.fd(), bytes.min(length as u64));
-            // If another process has read some of it, the claim reaches past the end.
-            self.source.cursor.end_at(self.source.fd(), size);
-        }
-        within(self.source.cursor, length)
+    /// Returns whether nothing was left, because another process has read it.
+    fn claim_of_source(&mut self, length: usize, available: Option<Available>) -> bool {
+        let claims = self.claims_source() && self.source.cursor == Cursor::Position;
+        let Some(Available { bytes, size }) = available.filter(|_| claims) else {
+            return false;
+        };
+        let (fd, bytes) = (self.source.fd(), bytes.min(length as u64));
+        self.source.cursor.claim_before(fd, bytes, size)
     }
 
     /// Returns the bytes from here to the end of the source. At the size that the source
@@ -112,11 +109,13 @@ impl Flow<'_> {
     /// Claims both ends for a call that moves bytes from one to the other.
     pub(crate) fn claim_both(&mut self, length: usize) -> usize {
         let available = self.available();
-        let length = self.claim_of_source(length, available);
+        let is_gone = self.claim_of_source(length, available);
+        let length = within(self.source.cursor, length);
         match available {
             // The call is made to detect the end of file.
             Some(Available { bytes: 0, .. }) => within(self.sink.cursor, length),
-            Some(_) if self.lacks_source_claim() => within(self.sink.cursor, length),
+            // A claim of the sink would leave a gap.
+            Some(_) if is_gone => within(self.sink.cursor, length),
             Some(Available { bytes, .. }) => {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 self.claim_sink(length.min(bytes))
@@ -125,20 +124,9 @@ impl Flow<'_> {
         }
     }
 
-    /// Whether nothing was left of the source when it was to be claimed, because another process
-    /// has read it. A claim of the sink would leave a gap.
-    fn lacks_source_claim(&self) -> bool {
-        self.claims_source() && self.source.cursor == Cursor::Position
-    }
-
     /// Whether the sink's position has to be claimed, and nothing is.
     fn lacks_sink_claim(&self) -> bool {
         self.claims_sink() && self.sink.cursor == Cursor::Position
-    }
-
-    /// Whether a call with offsets would use a range that is not claimed.
-    pub(crate) fn lacks_a_claim(&self) -> bool {
-        self.lacks_source_claim() || self.lacks_sink_claim()
     }
 
     /// As [`Flow::claim_both`], for a call that writes into the claimed range of the sink.
@@ -157,17 +145,15 @@ impl Flow<'_> {
         (!self.lacks_sink_claim()).then_some(length)
     }
 
-    /// Claims both ends for `bytes` that the source was found to have, up to `size`.
-    pub(crate) fn claim_found(&mut self, bytes: u64, size: u64) -> u64 {
-        if self.claims_source() {
-            self.source.cursor.claim(self.source.fd(), bytes);
-            self.source.cursor.end_at(self.source.fd(), size);
-            if self.lacks_source_claim() {
-                return 0;
-            }
+    /// Claims both ends for `bytes` that the source was found to have, up to `size`. `None`:
+    /// another process has read them since.
+    pub(crate) fn claim_found(&mut self, bytes: u64, size: u64) -> Option<u64> {
+        let (claims, fd) = (self.claims_source(), self.source.fd());
+        if claims && self.source.cursor.claim_before(fd, bytes, size) {
+            return None;
         }
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        self.claim_sink(within(self.source.cursor, length)) as u64
+        Some(self.claim_sink(within(self.source.cursor, length)) as u64)
     }
 
     /// Claims bytes of the source that its position has already passed.

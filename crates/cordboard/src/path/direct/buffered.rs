@@ -65,8 +65,7 @@ impl Direct {
             Ok(offsets) => offsets,
             Err(errno) => return Verdict::Declined(errno.into()),
         };
-        // Others may have read the rest. The source may grow from now on.
-        if flow.lacks_a_claim() || (flow.is_at_size() && self.found_end <= from) {
+        if self.is_taken || (flow.is_at_size() && self.found_end <= from) {
             return Verdict::Ended;
         }
         // `O_APPEND` was set on the sink since.

@@ -86,6 +86,8 @@ pub(crate) struct Direct {
     buffered_until: u64,
     /// The end of the source when it was last queried.
     found_end: u64,
+    /// Other processes have read the rest, as of that moment.
+    is_taken: bool,
     /// The largest piece, each synced, after a block has failed. 0: any size,
     /// not synced.
     retry_length: u64,
@@ -145,6 +147,7 @@ impl Direct {
             counted: 0,
             until: 0,
             found_end: 0,
+            is_taken: false,
             buffered_until: 0,
             retry_length: 0,
             sync_error: None,
@@ -208,7 +211,11 @@ impl Direct {
             .min(flow.allowance.remaining())
             .min(flow.allowance.extent());
         // The bytes by which the source has grown are not claimed yet.
-        let mut ahead = flow.claim_found(ahead, end).min(GROWTH);
+        let claimed = flow.claim_found(ahead, end);
+        self.is_taken = claimed.is_none();
+        let Some(mut ahead) = claimed.map(|ahead| ahead.min(GROWTH)) else {
+            return Ok(false);
+        };
         let (from, to) = offsets(flow)?;
         congruent((from, to), self.unit)?;
         if from % self.unit != 0 || from < self.buffered_until || ahead < self.unit {

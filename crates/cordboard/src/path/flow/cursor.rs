@@ -80,7 +80,8 @@ impl Cursor {
     }
 
     /// Moves the file position past the next `bytes`, which reserves them for this
-    /// transfer. If that fails, the position stays in use.
+    /// transfer. If that fails, as behind the end of a block device, the position stays in
+    /// use.
     pub(in crate::path) fn claim(&mut self, fd: BorrowedFd<'_>, bytes: u64) {
         if *self != Cursor::Position || bytes == 0 {
             return;
@@ -93,6 +94,20 @@ impl Cursor {
         {
             *self = Cursor::Claimed { at, end };
         }
+    }
+
+    /// Claims up to `bytes` of those before `limit`. Returns whether there were none, because
+    /// another process has read them.
+    pub(in crate::path) fn claim_before(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        bytes: u64,
+        limit: u64,
+    ) -> bool {
+        self.claim(fd, bytes);
+        let has_claimed = matches!(self, Cursor::Claimed { .. });
+        self.end_at(fd, limit);
+        has_claimed && *self == Cursor::Position
     }
 
     /// Moves the file position back over the part of the range past `limit`, where
