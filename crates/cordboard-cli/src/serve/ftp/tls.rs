@@ -329,8 +329,11 @@ fn send_all(to: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
         match socket_calls::send(to, bytes, SendFlags::NOSIGNAL) {
             Ok(sent) => bytes = &bytes[sent..],
             Err(rustix::io::Errno::INTR) => {}
-            // The session keeps its end open until it ends the transfer.
-            Err(rustix::io::Errno::PIPE) => return Err(ended_here()),
+            // The session keeps its end open until it ends the transfer. Its close with unread
+            // bytes resets the pair (`unix_release_sock`, net/unix/af_unix.c).
+            Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {
+                return Err(ended_here());
+            }
             Err(errno) => return Err(errno.into()),
         }
     }
