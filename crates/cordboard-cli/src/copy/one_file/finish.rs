@@ -3,12 +3,11 @@
 
 use std::os::fd::AsFd;
 
-use cordboard::{Observer, Progress, Request, Side, Transfer};
+use cordboard::{Errno, Observer, Progress, Request, Side, Transfer};
 use rustix::fs::FileType;
 
 use super::appended::AppendedRanges;
 use super::opened::{Opened, SinkFile};
-use crate::copy::abort::affects_all_files;
 use crate::copy::job::Job;
 #[cfg(test)]
 use crate::copy::job::Moment;
@@ -139,7 +138,8 @@ impl Job {
                 if let Some(hint) = report.and_then(|report| past_largest_offset(report, first)) {
                     problem = problem.help(hint);
                 }
-                let lacks_space = affects_all_files(&problem);
+                let lacks_space = problem.side == Some(Side::Sink)
+                    && matches!(problem.errno, Some(Errno::ENOSPC | Errno::EDQUOT));
                 problem = self.of_one_part(problem, to);
                 again = self.is_repeated(&problem);
                 // The total is unknown if stages change the bytes.
@@ -149,7 +149,7 @@ impl Job {
                     written,
                     total,
                     // All bytes were accepted, and then the disk had no space for them.
-                    is_unsynced: lacks_space && total == Some(written),
+                    is_unsynced: lacks_space && written > 0 && total == Some(written),
                     again,
                 };
                 Err(describe_sink(problem, to, &opened.sink, &state, outcome))

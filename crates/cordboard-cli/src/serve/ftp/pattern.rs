@@ -31,15 +31,11 @@ impl Pattern {
         if !name.iter().any(|byte| b"*?[".contains(byte)) {
             return None;
         }
-        // Which characters are letters depends on the locale. A client may delete what it has found.
-        let mut inner = name.split(|byte| *byte == b'[').skip(2);
-        if inner.any(|behind| matches!(behind, [b':' | b'.' | b'=', ..])) {
-            return None;
-        }
+        let bytes = parse(&byte_by_byte(name))?;
         let text = std::str::from_utf8(name).ok();
         Some(Pattern {
-            text: text.map(parse),
-            bytes: parse(&byte_by_byte(name)),
+            text: text.and_then(parse),
+            bytes,
         })
     }
 
@@ -53,7 +49,8 @@ impl Pattern {
     }
 }
 
-fn parse(pattern: &str) -> Vec<Part> {
+/// Returns `None` if a set has a class of characters.
+fn parse(pattern: &str) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     let mut rest = pattern.chars();
     while let Some(first) = rest.next() {
@@ -63,30 +60,40 @@ fn parse(pattern: &str) -> Vec<Part> {
             '\\' => Part::Char(rest.next().unwrap_or('\\')),
             // Without its end, it is a character.
             '[' => match set(rest.clone()) {
-                Some((set, after)) => {
+                Ok((set, after)) => {
                     rest = after;
                     set
                 }
-                None => Part::Char('['),
+                Err(NoSet::Endless) => Part::Char('['),
+                Err(NoSet::Class) => return None,
             },
             other => Part::Char(other),
         });
     }
-    parts
+    Some(parts)
 }
 
-/// Returns the set behind `[`, and what follows it. `None`: it has no end.
-fn set(mut rest: Chars<'_>) -> Option<(Part, Chars<'_>)> {
+/// Why what follows a `[` is no set.
+enum NoSet {
+    Endless,
+    /// It has a class of characters, such as `[:alpha:]`. Which ones are letters depends on the
+    /// locale, and a client may delete what it has found.
+    Class,
+}
+
+/// Returns the set behind `[`, and what follows it.
+fn set(mut rest: Chars<'_>) -> Result<(Part, Chars<'_>), NoSet> {
     let is_negated = rest.as_str().starts_with(['!', '^']);
     if is_negated {
         rest.next();
     }
     let mut ranges = Vec::new();
     loop {
-        let first = match rest.next()? {
+        let first = match rest.next().ok_or(NoSet::Endless)? {
             // The first one is a member.
-            ']' if !ranges.is_empty() => return Some((Part::Set { is_negated, ranges }, rest)),
-            '\\' => rest.next()?,
+            ']' if !ranges.is_empty() => return Ok((Part::Set { is_negated, ranges }, rest)),
+            '[' if rest.as_str().starts_with([':', '.', '=']) => return Err(NoSet::Class),
+            '\\' => rest.next().ok_or(NoSet::Endless)?,
             first => first,
         };
         let mut after = rest.clone();
@@ -223,6 +230,11 @@ mod tests {
         }
         assert!(matches(b"[^\xe8]*", b"\xe9") && !matches(b"[^\xe9]*", b"\xe9"));
         assert!(!matches(b"[^a]*", b".a") && matches(b"\\.*", b".a"));
-        assert!(Pattern::new(b"[[:alpha:]]*").is_none());
+        for class in ["[[:alpha:]]*", "a[b[.-.]]", "[[=a=]]"] {
+            assert!(Pattern::new(class.as_bytes()).is_none(), "{class}");
+        }
+        // A set may begin with these characters.
+        assert!(matches(b"i[0-9][.]txt", b"i1.txt") && !matches(b"i[0-9][.]txt", b"i1-txt"));
+        assert!(matches(b"\\[[:]*", b"[:x") && matches(b"[a][=]", b"a="));
     }
 }
