@@ -116,7 +116,9 @@ pub(super) fn outcome(
     let is_failed =
         |s: &SourceReport| matches!(s.ended, SourceEnded::Failed | SourceEnded::Detached);
     let all_failed = sources.iter().all(is_failed).then_some(0);
-    let failed_source = ending.failed_source.or(all_failed);
+    // The sink may have ended before the failure of a source was found.
+    let failed = || sources.iter().position(|s| s.ended == SourceEnded::Failed);
+    let failed_source = ending.failed_source.or(all_failed).or_else(failed);
     let ended = match report.ended {
         Ended::Eof if failed_source.is_some() || ending.errno.is_some() => Ended::Error,
         Ended::Eof if ending.is_idle => Ended::Idle,

@@ -138,3 +138,23 @@ fn the_status_has_the_counts_of_the_transfer_that_it_names() {
     let status = status(&mut cue, &mut stream);
     assert_eq!((status.transfer, status.commanded), (1, 2));
 }
+
+/// The bytes have been read, and counted, by the transfer that has left them.
+#[test]
+fn left_bytes_are_written_although_no_more_may_be_read() {
+    let (source, mut feed) = std::io::pipe().unwrap();
+    feed.write_all(&[9; 100]).unwrap();
+    let (_end, sink) = std::io::pipe().unwrap();
+    let (mut cue, mut stream) = serve(source.as_fd(), sink.as_fd());
+    (stream.held.rest).keep(Some(Stranded::Buffer(vec![7; 250])), false);
+    let limit = Command::Limit(Limit::Bytes(0));
+    command(&cue, &mut stream, &[limit, Command::WriteToEnd]);
+    end_until(&mut stream, Duration::ZERO, is_idle);
+    let first = status(&mut cue, &mut stream);
+    assert_eq!((first.transfer, first.read, first.written), (1, 0, 250));
+    // Nothing is left.
+    command(&cue, &mut stream, &[Command::WriteToEnd]);
+    end_until(&mut stream, Duration::ZERO, is_idle);
+    let second = status(&mut cue, &mut stream);
+    assert_eq!((second.transfer, second.read, second.written), (2, 0, 0));
+}

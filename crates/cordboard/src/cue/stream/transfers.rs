@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Stream;
 use super::job::{Active, Job, Moved, Starting};
+use crate::cue::limits::Reserved;
 use crate::cue::protocol::{Done, Record};
 use crate::cue::registry::Message;
 use crate::endpoint::Side;
@@ -106,7 +107,13 @@ impl Stream {
     /// read.
     fn place(&mut self, job: &mut Job) -> Result<(), Errno> {
         self.limits.release(std::mem::take(&mut job.reserved), 0);
-        let (size, reserved) = self.limits.reserve(job.commanded)?;
+        let (size, reserved) = match self.limits.reserve(job.commanded) {
+            // It reads nothing, and writes what an earlier transfer has left.
+            Err(_) if job.commanded == Size::Eof && !self.held.rest.is_empty() => {
+                (Size::Bytes(0), Reserved::default())
+            }
+            reserved => reserved?,
+        };
         job.reserved = reserved;
         job.source_offset = job.source_offset.or(self.source_place);
         if self.limits.range().is_some() && job.source_offset.is_none() {
