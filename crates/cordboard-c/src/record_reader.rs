@@ -35,8 +35,10 @@ impl RecordReader {
     ///   records are those of the parent.
     /// * EPIPE: the program has closed it. Its number may refer to another file.
     pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Errno> {
+        let fd = self.socket.fd();
+        // Last: a signal is delivered when a call of the query above returns.
         match self.origin.is_this_process() {
-            true => self.socket.fd().ok_or(Errno::EPIPE),
+            true => fd.ok_or(Errno::EPIPE),
             false => Err(Errno::EBADF),
         }
     }
