@@ -98,11 +98,12 @@ impl Emulated {
 
 /// Returns the files that are open with a signal set in the calling thread's descriptor table;
 /// `None` without a procfs, or if a file cannot be queried. `/proc/self` is the first thread,
-/// which may have ended or have a table of its own. Before Linux 3.17 there is no
-/// `/proc/thread-self`.
+/// which may have ended or have a table of its own, and `/proc/thread-self` exists since Linux
+/// 3.17.
 fn with_signal() -> Option<BTreeSet<FileId>> {
     let mut files = BTreeSet::new();
-    for entry in std::fs::read_dir("/proc/thread-self/fd").ok()? {
+    let thread = rustix::thread::gettid();
+    for entry in std::fs::read_dir(format!("/proc/self/task/{thread}/fd")).ok()? {
         let number = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let fd = sys::lend(number).ok()?;
         let file = match sys::signal(fd) {
