@@ -108,7 +108,7 @@ fn install_builds_nothing() {
     std::fs::copy(&prefix.archive, &archive).unwrap();
     run(&mut make(
         "all",
-        &[("TARGET", target.path()), ("CARGO", Path::new("true"))],
+        &[("TARGET", target.path()), ("ARCHIVE", &archive)],
     ));
     let before = files();
     run(&mut make("install", &install));
@@ -138,6 +138,12 @@ fn the_archive_is_the_one_that_cargo_names() {
     ));
     let length = |path: &Path| std::fs::metadata(path).unwrap().len();
     assert_eq!(length(&archive), length(&prefix.archive));
+
+    let unnamed = [("TARGET", target.path()), ("CARGO", Path::new("true"))];
+    let failed = make("all", &unnamed).output().unwrap();
+    assert!(!failed.status.success());
+    let stderr = String::from_utf8_lossy(&failed.stderr);
+    assert!(stderr.contains("cargo names no"), "{stderr}");
 }
 
 /// A moved installation is found at its new place.
