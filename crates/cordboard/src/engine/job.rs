@@ -466,11 +466,9 @@ impl EndReporter {
         self.report_end(outcome);
     }
 
-    fn report_end(&mut self, outcome: Outcome) {
+    fn report_end(&mut self, mut outcome: Outcome) {
         self.reported = true;
-        let report = &outcome.report;
-        let live = &self.shared.live;
-        live.end(report);
+        self.shared.live.end(&mut outcome.report);
         self.shared.completion.end(outcome);
         self.engine.job_ended(self.shared.id);
     }

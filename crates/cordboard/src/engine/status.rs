@@ -78,8 +78,16 @@ pub(super) struct Live {
     path: AtomicU8,
     /// An [`Awaits`].
     awaits: AtomicU8,
-    /// Nanoseconds from start to end; 0 while it runs.
+    /// The longest time that was returned while it ran, or that of the report, with
+    /// [`HAS_ENDED`]; in nanoseconds.
     elapsed: AtomicU64,
+}
+
+/// The bit of [`Live::elapsed`] of a transfer that has ended.
+const HAS_ENDED: u64 = 1 << 63;
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).map_or(HAS_ENDED - 1, |nanos| nanos.min(HAS_ENDED - 1))
 }
 
 impl Live {
@@ -142,12 +150,27 @@ impl Live {
         its.unwrap_or(Awaits::Other)
     }
 
-    /// Stores the final counts.
-    pub(super) fn end(&self, report: &Report) {
+    /// Returns the time since the start, up to the end.
+    fn elapsed(&self) -> Duration {
+        let now = nanos(self.start.elapsed());
+        let shows = |before: u64| (before & HAS_ENDED == 0).then(|| before.max(now));
+        let order = Ordering::Relaxed;
+        let ended = self.elapsed.fetch_update(order, order, shows).err();
+        Duration::from_nanos(ended.map_or(now, |last| last & !HAS_ENDED))
+    }
+
+    /// Stores the final counts. The time of the report becomes at least that of each status before
+    /// it: the clock of a status begins before the first step.
+    pub(super) fn end(&self, report: &mut Report) {
         self.pending_reads.store(0, Ordering::Relaxed);
         self.pending_writes.store(0, Ordering::Relaxed);
-        let nanos = u64::try_from(report.elapsed.as_nanos()).unwrap_or(u64::MAX);
-        self.elapsed.store(nanos.max(1), Ordering::Relaxed);
+        let own = nanos(report.elapsed);
+        let ends = |before: u64| Some(before.max(own) | HAS_ENDED);
+        let order = Ordering::Relaxed;
+        let before = self.elapsed.fetch_update(order, order, ends).unwrap_or(0);
+        report.elapsed = report
+            .elapsed
+            .max(Duration::from_nanos(before & !HAS_ENDED));
         // Bytes that went back to the source count as not read: `read` may
         // decrease.
         self.count((report.read, report.written), report.dropped);
@@ -175,10 +198,7 @@ impl Live {
                 .copied()
                 .find(|p| *p as usize == path)
                 .unwrap_or(DataPath::ReadWrite),
-            elapsed: match self.elapsed.load(Ordering::Relaxed) {
-                0 => self.start.elapsed(),
-                nanos => Duration::from_nanos(nanos),
-            },
+            elapsed: self.elapsed(),
             ended,
         }
     }

@@ -399,6 +399,27 @@ impl cordboard::Observer for Calls {
     }
 }
 
+/// The clock of a status begins before the first step, and runs until the end is reported.
+#[test]
+fn no_report_has_a_shorter_time_than_a_status_before_it() {
+    let _dog = watchdog("no_report_has_a_shorter_time_than_a_status_before_it");
+    for _ in 0..300 {
+        let mut fed = pipes(any());
+        fed.feed.write_all(b"hello").unwrap();
+        drop(fed.feed);
+        let mut longest = Duration::ZERO;
+        let last = loop {
+            let status = fed.running.status();
+            if status.ended {
+                break status.elapsed;
+            }
+            longest = longest.max(status.elapsed);
+        };
+        assert!(last >= longest, "{last:?} after {longest:?}");
+        assert_eq!(fed.running.wait().report.elapsed, last);
+    }
+}
+
 #[test]
 fn time_passes_for_those_that_sleep() {
     let _dog = watchdog("time_passes_for_those_that_sleep");
