@@ -42,6 +42,7 @@ mod stages;
 mod steering;
 #[allow(unsafe_code)]
 mod sys;
+mod tcp_options;
 mod top;
 mod units;
 mod usage;

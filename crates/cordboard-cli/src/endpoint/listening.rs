@@ -15,6 +15,7 @@ use super::sockets::unix::SocketFile;
 use super::sockets::{Operand, net, unix};
 use crate::interruptible::wait;
 use crate::problem::{Action, Problem};
+use crate::tcp_options;
 
 /// A socket that waits for its peer.
 pub struct Listening {
@@ -103,7 +104,7 @@ impl Listening {
             return Ok(Err(self));
         };
         if stream == StreamKind::Tcp {
-            net::send_at_once(&connection);
+            tcp_options::set(&connection);
         }
         let opened = match operand.side {
             Side::Source => Opened::owned(connection, operand.shown),

@@ -13,7 +13,7 @@ use crate::interruptible::wait;
 use crate::output::print_line;
 use crate::problem::{Action, Problem};
 use crate::signals::uninterruptible;
-use crate::socket_calls;
+use crate::{socket_calls, tcp_options};
 
 /// Returns the addresses of a host, which are looked up once.
 pub fn resolve(host: &Host, operand: Operand<'_>) -> Result<Vec<SocketAddr>, Problem> {
@@ -132,7 +132,7 @@ pub fn connect(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<Ow
             result => result,
         };
         if kind == SocketType::STREAM {
-            send_at_once(&socket);
+            tcp_options::set(&socket);
         }
         Ok(connected.map(|()| socket))
     })
@@ -180,11 +180,6 @@ pub fn try_accept(listener: &OwnedFd, operand: Operand<'_>) -> Result<Option<Own
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
         Err(errno) => Err(operand.problem(errno, Action::Listen)),
     }
-}
-
-/// Has small writes sent at once.
-pub fn send_at_once(socket: &OwnedFd) {
-    let _ = sockopt::set_tcp_nodelay(socket, true);
 }
 
 /// Makes a socket that receives datagrams.

@@ -12,7 +12,7 @@ use super::budget::Share;
 use super::waiting::Waited;
 use super::{next_of, random};
 use crate::polling::is_of_one_connection;
-use crate::sys;
+use crate::{sys, tcp_options};
 
 /// The longest wait for a connection from the client or to the client.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -190,8 +190,7 @@ pub fn connect(
         Mode::Active(to) => open(to, local, wait)?,
         Mode::Passive(passive) => accept(&passive.listener, client, wait)?,
     };
-    // The last bytes are sent without delay.
-    let _ = socket.set_nodelay(true);
+    tcp_options::set(&socket);
     Ok(socket)
 }
 
@@ -310,6 +309,24 @@ mod tests {
         let budget = Budget::new(number_of(None));
         let share = Share::none_of(&budget, Ipv4Addr::LOCALHOST.into());
         Passive::begin("127.0.0.1:0".parse().unwrap(), None, share, now).unwrap()
+    }
+
+    #[test]
+    fn a_client_on_this_host_is_not_paced() {
+        let passive = passive(Instant::now());
+        // A connection has the algorithm of its listener, which may be missing or forbidden.
+        if sockopt::set_tcp_congestion(&passive.listener, "bbr").is_err() {
+            return testkit::skip::here("the algorithm bbr is missing");
+        }
+        let local = passive.listener.local_addr().unwrap();
+        let client = TcpStream::connect(local).unwrap();
+        let mut wait = |fd: BorrowedFd<'_>, events| {
+            poll(&mut [PollFd::from_borrowed_fd(fd, events)], None).unwrap();
+            Waited::Ready
+        };
+        let at = (local, client.local_addr().unwrap().ip());
+        let socket = connect(Mode::Passive(passive), at, &mut wait).unwrap();
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "reno");
     }
 
     #[test]
