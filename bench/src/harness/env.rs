@@ -28,6 +28,8 @@ pub struct Environment {
     pub memory_gib: u64,
     /// The file system of the directory with the files.
     pub filesystem: String,
+    /// The default of TCP connections (`tcp_congestion_control` in tcp(7)).
+    pub congestion_control: String,
     /// The load average of the minute before the run.
     pub load_before: String,
     /// The command line, without the path of the program.
@@ -58,6 +60,8 @@ impl Environment {
             cpu: proc_field("/proc/cpuinfo", "model name"),
             memory_gib: kib(&proc_field("/proc/meminfo", "MemTotal")) >> 20,
             filesystem: filesystem(directory),
+            congestion_control: fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+                .map_or("unknown".to_owned(), |name| name.trim().to_owned()),
             load_before: fs::read_to_string("/proc/loadavg")
                 .map_or(String::new(), |l| l.split(' ').take(1).collect()),
             command: command(),

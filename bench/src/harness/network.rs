@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
 use anyhow::{Result, ensure};
+use rustix::net::sockopt;
 use testkit::veth::Veth;
 
 /// A network with two ends.
@@ -45,12 +46,21 @@ impl Network {
     }
 }
 
-/// Returns the two ends of a connection over loopback.
+/// Returns the two ends of a connection over loopback, without pacing.
 pub fn loopback() -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (far, _) = listener.accept()?;
+    without_pacing(&near)?;
+    without_pacing(&far)?;
     Ok((near, far))
+}
+
+/// Sets an algorithm that does not pace, which each kernel has, as `cordboard` does for a
+/// connection within the host. With BBR, the default of some machines, a timer and the wake-ups
+/// of the reader determine the rates of all contestants.
+pub fn without_pacing(socket: &TcpStream) -> Result<()> {
+    Ok(sockopt::set_tcp_congestion(socket, "reno")?)
 }
 
 #[cfg(test)]

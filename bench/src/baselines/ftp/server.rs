@@ -9,6 +9,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use cordboard::cue::{Command, Record};
 use cordboard::{Aim, Cue, Ended};
 
+use crate::harness::network::without_pacing;
+
 /// The buffer of the loop.
 const BLOCK: usize = 128 << 10;
 
@@ -135,6 +137,7 @@ fn serve(control: &TcpStream, way: Way) -> Result<()> {
 fn retrieve(name: &str, listener: &TcpListener, way: Way) -> Result<()> {
     ensure!(!name.contains('/'), "no directories");
     let (client, _) = listener.accept()?;
+    without_pacing(&client)?;
     let file = File::open(name).map_err(|error| anyhow!("{name}: {error}"))?;
     way.send(&file, &client)?;
     Ok(client.shutdown(Shutdown::Both)?)
