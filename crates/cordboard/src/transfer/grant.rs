@@ -62,7 +62,8 @@ impl Transfer<'_> {
     /// path depends on it.
     pub(super) fn start_meter(&self) -> Option<Duration> {
         // Without other work, the thread's whole processor time is that of the transfer.
-        let measures = self.flow.mode.shares_thread() && self.tuning.is_some();
+        let is_measured = self.tuning.is_some() || self.first_sample.is_some();
+        let measures = self.flow.mode.shares_thread() && is_measured;
         (measures || self.metered().is_some()).then(thread_time)
     }
 
@@ -74,10 +75,12 @@ impl Transfer<'_> {
         clock: &mut dyn Clock,
     ) {
         let spent = thread_time().saturating_sub(before);
-        if let Some(tuning) = &mut self.tuning
-            && self.flow.mode.shares_thread()
-        {
-            tuning.spent += spent;
+        if self.flow.mode.shares_thread() {
+            match (&mut self.tuning, &mut self.first_sample) {
+                (Some(tuning), _) => tuning.spent += spent,
+                (None, Some(first)) => first.of_steps += spent,
+                (None, None) => {}
+            }
         }
         if let Some(control) = self.metered() {
             control.stepped(clock.now(), Step { spent, waits });

@@ -14,6 +14,9 @@ mod ending;
 mod fast_path;
 #[cfg(test)]
 mod fifo_tests;
+mod first_sample;
+#[cfg(test)]
+mod first_sample_tests;
 #[cfg(test)]
 mod full_sink_tests;
 mod give_back;

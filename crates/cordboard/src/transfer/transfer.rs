@@ -3,6 +3,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::control::{Control, Observer};
+use super::first_sample::FirstSample;
 use super::reopened::Reopened;
 use super::thread_kind::ThreadKind;
 use super::used::Used;
@@ -84,6 +85,8 @@ pub struct Transfer<'a> {
     pub(super) tunes: bool,
     /// The path that an earlier transfer has found, which is then the first of the route.
     pub(super) recalled: Option<Found>,
+    /// The sample of the first path, until the measurements begin.
+    pub(super) first_sample: Option<Box<FirstSample>>,
     /// The state of the measurements, once they have begun.
     pub(super) tuning: Option<Box<Tuning>>,
     pub(super) observer: Option<Box<dyn Observer + Send + 'a>>,
@@ -267,6 +270,7 @@ impl<'a> Transfer<'a> {
             has_grant: false,
             tunes: false,
             recalled: None,
+            first_sample: None,
             tuning: None,
             observer: None,
             owned: None,

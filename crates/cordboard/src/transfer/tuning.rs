@@ -6,21 +6,19 @@ use std::time::Duration;
 use super::Transfer;
 use super::arrivals::Arrivals;
 use super::control::Control;
+use super::first_sample::FirstSample;
 use super::wait::Clock;
-use super::ways::{OTHER_BUFFERS, PIECES, TCP_BUFFERS, Tuning, Ways};
+use super::ways::{FEW_WAKE_UPS, OTHER_BUFFERS, PAUSE, PIECES, TCP_BUFFERS, Tuning, Ways};
 use crate::endpoint::Kind;
 use crate::path;
 use crate::plan::slower_calls_cost;
 use crate::report::{BestSetting, Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Switches, Tune};
 use crate::sys::{monotonic, tcp_progress, thread_time};
-use crate::tune::{Controller, Found, Goal, Key, Search};
+use crate::tune::{Arms, Controller, Found, Goal, Key, Search};
 
 /// The number of bytes after which a transfer begins to measure.
 pub(super) const LONG: u64 = 8 << 20;
-/// A longer time between two steps contains a wait for an idle peer. The window is then
-/// discarded.
-const PAUSE: Duration = Duration::from_millis(20);
 
 impl Transfer<'_> {
     /// Records that a step has moved bytes.
@@ -31,13 +29,56 @@ impl Transfer<'_> {
         if self.tuning.is_none() {
             let each_step = self.request.tune == Some(Tune::EachStep);
             if self.flow.written() < LONG && !each_step {
+                self.follow_first(clock);
                 return;
             }
-            self.tuning = self.start_tuning(clock.now()).map(Box::new);
+            let now = clock.now();
+            self.tuning = self.start_tuning(now).map(Box::new);
+            self.suspect_first(now);
             self.tunes = self.tuning.is_some();
             return;
         }
         self.measure(clock.now());
+    }
+
+    /// Follows the rate and the processor time of the first path, if it wakes the reader of a socket.
+    fn follow_first(&mut self, clock: &mut dyn Clock) {
+        let is_socket = matches!(self.flow.sink.kind(), Kind::Tcp | Kind::UnixStream);
+        if !is_socket || self.recalled.is_some() || self.flow.allowance.is_paced() {
+            return;
+        }
+        let is_valid = match &mut self.first_sample {
+            Some(first) => first.stepped(clock.now()),
+            None => false,
+        };
+        if !is_valid {
+            let is_alone = !self.flow.mode.shares_thread();
+            let of_thread = || is_alone.then(thread_time);
+            let first = FirstSample::begin(clock.now(), self.flow.written(), of_thread);
+            self.first_sample = first.map(Box::new);
+        }
+    }
+
+    /// Measures large calls of read/write at once, if the first setting spends its processor time on
+    /// wake-ups.
+    fn suspect_first(&mut self, now: Duration) {
+        let first = self.first_sample.take();
+        let (Some(mut first), Some(tuning)) = (first, &mut self.tuning) else {
+            return;
+        };
+        // The search of an earlier transfer knows more.
+        let is_known = tuning.controller.has_measured();
+        if is_known || !first.stepped(now) || self.flow.allowance.is_paced() {
+            return;
+        }
+        let Some(sample) = first.end(now, self.flow.written(), thread_time) else {
+            return;
+        };
+        let arm = tuning.ways.arm(DataPath::ReadWrite, FEW_WAKE_UPS);
+        let current = tuning.controller.current();
+        if let Some(arm) = arm.filter(|arm| *arm != current && tuning.ways.is_possible(*arm)) {
+            tuning.controller.suspect(&tuning.ways, arm, sample);
+        }
     }
 
     pub(super) fn start_tuning(&self, now: Duration) -> Option<Tuning> {

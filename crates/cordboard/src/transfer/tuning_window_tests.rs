@@ -19,7 +19,7 @@ use crate::tune::{Arm, Controller};
 /// The bytes of each window.
 const WINDOW: u64 = 32 << 20;
 
-struct At(Duration);
+pub(super) struct At(pub(super) Duration);
 
 impl Clock for At {
     fn now(&mut self) -> Duration {

@@ -11,11 +11,17 @@ use crate::tune::{Arm, Arms, Controller, Key};
 pub(super) const PIECES: [usize; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20];
 /// The index of the largest piece of a path that needs as much memory, in a pipe or a buffer.
 const LARGEST: usize = 4;
+/// The index of the calls of read/write that wake a reader least often for their bytes: larger ones do
+/// not fit into the processor's cache.
+pub(super) const FEW_WAKE_UPS: usize = 3;
 /// The largest send buffer and receive buffer of a TCP connection, by default
 /// (`tcp_wmem`, `tcp_rmem` in tcp(7)).
 pub(super) const TCP_BUFFERS: u64 = 10 << 20;
 /// More than the buffers of a UNIX socket and of a pipe, by default.
 pub(super) const OTHER_BUFFERS: u64 = 1 << 20;
+/// A longer time between two steps contains a wait for an idle peer. What is measured then is
+/// discarded.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Another path must be faster by this much more, in 1/1024. Between a cached file and a TCP
 /// connection, `splice` was 5 % faster than `sendfile` in windows between those of `sendfile`, and a

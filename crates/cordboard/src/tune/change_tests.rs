@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::simulation::{ARMS, GIB, MIB, Paths, Peer, Seeded, run, steady};
-use super::{Controller, Goal};
+use super::{Controller, Goal, Sample};
 
 const WITHOUT_BUFFERS: Paths = Paths {
     in_flight: 0,
@@ -96,4 +96,37 @@ fn a_faster_path_is_found_before_other_calls_of_the_same_path() {
     }
     let regret = regret / RUNS as f64;
     assert!(regret < 0.09, "{regret:.3}");
+}
+
+/// A setting that is suspected to be faster is measured at once, also by a transfer that is too short
+/// to measure others. It stays if it is faster.
+#[test]
+fn a_suspected_setting_is_measured_first() {
+    const SUSPECTED: usize = 4;
+    // Returns whether the setting is used after each step of 4 MiB, if it takes these milliseconds.
+    let uses = |millis: u64| {
+        let mut controller = Controller::new(&WITHOUT_BUFFERS, 2, Goal::Rate);
+        let (mut now, mut spent) = (Duration::from_millis(60), Duration::from_millis(60));
+        let first = Sample::of(6 * MIB, Duration::from_millis(60), spent);
+        controller.suspect(&WITHOUT_BUFFERS, SUSPECTED, first);
+        let mut used = Vec::new();
+        for step in 0..8 {
+            used.push(controller.current() == SUSPECTED);
+            let step_of_4 = match controller.current() {
+                SUSPECTED => millis,
+                _ => 40,
+            };
+            now += Duration::from_millis(step_of_4);
+            spent += Duration::from_millis(step_of_4);
+            let left = (8 - step) * 4 * MIB;
+            controller.learn(&WITHOUT_BUFFERS, now, &mut || spent, 4 * MIB, left);
+        }
+        (used, controller.has_measured())
+    };
+    assert_eq!(uses(20), (vec![true; 8], true));
+    // The first step begins the window, the second one ends it.
+    let mut twice = vec![false; 8];
+    twice[..2].fill(true);
+    assert_eq!(uses(40), (twice.clone(), true));
+    assert_eq!(uses(60), (twice, true));
 }

@@ -2,6 +2,7 @@
 
 mod conditions;
 mod judge;
+mod suspect;
 
 use std::time::Duration;
 
@@ -86,6 +87,10 @@ pub(crate) struct Controller {
     probes: usize,
     /// The number of measurements of other settings in this transfer.
     comparisons: u64,
+    /// Another setting was measured, in this transfer or in one that it continues.
+    has_measured: bool,
+    /// The setting that is measured before there is a second sample of the first one.
+    suspected: Option<Arm>,
     /// The number of windows, and the bytes moved in them.
     windows: u32,
     moved: u64,
@@ -122,6 +127,8 @@ impl Controller {
             rested: 0,
             probes: 0,
             comparisons: 0,
+            has_measured: false,
+            suspected: None,
             windows: 0,
             moved: 0,
             lost: 0,
@@ -140,6 +147,7 @@ impl Controller {
             flutter: self.flutter,
             rested: self.rested,
             probes: self.probes,
+            has_measured: self.has_measured,
             windows: self.windows,
             moved: self.moved,
             lost: self.lost.saturating_add(u64::from(is_cut) * CUT),
@@ -190,8 +198,15 @@ impl Controller {
     /// Returns whether another setting was measured, in this transfer or in an earlier one whose
     /// search it continues.
     pub(crate) fn has_measured(&self) -> bool {
-        let (_, pairs) = self.flutter;
-        pairs > 0
+        self.has_measured
+    }
+
+    /// Returns a sample as the goal counts it.
+    fn aimed(&self, sample: Sample) -> Sample {
+        match self.goal {
+            Goal::Rate => sample,
+            Goal::Time => sample.inverted(),
+        }
     }
 
     /// Records that `bytes` have arrived by `now`, and that at most `left` follow, or an unknown
@@ -217,10 +232,7 @@ impl Controller {
         self.interruptions = 0;
         self.windows = self.windows.saturating_add(1);
         self.moved = self.moved.saturating_add(sample.bytes);
-        let sample = match self.goal {
-            Goal::Rate => sample,
-            Goal::Time => sample.inverted(),
-        };
+        let sample = self.aimed(sample);
         if is_other {
             self.undisturbed = 0;
             match self.is_clearly_better(arms, sample) {
@@ -304,6 +316,7 @@ impl Controller {
             false => (before.rate.min(after.rate), before.cost.max(after.cost)),
         };
         self.flutter = flutter(self.flutter, before.rate.abs_diff(after.rate), rate);
+        self.has_measured = true;
         let more = excess(usual, sample.rate) + excess(sample.cost, price);
         let lost = u128::from(sample.bytes) * more / 1024;
         self.lost = (self.lost).saturating_add(u64::try_from(lost).unwrap_or(u64::MAX));
@@ -343,6 +356,7 @@ impl Controller {
     fn adopt(&mut self, sample: Sample) {
         let before = self.before.unwrap_or(sample);
         self.comparisons += 1;
+        self.has_measured = true;
         let relative = self.relative(sample, before.rate, before.cost);
         self.records[self.current].add(relative);
         self.make_best(self.current);

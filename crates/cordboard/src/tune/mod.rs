@@ -21,6 +21,7 @@ mod window;
 pub(crate) use arms::{Arm, Arms};
 pub(crate) use controller::Controller;
 pub(crate) use memory::{Found, Key, Search};
+pub(crate) use window::Sample;
 
 /// The criterion by which a setting is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

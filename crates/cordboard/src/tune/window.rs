@@ -21,16 +21,25 @@ const LOOK: u64 = 2;
 
 /// The result of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// Bytes per second; if [inverted](Sample::inverted), per second of processor time.
     pub(super) rate: u64,
     /// Nanoseconds of processor time per mebibyte, or of time if inverted; 0 if it was not measured.
-    pub(super) cost: u64,
+    pub(crate) cost: u64,
     /// The bytes moved, with those before the window.
     pub(super) bytes: u64,
 }
 
 impl Sample {
+    /// Returns a sample of `bytes`, which is not 0, in this time and processor time.
+    pub(crate) fn of(bytes: u64, elapsed: Duration, spent: Duration) -> Sample {
+        Sample {
+            rate: per(bytes, elapsed, 1_000_000_000),
+            cost: cost(spent, bytes),
+            bytes,
+        }
+    }
+
     /// Exchanges time and processor time.
     pub(super) fn inverted(self) -> Sample {
         Sample {
@@ -145,9 +154,8 @@ impl Window {
     fn end(&mut self, start: Start, bytes: u64, now: Duration, spent: Duration) -> Sample {
         let elapsed = now.saturating_sub(start.at);
         let sample = Sample {
-            rate: per(bytes, elapsed, 1_000_000_000),
-            cost: cost(spent.saturating_sub(start.spent), bytes),
             bytes: self.bytes.saturating_add(self.skipped),
+            ..Sample::of(bytes, elapsed, spent.saturating_sub(start.spent))
         };
         (self.skip, self.skipped, self.bytes) = (0, 0, 0);
         self.since = Some(Start {

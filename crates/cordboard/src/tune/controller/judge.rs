@@ -21,6 +21,8 @@ const WORTH_A_STEP: u64 = 320;
 /// One window shows that a setting is better if its rate is higher by more than this, in 1/1024, and
 /// by twice the difference of two windows of the best one.
 const CLEARLY: u64 = 102;
+/// The difference of two windows of the first setting, if it has one only.
+const FIRST_FLUTTER: u64 = 51;
 
 impl Controller {
     /// Returns whether a setting is better than the best one, by more than both vary.
@@ -46,8 +48,12 @@ impl Controller {
     /// Returns whether this sample of the current setting shows that it is better than the best
     /// one, without another window of that one.
     pub(super) fn is_clearly_better(&self, arms: &dyn Arms, sample: Sample) -> bool {
-        let (flutter, pairs) = self.flutter;
-        let Some(before) = self.before.filter(|_| pairs > 0) else {
+        let flutter = match self.flutter {
+            (_, 0) if self.suspected == Some(self.current) => FIRST_FLUTTER,
+            (_, 0) => return false,
+            (flutter, _) => flutter,
+        };
+        let Some(before) = self.before else {
             return false;
         };
         let usual = before.rate.max(self.level.rate());
