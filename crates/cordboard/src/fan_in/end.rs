@@ -116,9 +116,10 @@ pub(super) fn outcome(
     let is_failed =
         |s: &SourceReport| matches!(s.ended, SourceEnded::Failed | SourceEnded::Detached);
     let all_failed = sources.iter().all(is_failed).then_some(0);
-    // The sink may have ended before the failure of a source was found.
-    let failed = || sources.iter().position(|s| s.ended == SourceEnded::Failed);
-    let failed_source = ending.failed_source.or(all_failed).or_else(failed);
+    // The reader may have left with all bytes before the failure of a source was found.
+    let failed = sources.iter().position(|s| s.ended == SourceEnded::Failed);
+    let found_late = failed.filter(|_| !ending.is_early());
+    let failed_source = ending.failed_source.or(all_failed).or(found_late);
     let ended = match report.ended {
         Ended::Eof if failed_source.is_some() || ending.errno.is_some() => Ended::Error,
         Ended::Eof if ending.is_idle => Ended::Idle,
@@ -168,5 +169,54 @@ fn source_report(
         errno: closed.errno,
         transfer: closed.report,
         unwritten,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source without bytes that has failed after the last wait, or has ended.
+    fn closed(errno: Option<Errno>) -> Closed {
+        Closed {
+            report: Report::default(),
+            ended: match errno {
+                Some(_) => SourceEnded::Failed,
+                None => SourceEnded::Eof,
+            },
+            errno,
+            turns: 0,
+            divided: 0,
+            left: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_failure_that_is_found_late_does_not_replace_the_reason_of_the_end() {
+        let ended = |ending: Ending| {
+            let drained = Outcome {
+                report: Report {
+                    ended: Ended::Eof,
+                    ..Report::default()
+                },
+                stranded: None,
+            };
+            let sources = vec![closed(None), closed(Some(Errno::EIO))];
+            let ledger = Ledger::new(sources.len());
+            let done = outcome(drained, Vec::new(), sources, ledger, ending, false);
+            (done.ended, done.failed_source, done.errno)
+        };
+        let late = ended(Ending::default());
+        assert_eq!(late, (Ended::Error, Some(1), Some(Errno::EIO)));
+        let idle = Ending {
+            is_idle: true,
+            ..Ending::default()
+        };
+        assert_eq!(ended(idle), (Ended::Idle, None, None));
+        let wait = Ending {
+            errno: Some(Errno::ENOMEM),
+            ..Ending::default()
+        };
+        assert_eq!(ended(wait), (Ended::Error, None, Some(Errno::ENOMEM)));
     }
 }
