@@ -1,29 +1,55 @@
 //! The options of a TCP connection that the command opens.
+//!
+//! Between processes of one host, the connection is not paced. BBR (net/ipv4/tcp_bbr.c) measures the rate
+//! of a path, and a timer sends at this rate. Within a host there is no such path: it divides the bytes into
+//! pieces, and each wakes the reader. `sendfile(2)` had an eighth of the rate of reno, at seven times the
+//! processor time.
+//!
+//! A connection that BBR has begun stays paced with each algorithm (`sk_pacing_status`). So the socket has
+//! reno before it connects or listens, and its default again if the peer is on another host.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-use rustix::net::{SocketAddrAny, getpeername, getsockname, sockopt};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketFlags, SocketType, getpeername, getsockname, sockopt};
 
 /// The algorithm of each kernel, which any process may use (`tcp_allowed_congestion_control` in
 /// tcp(7)). It sends as soon as the windows permit.
 const WITHOUT_PACING: &str = "reno";
 
-/// Sets the options of a connection that carries a transfer. An error leaves an option as it is.
-pub fn set(socket: impl AsFd) {
-    // The last bytes are sent without delay.
-    let _ = sockopt::set_tcp_nodelay(&socket, true);
-    if is_local(&socket) && is_paced(&socket) {
+/// Prepares a socket that will connect or listen. An error leaves it as it is.
+pub fn prepare(socket: impl AsFd) {
+    if sockopt::tcp_congestion(&socket).is_ok_and(|name| is_paced(&name)) {
         let _ = sockopt::set_tcp_congestion(&socket, WITHOUT_PACING);
     }
 }
 
-/// Returns whether a timer determines when the connection sends. BBR measures the rate of a path and
-/// paces by it (net/ipv4/tcp_bbr.c). Between processes of one host there is no such path: it divides
-/// the bytes into pieces, and each wakes the reader. `sendfile(2)` had an eighth of the rate of reno, at
-/// seven times the processor time.
-fn is_paced(socket: impl AsFd) -> bool {
-    sockopt::tcp_congestion(socket).is_ok_and(|name| name.starts_with("bbr"))
+/// Sets the options of a connection that carries a transfer, whose socket was prepared or has come
+/// from such a listener. An error leaves an option as it is.
+pub fn set(socket: impl AsFd) {
+    // The last bytes are sent without delay.
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    let is_prepared = sockopt::tcp_congestion(&socket).is_ok_and(|name| name == WITHOUT_PACING);
+    if is_prepared
+        && !is_local(&socket)
+        && let Ok(default) = default_like(&socket)
+        && is_paced(&default)
+    {
+        let _ = sockopt::set_tcp_congestion(&socket, &default);
+    }
+}
+
+/// Returns the algorithm of a new socket.
+fn default_like(socket: impl AsFd) -> Result<String, Errno> {
+    let domain = sockopt::socket_domain(socket)?;
+    let new = rustix::net::socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::tcp_congestion(new)
+}
+
+/// Returns whether a timer determines when a connection with this algorithm sends.
+fn is_paced(name: &str) -> bool {
+    name.starts_with("bbr")
 }
 
 /// Returns whether both ends are on this host: a connection to one of the host's own addresses has it
@@ -45,13 +71,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns both ends of a connection to this address.
-    fn connection(to: IpAddr) -> [TcpStream; 2] {
-        let listener = TcpListener::bind((to, 0)).unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        [client, listener.accept().unwrap().0]
-    }
-
     /// Returns the address of an interface other than the loopback one.
     fn own_address() -> Option<IpAddr> {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
@@ -60,34 +79,47 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_within_the_host_is_not_paced() {
+    fn a_connection_within_the_host_stays_unpaced() {
         let mut addresses: Vec<IpAddr> = vec!["127.0.0.1".parse().unwrap()];
         addresses.push("127.0.0.2".parse().unwrap());
         addresses.extend(own_address());
         for address in addresses {
-            for socket in connection(address) {
-                // It may be missing, or forbidden.
-                let paced = sockopt::set_tcp_congestion(&socket, "bbr");
-                set(&socket);
-                assert!(sockopt::tcp_nodelay(&socket).unwrap());
-                assert!(is_local(&socket), "{address}");
-                assert!(!is_paced(&socket));
-                if paced.is_ok() {
-                    assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), WITHOUT_PACING);
-                }
+            let listener = TcpListener::bind((address, 0)).unwrap();
+            // It may be missing, or forbidden.
+            let paced = sockopt::set_tcp_congestion(&listener, "bbr");
+            prepare(&listener);
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (socket, _) = listener.accept().unwrap();
+            set(&socket);
+            assert!(sockopt::tcp_nodelay(&socket).unwrap());
+            assert!(is_local(&socket) && is_local(&client), "{address}");
+            if paced.is_ok() {
+                assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), WITHOUT_PACING);
             }
         }
     }
 
     #[test]
     fn another_algorithm_stays() {
-        for socket in connection("127.0.0.1".parse().unwrap()) {
-            if sockopt::set_tcp_congestion(&socket, "cubic").is_err() {
-                return testkit::skip::here("the algorithm cubic is missing");
-            }
-            set(&socket);
-            assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "cubic");
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        if sockopt::set_tcp_congestion(&socket, "cubic").is_err() {
+            return testkit::skip::here("the algorithm cubic is missing");
         }
+        prepare(&socket);
+        set(&socket);
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "cubic");
+    }
+
+    #[test]
+    fn a_connection_to_another_host_has_the_default() {
+        // It has no peer, as if on another host.
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let default = sockopt::tcp_congestion(&socket).unwrap();
+        prepare(&socket);
+        let prepared = sockopt::tcp_congestion(&socket).unwrap();
+        assert!(!is_paced(&prepared));
+        set(&socket);
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), default);
     }
 
     #[test]

@@ -111,6 +111,7 @@ fn serve(control: &TcpStream, way: Way) -> Result<()> {
             "TYPE" => "200 binary".to_owned(),
             "PASV" => {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                without_pacing(&listener)?;
                 let [high, low] = listener.local_addr()?.port().to_be_bytes();
                 passive = Some(listener);
                 format!("227 here (127,0,0,1,{high},{low})")
@@ -137,7 +138,6 @@ fn serve(control: &TcpStream, way: Way) -> Result<()> {
 fn retrieve(name: &str, listener: &TcpListener, way: Way) -> Result<()> {
     ensure!(!name.contains('/'), "no directories");
     let (client, _) = listener.accept()?;
-    without_pacing(&client)?;
     let file = File::open(name).map_err(|error| anyhow!("{name}: {error}"))?;
     way.send(&file, &client)?;
     Ok(client.shutdown(Shutdown::Both)?)

@@ -124,6 +124,9 @@ pub fn connect(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<Ow
             Ok(socket) => socket,
             Err(errno) => return Ok(Err(errno)),
         };
+        if kind == SocketType::STREAM {
+            tcp_options::prepare(&socket);
+        }
         let connected = match rustix::net::connect(&socket, &address) {
             Err(Errno::INPROGRESS) => match wait(&socket, PollFlags::OUT, None)? {
                 Ok(_) => sockopt::socket_error(&socket).and_then(|result| result),
@@ -131,7 +134,7 @@ pub fn connect(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<Ow
             },
             result => result,
         };
-        if kind == SocketType::STREAM {
+        if kind == SocketType::STREAM && connected.is_ok() {
             tcp_options::set(&socket);
         }
         Ok(connected.map(|()| socket))
@@ -144,6 +147,7 @@ fn bind(host: &Host, kind: SocketType, operand: Operand<'_>) -> Result<OwnedFd, 
         Ok(socket(address, kind).and_then(|socket| {
             if kind == SocketType::STREAM {
                 sockopt::set_socket_reuseaddr(&socket, true)?;
+                tcp_options::prepare(&socket);
             }
             if address.is_ipv6() {
                 let _ = sockopt::set_ipv6_v6only(&socket, false);
