@@ -9,7 +9,7 @@
 //! reno before it connects or listens, and its default again if the peer is on another host.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, SocketType, getpeername, getsockname, sockopt};
@@ -20,7 +20,10 @@ const WITHOUT_PACING: &str = "reno";
 
 /// Prepares a socket that will connect or listen. An error leaves it as it is.
 pub fn prepare(socket: impl AsFd) {
-    if sockopt::tcp_congestion(&socket).is_ok_and(|name| is_paced(&name)) {
+    let Ok(default) = sockopt::tcp_congestion(&socket) else {
+        return;
+    };
+    if is_paced(&default) && can_return_to(&default, &socket) {
         let _ = sockopt::set_tcp_congestion(&socket, WITHOUT_PACING);
     }
 }
@@ -33,18 +36,26 @@ pub fn set(socket: impl AsFd) {
     let is_prepared = sockopt::tcp_congestion(&socket).is_ok_and(|name| name == WITHOUT_PACING);
     if is_prepared
         && !is_local(&socket)
-        && let Ok(default) = default_like(&socket)
+        && let Ok(default) = new_like(&socket).and_then(sockopt::tcp_congestion)
         && is_paced(&default)
     {
         let _ = sockopt::set_tcp_congestion(&socket, &default);
     }
 }
 
-/// Returns the algorithm of a new socket.
-fn default_like(socket: impl AsFd) -> Result<String, Errno> {
+/// Returns whether a socket like this one may have this algorithm again after another one. A user
+/// may not if `tcp_allowed_congestion_control` does not name it.
+fn can_return_to(name: &str, socket: impl AsFd) -> bool {
+    let returned = new_like(socket).and_then(|new| {
+        sockopt::set_tcp_congestion(&new, WITHOUT_PACING)?;
+        sockopt::set_tcp_congestion(&new, name)
+    });
+    returned.is_ok()
+}
+
+fn new_like(socket: impl AsFd) -> Result<OwnedFd, Errno> {
     let domain = sockopt::socket_domain(socket)?;
-    let new = rustix::net::socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::tcp_congestion(new)
+    rustix::net::socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
 /// Returns whether a timer determines when a connection with this algorithm sends.
@@ -108,6 +119,15 @@ mod tests {
         prepare(&socket);
         set(&socket);
         assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "cubic");
+    }
+
+    #[test]
+    fn a_default_that_could_not_return_stays() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let default = sockopt::tcp_congestion(&socket).unwrap();
+        assert!(can_return_to(&default, &socket));
+        assert!(!can_return_to("none of these", &socket));
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), default);
     }
 
     #[test]

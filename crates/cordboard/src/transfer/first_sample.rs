@@ -1,10 +1,9 @@
 //! The rate and the processor time of a transfer's first setting, before it measures others.
 //!
 //! The processor time of a path that hands over pages shows what its wake-ups cost. To wake an idle
-//! virtual processor is an exit to the host: 40 µs on some hosts, and 2 on others. `sendfile(2)` and
-//! `splice(2)` send 64 KiB at once (16 pages, `splice_to_socket` in fs/splice.c), and each may wake the
-//! reader. A `write(2)` of 512 KiB wakes it a few times: the acknowledgements that arrive during the call
-//! are processed at its end, and the segments that they permit are sent together.
+//! virtual processor is an exit to the host: 50 µs on some hosts, and 2 on others. `sendfile(2)` and
+//! `splice(2)` send 64 KiB at once (16 pages, `splice_to_socket` in fs/splice.c). If BBR paces the
+//! connection, nearly each of them wakes the reader. A `write(2)` of 512 KiB wakes it two or three times.
 
 use std::time::Duration;
 
