@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::auto::{Load, Step};
-use super::need::Need;
-use super::pacer::{Pacers, Returned};
+use super::pace::{Load, Need, Pacers, Returned, Step};
 use crate::errno::Errno;
 use crate::report::Dropped;
 use crate::request::{DataPath, Schedule};

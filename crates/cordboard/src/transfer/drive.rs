@@ -3,11 +3,11 @@
 use rustix::event::Timespec;
 use rustix::thread::nanosleep;
 
-use super::poll::Poll;
-use super::spin::SPIN_TIME;
 use super::stepper::Stepper;
 use super::transfer::Transfer;
 use super::turn::{Next, Turn, Wait, WaitFor};
+use super::wait::Poll;
+use super::wait::SPIN_TIME;
 use super::wait::{BACKOFF, Waiter, Wakeup};
 use crate::endpoint::Side;
 use crate::errno::Errno;

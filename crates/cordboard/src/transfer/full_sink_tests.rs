@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::net::{Shutdown, SocketType, shutdown};
 
 use super::idle_tests::{LIMIT, pipe, request};
-use super::poll::Poll;
 use super::stepper::FULL_SINK_RETRY;
+use super::wait::Poll;
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Transfer, drive};
 use crate::Side;

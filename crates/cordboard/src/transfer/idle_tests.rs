@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::net::SocketType;
 
-use super::poll::Poll;
 use super::test_files::is_missing;
+use super::wait::Poll;
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Transfer, drive};
 use crate::DataPath;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::poll::Poll;
 use super::test_files::{file_with, is_missing, paths_between_files};
+use super::wait::Poll;
 use super::wait::{Clock, Interest, Waiter, Wakeup};
 use super::{Control, Observer, Progress, Transfer, drive};
 use crate::engine::{Engine, Options};

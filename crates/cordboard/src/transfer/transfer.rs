@@ -3,12 +3,13 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::control::{Control, Observer};
-use super::first_sample::FirstSample;
 use super::reopened::Reopened;
 use super::thread_kind::ThreadKind;
+use super::tuning::FirstSample;
+use super::tuning::Tuning;
 use super::used::Used;
-use super::ways::Tuning;
-use super::{spin, writeback};
+use super::wait::Spin;
+use super::writeback;
 use crate::endpoint::resets;
 use crate::endpoint::{Endpoint, Kind, Side};
 use crate::errno::Errno;
@@ -52,7 +53,7 @@ pub struct Transfer<'a> {
     // In boxes, because few transfers have them and thousands may be idle.
     pub(super) walk: Option<Box<holes::Walk>>,
     pub(super) preallocation: Option<Box<Preallocation>>,
-    pub(crate) spin: spin::Spin,
+    pub(crate) spin: Spin,
     pub(super) writeback: Option<writeback::Writeback>,
     pub(crate) runs_on: ThreadKind,
     /// The source is a private channel to which no more bytes are written: it has ended
@@ -77,7 +78,7 @@ pub struct Transfer<'a> {
     /// limit.
     pub(super) quota: Option<u64>,
     /// The changes of the schedule before its last grant: see
-    /// [`Returned`](super::pacer::Returned).
+    /// [`Returned`](super::pace::Returned).
     pub(super) grant_changes: u64,
     /// The schedule has granted bytes for the present step.
     pub(super) has_grant: bool,
@@ -248,7 +249,7 @@ impl<'a> Transfer<'a> {
         let mut transfer = Transfer {
             flow,
             preallocation,
-            spin: spin::Spin::default(),
+            spin: Spin::default(),
             writeback,
             runs_on: ThreadKind::Anywhere,
             source_is_complete: false,

@@ -11,10 +11,10 @@ use std::time::Duration;
 use step_fd::StepFd;
 
 use super::own::Owned;
-use super::poll::Poll;
 use super::settle::{Settled, Settlement};
 use super::stepper::Stepper;
 use super::turn::{Next, Turn, Wait};
+use super::wait::Poll;
 use super::wait::{Clock as _, Interest, Waiter as _, Wakeup};
 use super::{Progress, Transfer};
 use crate::endpoint::Side;

@@ -10,14 +10,14 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::Transfer;
 use super::schedule_tests::{paced, run};
-use super::test_files::{file_with, is_missing, paths_between_files};
-use super::turn::{Wait, WaitFor};
-use super::wait::{Clock, Interest, Waiter, Wakeup};
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Schedule, Size};
+use crate::transfer::Transfer;
+use crate::transfer::test_files::{file_with, is_missing, paths_between_files};
+use crate::transfer::turn::{Wait, WaitFor};
+use crate::transfer::wait::{Clock, Interest, Waiter, Wakeup};
 use testkit::pattern::noise;
 
 /// Bytes a second. Its piece, the bytes of 10 ms, is longer than a step of most paths.

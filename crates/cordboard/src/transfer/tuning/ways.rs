@@ -30,7 +30,7 @@ const ANOTHER_PATH: u64 = 51;
 
 /// The state of a transfer that measures.
 #[derive(Debug)]
-pub(super) struct Tuning {
+pub(in crate::transfer) struct Tuning {
     pub(super) ways: Ways,
     pub(super) controller: Controller,
     pub(super) key: Key,
@@ -42,7 +42,7 @@ pub(super) struct Tuning {
     /// The time of the last step that moved bytes, and the bytes written by then.
     pub(super) last: (Duration, u64),
     /// The processor time of the steps, if other work shares the thread.
-    pub(super) spent: Duration,
+    pub(in crate::transfer) spent: Duration,
     /// What has arrived, if the sink is a TCP connection.
     pub(super) arrivals: Option<Arrivals>,
     /// The path and the piece change as soon as the path holds no bytes.

@@ -10,13 +10,13 @@ use testkit::needs::{Need, missing};
 use testkit::pattern::noise;
 use testkit::refuse::{SENDFILE, apart, refuse};
 
-use super::stepper::Stepper;
-use super::tuning::LONG;
-use super::turn::{Next, Turn};
+use super::LONG;
 use super::ways::Tuning;
-use super::{Poll, ThreadKind, Transfer};
 use crate::request::{Backend, DataPath, Request, Switches, Tune};
 use crate::stage::Stage;
+use crate::transfer::stepper::Stepper;
+use crate::transfer::turn::{Next, Turn};
+use crate::transfer::{Poll, ThreadKind, Transfer};
 use crate::tune::{Found, Key, Search};
 use crate::{Chosen, Ended, Outcome};
 

@@ -1,8 +1,8 @@
 //! Returns bytes that were read and not written to the source or to the caller.
 
-use super::Transfer;
 use crate::pipe::Channel;
 use crate::report::Stranded;
+use crate::transfer::Transfer;
 
 /// The returned bytes, and their number.
 pub(super) struct HandedBack {

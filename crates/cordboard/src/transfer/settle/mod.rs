@@ -5,18 +5,25 @@
 //! buffered bytes go to the sink, the rest goes back, the sink gets its length and
 //! is synced. A runner may do other work between two turns.
 
+mod ending;
+mod give_back;
+#[cfg(test)]
+mod sync_tests;
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
-use super::ending::Ending;
-use super::give_back::HandedBack;
-use super::turn::{Turn, Wait};
-use super::wait::{Interest, Waiter};
-use super::{Control, Transfer};
 use crate::endpoint::{Side, resets};
 use crate::errno::Errno;
 use crate::path;
 use crate::report::{Ended, Outcome, Report};
 use crate::request::{DataPath, Declined, Why};
+use crate::transfer::turn::{Turn, Wait};
+use crate::transfer::wait::{Interest, Waiter};
+use crate::transfer::{Control, Transfer};
+use ending::Ending;
+use give_back::HandedBack;
 
 /// The number of consecutive interruptions that are retried while buffered bytes
 /// are written or the sink is synced: more are taken as a refusal by the file

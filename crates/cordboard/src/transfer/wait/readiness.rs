@@ -2,12 +2,12 @@
 
 use rustix::event::PollFlags;
 
-use super::wait::Wakeup;
-use super::{Control, Transfer};
+use super::Wakeup;
 use crate::endpoint::{Kind, Side};
 use crate::errno::Errno;
 use crate::pipe::FifoCheck;
 use crate::sys::shows_now;
+use crate::transfer::{Control, Transfer};
 
 impl Transfer<'_> {
     /// Records that a side is ready, or that only an error shows.
@@ -15,7 +15,11 @@ impl Transfer<'_> {
     /// # Errors
     ///
     /// The source's own error, which a call would have returned.
-    pub(super) fn is_ready(&mut self, side: Side, wakeup: Wakeup) -> Result<(), Errno> {
+    pub(in crate::transfer) fn is_ready(
+        &mut self,
+        side: Side,
+        wakeup: Wakeup,
+    ) -> Result<(), Errno> {
         let kind = self.flow.end(side).kind();
         if side == Side::Source {
             // It has bytes, or a writer has closed it: `poll(2)` shows its end from now on.
@@ -42,7 +46,7 @@ impl Transfer<'_> {
     /// Returns the wakeup of a wait for the source in which the sink shows an error, with what the
     /// source shows by now. `poll(2)` examines one descriptor after the other: the peer of a
     /// socket that is both may close it in between, and the source has then ended.
-    pub(super) fn with_source(&self, wakeup: Wakeup) -> Wakeup {
+    pub(in crate::transfer) fn with_source(&self, wakeup: Wakeup) -> Wakeup {
         let is_lost = (wakeup.error || wakeup.hang_up) && !wakeup.ready;
         let there = PollFlags::IN | PollFlags::HUP;
         if !is_lost || !shows_now(self.flow.source.fd(), there) {
@@ -59,7 +63,7 @@ impl Transfer<'_> {
     /// another poll. If that call returns `EAGAIN`, from a FUSE server or a sysfs
     /// attribute, waiting does not help: `poll(2)` always reports such a file
     /// ready. The error may be temporary.
-    pub(super) fn calls_at_once(&self, side: Side) -> bool {
+    pub(in crate::transfer) fn calls_at_once(&self, side: Side) -> bool {
         let end = self.flow.end(side);
         let facts = end.facts();
         let always_ready = facts.kind.is_cached() || facts.kind == Kind::Pseudo;
@@ -72,7 +76,7 @@ impl Transfer<'_> {
     /// process that splices a silent socket into it holds that lock, and no signal
     /// ends the wait. `poll(2)` takes no lock, and a pipe that it finds empty need
     /// not be touched.
-    pub(super) fn source_may_be_locked(&self) -> bool {
+    pub(in crate::transfer) fn source_may_be_locked(&self) -> bool {
         self.flow.source.kind().is_pipe()
             && !self.flow.allowance.is_over()
             && !self.holds()
@@ -94,7 +98,7 @@ impl Transfer<'_> {
     /// FIFO has had a writer: after that, `poll(2)` reports the end. Checked only with
     /// `O_NONBLOCK`, without which `open(2)` has waited for a writer, because the check waits
     /// for the pipe's lock.
-    pub(super) fn fifo_has_no_writer(&mut self) -> bool {
+    pub(in crate::transfer) fn fifo_has_no_writer(&mut self) -> bool {
         let source = &self.flow.source;
         let may_be = source.kind() == Kind::Fifo && source.facts().nonblocking;
         // If the check fails, the step's call reports the end.
@@ -108,13 +112,13 @@ impl Transfer<'_> {
 /// check for room only, and `vsock_poll` (net/vmw_vsock/af_vsock.c) reports no room
 /// then. TCP polls writable (`tcp_poll`, net/ipv4/tcp.c), and UDP has no peer that
 /// could keep it full.
-pub(super) fn hides_shutdown(kind: Kind) -> bool {
+pub(in crate::transfer) fn hides_shutdown(kind: Kind) -> bool {
     kind.is_socket() && !matches!(kind, Kind::Tcp | Kind::Udp)
 }
 
 /// Returns the errno for an error or a hang-up on a sink while nothing is written
 /// to it.
-pub(super) fn sink_error(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
+pub(in crate::transfer) fn sink_error(transfer: &Transfer<'_>, hang_up: bool) -> Option<Errno> {
     // A pipe's POLLERR: there is no reader. A socket's POLLHUP: both directions are
     // shut down. SO_ERROR is not read, because it returns the reason only once: in
     // the process that reads the socket, a reset would then look like a clean end.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use super::wait::{Interest, Wakeup, interrupted};
+use super::{Interest, Wakeup, interrupted};
 use crate::errno::Errno;
 use crate::sys::beyond;
 
@@ -84,7 +84,7 @@ impl Edges {
 }
 
 /// Returns the event of readiness, for reading or for writing.
-pub(super) fn direction(write: bool) -> EventFlags {
+pub(in crate::transfer) fn direction(write: bool) -> EventFlags {
     if write {
         EventFlags::OUT
     } else {
@@ -94,7 +94,7 @@ pub(super) fn direction(write: bool) -> EventFlags {
 
 /// Returns what these events mean for a wait. The data of an event is the number of its
 /// descriptor.
-pub(super) fn wakeup_of(interest: &Interest<'_>, events: &[Event]) -> Wakeup {
+pub(in crate::transfer) fn wakeup_of(interest: &Interest<'_>, events: &[Event]) -> Wakeup {
     let ready = interest.ready.map(|(fd, _)| fd);
     let open = interest.ready.map(|(_, write)| direction(write));
     let open = open.unwrap_or(EventFlags::empty()) | EventFlags::HUP;

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use super::Transfer;
 use super::auto::{Load, Step};
-use super::control::Control;
 use super::need::Need;
 use super::pacer::Returned;
-use super::wait::Clock;
 use crate::endpoint::{Kind, Side};
 use crate::request::Schedule;
 use crate::sys::thread_time;
+use crate::transfer::Transfer;
+use crate::transfer::control::Control;
+use crate::transfer::wait::Clock;
 
 impl Transfer<'_> {
     /// Takes as many bytes from the schedule as it grants now. Returns the time until
     /// the next grant if it grants none.
-    pub(super) fn take_grant(&mut self, clock: &mut dyn Clock) -> Option<Duration> {
+    pub(in crate::transfer) fn take_grant(&mut self, clock: &mut dyn Clock) -> Option<Duration> {
         let control = (self.control.as_ref()).filter(|control| control.is_paced());
         let quota = self.quota.filter(|_| !self.flow.allowance.is_over());
         if quota == Some(0) {
@@ -60,7 +60,7 @@ impl Transfer<'_> {
 
     /// Returns the thread's processor time before a step, if the schedule or the choice of a
     /// path depends on it.
-    pub(super) fn start_meter(&self) -> Option<Duration> {
+    pub(in crate::transfer) fn start_meter(&self) -> Option<Duration> {
         // Without other work, the thread's whole processor time is that of the transfer.
         let is_measured = self.tuning.is_some() || self.first_sample.is_some();
         let measures = self.flow.mode.shares_thread() && is_measured;
@@ -68,7 +68,7 @@ impl Transfer<'_> {
     }
 
     /// Records the cost of a step. `waits`: as in [`Step`].
-    pub(super) fn stop_meter(
+    pub(in crate::transfer) fn stop_meter(
         &mut self,
         before: Duration,
         waits: Option<bool>,
@@ -130,7 +130,7 @@ impl Transfer<'_> {
 
     /// Returns what the last step has not used, except for bytes in flight. If it had a grant, the
     /// schedule is also told that nothing is left of it.
-    pub(super) fn return_grant(&mut self) {
+    pub(in crate::transfer) fn return_grant(&mut self) {
         let (surplus, overdrawn) = self.flow.allowance.take_surplus(self.in_flight());
         let had_grant = std::mem::take(&mut self.has_grant);
         if (had_grant || surplus > 0 || overdrawn > 0)

@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::schedule_tests::{paced, run};
-use super::test_files::{file_with, paths_between_files};
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Schedule, Size};
+use crate::transfer::test_files::{file_with, paths_between_files};
 use testkit::pattern::noise;
 
 /// A transfer that waits for its schedule notices that its sink's reader has gone.

@@ -10,12 +10,12 @@ use crate::path::Flow;
 use crate::sys;
 
 /// How often a source below its threshold is checked.
-pub(super) const TICK: Duration = Duration::from_millis(100);
+pub(in crate::transfer) const TICK: Duration = Duration::from_millis(100);
 
 /// The condition under which a read of the source returns although `poll(2)`
 /// reports nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Threshold {
+pub(in crate::transfer) enum Threshold {
     /// Without bytes, after this time of silence: the end (`termios(3)`, VTIME with
     /// a VMIN of 0; `n_tty_read`, drivers/tty/n_tty.c).
     Silence(Duration),
@@ -26,7 +26,7 @@ pub(super) enum Threshold {
 impl Threshold {
     /// Returns the threshold for the next read; `None` also if the source does not
     /// report it.
-    pub(super) fn of(flow: &Flow<'_>) -> Option<Threshold> {
+    pub(in crate::transfer) fn of(flow: &Flow<'_>) -> Option<Threshold> {
         // Not only what the schedule has granted: there is no grant during a wait.
         let wanted = flow.want_later() as u64;
         if wanted == 0 {
@@ -50,7 +50,7 @@ impl Threshold {
     }
 
     /// Returns whether a read would return immediately.
-    pub(super) fn is_reached(self, flow: &Flow<'_>, silent: Duration) -> bool {
+    pub(in crate::transfer) fn is_reached(self, flow: &Flow<'_>, silent: Duration) -> bool {
         match self {
             Threshold::Silence(limit) => silent >= limit,
             Threshold::Bytes(wanted) => sys::unsent(flow.source.fd()).is_ok_and(|n| n >= wanted),
@@ -58,7 +58,7 @@ impl Threshold {
     }
 
     /// Returns the time until the next check.
-    pub(super) fn next_check(self, silent: Duration) -> Duration {
+    pub(in crate::transfer) fn next_check(self, silent: Duration) -> Duration {
         match self {
             Threshold::Silence(limit) => limit.saturating_sub(silent),
             Threshold::Bytes(_) => TICK,

@@ -1,21 +1,36 @@
 //! Measures the paths and the sizes of their calls during a long transfer, and uses the
 //! fastest: [`Tune`](crate::Tune).
 
+mod arrivals;
+mod first_sample;
+#[cfg(test)]
+mod first_sample_tests;
+#[cfg(test)]
+mod goal_tests;
+#[cfg(test)]
+mod result_tests;
+#[cfg(test)]
+mod tests;
+mod ways;
+#[cfg(test)]
+mod window_tests;
+
 use std::time::Duration;
 
-use super::Transfer;
-use super::arrivals::Arrivals;
-use super::control::Control;
-use super::first_sample::FirstSample;
-use super::wait::Clock;
-use super::ways::{FEW_WAKE_UPS, OTHER_BUFFERS, PAUSE, PIECES, TCP_BUFFERS, Tuning, Ways};
 use crate::endpoint::Kind;
 use crate::path;
 use crate::plan::slower_calls_cost;
 use crate::report::{BestSetting, Chosen, PathUse};
 use crate::request::{Aim, DataPath, Schedule, Switches, Tune};
 use crate::sys::{monotonic, tcp_progress, thread_time};
+use crate::transfer::Transfer;
+use crate::transfer::control::Control;
+use crate::transfer::wait::Clock;
 use crate::tune::{Arms, Controller, Found, Goal, Key, Search};
+use arrivals::Arrivals;
+pub(super) use first_sample::FirstSample;
+pub(super) use ways::Tuning;
+use ways::{FEW_WAKE_UPS, OTHER_BUFFERS, PAUSE, PIECES, TCP_BUFFERS, Ways};
 
 /// The number of bytes after which a transfer begins to measure.
 pub(super) const LONG: u64 = 8 << 20;

@@ -5,14 +5,15 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use super::poll::Poll;
-use super::wait::{Clock, Interest, Waiter, Wakeup};
-use super::{Settled, Settlement, Transfer, Turn};
+use super::{Settled, Settlement};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Switches};
 use crate::stage::{Fault, Finished, Passed, Transform};
+use crate::transfer::wait::Poll;
+use crate::transfer::wait::{Clock, Interest, Waiter, Wakeup};
+use crate::transfer::{Transfer, Turn};
 use testkit::pattern::noise;
 
 /// A waiter that only polls.

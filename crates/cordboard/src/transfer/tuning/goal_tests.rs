@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use testkit::needs::{Need, missing};
 use testkit::pattern::noise;
 
-use super::tuning_tests::{measured, request, settle, store};
-use super::{Control, Transfer};
+use super::tests::{measured, request, settle, store};
 use crate::path::{Flow, Step, Verdict};
 use crate::request::{Aim, DataPath, Request, Schedule, Switches, Tune};
 use crate::sys::monotonic;
+use crate::transfer::{Control, Transfer};
 use crate::tune::{Goal, Key, Search};
 
 /// Returns whether a search is stored that needs no further measurement. A transfer of another

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use testkit::needs::{Need, missing};
 
-use super::tuning_tests::request;
-use super::turn::Turn;
-use super::wait::Clock;
+use super::tests::request;
 use super::ways::{PIECES, Ways};
-use super::{Control, Transfer};
 use crate::Chosen;
 use crate::request::{DataPath, Request, Schedule, Tune};
+use crate::transfer::turn::Turn;
+use crate::transfer::wait::Clock;
+use crate::transfer::{Control, Transfer};
 use crate::tune::{Arm, Controller};
 
 /// The bytes of each window.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::edges::Edges;
-use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup, interrupted};
+use super::{BACKOFF, Clock, Interest, Waiter, Wakeup, interrupted};
 use crate::errno::Errno;
 use crate::sys;
 
@@ -22,7 +22,7 @@ impl Poll {
     }
 
     /// Cancels the transfer, as far as its settlement checks that.
-    pub(super) fn cancel(&mut self) {
+    pub(in crate::transfer) fn cancel(&mut self) {
         self.is_cancelled = true;
     }
 }

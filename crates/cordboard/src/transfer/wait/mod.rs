@@ -1,5 +1,11 @@
 //! Waiting and time, behind traits so that tests can control time.
 
+mod edges;
+mod poll;
+mod readiness;
+mod spin;
+mod threshold;
+
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -8,6 +14,12 @@ use rustix::event::PollFlags;
 use crate::endpoint::Endpoint;
 use crate::errno::Errno;
 use crate::sys::shows_now;
+pub(crate) use edges::fetch;
+pub(super) use edges::{direction, wakeup_of};
+pub(crate) use poll::Poll;
+pub(super) use readiness::{hides_shutdown, sink_error};
+pub(crate) use spin::{SPIN_TIME, Spin, Trials};
+pub(super) use threshold::Threshold;
 
 /// The interval at which something is polled that cannot be waited for.
 pub(super) const BACKOFF: Duration = Duration::from_millis(5);
@@ -88,7 +100,7 @@ pub(crate) trait Clock {
     fn now(&mut self) -> Duration;
 
     /// Returns whether the transfer was cancelled by other means than its
-    /// [`Control`](super::Control).
+    /// [`Control`](crate::Control).
     fn is_cancelled(&self) -> bool {
         false
     }

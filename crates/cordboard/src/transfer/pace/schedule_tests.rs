@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::auto::SHARES_OF_TESTS;
-use super::poll::Poll;
-use super::stepper::Stepper;
-use super::test_files::{file_with, is_missing, paths_between_files};
-use super::turn::{Next, Wait, WaitFor};
-use super::wait::{Clock, Interest, Waiter, Wakeup};
-use super::{Control, Observer, Progress, Transfer, drive};
 use crate::errno::Errno;
 use crate::path::{Flow, Step, Verdict};
 use crate::report::{Ended, Report};
 use crate::request::{Aim, DataPath, Request, Schedule, Size, Switches, Tune};
+use crate::transfer::stepper::Stepper;
+use crate::transfer::test_files::{file_with, is_missing, paths_between_files};
+use crate::transfer::turn::{Next, Wait, WaitFor};
+use crate::transfer::wait::Poll;
+use crate::transfer::wait::{Clock, Interest, Waiter, Wakeup};
+use crate::transfer::{Control, Observer, Progress, Transfer, drive};
 use testkit::pattern::noise;
 
 const RATE: u64 = 10 << 20;

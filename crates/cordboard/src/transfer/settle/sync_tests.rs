@@ -3,12 +3,12 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::wait::{Clock, Interest, Waiter, Wakeup};
-use super::{Transfer, Turn};
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::{Ended, Report};
 use crate::request::Request;
+use crate::transfer::wait::{Clock, Interest, Waiter, Wakeup};
+use crate::transfer::{Transfer, Turn};
 
 /// A clock that advances a minute at each call.
 #[derive(Default)]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use testkit::needs::{Need, missing};
 
-use super::Transfer;
-use super::tuning_tests::request;
-use super::tuning_window_tests::At;
+use super::tests::request;
 use super::ways::FEW_WAKE_UPS;
+use super::window_tests::At;
 use crate::request::{DataPath, Request, Switches};
+use crate::transfer::Transfer;
 
 const MIB: u64 = 1 << 20;
 

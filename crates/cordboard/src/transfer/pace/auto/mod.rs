@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::need::Need;
 use crate::request::{Aim, Schedule};
 use background::Background;
-pub(super) use load::Load;
+pub(in crate::transfer) use load::Load;
 use share::Sharer;
 
 /// Held by each unit test that uses the shares of the process.

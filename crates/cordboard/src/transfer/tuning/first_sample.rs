@@ -22,7 +22,7 @@ const LEAST: u64 = 4 << 20;
 
 /// The sample in progress.
 #[derive(Debug)]
-pub(super) struct FirstSample {
+pub(in crate::transfer) struct FirstSample {
     at: Duration,
     /// The end of the last step.
     last: Duration,
@@ -30,7 +30,7 @@ pub(super) struct FirstSample {
     /// The thread's processor time at the beginning, unless it is shared with other transfers.
     of_thread: Option<Duration>,
     /// The processor time of the steps, if the thread is shared.
-    pub(super) of_steps: Duration,
+    pub(in crate::transfer) of_steps: Duration,
 }
 
 impl FirstSample {

@@ -9,11 +9,11 @@ use std::time::Duration;
 use testkit::file::file_with;
 use testkit::needs::{Need, missing};
 
-use super::Transfer;
-use super::tuning_tests::request;
+use super::tests::request;
 use super::ways::{PIECES, Ways};
 use crate::report::Chosen;
 use crate::request::{DataPath, Request, Switches, Tune};
+use crate::transfer::Transfer;
 
 /// Transfers from another file system do not begin with what was found.
 #[test]

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::need::Need;
 use super::pacer::Returned;
-use super::poll::Poll;
-use super::wait::{Clock, Interest, Waiter, Wakeup};
-use super::{Control, Transfer, drive};
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{Request, Schedule, Size};
+use crate::transfer::wait::Poll;
+use crate::transfer::wait::{Clock, Interest, Waiter, Wakeup};
+use crate::transfer::{Control, Transfer, drive};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -1,9 +1,9 @@
 //! How a transfer ended, for its report.
 
-use super::turn::Turn;
 use crate::endpoint::Side;
 use crate::errno::Errno;
 use crate::report::Ended;
+use crate::transfer::turn::Turn;
 
 /// The reason for the end of a transfer, and the side and errno of a
 /// failure.

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::sys::{Lock, PerProcess};
-use crate::transfer::need::Need;
+use crate::transfer::pace::Need;
 
 /// The number of bytes, at weight 1, by which a transfer may be ahead.
 const QUANTUM: u64 = 256 << 10;
