@@ -1,4 +1,4 @@
-//! Replaces `ring.rs` on architectures whose `io_uring(7)` structures the
+//! Replaces `ring/` on architectures whose `io_uring(7)` structures the
 //! `io-uring` crate lacks, such as all with 32 bits. Every ring is refused with
 //! the errno of a kernel without the call.
 
