@@ -48,12 +48,10 @@ impl Controller {
     /// Returns whether this sample of the current setting shows that it is better than the best
     /// one, without another window of that one.
     pub(super) fn is_clearly_better(&self, arms: &dyn Arms, sample: Sample) -> bool {
-        let flutter = match self.flutter {
-            (_, 0) if self.suspected == Some(self.current) => FIRST_FLUTTER,
-            (_, 0) => return false,
-            (flutter, _) => flutter,
-        };
-        let Some(before) = self.before else {
+        let is_suspected = self.suspected == Some(self.current);
+        let of_first = is_suspected.then_some(FIRST_FLUTTER);
+        let flutter = self.pairs.flutter().or(of_first);
+        let (Some(flutter), Some(before)) = (flutter, self.pairs.before()) else {
             return false;
         };
         let usual = before.rate.max(self.level.rate());
@@ -75,7 +73,7 @@ impl Controller {
         // Two samples of a normal distribution differ by 1.13 deviations, and their mean by 0.7
         // from its mean. So a sample that is divided by it has a deviation of 1.1 differences, and
         // a mean distance of 0.87.
-        value / 1024 * self.flutter.0 / 8 * 7
+        value / 1024 * self.pairs.flutter().unwrap_or(0) / 8 * 7
     }
 
     /// Returns whether another sample could show that a setting is better than the best.

@@ -1,19 +1,22 @@
 //! Hill climbing between settings, by measurements that vary.
 
+mod budget;
 mod conditions;
 mod judge;
+mod level;
+mod pairs;
 mod suspect;
 
 use std::time::Duration;
 
 use super::Goal;
 use super::arms::{Arm, Arms, is_soon_done};
-use super::record::{Conditions, MEMORY, Record, excess, mean, scaled};
+use super::record::{Conditions, Record, excess, scaled};
 use super::window::{BYTES, Extent, Sample, Window, per_mebibyte};
+use budget::Budget;
+use level::{Level, USUAL};
+use pairs::Pairs;
 
-/// If the rates of the best setting before and after another one differ by more than this, in
-/// 1/1024, the conditions have changed between them, and the other one is not compared.
-const UNSTEADY: u64 = 340;
 /// The number of windows with the best setting between two probes of another one. It grows
 /// after each 8 probes that have not found a better one.
 const BETWEEN_PROBES: [u32; 4] = [64, 96, 128, 192];
@@ -25,20 +28,6 @@ const FIRST_WINDOWS: u32 = 6;
 const FIRST_BYTES: u64 = 48 << 20;
 /// The number of bytes left of a transfer that begins to measure at once.
 const LONG: u64 = 512 << 20;
-
-/// The windows with the best setting between two measurements of others are the mean difference of
-/// such windows, squared and divided by this. A change of the setting may disturb a peer for some
-/// time.
-const PER_REST: u64 = 8192;
-/// The number of differences from which on their mean is taken as it is.
-const SURE: u64 = 2;
-
-/// The loss through measurements that is accepted at any time, in bytes.
-const FREE: u64 = 64 << 20;
-/// The loss that is accepted in addition, as a divisor of the bytes moved.
-const PER_LOSS: u64 = 128;
-/// The loss by a measurement that the end of the transfer has cut off.
-const CUT: u64 = 4 << 20;
 
 /// Chooses a setting and measures it.
 #[derive(Debug, Clone)]
@@ -53,25 +42,8 @@ pub(crate) struct Controller {
     window: Window,
     /// How often the length of a window is doubled.
     doublings: u32,
-    /// The present rate of the best setting.
-    level: Record,
-    /// The samples of it before another setting is measured. Its variation follows from at least
-    /// two, perhaps of an earlier transfer.
-    first_samples: u64,
-    /// The first mean of [`MEMORY`] samples of the level.
-    first_level: Option<u64>,
-    /// The last window with the best setting, and the one with another setting after it.
-    before: Option<Sample>,
-    other: Option<(Arm, Sample)>,
-    /// How much the rates of two windows of the best setting differ that have a window of another
-    /// one between them, in 1/1024: the mean, and the number of such pairs.
-    flutter: (u64, u64),
-    /// The number of windows with the best setting since another one was measured.
-    undisturbed: u64,
-    /// The numbers of consecutive windows in which the best setting was much slower, or much
-    /// faster, than its mean.
-    slow: u32,
-    fast: u32,
+    level: Level,
+    pairs: Pairs,
     /// The setting whose last sample differed much from its mean, and its record before. It is
     /// measured again.
     doubted: Option<(Arm, Record)>,
@@ -91,14 +63,9 @@ pub(crate) struct Controller {
     has_measured: bool,
     /// The setting that is measured before there is a second sample of the first one.
     suspected: Option<Arm>,
-    /// The number of windows, and the bytes moved in them.
+    /// The number of windows.
     windows: u32,
-    moved: u64,
-    /// The bytes that the best setting would have moved, in addition, in the time or the
-    /// processor time of the measurements of other settings.
-    lost: u64,
-    /// The bytes moved when `lost` was last reduced.
-    refilled: u64,
+    budget: Budget,
 }
 
 impl Controller {
@@ -111,15 +78,8 @@ impl Controller {
             current: start,
             window: Window::after(arms.in_flight(start)),
             doublings: 0,
-            level: Record::default(),
-            first_samples: 2,
-            first_level: None,
-            before: None,
-            other: None,
-            flutter: (0, 0),
-            undisturbed: 0,
-            slow: 0,
-            fast: 0,
+            level: Level::of(USUAL),
+            pairs: Pairs::default(),
             doubted: None,
             earlier: None,
             returning: None,
@@ -130,29 +90,29 @@ impl Controller {
             has_measured: false,
             suspected: None,
             windows: 0,
-            moved: 0,
-            lost: 0,
-            refilled: 0,
+            budget: Budget::default(),
         }
     }
 
     /// Returns the state with which another transfer between the same kinds of ends begins: with
     /// the best setting, whose rate may be different there.
     pub(crate) fn continued(&self, arms: &dyn Arms) -> Controller {
-        // A measurement that has not ended may have cost as much as one that has.
-        let is_cut = self.current != self.best || self.other.is_some();
+        let mut budget = self.budget;
+        if self.current != self.best || self.pairs.is_open() {
+            budget.lose_cut();
+        }
+        // The variation of the level is known from this transfer.
+        let wanted = USUAL - u64::from(self.records[self.best].samples() >= USUAL);
         Controller {
             records: self.records.clone(),
             doublings: self.doublings,
-            flutter: self.flutter,
+            level: Level::of(wanted),
+            pairs: self.pairs.continued(),
             rested: self.rested,
             probes: self.probes,
             has_measured: self.has_measured,
             windows: self.windows,
-            moved: self.moved,
-            lost: self.lost.saturating_add(u64::from(is_cut) * CUT),
-            refilled: self.refilled,
-            first_samples: 2 - u64::from(self.records[self.best].samples() >= 2),
+            budget,
             ..Controller::new(arms, self.best, self.goal)
         }
     }
@@ -180,13 +140,8 @@ impl Controller {
             (0..arms.len()).any(|arm| arms.path_index(arm) == of && self.records[arm].is_measured())
         };
         let is_complete = || (0..arms.len()).all(|arm| !arms.is_possible(arm) || is_known(arm));
-        let is_over = self.is_settled() || self.lost > self.limit();
+        let is_over = self.is_settled() || self.budget.is_spent();
         self.has_measured() && (is_over || is_complete())
-    }
-
-    /// Returns the loss that is accepted.
-    fn limit(&self) -> u64 {
-        FREE + self.moved / PER_LOSS
     }
 
     /// Returns how many measurements of other settings were compared with the best one in this
@@ -231,16 +186,15 @@ impl Controller {
         };
         self.interruptions = 0;
         self.windows = self.windows.saturating_add(1);
-        self.moved = self.moved.saturating_add(sample.bytes);
+        self.budget.add(sample.bytes);
         let sample = self.aimed(sample);
         if is_other {
-            self.undisturbed = 0;
+            self.pairs.disturbed();
             match self.is_clearly_better(arms, sample) {
                 true => self.adopt(sample),
-                false => self.other = Some((self.current, sample)),
+                false => self.pairs.set_other(self.current, sample),
             }
         } else {
-            self.undisturbed += 1;
             self.compare(sample);
             self.follow(sample);
             let others = (0..self.records.len()).filter(|arm| self.is_better(arms, *arm));
@@ -264,7 +218,7 @@ impl Controller {
 
     /// Returns the rate of the best setting, if it was measured.
     fn known_rate(&self) -> Option<u64> {
-        let level = self.level.is_measured().then_some(self.level)?;
+        let level = Some(self.level.record()).filter(|level| level.is_measured())?;
         Some(match self.goal {
             Goal::Rate => level.rate(),
             Goal::Time => per_mebibyte(level.cost()),
@@ -280,7 +234,7 @@ impl Controller {
         for arm in (0..arms.len()).filter(|arm| !is_possible(*arm)) {
             self.records[arm] = Record::default();
         }
-        self.other.take_if(|(arm, _)| !is_possible(*arm));
+        self.pairs.retain(is_possible);
         (self.earlier, self.returning) = (None, None);
         if !is_possible(self.best) {
             let others = (0..arms.len()).filter(|arm| is_possible(*arm));
@@ -301,31 +255,22 @@ impl Controller {
     }
 
     /// Compares the setting that was measured between the last window of the best one and this
-    /// one, `after`, with the mean of both. So a change that affects all settings is not
-    /// mistaken for a difference between them.
+    /// one, `after`.
     fn compare(&mut self, after: Sample) {
-        let before = self.before.replace(after).unwrap_or(after);
-        let Some((arm, sample)) = self.other.take() else {
+        let Some(compared) = self.pairs.close(after) else {
             return;
         };
-        let rate = before.rate.midpoint(after.rate);
-        let cost = before.cost.midpoint(after.cost);
-        let is_steady = before.rate.abs_diff(after.rate) <= rate / 1024 * UNSTEADY;
-        let (usual, price) = match is_steady {
-            true => (rate, cost),
-            false => (before.rate.min(after.rate), before.cost.max(after.cost)),
-        };
-        self.flutter = flutter(self.flutter, before.rate.abs_diff(after.rate), rate);
+        let (arm, sample) = (compared.arm, compared.sample);
         self.has_measured = true;
-        let more = excess(usual, sample.rate) + excess(sample.cost, price);
+        let more = excess(compared.rate, sample.rate) + excess(sample.cost, compared.cost);
         let lost = u128::from(sample.bytes) * more / 1024;
-        self.lost = (self.lost).saturating_add(u64::try_from(lost).unwrap_or(u64::MAX));
+        self.budget.lose(u64::try_from(lost).unwrap_or(u64::MAX));
         let doubted = self.doubted.take().filter(|(doubted, _)| *doubted == arm);
-        if !is_steady {
+        if !compared.is_steady {
             return;
         }
         self.comparisons += 1;
-        let relative = self.relative(sample, rate, cost);
+        let relative = self.relative(sample, compared.rate, compared.cost);
         let record = self.records[arm];
         let usual = doubted.map_or(record, |(_, record)| record);
         if usual.is_measured() && usual.differs(relative.rate) {
@@ -354,7 +299,7 @@ impl Controller {
     /// Makes the current setting the best one after one window. The former best one is not used
     /// for another window, in which it would lose time.
     fn adopt(&mut self, sample: Sample) {
-        let before = self.before.unwrap_or(sample);
+        let before = self.pairs.before().unwrap_or(sample);
         self.comparisons += 1;
         self.has_measured = true;
         let relative = self.relative(sample, before.rate, before.cost);
@@ -366,13 +311,13 @@ impl Controller {
         // The samples of the new setting may have been lucky: the former one is measured again.
         self.records[self.best] = Record::default();
         self.best = arm;
-        (self.before, self.other) = (None, None);
+        self.pairs.clear();
         self.search();
     }
 
     /// Returns the setting to measure next.
     fn next(&mut self, arms: &dyn Arms, left: u64) -> Arm {
-        if self.level.samples() < self.first_samples {
+        if !self.level.is_known() {
             return self.best;
         }
         let speed = self.known_rate().unwrap_or(0);
@@ -382,29 +327,27 @@ impl Controller {
                 self.records[smaller] = self.records[self.best];
             }
             self.best = smaller;
-            (self.before, self.other) = (None, None);
+            self.pairs.clear();
         }
         // A measurement needs a window of the other setting, and one of the best after it.
-        let window = self.before.map_or(BYTES, |sample| sample.bytes);
+        let window = self.pairs.before().map_or(BYTES, |sample| sample.bytes);
         let is_late = left < 2 * (arms.in_flight(self.best) + window);
-        let is_short = self.windows < FIRST_WINDOWS || self.moved < FIRST_BYTES;
+        let is_short = self.windows < FIRST_WINDOWS || self.budget.moved() < FIRST_BYTES;
         let is_early = is_short && !(LONG..u64::MAX).contains(&left);
-        let is_disturbed = self.undisturbed <= self.rest();
-        if self.other.is_some() || is_early || is_late || is_disturbed {
+        if self.pairs.is_open() || is_early || is_late || self.pairs.is_disturbed() {
             return self.best;
         }
         let is_candidate = |arm: &Arm| {
             *arm != self.best && arms.is_possible(*arm) && is_soon_done(arms, *arm, speed)
         };
         let all: Vec<Arm> = (0..arms.len()).filter(is_candidate).collect();
-        let limit = self.limit();
         // Most such samples cost nothing, but those that are discarded do.
-        if self.lost <= 2 * limit
+        if !self.budget.is_spent_twice()
             && let Some(arm) = self.unconfirmed(arms, &all)
         {
             return arm;
         }
-        if self.lost > limit {
+        if self.budget.is_spent() {
             return self.best;
         }
         let round = (self.probes / 8).min(BETWEEN_PROBES.len() - 1);
@@ -433,13 +376,6 @@ impl Controller {
         self.probes += 1;
         self.records[arm].doubt();
         arm
-    }
-
-    /// Returns the number of windows with the best setting between two measurements of others. A mean
-    /// of few differences counts less.
-    fn rest(&self) -> u64 {
-        let (flutter, pairs) = self.flutter;
-        flutter.pow(2) / PER_REST * pairs.min(SURE) / SURE
     }
 
     /// Returns the order in which settings are measured; the greatest comes first. Another path may be
@@ -482,11 +418,4 @@ impl Controller {
         self.current = arm;
         true
     }
-}
-
-/// Returns the mean relative difference after one more, and the number of differences.
-fn flutter((before, pairs): (u64, u64), difference: u64, rate: u64) -> (u64, u64) {
-    let pairs = (pairs + 1).min(MEMORY);
-    let relative = scaled(difference, 1024, rate.max(1)).min(1024);
-    (mean(before, relative, pairs), pairs)
 }

@@ -9,7 +9,7 @@ impl Controller {
     /// sample of the first one. No other setting is measured so early.
     pub(crate) fn suspect(&mut self, arms: &dyn Arms, arm: Arm, first: Sample) {
         let first = self.aimed(first);
-        self.before = Some(first);
+        self.pairs.set_before(first);
         self.follow(first);
         self.suspected = Some(arm);
         self.change_to(arms, arm);
