@@ -49,7 +49,62 @@ pub(super) fn facts(
 ) -> Result<Facts, Unexamined> {
     let stat = sys::fstat(fd).map_err(Unexamined::by("fstat(2)"))?;
     let flags = rustix::fs::fcntl_getfl(fd).map_err(Unexamined::by("fcntl(2)"))?;
-    let mut facts = Facts {
+    let mut facts = of_any(&stat, flags);
+    let id = FileId {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            facts.id = Some(id);
+            facts.position = offset.or_else(|| position(fd));
+            let known = beside.filter(|other| other.kind == Kind::File && same_device(other, id));
+            facts.filesystem = match known {
+                Some(other) => other.filesystem,
+                None => filesystem(fd),
+            };
+            of_regular_file(fd, &stat, &mut facts);
+        }
+        FileType::Directory => facts.kind = Kind::Directory,
+        FileType::BlockDevice => {
+            facts.kind = Kind::BlockDevice;
+            facts.id = Some(FileId {
+                device: stat.st_rdev,
+                inode: 0,
+            });
+            facts.storage = Storage::of(fd, stat.st_rdev);
+            facts.position = offset.or_else(|| position(fd));
+            facts.size = sys::block_device_size(fd).ok();
+        }
+        FileType::CharacterDevice => of_character_device(fd, stat.st_rdev, &mut facts),
+        FileType::Fifo => {
+            facts.kind = if is_unnamed(fd, stat.st_dev) {
+                Kind::Pipe
+            } else {
+                Kind::Fifo
+            };
+            facts.id = Some(id);
+        }
+        FileType::Socket => {
+            let known = socket::look(fd, id.inode, &mut facts);
+            known.map_err(Unexamined::by("getsockopt(2)"))?;
+            facts.id = Some(id);
+        }
+        _ => {
+            let link = link_name(fd).unwrap_or_default();
+            facts.kind = anonymous_kind(&link).unwrap_or(Kind::Other);
+            facts.polls_error = !facts.nonblocking && polls_error(fd, &link);
+        }
+    }
+    if facts.is_direct() {
+        facts.alignment = direct_alignment(fd);
+    }
+    Ok(facts)
+}
+
+/// Returns the facts that do not depend on the type of the file.
+fn of_any(stat: &rustix::fs::Stat, flags: OFlags) -> Facts {
+    Facts {
         kind: Kind::Other,
         id: None,
         storage: None,
@@ -78,103 +133,59 @@ pub(super) fn facts(
         may_be_served: false,
         alignment: None,
         cached: Err(Errno::ENODATA),
-    };
-    let id = FileId {
-        device: stat.st_dev,
-        inode: stat.st_ino,
-    };
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {
-            facts.id = Some(id);
-            facts.size = u64::try_from(stat.st_size).ok();
-            facts.allocated = (u64::try_from(stat.st_blocks).ok())
-                // A server of FUSE may return any number.
-                .map(|blocks| blocks.saturating_mul(512));
-            facts.position = offset.or_else(|| position(fd));
-            let known = beside.filter(|other| other.kind == Kind::File && same_device(other, id));
-            facts.filesystem = match known {
-                Some(other) => other.filesystem,
-                None => filesystem(fd),
-            };
-            facts.kind = if facts.filesystem.is_some_and(Filesystem::is_pseudo) {
-                Kind::Pseudo
-            } else if stat.st_nlink == 0
-                && facts.filesystem.is_none_or(Filesystem::is_in_memory)
-                && link_name(fd).is_some_and(|l| l.starts_with(b"/memfd:"))
-            {
-                Kind::Memfd
-            } else {
-                Kind::File
-            };
-            facts.polls_for_others = facts.filesystem.is_some_and(|fs| polls_for_others(fd, fs));
-            let is_overlay = facts.filesystem.is_some_and(Filesystem::is_overlay);
-            facts.may_be_served =
-                is_overlay && may_be_served(sys::attributes(fd).known, || sys::maps_extents(fd));
-            facts.unpaged =
-                facts.readable && facts.may_be_on(Filesystem::is_fuse) && is_unpaged(fd);
-            if facts.unpaged && facts.filesystem.is_none() && mounts::is_fuse(stat.st_dev) {
-                facts.filesystem = Some(Filesystem::FUSE);
-            }
-            // Anonymous inodes are regular files within the kernel since Linux 6.16. fstat(2) hides
-            // that (`anon_inode_getattr`, fs/anon_inodes.c), so this is a precaution.
-            if (facts.position.is_none() || facts.filesystem.is_none_or(is_anonymous))
-                && let Some(link) = link_name(fd)
-                && let Some(kind) = anonymous_kind(&link)
-            {
-                facts.kind = kind;
-                facts.polls_error = !facts.nonblocking && polls_error(fd, &link);
-                facts.size = None;
-                facts.id = None;
-                facts.position = None;
-            }
-        }
-        FileType::Directory => facts.kind = Kind::Directory,
-        FileType::BlockDevice => {
-            facts.kind = Kind::BlockDevice;
-            facts.id = Some(FileId {
-                device: stat.st_rdev,
-                inode: 0,
-            });
-            facts.storage = Storage::of(fd, stat.st_rdev);
-            facts.position = offset.or_else(|| position(fd));
-            facts.size = sys::block_device_size(fd).ok();
-        }
-        FileType::CharacterDevice => {
-            facts.kind = if is_terminal(fd) {
-                Kind::Tty
-            } else {
-                Kind::CharDevice
-            };
-            facts.memory = is_memory(stat.st_rdev);
-            // Documentation/admin-guide/devices.txt
-            facts.waits_for_entropy = stat.st_rdev == rustix::fs::makedev(1, 8);
-            facts.takes_at_once = stat.st_rdev == rustix::fs::makedev(1, 11);
-            // Memory devices seek; terminals do not.
-            facts.position = position(fd);
-        }
-        FileType::Fifo => {
-            facts.kind = if is_unnamed(fd, stat.st_dev) {
-                Kind::Pipe
-            } else {
-                Kind::Fifo
-            };
-            facts.id = Some(id);
-        }
-        FileType::Socket => {
-            let known = socket::look(fd, id.inode, &mut facts);
-            known.map_err(Unexamined::by("getsockopt(2)"))?;
-            facts.id = Some(id);
-        }
-        _ => {
-            let link = link_name(fd).unwrap_or_default();
-            facts.kind = anonymous_kind(&link).unwrap_or(Kind::Other);
-            facts.polls_error = !facts.nonblocking && polls_error(fd, &link);
-        }
     }
-    if facts.is_direct() {
-        facts.alignment = direct_alignment(fd);
+}
+
+/// Adds the facts of a regular file whose file system is known.
+fn of_regular_file(fd: BorrowedFd<'_>, stat: &rustix::fs::Stat, facts: &mut Facts) {
+    facts.size = u64::try_from(stat.st_size).ok();
+    facts.allocated = (u64::try_from(stat.st_blocks).ok())
+        // A server of FUSE may return any number.
+        .map(|blocks| blocks.saturating_mul(512));
+    facts.kind = if facts.filesystem.is_some_and(Filesystem::is_pseudo) {
+        Kind::Pseudo
+    } else if stat.st_nlink == 0
+        && facts.filesystem.is_none_or(Filesystem::is_in_memory)
+        && link_name(fd).is_some_and(|l| l.starts_with(b"/memfd:"))
+    {
+        Kind::Memfd
+    } else {
+        Kind::File
+    };
+    facts.polls_for_others = facts.filesystem.is_some_and(|fs| polls_for_others(fd, fs));
+    let is_overlay = facts.filesystem.is_some_and(Filesystem::is_overlay);
+    facts.may_be_served =
+        is_overlay && may_be_served(sys::attributes(fd).known, || sys::maps_extents(fd));
+    facts.unpaged = facts.readable && facts.may_be_on(Filesystem::is_fuse) && is_unpaged(fd);
+    if facts.unpaged && facts.filesystem.is_none() && mounts::is_fuse(stat.st_dev) {
+        facts.filesystem = Some(Filesystem::FUSE);
     }
-    Ok(facts)
+    // Anonymous inodes are regular files within the kernel since Linux 6.16. fstat(2) hides
+    // that (`anon_inode_getattr`, fs/anon_inodes.c), so this is a precaution.
+    if (facts.position.is_none() || facts.filesystem.is_none_or(is_anonymous))
+        && let Some(link) = link_name(fd)
+        && let Some(kind) = anonymous_kind(&link)
+    {
+        facts.kind = kind;
+        facts.polls_error = !facts.nonblocking && polls_error(fd, &link);
+        facts.size = None;
+        facts.id = None;
+        facts.position = None;
+    }
+}
+
+fn of_character_device(fd: BorrowedFd<'_>, number: u64, facts: &mut Facts) {
+    facts.kind = if is_terminal(fd) {
+        Kind::Tty
+    } else {
+        Kind::CharDevice
+    };
+    facts.memory = is_memory(number);
+    // Documentation/admin-guide/devices.txt
+    facts.waits_for_entropy = number == rustix::fs::makedev(1, 8);
+    facts.takes_at_once = number == rustix::fs::makedev(1, 11);
+    // Memory devices seek; terminals do not.
+    facts.position = position(fd);
 }
 
 /// Whether it is null, zero, full, random or urandom
