@@ -117,6 +117,15 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         session.count_operands(sources.clone(), flags.recursive, None);
     }
     let mut dispatch = Dispatch::new(session, job, slots, only);
+    copy_each(&mut dispatch, sources, sink, into);
+    dispatch.drain();
+    Ok(())
+}
+
+/// Copies the sources, one after the other. `into`: the sink is a directory.
+fn copy_each(dispatch: &mut Dispatch<'_>, sources: Vec<PathBuf>, sink: &Path, into: bool) {
+    let many = sources.len() > 1;
+    let recursive = dispatch.job().recursive;
     let mut taken = BTreeSet::new();
     for source in sources {
         if dispatch.stopped(|_| true) || dispatch.skips_rest() {
@@ -128,11 +137,11 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
         }
         let target = match into {
             true => target(sink, &source),
-            false => sink.clone(),
+            false => sink.to_owned(),
         };
         let again = many && !taken.insert(target.clone());
         // Directories of one name are merged, as by cp.
-        let meets = match again && flags.recursive {
+        let meets = match again && recursive {
             true => is_directory(&source).map(|is| !is),
             false => Ok(again),
         };
@@ -141,11 +150,11 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             Ok(true) => Err(just_copied(&Place::top(&source), &Place::top(&target))),
             Ok(false) => {
                 let given = match into {
-                    true if target == *sink => Given::Directory,
+                    true if target == sink => Given::Directory,
                     true => Given::Above,
                     false => Given::Name,
                 };
-                let done = operand(&mut dispatch, source, target.clone(), given);
+                let done = operand(dispatch, source, target.clone(), given);
                 done.map_err(|problem| dispatch.job().of_one_part(problem, &Place::top(&target)))
             }
         };
@@ -153,8 +162,6 @@ fn copy(flags: &Copy, session: &mut Session) -> Result<(), Problem> {
             dispatch.problem(problem);
         }
     }
-    dispatch.drain();
-    Ok(())
 }
 
 /// Omits operands that were named before, as cp does. Also returns these.

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use super::appended::AppendedRanges;
 use super::lease::{clear_nonblock, open_past_lease};
 use super::mode::{OpenError, OpenMode};
-use super::opened::Opened;
+use super::opened::{Opened, SinkFile};
 use super::read_once::seeks;
 use super::verify::can_be_read_back;
 use crate::copy::job::Job;
@@ -42,6 +42,46 @@ impl Job {
         self.fault
             .iter()
             .for_each(|fault| fault(Moment::Opening, from.name));
+        let (source, stat) = self.open_source(from, follow, open_mode)?;
+        let file = kind(&stat) == FileType::RegularFile;
+        let stages = self.build_stages((from, source.as_fd()), to, open_mode, outcome)?;
+        let sink = self.open_sink(to, &stat, (from, source.as_fd()), open_mode, outcome)?;
+        if self.staging.verify && sink.created {
+            can_be_read_back(sink.fd.as_fd(), to)?;
+        }
+        let size = match file {
+            true => {
+                let size = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
+                let offset = self.request.source_offset.unwrap_or(0);
+                let there = size.map(|size| size.saturating_sub(offset));
+                request::at_most(there, &self.request)
+            }
+            false => request::total(source.as_fd(), &self.request),
+        };
+        if let Some(warning) = request::offset_warning((source.as_fd(), from), &self.request) {
+            outcome.add(warning);
+        }
+        let request = self.request_between(source.as_fd(), &stat, &sink, size);
+        let seen = self.append && self.staging.verify && seeks(sink.fd.as_fd());
+        Ok(Opened {
+            appended: seen.then(|| AppendedRanges::new(sink.fd.as_fd())),
+            size,
+            read_once: self.is_read_once(source.as_fd()),
+            stages,
+            source,
+            stat,
+            sink,
+            request,
+        })
+    }
+
+    /// Opens the source, whose kind may have changed since it was found.
+    fn open_source(
+        &self,
+        from: &Place<'_>,
+        follow: bool,
+        open_mode: OpenMode,
+    ) -> Result<(OwnedFd, Stat), OpenError> {
         let reading = |e| open_problem(&from.path(), from.shown(), Side::Source, e);
         // If it has become a FIFO meanwhile, the open must not wait.
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -75,8 +115,7 @@ impl Job {
         }
         .map_err(|e| OpenError::of(e, open_mode, reading))?;
         let stat = retry(|| cordboard::fstat(&source)).map_err(reading)?;
-        let file = kind(&stat) == FileType::RegularFile;
-        if file {
+        if kind(&stat) == FileType::RegularFile {
             clear_nonblock(&source, flags);
         } else if !follow {
             return Err(not_copyable(&from.path(), kind(&stat), self.recursive).into());
@@ -86,23 +125,18 @@ impl Job {
                 source = reopen_blocking(from, flags, &stat)?;
             }
         }
-        let stages = self.build_stages((from, source.as_fd()), to, open_mode, outcome)?;
-        let sink = self.open_sink(to, &stat, (from, source.as_fd()), open_mode, outcome)?;
-        if self.staging.verify && sink.created {
-            can_be_read_back(sink.fd.as_fd(), to)?;
-        }
-        let size = match file {
-            true => {
-                let size = u64::try_from(stat.st_size).ok().filter(|n| *n > 0);
-                let offset = self.request.source_offset.unwrap_or(0);
-                let there = size.map(|size| size.saturating_sub(offset));
-                request::at_most(there, &self.request)
-            }
-            false => request::total(source.as_fd(), &self.request),
-        };
-        if let Some(warning) = request::offset_warning((source.as_fd(), from), &self.request) {
-            outcome.add(warning);
-        }
+        Ok((source, stat))
+    }
+
+    /// Returns the request of a transfer of `size` bytes, if they are known.
+    fn request_between(
+        &self,
+        source: BorrowedFd<'_>,
+        stat: &Stat,
+        sink: &SinkFile,
+        size: Option<u64>,
+    ) -> Request {
+        let file = kind(stat) == FileType::RegularFile;
         let gains = size.map_or(!file, |bytes| bytes >= SYNCED_TWICE);
         let mut request = Request {
             sync: self.sync && (gains || !self.preserve),
@@ -121,24 +155,14 @@ impl Job {
         if file && sink.created && dense && !self.append && !sendfile {
             // Both start positions are known: no call moves or reads a
             // position. A file without positions has no offsets either.
-            if request.source_offset.is_none() && seeks(source.as_fd()) {
+            if request.source_offset.is_none() && seeks(source) {
                 request.source_offset = Some(0);
             }
             // The library refuses an offset that a file without positions is given.
             let start = seeks(sink.fd.as_fd()).then_some(0);
             request.sink_offset = request.sink_offset.or(start);
         }
-        let seen = self.append && self.staging.verify && seeks(sink.fd.as_fd());
-        Ok(Opened {
-            appended: seen.then(|| AppendedRanges::new(sink.fd.as_fd())),
-            size,
-            read_once: self.is_read_once(source.as_fd()),
-            stages,
-            source,
-            stat,
-            sink,
-            request,
-        })
+        request
     }
 
     /// Builds the stages that change the bytes, before the sink is created or emptied: the source
