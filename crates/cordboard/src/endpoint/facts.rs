@@ -76,6 +76,8 @@ pub struct Facts {
     /// A socket that has a connection and keeps message boundaries, other than a UNIX
     /// socket. A receive of 0 bytes may be its end.
     pub zero_ends: bool,
+    /// A TCP connection that sends when a timer permits (BBR): each piece wakes the reader.
+    pub paced: bool,
     /// The file position, or the request's offset in its place, in bytes; `None`
     /// if the descriptor cannot seek.
     pub position: Option<u64>,
@@ -129,6 +131,7 @@ impl Facts {
             tells_length: matches!(kind, Kind::Udp | Kind::UnixDatagram | Kind::UnixSeqpacket),
             seqpacket: kind == Kind::UnixSeqpacket,
             zero_ends: false,
+            paced: false,
             position: (cached || kind == Kind::Pseudo).then_some(0),
             size: cached.then_some(1 << 30),
             allocated: kind.is_file().then_some(1 << 30),

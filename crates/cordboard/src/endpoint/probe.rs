@@ -125,6 +125,7 @@ fn of_any(stat: &rustix::fs::Stat, flags: OFlags) -> Facts {
         tells_length: false,
         seqpacket: false,
         zero_ends: false,
+        paced: false,
         position: None,
         size: None,
         allocated: None,

@@ -34,6 +34,7 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
             facts.seqpacket = kind == SocketType::SEQPACKET;
             facts.zero_ends = zero_ends(kind, family);
             facts.listening = listens(fd, kind, family);
+            facts.paced = facts.kind == Kind::Tcp && facts.writable && is_paced(fd);
         }
         // A socket's name in a file system, opened with O_PATH: it moves no bytes.
         Err(_) if !facts.readable && !facts.writable => facts.kind = Kind::StreamSocket,
@@ -105,6 +106,12 @@ fn is_like_tcp(fd: BorrowedFd<'_>) -> bool {
         // A filter refuses the query.
         Ok(None) | Err(_) => true,
     }
+}
+
+/// Returns whether a timer determines when the connection sends: `TCP_CONGESTION`, since Linux 2.6.13;
+/// `bbr_init` in net/ipv4/tcp_bbr.c requests pacing. False if the query is refused.
+fn is_paced(fd: BorrowedFd<'_>) -> bool {
+    sockopt::tcp_congestion(fd).is_ok_and(|algorithm| algorithm.starts_with("bbr"))
 }
 
 /// Returns whether `MSG_TRUNC` returns the length of a message. Not for: ping sockets
@@ -247,6 +254,22 @@ mod tests {
         }
         if !needs::missing("the length of a message", &[needs::Need::Ping]) {
             assert_eq!(shown(&sockets::ping().unwrap()), (Kind::Udp, true, false));
+        }
+    }
+
+    #[test]
+    fn only_bbr_is_paced() {
+        for (algorithm, paced) in [("reno", false), ("cubic", false), ("bbr", true)] {
+            let socket =
+                rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            // It may be missing, or forbidden.
+            match sockopt::set_tcp_congestion(&socket, algorithm) {
+                Ok(()) => {
+                    let end = Endpoint::probe(socket.as_fd()).unwrap();
+                    assert_eq!(end.facts().paced, paced, "{algorithm}");
+                }
+                Err(_) => testkit::skip::report(algorithm, "this algorithm cannot be set"),
+            }
         }
     }
 

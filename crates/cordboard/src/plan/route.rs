@@ -336,6 +336,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_a_paced_connection_gets_the_bytes_of_a_unix_socket_by_copies_first() {
+        let request = Request::default();
+        let source = Facts::plain(Kind::UnixStream);
+        for (paced, path) in [(false, DataPath::Splice), (true, DataPath::ReadWrite)] {
+            let sink = Facts {
+                paced,
+                ..Facts::plain(Kind::Tcp)
+            };
+            let pair = Pair::new(&source, &sink, &request);
+            let route = route(&pair, &ALL[3], Switches::all());
+            assert_eq!(route.measured().next(), Some(path));
+        }
+    }
+
     /// Each pair of kinds once: what stages exclude depends on the path alone.
     #[test]
     fn stages_leave_the_path_through_user_space() {
