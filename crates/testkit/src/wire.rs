@@ -30,9 +30,16 @@ pub(crate) fn unix(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
+/// A connection without pacing, whatever the default of the machine is: the path into it, and the
+/// rate, depend on the algorithm. One that has begun with BBR stays paced.
 pub(crate) fn tcp() -> io::Result<(OwnedFd, OwnedFd)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let near = TcpStream::connect(listener.local_addr()?)?;
+    let flags = SocketFlags::CLOEXEC;
+    let near = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_congestion(&listener, "reno")?;
+    sockopt::set_tcp_congestion(&near, "reno")?;
+    rustix::net::connect(&near, &listener.local_addr()?)?;
+    let near = TcpStream::from(near);
     let own = near.local_addr()?;
     loop {
         let (far, from) = listener.accept()?;
