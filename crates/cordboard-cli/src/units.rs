@@ -7,7 +7,8 @@ use cordboard::{Aim, Schedule};
 const ACCEPTED: &str = "a size is a number of bytes, with K, M, G or T (powers of 1024; also \
 KiB, MiB, GiB, TiB) or kB, MB, GB or TB (powers of 1000), for example 4096, 64K, 1.5G or 10MB";
 
-/// Parses a size in bytes: `4096`, `64K`, `1.5G`, `10MB`. A part of a byte is left out.
+/// Parses a size in bytes: `4096`, `64K`, `1.5G`, `10MB`. A part of a byte is left out behind
+/// whole ones.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text
         .bytes()
@@ -44,6 +45,13 @@ pub fn size(text: &str) -> Result<u64, String> {
         .and_then(|bytes| i64::try_from(bytes).ok())
         .and_then(|bytes| u64::try_from(bytes).ok())
         .ok_or_else(|| "exceeds 2^63-1 bytes, the largest offset of a file".to_owned())
+        .and_then(|bytes| {
+            let is_zero = !number.contains(|digit| matches!(digit, '1'..='9'));
+            match bytes > 0 || is_zero {
+                true => Ok(bytes),
+                false => Err("is less than one byte".to_owned()),
+            }
+        })
 }
 
 /// Parses the size of a block: at least one byte, and no more than fits into
@@ -348,7 +356,8 @@ mod tests {
             ("1GB", 1_000_000_000),
             ("1.5K", 1536),
             ("0.1kB", 100),
-            ("0.0001K", 0),
+            ("0.00K", 0),
+            ("0.001K", 1),
             ("2.25MiB", 9 << 18),
             ("1.000000000000000000000001G", 1 << 30),
             ("7.999999999999999999T", 8 * (1 << 40) - 1),
@@ -361,6 +370,9 @@ mod tests {
             "0x10", "1b", "١", "1e3",
         ] {
             assert_eq!(size(junk), Err(ACCEPTED.to_owned()), "{junk}");
+        }
+        for tiny in ["0.0001K", "0.0000000001T"] {
+            assert_eq!(size(tiny), Err("is less than one byte".to_owned()));
         }
         for huge in [
             "9223372036854775808",

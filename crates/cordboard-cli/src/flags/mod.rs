@@ -122,8 +122,9 @@ pub struct Cat {
     /// End without an error when no bytes have moved for this time. When a file
     /// has been silent for this time, bytes that were read have the same time
     /// again to go to standard output. It is an error if standard output does
-    /// not take them, or if a frame is incomplete (--unzstd). Waiting for the
-    /// other end of a FIFO does not count
+    /// not take them, if it takes no more although the file has more bytes, or
+    /// if a frame is incomplete (--unzstd). Waiting for the other end of a FIFO
+    /// does not count
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     #[arg(allow_hyphen_values = true)]
     pub idle: Option<Duration>,

@@ -49,9 +49,10 @@ pub struct Splice {
     /// this option. It does not wait for the peer of an inherited connection (-
     /// or fd:N). When SRC has been silent for this time, bytes that were read
     /// have the same time again to go to DST. It is an error if DST does not
-    /// take them, or if a frame is incomplete (--unzstd). Waiting for a
-    /// connection, or for the other end of a FIFO, does not count, except for
-    /// the writers of several sources
+    /// take them, if it takes no more although SRC has more bytes, or if a
+    /// frame is incomplete (--unzstd). Waiting for a connection, or for the
+    /// other end of a FIFO, does not count, except for the writers of several
+    /// sources
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds)]
     #[arg(allow_hyphen_values = true)]
     pub idle: Option<Duration>,

@@ -136,7 +136,11 @@ impl Video {
             Ended::Error => {
                 let who = self.operand(report.failed);
                 let action = action_at(report.failed, &self.source, &self.sink);
-                return self.fail(bytes, transfer_failed(who, report, action));
+                // The message has the bytes of all frames.
+                let written = self.account.total.written;
+                let mut of_all = report.clone();
+                of_all.written = written;
+                return self.fail(bytes, transfer_failed(who, &of_all, action));
             }
             _ if bytes == self.frame => Then::Next,
             Ended::Eof => Then::End,

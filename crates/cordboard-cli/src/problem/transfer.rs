@@ -173,6 +173,27 @@ pub fn lost_by_idle_limit(report: &Report, sink: &dyn Display) -> Option<String>
     })
 }
 
+/// Returns the message about an idle limit that has ended a transfer although the source has more
+/// bytes: the sink took none. `total`: the bytes of a file; `ready`: those of another source that can be
+/// read now.
+pub fn left_by_idle_limit(
+    report: &Report,
+    (total, ready): (Option<u64>, u64),
+    sink: &dyn Display,
+) -> Option<String> {
+    let bytes = |number| units::number_of(number, "byte");
+    let left = match total.map(|total| total.saturating_sub(report.read)) {
+        Some(0) => None,
+        Some(left) => Some(format!("{} of the source are left", bytes(left))),
+        None => (ready > 0).then(|| "the source has more".to_owned()),
+    };
+    let left = left.filter(|_| report.ended == Ended::Idle)?;
+    let after = bytes(report.written);
+    Some(format!(
+        "cordboard: {sink}: idle limit reached, after {after} ({left})"
+    ))
+}
+
 /// Returns the warning about datagrams that were dropped, because they were too long for the
 /// sink.
 pub fn dropped_line(report: &Report, sink: &dyn Display) -> Option<String> {

@@ -18,8 +18,8 @@ use crate::files::kind;
 use crate::flags::{Common, Label, ProgressMode};
 use crate::output::{print_line, print_result, stops};
 use crate::problem::{
-    Problem, Refused, changes_bytes, dropped_line, lost_by_idle_limit, past_largest_offset,
-    result_of,
+    Problem, Refused, changes_bytes, dropped_line, left_by_idle_limit, lost_by_idle_limit,
+    past_largest_offset, result_of,
 };
 use crate::progress::{Watch, is_on};
 use crate::report::{Account, BufferLine, Files, SinkLine, SourceLine};
@@ -53,7 +53,7 @@ pub struct Session {
     transfers: u64,
     /// The reader of standard output has closed it.
     reader_left: bool,
-    /// An idle limit has lost bytes, which was reported.
+    /// An idle limit has lost bytes, or left some in the source, which was reported.
     lost: bool,
     /// Hashes that are held back until the end: of bytes that another process
     /// writes, and all after them. A signal to stop may have ended that process
@@ -157,6 +157,13 @@ impl Session {
             return Ok(report);
         }
         let of_file = is_file(source.0);
+        let ready = rustix::io::ioctl_fionread(source.0).unwrap_or(0);
+        let total = total.filter(|_| of_file);
+        if let Some(line) = left_by_idle_limit(&report, (total, ready), sink_name) {
+            self.lost = true;
+            self.print(&line);
+            return Ok(report);
+        }
         for line in self.staging.hash_lines(&report, named) {
             self.hash(line, of_file);
         }

@@ -73,6 +73,54 @@ fn idle_with_bytes_that_are_lost_is_a_failure() {
     }
 }
 
+/// A sink that is never read, and nothing is lost: the source still has the rest. A hash of a part of
+/// it would be taken for that of the file.
+#[test]
+fn idle_with_bytes_left_in_the_source_is_a_failure() {
+    let dir = dir();
+    // More than both pipes hold.
+    let data = bytes(4_000_000);
+    let all = file(&dir, "all", &data);
+    for from_file in [true, false] {
+        let (stdin, mut feed) = std::io::pipe().unwrap();
+        let (mut reader, sink) = std::io::pipe().unwrap();
+        let fed = data.clone();
+        let feeder = std::thread::spawn(move || feed.write_all(&fed).is_ok());
+        let mut command = cordboard();
+        let source = if from_file {
+            all.to_str().unwrap()
+        } else {
+            "-"
+        };
+        let args = ["--json", "--route", "splice", "--idle", "0.05"];
+        command.args(["splice", source, "-"]).args(args);
+        if from_file {
+            command.arg("--hash=crc32").args(["--route", "read/write"]);
+        }
+        command.stdin(stdin).stdout(sink).stderr(Stdio::piped());
+        let child = command.start();
+        drop(command);
+        let run = end(child);
+        let left = if from_file {
+            "bytes of the source are left"
+        } else {
+            "the source has more"
+        };
+        let json = run.fails(1, &["idle limit reached, after", left]).json();
+        assert_eq!(json["ended"], "idle");
+        assert_eq!(json["stranded"], 0, "{json}");
+        assert!(!run.stderr().contains("  all"), "{}", run.stderr());
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        assert_eq!(json["written"], got.len());
+        assert!(data.starts_with(&got) && got.len() < data.len());
+        assert!(
+            !feeder.join().unwrap(),
+            "the source was not read to its end"
+        );
+    }
+}
+
 /// The end of the frame is more than the pipe holds, and its reader starts once
 /// the pipe is full.
 #[test]

@@ -56,6 +56,9 @@ impl Transform for Compress {
 /// back more than 2^27 bytes, which only `--long` makes.
 const TOO_LARGE: &str = "Frame requires too much memory for decoding";
 
+/// The library's message for data that does not begin as a frame does.
+const UNKNOWN: &str = "Unknown frame descriptor";
+
 /// The library's message for a frame that names a dictionary, of which it has none.
 const DICTIONARY: &str = "Dictionary mismatch";
 
@@ -184,7 +187,8 @@ impl Transform for Decompress {
                 true if self.taken > 0 => {
                     format!("corrupt zstd data after {}: {fault}", Bytes(self.taken))
                 }
-                true => format!("not zstd data: {fault}"),
+                true if fault.why == UNKNOWN => format!("not zstd data: {fault}"),
+                true => format!("corrupt zstd data: {fault}"),
                 false => format!("trailing data at byte {} is not zstd: {fault}", self.taken),
             };
             Fault {
@@ -300,6 +304,16 @@ mod tests {
         };
         assert!(told(b"").contains("empty input"));
         assert!(told(b"plain text").contains("not zstd data"));
+        let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
+        encoder.include_checksum(true).unwrap();
+        std::io::Write::write_all(&mut encoder, b"some bytes").unwrap();
+        let mut damaged = encoder.finish().unwrap();
+        *damaged.last_mut().unwrap() ^= 1;
+        let told_of_damaged = told(&damaged);
+        assert!(
+            told_of_damaged.contains("corrupt zstd data"),
+            "{told_of_damaged}"
+        );
         assert!(told(&frame[..frame.len() - 1]).contains("truncated"));
         let twice = [&frame[..], &frame[..7]].concat();
         assert!(told(&twice).contains("truncated"));
