@@ -371,7 +371,7 @@ mod tests {
         ] {
             assert_eq!(size(junk), Err(ACCEPTED.to_owned()), "{junk}");
         }
-        for tiny in ["0.0001K", "0.0000000001T"] {
+        for tiny in ["0.0001K", "0.0000000000001T"] {
             assert_eq!(size(tiny), Err("is less than one byte".to_owned()));
         }
         for huge in [
