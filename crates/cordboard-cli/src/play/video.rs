@@ -137,9 +137,8 @@ impl Video {
                 let who = self.operand(report.failed);
                 let action = action_at(report.failed, &self.source, &self.sink);
                 // The message has the bytes of all frames.
-                let written = self.account.total.written;
                 let mut of_all = report.clone();
-                of_all.written = written;
+                of_all.written = self.account.total.written;
                 return self.fail(bytes, transfer_failed(who, &of_all, action));
             }
             _ if bytes == self.frame => Then::Next,

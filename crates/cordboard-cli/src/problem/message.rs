@@ -181,7 +181,14 @@ impl From<Interrupted> for Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = String::from("cordboard: ");
+        f.write_str(&one_line(&format!("cordboard: {}", self.message())))
+    }
+}
+
+impl Problem {
+    /// Returns the message without the name of the program.
+    pub fn message(&self) -> String {
+        let mut line = String::new();
         if !self.operand.is_empty() {
             line += &self.operand;
             line += ": ";
@@ -191,7 +198,7 @@ impl fmt::Display for Problem {
             line += "; ";
             line += hint;
         }
-        f.write_str(&one_line(&line))
+        line
     }
 }
 

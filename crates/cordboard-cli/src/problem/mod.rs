@@ -16,7 +16,7 @@ pub use action::Action;
 pub use buffer::buffer_failed;
 pub use message::{Problem, print_leftover};
 pub use transfer::{
-    Refused, action_at, changes_bytes, dropped_line, left_by_idle_limit, lost_by_idle_limit,
+    Left, Refused, action_at, changes_bytes, dropped_line, left_by_idle_limit, lost_by_idle_limit,
     operand_of, past_largest_offset, refusal_problem, request_refused, result_of, transfer_failed,
     unacknowledged_line, wait_failed,
 };

@@ -173,21 +173,30 @@ pub fn lost_by_idle_limit(report: &Report, sink: &dyn Display) -> Option<String>
     })
 }
 
+/// What is left in a source.
+pub enum Left {
+    /// The bytes of a file.
+    Bytes(u64),
+    /// The bytes of another source that can be read now.
+    Ready(u64),
+}
+
 /// Returns the message about an idle limit that has ended a transfer although the source has more
-/// bytes: the sink took none. `total`: the bytes of a file; `ready`: those of another source that can be
-/// read now.
+/// bytes: the sink took none.
 pub fn left_by_idle_limit(
     report: &Report,
-    (total, ready): (Option<u64>, u64),
+    left: impl FnOnce() -> Left,
     sink: &dyn Display,
 ) -> Option<String> {
+    if report.ended != Ended::Idle {
+        return None;
+    }
     let bytes = |number| units::number_of(number, "byte");
-    let left = match total.map(|total| total.saturating_sub(report.read)) {
-        Some(0) => None,
-        Some(left) => Some(format!("{} of the source are left", bytes(left))),
-        None => (ready > 0).then(|| "the source has more".to_owned()),
+    let left = match left() {
+        Left::Bytes(0) | Left::Ready(0) => return None,
+        Left::Bytes(left) => format!("{} of the source are left", bytes(left)),
+        Left::Ready(_) => "the source has more".to_owned(),
     };
-    let left = left.filter(|_| report.ended == Ended::Idle)?;
     let after = bytes(report.written);
     Some(format!(
         "cordboard: {sink}: idle limit reached, after {after} ({left})"

@@ -18,7 +18,7 @@ use crate::files::kind;
 use crate::flags::{Common, Label, ProgressMode};
 use crate::output::{print_line, print_result, stops};
 use crate::problem::{
-    Problem, Refused, changes_bytes, dropped_line, left_by_idle_limit, lost_by_idle_limit,
+    Left, Problem, Refused, changes_bytes, dropped_line, left_by_idle_limit, lost_by_idle_limit,
     past_largest_offset, result_of,
 };
 use crate::progress::{Watch, is_on};
@@ -153,15 +153,14 @@ impl Session {
         // The same signal may have ended the source, if it went to a whole
         // pipeline.
         signals::check_stop()?;
-        if self.report_idle_loss(&report, sink_name) {
-            return Ok(report);
-        }
         let of_file = is_file(source.0);
-        let ready = rustix::io::ioctl_fionread(source.0).unwrap_or(0);
-        let total = total.filter(|_| of_file);
-        if let Some(line) = left_by_idle_limit(&report, (total, ready), sink_name) {
-            self.lost = true;
-            self.print(&line);
+        let left = || match total.filter(|_| of_file) {
+            Some(total) => Left::Bytes(total.saturating_sub(report.read)),
+            None => Left::Ready(rustix::io::ioctl_fionread(source.0).unwrap_or(0)),
+        };
+        if self.report_idle_loss(&report, sink_name)
+            || self.report_incomplete(left_by_idle_limit(&report, left, sink_name))
+        {
             return Ok(report);
         }
         for line in self.staging.hash_lines(&report, named) {
@@ -283,7 +282,10 @@ impl Session {
 
     /// Reports bytes that an idle limit has lost. Returns whether there are any.
     pub fn report_idle_loss(&mut self, report: &Report, sink: &dyn Display) -> bool {
-        let line = lost_by_idle_limit(report, sink);
+        self.report_incomplete(lost_by_idle_limit(report, sink))
+    }
+
+    fn report_incomplete(&mut self, line: Option<String>) -> bool {
         self.lost |= line.is_some();
         line.iter().for_each(|line| self.print(line));
         line.is_some()

@@ -117,8 +117,7 @@ fn list(path: &OsStr, label: &Label) -> Option<Registered> {
             Some(entry)
         }
         Err(problem) => {
-            let why = problem.to_string();
-            let why = why.strip_prefix("cordboard: ").unwrap_or(&why);
+            let why = problem.message();
             let line = format!("cordboard: warning: `cordboard top` shows no entry: {why}");
             print_line(one_line(&line));
             None
