@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use super::facts::{Alignment, Facts};
 use super::kind::{Kind, Side};
 use super::probe::Unexamined;
-use super::{direct, probe, terminal};
+use super::{direct, probe, socket, terminal};
 use crate::errno::Errno;
 
 /// A borrowed descriptor and its facts.
@@ -110,6 +110,11 @@ impl<'fd> Endpoint<'fd> {
         if let Some((start, length)) = start_and_length {
             self.facts.cached = direct::cached_percent(self.fd, start, length);
         }
+    }
+
+    /// Queries whether a TCP connection is paced.
+    pub(crate) fn look_for_pacing(&mut self) {
+        self.facts.paced = socket::is_paced(self.fd);
     }
 
     /// Returns the share of a file's pages that are in the page cache, 0 to 1. `None`

@@ -76,7 +76,8 @@ pub struct Facts {
     /// A socket that has a connection and keeps message boundaries, other than a UNIX
     /// socket. A receive of 0 bytes may be its end.
     pub zero_ends: bool,
-    /// A TCP connection that sends when a timer permits (BBR): each piece wakes the reader.
+    /// A TCP connection that sends when a timer permits (BBR): each piece wakes the reader. Queried
+    /// only if the choice of a path depends on it.
     pub paced: bool,
     /// The file position, or the request's offset in its place, in bytes; `None`
     /// if the descriptor cannot seek.

@@ -34,7 +34,6 @@ pub(super) fn look(fd: BorrowedFd<'_>, inode: u64, facts: &mut Facts) -> Result<
             facts.seqpacket = kind == SocketType::SEQPACKET;
             facts.zero_ends = zero_ends(kind, family);
             facts.listening = listens(fd, kind, family);
-            facts.paced = facts.kind == Kind::Tcp && facts.writable && is_paced(fd);
         }
         // A socket's name in a file system, opened with O_PATH: it moves no bytes.
         Err(_) if !facts.readable && !facts.writable => facts.kind = Kind::StreamSocket,
@@ -110,7 +109,7 @@ fn is_like_tcp(fd: BorrowedFd<'_>) -> bool {
 
 /// Returns whether a timer determines when the connection sends: `TCP_CONGESTION`, since Linux 2.6.13;
 /// `bbr_init` in net/ipv4/tcp_bbr.c requests pacing. False if the query is refused.
-fn is_paced(fd: BorrowedFd<'_>) -> bool {
+pub(super) fn is_paced(fd: BorrowedFd<'_>) -> bool {
     sockopt::tcp_congestion(fd).is_ok_and(|algorithm| algorithm.starts_with("bbr"))
 }
 
@@ -265,7 +264,8 @@ mod tests {
             // It may be missing, or forbidden.
             match sockopt::set_tcp_congestion(&socket, algorithm) {
                 Ok(()) => {
-                    let end = Endpoint::probe(socket.as_fd()).unwrap();
+                    let mut end = Endpoint::probe(socket.as_fd()).unwrap();
+                    end.look_for_pacing();
                     assert_eq!(end.facts().paced, paced, "{algorithm}");
                 }
                 Err(_) => testkit::skip::report(algorithm, "this algorithm cannot be set"),

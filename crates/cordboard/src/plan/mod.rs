@@ -56,8 +56,8 @@ pub(crate) fn decide<'a>(
     decide_between(source, sink, request)
 }
 
-/// Decides for endpoints that are already probed. Facts that only direct I/O
-/// needs are queried if that path is possible.
+/// Decides for endpoints that are already probed. Facts that only some routes need are
+/// queried if such a route is possible.
 fn decide_between<'a>(
     mut source: Endpoint<'a>,
     mut sink: Endpoint<'a>,
@@ -70,6 +70,9 @@ fn decide_between<'a>(
     let within = overlap::within(&source, &sink, relation, request)?;
     let overlapping = within == overlap::Within::Downwards;
     look_closer(&mut source, &mut sink, relation, request, switches);
+    if prior::depends_on_pacing(source.kind(), sink.kind()) {
+        sink.look_for_pacing();
+    }
     let pair = Pair {
         relation,
         overlapping,

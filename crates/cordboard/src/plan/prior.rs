@@ -92,10 +92,7 @@ const PRIORS: &[Prior] = &[
                    15 % slower",
     },
     Prior {
-        applies: |pair| {
-            let kinds = (pair.source.kind, pair.sink.kind);
-            kinds == (Kind::UnixStream, Kind::Tcp) && pair.sink.paced
-        },
+        applies: |pair| depends_on_pacing(pair.source.kind, pair.sink.kind) && pair.sink.paced,
         first: &[ReadWrite, Splice],
         evidence: "BBR sends the pages of a UNIX socket in short segments, and each wakes the reader: \
                    splice had half to three quarters of the rate of read/write; 1.5 times \
@@ -118,6 +115,11 @@ const USUAL: Prior = Prior {
 pub(super) fn prior(pair: &Pair<'_>) -> &'static Prior {
     let known = PRIORS.iter().find(|prior| (prior.applies)(pair));
     known.unwrap_or(&USUAL)
+}
+
+/// Returns whether the choice depends on [`Facts::paced`](crate::endpoint::Facts) of the sink.
+pub(super) fn depends_on_pacing(source: Kind, sink: Kind) -> bool {
+    (source, sink) == (Kind::UnixStream, Kind::Tcp)
 }
 
 fn are_cached(pair: &Pair<'_>) -> bool {
