@@ -1,11 +1,10 @@
 //! The network between two processes: loopback, or a veth pair between two network
 //! namespaces.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use anyhow::{Result, ensure};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+pub use testkit::tcp::{loopback, without_pacing};
 use testkit::veth::Veth;
 
 /// A network with two ends.
@@ -46,29 +45,10 @@ impl Network {
     }
 }
 
-/// Returns the two ends of a connection over loopback, without pacing.
-pub fn loopback() -> Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    without_pacing(&listener)?;
-    let flags = SocketFlags::CLOEXEC;
-    let near = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    without_pacing(&near)?;
-    rustix::net::connect(&near, &listener.local_addr()?)?;
-    let (far, _) = listener.accept()?;
-    Ok((near.into(), far))
-}
-
-/// Sets an algorithm that does not pace, which each kernel has, as `cordboard` does for a
-/// connection within the host. With BBR, the default of some machines, a timer and the wake-ups
-/// of the reader determine the rates of all contestants. A connection that has begun with BBR stays
-/// paced.
-pub fn without_pacing(socket: impl AsFd) -> Result<()> {
-    Ok(sockopt::set_tcp_congestion(socket, "reno")?)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::TcpStream;
 
     use super::*;
 

@@ -50,6 +50,7 @@ pub mod spec;
 pub mod stall;
 pub mod stalled;
 pub mod table;
+pub mod tcp;
 pub mod thread_start;
 pub mod tun;
 pub mod veth;

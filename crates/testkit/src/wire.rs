@@ -7,7 +7,7 @@ use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use std::io;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -30,23 +30,9 @@ pub(crate) fn unix(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// A connection without pacing, whatever the default of the machine is: the path into it, and the
-/// rate, depend on the algorithm. One that has begun with BBR stays paced.
 pub(crate) fn tcp() -> io::Result<(OwnedFd, OwnedFd)> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let flags = SocketFlags::CLOEXEC;
-    let near = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_tcp_congestion(&listener, "reno")?;
-    sockopt::set_tcp_congestion(&near, "reno")?;
-    rustix::net::connect(&near, &listener.local_addr()?)?;
-    let near = TcpStream::from(near);
-    let own = near.local_addr()?;
-    loop {
-        let (far, from) = listener.accept()?;
-        if from == own {
-            return Ok((near.into(), far.into()));
-        }
-    }
+    let (near, far) = crate::tcp::loopback()?;
+    Ok((near.into(), far.into()))
 }
 
 /// Two UDP sockets connected to each other, with receive buffers that hold all
