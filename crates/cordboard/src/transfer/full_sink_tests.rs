@@ -8,8 +8,7 @@ use rustix::net::{Shutdown, SocketType, shutdown};
 
 use super::idle_tests::{LIMIT, pipe, request};
 use super::stepper::FULL_SINK_RETRY;
-use super::wait::Poll;
-use super::wait::{Clock, Interest, Waiter, Wakeup};
+use super::wait::{Clock, Interest, Poll, Waiter, Wakeup};
 use super::{Transfer, drive};
 use crate::Side;
 use crate::errno::Errno;

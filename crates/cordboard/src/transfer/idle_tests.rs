@@ -9,8 +9,7 @@ use std::time::Duration;
 use rustix::net::SocketType;
 
 use super::test_files::is_missing;
-use super::wait::Poll;
-use super::wait::{Clock, Interest, Waiter, Wakeup};
+use super::wait::{Clock, Interest, Poll, Waiter, Wakeup};
 use super::{Transfer, drive};
 use crate::DataPath;
 use crate::errno::Errno;

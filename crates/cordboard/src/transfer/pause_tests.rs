@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::test_files::{file_with, is_missing, paths_between_files};
-use super::wait::Poll;
-use super::wait::{Clock, Interest, Waiter, Wakeup};
+use super::wait::{Clock, Interest, Poll, Waiter, Wakeup};
 use super::{Control, Observer, Progress, Transfer, drive};
 use crate::engine::{Engine, Options};
 use crate::errno::Errno;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::thread_kind::ThreadKind;
 use super::turn::{Next, SHORT, Turn, Wait, WaitFor};
-use super::wait::Threshold;
-use super::wait::{BACKOFF, Clock, Interest, Waiter, Wakeup};
-use super::wait::{hides_shutdown, sink_error};
+use super::wait::{
+    BACKOFF, Clock, Interest, Threshold, Waiter, Wakeup, hides_shutdown, sink_error,
+};
 use super::{Control, Progress, Transfer};
 use crate::endpoint::Side;
 use crate::errno::Errno;

@@ -17,8 +17,7 @@ use crate::request::{Aim, DataPath, Request, Schedule, Size, Switches, Tune};
 use crate::transfer::stepper::Stepper;
 use crate::transfer::test_files::{file_with, is_missing, paths_between_files};
 use crate::transfer::turn::{Next, Wait, WaitFor};
-use crate::transfer::wait::Poll;
-use crate::transfer::wait::{Clock, Interest, Waiter, Wakeup};
+use crate::transfer::wait::{Clock, Interest, Poll, Waiter, Wakeup};
 use crate::transfer::{Control, Observer, Progress, Transfer, drive};
 use testkit::pattern::noise;
 

@@ -5,27 +5,13 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::need::Need;
 use super::pacer::Returned;
+use super::pacer_tests::{MS, any};
 use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{Request, Schedule, Size};
-use crate::transfer::wait::Poll;
-use crate::transfer::wait::{Clock, Interest, Waiter, Wakeup};
+use crate::transfer::wait::{Clock, Interest, Poll, Waiter, Wakeup};
 use crate::transfer::{Control, Transfer, drive};
-
-const MS: Duration = Duration::from_millis(1);
-
-/// The other transfer's request.
-fn other() -> Need {
-    Need {
-        most: u64::MAX,
-        unit: 1,
-        block: 4096,
-        in_flight: 0,
-        may_sleep: false,
-    }
-}
 
 /// The real `poll(2)`. Time passes in waits, and the other transfer takes all that is granted
 /// while this one waits for its source.
@@ -54,7 +40,7 @@ impl Waiter for BesideBusy {
         }
         self.now += timeout.expect("it would wait forever");
         if interest.ready.is_some() {
-            while self.control.grant(self.now, other()).is_ok() {}
+            while self.control.grant(self.now, any()).is_ok() {}
         } else {
             self.grants += 1;
             assert!(self.grants < 10, "the source is never idle");
@@ -119,7 +105,7 @@ fn a_limit_gets_no_bytes_of_a_grant_before_it() {
     control.limit_schedule(Schedule::blocks(1, rest), 128 << 10);
     let now = 80 * MS;
     let bytes = |grant: Result<(u64, u64), _>| grant.map(|(bytes, _)| bytes);
-    let (granted, changes) = control.grant(now, other()).unwrap();
+    let (granted, changes) = control.grant(now, any()).unwrap();
     assert_eq!(granted, 128 << 10);
     // The other one takes all of it.
     control.give_back(Returned {
@@ -128,8 +114,8 @@ fn a_limit_gets_no_bytes_of_a_grant_before_it() {
         changes,
     });
     transfer.return_grant();
-    assert_eq!(bytes(control.grant(now, other())), Err(rest));
-    assert_eq!(bytes(control.grant(now + rest, other())), Ok(128 << 10));
+    assert_eq!(bytes(control.grant(now, any())), Err(rest));
+    assert_eq!(bytes(control.grant(now + rest, any())), Ok(128 << 10));
 }
 
 /// Only a step in progress can return bytes of a burst, so a request after it waits for the rest.
@@ -150,10 +136,10 @@ fn a_step_that_has_used_its_grant_returns_nothing() {
         grants: 0,
     };
     assert_eq!(transfer.take_grant(&mut time), None);
-    assert_eq!(control.grant(Duration::ZERO, other()), Err(MS));
+    assert_eq!(control.grant(Duration::ZERO, any()), Err(MS));
     transfer.flow.took(128 << 10);
     transfer.return_grant();
-    assert_eq!(control.grant(Duration::ZERO, other()), Err(rest));
+    assert_eq!(control.grant(Duration::ZERO, any()), Err(rest));
 }
 
 /// A schedule that divides the throughput distinguishes such a step from work.

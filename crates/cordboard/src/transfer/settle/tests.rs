@@ -11,8 +11,7 @@ use crate::errno::Errno;
 use crate::report::Ended;
 use crate::request::{DataPath, Request, Switches};
 use crate::stage::{Fault, Finished, Passed, Transform};
-use crate::transfer::wait::Poll;
-use crate::transfer::wait::{Clock, Interest, Waiter, Wakeup};
+use crate::transfer::wait::{Clock, Interest, Poll, Waiter, Wakeup};
 use crate::transfer::{Transfer, Turn};
 use testkit::pattern::noise;
 

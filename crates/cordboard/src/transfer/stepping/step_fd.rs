@@ -13,8 +13,7 @@ use rustix::time::{
 
 use crate::errno::Errno;
 use crate::sys::{self, Origin, WakeFd, beyond};
-use crate::transfer::wait::{BACKOFF, Interest, Wakeup};
-use crate::transfer::wait::{direction, fetch, wakeup_of};
+use crate::transfer::wait::{BACKOFF, Interest, Wakeup, direction, fetch, wakeup_of};
 
 /// The data of the events of the timer and of `due`.
 const OWN: u64 = u64::MAX;
